@@ -1,24 +1,17 @@
-"""The command line: the only place that reads sys.argv. A subcommand is a module of recbole_hyper.commands."""
+"""The command line: the only place that reads sys.argv. Subcommands are functions in recbole_hyper.commands."""
 
 import argparse
 import contextlib
-import importlib
 import importlib.metadata
 import os
-import pkgutil
 import platform
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from recbole_hyper import commands
-from recbole_hyper.settings import COMMON, COMMON_OF_RANKING
+from recbole_hyper.commands import all_commands
+from recbole_hyper.settings import common_text
 from recbole_hyper.threads import limit_cached_kernels, limit_spinning
-
-# subcommands that take configuration keys as --key=value beside their own options
-TAKE_KEYS = {"run", "compare", "evaluate", "keys", "sweep"}
-# commands whose help ends with the most common keys, and these keys
-COMMON_KEYS = {"run": COMMON, "compare": COMMON, "sweep": COMMON, "evaluate": COMMON_OF_RANKING}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -73,24 +66,30 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     if argv[:1] == ["--version"]:
         print(_versions())
         raise SystemExit(0)
-    subs: dict[str, argparse.ArgumentParser] = {}
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name in sorted(module.name for module in pkgutil.iter_modules(commands.__path__)):
-        module = importlib.import_module(f"recbole_hyper.commands.{name}")
-        sub = subparsers.add_parser(
-            name.replace("_", "-"), help=module.HELP, description=module.HELP.replace("%%", "%"), allow_abbrev=False
-        )
-        subs[name.replace("_", "-")] = sub
+    commands = all_commands()
+    at = next((index for index, word in enumerate(argv) if not word.startswith("-")), len(argv))
+    keys: dict[str, Any] = {}
+    for name, command in commands.items():
+        description = command.help.replace("%%", "%")
+        sub = subparsers.add_parser(name, help=command.help, description=description, allow_abbrev=False)
         sub.register("action", None, _Once)
         sub.add_argument("--traceback", action="store_true", help="show where an error came from")
-        module.add_arguments(sub)
-        sub.set_defaults(main=module.main)
-    _add_help_of_keys(argv, subs)
-    argv, keys = _without_keys(argv, subs)
+        for names, settings in command.arguments:
+            sub.add_argument(*names, **settings)
+        sub.set_defaults(main=command.main)
+        if argv[at : at + 1] == [name] and command.keys is not None:
+            if command.keys and {"-h", "--help"} & set(argv):
+                sub.formatter_class = argparse.RawDescriptionHelpFormatter
+                sub.epilog = common_text(command.keys)
+            others, keys = _split_keys(argv[at + 1 :], sub)
+            argv = [*argv[: at + 1], *others]
     arguments, rest = parser.parse_known_args(argv)
-    if rest and arguments.command not in TAKE_KEYS:
+    if rest and commands[arguments.command].keys is None:
         parser.error(f"unknown arguments: {' '.join(rest)}")
-    arguments.keys = _keys([*rest, *keys], parser)
+    if rest:
+        parser.error(f"{rest[0]!r} is not of the form --key=value")
+    arguments.keys = keys
     return arguments
 
 
@@ -101,62 +100,27 @@ def _versions() -> str:
     return f"recbole-hyper {own} ({', '.join(others)}, Python {platform.python_version()})"
 
 
-def _add_help_of_keys(argv: list[str], subs: dict[str, argparse.ArgumentParser]) -> None:
-    """End the requested help with the most common keys."""
-    command = next((word for word in argv if not word.startswith("-")), "")
-    if command in COMMON_KEYS and {"-h", "--help"} & set(argv):
-        from recbole_hyper.settings import common_text
-
-        subs[command].formatter_class = argparse.RawDescriptionHelpFormatter
-        subs[command].epilog = common_text(COMMON_KEYS[command])
-
-
-def _without_keys(argv: list[str], subs: dict[str, argparse.ArgumentParser]) -> tuple[list[str], list[str]]:
-    """Return ``argv`` without its configuration keys, and the words of these.
+def _split_keys(words: list[str], parser: argparse.ArgumentParser) -> tuple[list[str], dict[str, Any]]:
+    """Return the words of argparse, and the keys of ``--key=value`` and ``--key value``; a flag alone is True.
 
     argparse would take ``--eval_args={mode: full}``, which has a space, for the argument that a command expects.
     """
-    at = next((index for index, word in enumerate(argv) if not word.startswith("-")), len(argv))
-    if at == len(argv) or argv[at] not in TAKE_KEYS or "--" in argv:
-        return argv, []
-    options = subs[argv[at]]._option_string_actions
-    others, keys, words = argv[: at + 1], [], argv[at + 1 :]
+    others, keys, words = list[str](), dict[str, Any](), list(words)
     while words:
         word = words.pop(0)
-        name, equals, _ = word.partition("=")
-        if not word.startswith("--") or name in options:
+        name, equals, value = word.partition("=")
+        if not word.startswith("--") or name in parser._option_string_actions:
             others.append(word)
             continue
-        keys.append(word)
-        if not equals and words and not words[0].startswith("--"):
-            keys.append(words.pop(0))
+        if not equals and words and words[0] and not words[0].startswith("--"):
+            value = words.pop(0)
+        elif not equals:
+            from recbole_hyper.config.binding import is_switch
+
+            # compare's --MODEL.key
+            if not is_switch(name[2:].rpartition(".")[2]):
+                parser.error(f"{name} needs a value: {name}=VALUE")
+            value = "True"
+        if keys.setdefault(name[2:], value) != value:
+            parser.error(f"{name} is given twice, as {keys[name[2:]]!r} and as {value!r}")
     return others, keys
-
-
-def _keys(rest: list[str], parser: argparse.ArgumentParser) -> dict[str, Any]:
-    """Turn ``--key=value`` and ``--key value`` into a dictionary; a flag without a value is True."""
-    keys: dict[str, Any] = {}
-    words = list(rest)
-    while words:
-        word = words.pop(0)
-        if not word.startswith("--"):
-            parser.error(f"{word!r} is not of the form --key=value")
-        key, equals, value = word[2:].partition("=")
-        if not equals:
-            value = _value_of(key, words, parser)
-        if key in keys and keys[key] != value:
-            parser.error(f"--{key} is given twice, as {keys[key]!r} and as {value!r}")
-        keys[key] = value
-    return keys
-
-
-def _value_of(key: str, words: list[str], parser: argparse.ArgumentParser) -> str:
-    """Take the value of ``--key`` from the words that follow it."""
-    if words and words[0] and not words[0].startswith("--"):
-        return words.pop(0)
-    from recbole_hyper.config.binding import is_switch
-
-    # compare's --MODEL.key
-    if not is_switch(key.rpartition(".")[2]):
-        parser.error(f"--{key} needs a value: --{key}=VALUE")
-    return "True"

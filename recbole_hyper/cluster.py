@@ -29,10 +29,7 @@ RAY_ENVIRONMENT = {
 
 @contextlib.contextmanager
 def cluster(address: str | None) -> Iterator[Any]:
-    """Connect to a Ray cluster, or start one on this machine for the time of the body; yields the ray module.
-
-    ConfigError where there is no cluster at ``address``.
-    """
+    """Connect to the Ray cluster at ``address`` (ConfigError for none), or start one here; yields the ray module."""
     for name, value in RAY_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     if address:

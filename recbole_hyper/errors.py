@@ -85,10 +85,7 @@ _OTHER_NAMES = {
 
 
 def near_hint(name: str, known: Iterable[str]) -> str:
-    """Return "; did you mean X?" for the keys of ``known`` that ``name`` may mean, "" where there are none.
-
-    These are the key that other tools call so, else one that is a slip away, else those that begin with the word.
-    """
+    """Return "; did you mean X?" for the keys of ``known`` that ``name`` may mean, "" where there are none."""
     known = list(known)
     if (near := _OTHER_NAMES.get(name, "")) not in known:
         near = near_key(name, known) or " or ".join(

@@ -40,9 +40,8 @@ _NO_SPACE_TEXT = re.compile(
 def replaced(path: Path) -> Iterator[Path]:
     """Yield a temporary path that replaces ``path`` when the block succeeds, and is removed when it fails.
 
-    The folder is made where it is missing; leftovers of processes that were killed are removed. Who may read the file
-    follows from the umask, whatever the library that writes makes of it (safetensors: its owner alone). NoSpaceError
-    where the disk is full, however the library that writes says so.
+    The folder is made where it is missing, leftovers of killed processes are removed, and the umask decides who may
+    read the file (safetensors: its owner alone). NoSpaceError where the disk is full.
     """
     with _part_of(path) as part:
         part.touch()
@@ -55,11 +54,7 @@ def replaced(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def replaced_folder(folder: Path) -> Iterator[Path]:
-    """Yield an empty folder that replaces ``folder`` when the block succeeds, and is removed when it fails.
-
-    The old folder is removed when the new one is complete; a reader finds one of the two, or for a moment none.
-    Raises as :func:`replaced`.
-    """
+    """Yield an empty folder that replaces ``folder`` when the block succeeds; else as :func:`replaced`."""
     with _part_of(folder) as part:
         part.mkdir()
         yield part
@@ -80,11 +75,8 @@ def _part_of(path: Path) -> Iterator[Path]:
             _remove(left)
     part = path.with_name(f".{path.name}.{host}.{os.getpid()}.part")
     try:
-        yield part
-    except Exception as error:
-        if is_no_space(error):
-            raise NoSpaceError(errno.ENOSPC, f"no space left on the disk of {path.parent}: {path.name}") from error
-        raise
+        with naming_full_disk(f"no space left on the disk of {path.parent}: {path.name}"):
+            yield part
     finally:
         _remove(part)
 
@@ -105,6 +97,17 @@ def is_no_space(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+@contextlib.contextmanager
+def naming_full_disk(text: str) -> Iterator[None]:
+    """Raise NoSpaceError with ``text`` for a full disk, in whatever words a library says so."""
+    try:
+        yield
+    except Exception as error:
+        if is_no_space(error):
+            raise NoSpaceError(errno.ENOSPC, text) from error
+        raise
 
 
 def write_text(path: Path, text: str) -> None:

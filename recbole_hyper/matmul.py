@@ -1,9 +1,8 @@
 """float32 matrix products on a CPU, by the faster of the libraries that torch carries.
 
-On processors with AVX-512 that are not Intel's, torch's MKL multiplies with half-width instructions; oneDNN, which
-torch asks only where less than float32 precision is allowed, is two to three times faster there. Without AMX units it
-has no lower precision to use, and its products are as exact as MKL's: a test at the start makes sure. The two
-round differently, so results name the one that made them (:func:`product_library`).
+On AVX-512 processors that are not Intel's, oneDNN is two to three times faster than torch's MKL, but torch asks it only
+where less than float32 precision is allowed. Without AMX units it has no lower precision to use: a test at the start
+makes sure. The two round differently, so results name the one that made them (:func:`product_library`).
 """
 
 import functools
@@ -53,10 +52,7 @@ _allowing = _Allowing()
 
 @functools.cache
 def exact_when_allowed_less() -> bool:
-    """Return whether this CPU's products keep float32 precision even where torch may use less.
-
-    Tried once per process on the three shapes of a product and its two gradients.
-    """
+    """Return whether this CPU's products, and their gradients, keep float32 precision even where torch may use less."""
     if torch.backends.cpu.get_cpu_capability() != "AVX512" or not torch.backends.mkldnn.is_available():
         return False  # oneDNN is not asked, or is no faster
     generator = torch.Generator().manual_seed(0)
@@ -75,8 +71,7 @@ def exact_when_allowed_less() -> bool:
 def product_library(device: torch.device | str = "cpu") -> str:
     """Return the library that makes the float32 products of losses and rankings: "oneDNN", or "torch" for its own.
 
-    It is torch's own in a process that uses a GPU: the precision that oneDNN needs is one for the whole process, and
-    another thread's products on the GPU would lose digits by it.
+    It is torch's own in a process that uses a GPU, whose products would lose digits by the precision of oneDNN.
     """
     alone = torch.device(device).type == "cpu" and not torch.cuda.is_initialized()
     faster = alone and _allowing.untouched() and exact_when_allowed_less()
@@ -85,10 +80,9 @@ def product_library(device: torch.device | str = "cpu") -> str:
 
 @functools.cache
 def gpu_precision(precision: str) -> _Allowing:
-    """Return a context, or decorator, in which the float32 products of a GPU have torch's ``precision``.
+    """Return a context, or decorator, in which float32 products on a GPU have torch's ``precision``, process-wide.
 
-    "highest" is float32, "high" TF32 with 10 bits of mantissa, "medium" bfloat16 with 7. The setting is torch's for the
-    whole process, and comes back at the end; on a CPU see :func:`float32_products`.
+    "highest" is float32, "high" TF32 with 10 bits of mantissa, "medium" bfloat16 with 7.
     """
     return _Allowing(precision)
 
@@ -97,10 +91,8 @@ def gpu_precision(precision: str) -> _Allowing:
 def float32_products(device: torch.device, rows: int | None = None) -> Iterator[None]:
     """Leave autocast, and on a CPU let the faster library make the float32 products where that costs no precision.
 
-    Products of few ``rows`` with a large matrix are torch's: oneDNN would copy the matrix first, four times the work.
-
-    A precision that the user has set stays. Meant for products of unvarying shapes: oneDNN compiles a kernel for each.
-    Threads may overlap: the precision comes back when the last of them leaves.
+    Products of few ``rows`` with a large matrix are torch's: oneDNN would copy the matrix first. Meant for products of
+    unvarying shapes, as oneDNN compiles a kernel for each. A precision that the user has set stays.
     """
     faster = (rows is None or rows > _FEW_ROWS) and product_library(device) == "oneDNN"
     with torch.autocast(device.type, enabled=False), _allowing if faster else nullcontext():

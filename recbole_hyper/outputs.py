@@ -31,11 +31,8 @@ def require_own(
 ) -> None:
     """Raise ConfigError where ``output`` exists and the command did not write it, or is one of its ``inputs``.
 
-    Args:
-        output: the file that will be written.
-        is_own: whether a file is an earlier output of the same command.
-        what: that output in words, as "recommendations of this command".
-        inputs: the files that the command reads.
+    ``is_own`` tells an earlier output of the same command; ``what`` is that in words, as "recommendations of this
+    command".
     """
     if not output.exists() and not output.is_symlink():
         return

@@ -14,10 +14,9 @@ from recbole_hyper.devices import module_of, usable_accelerator
 
 
 class OwnDraws(TorchDispatchMode):
-    """A context in which this thread draws from another generator, as torch's would after ``manual_seed(seed)``.
+    """A context in which this thread's draws on the CPU come from another generator than torch's, which threads share.
 
-    All threads share torch's generator; draws in this context do not change those of a training in another thread. It
-    covers torch's operations on the CPU.
+    They are those after ``manual_seed(seed)``.
     """
 
     def __init__(self, seed: int) -> None:

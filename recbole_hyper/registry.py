@@ -102,11 +102,7 @@ class UnknownPartError(ConfigError):
 
 
 def register(kind: str, name: str | None = None) -> Callable[[T], T]:
-    """Register the decorated class in ``kind`` under ``name`` (its own name by default).
-
-    Raises:
-        ValueError: another class has the name.
-    """
+    """Register the decorated class in ``kind`` under ``name`` (default: its own); ValueError where another has it."""
 
     def named(cls: T) -> T:
         key = name or cls.__name__
@@ -134,18 +130,17 @@ def names(kind: str) -> list[str]:
 def resolve(kind: str, part: str | type) -> Any:
     """Return the class that ``part`` names in ``kind``; a class is returned as it is.
 
-    Raises:
-        UnknownPartError: no such part; the message names the known ones and the nearest.
-        ConfigError: a path that cannot be imported, or a class that does not derive from the kind's base.
+    UnknownPartError, which names the known ones and the nearest, for none; ConfigError for a path that cannot be
+    imported, or a class that does not derive from the kind's base.
     """
-    cls = part if isinstance(part, type) else _found(kind, part)
+    cls = part if isinstance(part, type) else _named(kind, part)
     base = _imported(kind, BASES[kind]) if kind in BASES else object
     if not issubclass(cls, base):
         raise ConfigError(f"{kind}: {path_of(cls)} must derive from {BASES[kind].replace(':', '.')}")
     return cls
 
 
-def _found(kind: str, part: str) -> type:
+def _named(kind: str, part: str) -> type:
     if part in _registry[kind]:
         return _registry[kind][part]
     if ":" in part:
@@ -170,8 +165,7 @@ def _found(kind: str, part: str) -> type:
 def name_of(kind: str, part: str | type) -> str:
     """Return the name of ``part`` in a configuration: its registered name, or else its path, which is registered.
 
-    Raises:
-        ConfigError: a class that does not derive from the kind's base.
+    ConfigError for a class that does not derive from the kind's base.
     """
     if isinstance(part, str):
         return part
@@ -223,12 +217,10 @@ def _entry_points(kind: str) -> Iterable[Any]:
 
 
 def load_plugins(files: str | Iterable[str | Path]) -> list[str]:
-    """Run Python files whose decorated classes become parts and whose RecBole models go by their names.
+    """Run Python files, once each: their decorated classes become parts, their RecBole models go by their names.
 
-    ``files`` are paths, or a text of paths between commas. A file is run once. Returns the absolute paths.
-
-    Raises:
-        ConfigError: a file that is missing or fails; the message names it.
+    ``files`` are paths, or a text of paths between commas. Returns the absolute paths; ConfigError names a file that is
+    missing or fails.
     """
     loaded, modules = [], []
     for file in [word.strip() for word in files.split(",")] if isinstance(files, str) else files:

@@ -206,12 +206,17 @@ def typed(value: Any) -> str:
     return repr(value) if isinstance(value, str) and (not value or value.isspace()) else str(value)
 
 
+def shared_defaults() -> dict[str, Any]:
+    """Return the default of every setting that has one whatever the model is."""
+    return {key: one.default for key, one in SETTINGS.items() if one.default is not OPEN}
+
+
 def general_defaults() -> dict[str, tuple[Any, str]]:
     """Return the default of every key that all models share, and where it comes from, by key."""
     stock = recbole_folder() / "properties"
     files = (stock / "overall.yaml", stock / "dataset" / "sample.yaml")
-    stock_defaults = {key: (value, "RecBole") for file in files for key, value in read_yaml(file).items()}
-    return stock_defaults | {key: (one.default, "settings") for key, one in SETTINGS.items() if one.default is not OPEN}
+    defaults = {key: (value, "RecBole") for file in files for key, value in read_yaml(file).items()}
+    return defaults | {key: (value, "settings") for key, value in shared_defaults().items()}
 
 
 def common_text(names: Sequence[str] = COMMON, *, more: str = "recbole-hyper keys MODEL") -> str:

@@ -24,10 +24,7 @@ def scaled_columns(matrix: Any, scaling: float) -> scipy.sparse.csr_matrix:
 
 
 def largest_rank(n: int) -> int:
-    """The largest rank whose iteration on n x n fits into the memory allowed for it, 1 to n.
-
-    n itself up to 23,170; at 233,000 it is 384.
-    """
+    """The largest rank whose iteration on n x n fits into memory: n itself up to 23,170; 384 at 233,000."""
     room = _room(n)
     return n if room >= n else max(1, room // _GROWTH)
 

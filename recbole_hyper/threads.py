@@ -18,9 +18,8 @@ PROCESS_LOCK = threading.RLock()
 def limit_spinning() -> None:
     """Let torch's threads sleep while they wait, instead of spinning, unless the environment sets this.
 
-    Beside another busy process, a spinning thread takes the processor from the thread that it waits for. With two
-    trainings at once an epoch took 5 to 40 times as long as alone; without spinning it takes 2.1 times. Alone, the
-    small steps of ml-100k get about a tenth slower (``make bench-threads``).
+    With two trainings at once an epoch took 5 to 40 times as long as alone; without spinning it takes 2.1 times. Alone,
+    the small steps of ml-100k get about a tenth slower (``make bench-threads``).
     """
     if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & set(os.environ):
         os.environ["GOMP_SPINCOUNT"] = SPINS
@@ -29,8 +28,7 @@ def limit_spinning() -> None:
 def limit_cached_kernels() -> None:
     """Let oneDNN cache fewer of its compiled kernels, one for each shape, unless the environment sets how many.
 
-    Batches differ in length and in their number of targets, so most kernels serve one step, and each takes a megabyte
-    or two: FMLPRecCE on MovieLens-1M grew to 5.1 GB in 20 epochs; with this limit it takes 1.6 GB and is no slower.
+    FMLPRecCE on MovieLens-1M grew to 5.1 GB in 20 epochs; with this limit it takes 1.6 GB and is no slower.
     """
     if not {"ONEDNN_PRIMITIVE_CACHE_CAPACITY", "DNNL_PRIMITIVE_CACHE_CAPACITY"} & set(os.environ):
         os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] = CACHED_KERNELS

@@ -112,10 +112,9 @@ def properties_folder() -> Path:
 
 
 def properties_file(name: str | Path, folder: str, what: str) -> Path:
-    """Return the file that ``name`` stands for: a path, or the bare name of a file in ``properties/<folder>``.
+    """Return the file ``name``, or else the one of that bare name in ``properties/<folder>``.
 
-    A file that is there comes before a name. ConfigError, which calls it a ``what`` and tells the nearest names, for
-    none.
+    ConfigError, which calls it a ``what`` and names the nearest ones, for none.
     """
     path = Path(name)
     if path.is_file():

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
-from recbole_hyper.sweep.proposals import Proposals
-from recbole_hyper.sweep.trial import Plan, Record, run_trial
+from recbole_hyper.sweep.search import Search
+from recbole_hyper.sweep.trial import Plan, Trial, run_trial
 from recbole_hyper.sweep.tuner import Workers
 
 
@@ -17,8 +17,8 @@ class TimeUpError(BaseException):
 
 def run_trials(
     plan: Plan,
-    proposals: Proposals,
-    on_end: Callable[[Record], None],
+    search: Search,
+    on_end: Callable[[Trial], None],
     workers: Workers,
     *,
     scheduler: str = "none",
@@ -36,13 +36,13 @@ def run_trials(
         if over():
             raise TimeUpError
 
-    while not over() and (trial := proposals.ask()) is not None:
+    while not over() and (trial := search.ask()) is not None:
         try:
-            record = run_trial(plan, trial, report)
+            ended = run_trial(plan, trial, report)
         except TimeUpError:
             return
-        proposals.tell(trial, record.score)
-        on_end(record)
+        search.tell(trial, ended.score)
+        on_end(ended)
 
 
 def run_each(function: Callable[..., Any], calls: list[tuple[Any, ...]], workers: Workers) -> list[Any]:

@@ -18,7 +18,6 @@ STAGES = [
         "files",
         "kernels",
         "cluster",
-        "listing",
         "matmul",
         "outputs",
         "random_numbers",

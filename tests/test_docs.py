@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pkgutil
 import re
 import shlex
 from pathlib import Path
@@ -10,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from recbole_hyper import cli
-from recbole_hyper import commands as commands_package
+from recbole_hyper.commands import all_commands
 from tests.stranger import CHECKOUT, inline_commands, python, unpacked_wheel, write_orders
 
 DOCS = CHECKOUT / "docs"
 PAGES = sorted(page.relative_to(DOCS).with_suffix("").as_posix() for page in DOCS.rglob("*.md"))
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
-COMMANDS = {name.replace("_", "-") for _, name, _ in pkgutil.iter_modules(commands_package.__path__)}
+COMMANDS = set(all_commands())
 FILE = re.compile(r"# (\S+\.(?:py|yaml))\n")
 # so that a page takes seconds: what a reader types trains to early stopping
 SHORT = {

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from recbole_hyper import listing, registry
+from recbole_hyper import registry
 from recbole_hyper.cli import main
-from recbole_hyper.commands.list import KINDS
+from recbole_hyper.commands import overview
+from recbole_hyper.commands.overview import KINDS
 from recbole_hyper.config.binding import model_class
 from recbole_hyper.recbole_files import recbole_models
 from recbole_hyper.report.recipes import recipes
@@ -27,7 +28,7 @@ def shown(capsys: pytest.CaptureFixture[str], *typed: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("kind", registry.KINDS)
 def test_every_part_is_told_by_its_registered_name(kind: str) -> None:
-    entries = [entry for entry in listing.parts(kind) if not entry.group]
+    entries = [entry for entry in overview.parts(kind) if not entry.group]
     own = {
         name for name in registry.names(kind) if registry.resolve(kind, name).__module__.startswith("recbole_hyper.")
     }
@@ -84,7 +85,7 @@ def test_what_is_prepared_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (tmp_path / "dataset" / "shop").mkdir(parents=True)
     (tmp_path / "dataset" / "shop" / "shop.inter").touch()
     monkeypatch.chdir(tmp_path)
-    assert KINDS["datasets"]()[-1] == listing.Entry("shop", "", "prepared, in dataset/")
+    assert KINDS["datasets"]()[-1] == overview.Entry("shop", "", "prepared, in dataset/")
 
 
 def test_near_misses(capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,15 +119,17 @@ def test_parts_of_a_plugin(tmp_path: Path, capsys: pytest.CaptureFixture[str], m
     ],
 )
 def test_first_sentences(text: str | None, sentence: str) -> None:
-    assert listing.first_sentence(text) == sentence
+    assert overview.first_sentence(text) == sentence
 
 
 def test_the_comment_that_a_file_opens_with() -> None:
-    assert listing.opening("# recbole-hyper sweep --space=x\n# A paper, Figure\n# 6. More.\na: 1\n# b\n") == (
+    assert overview.opening("# recbole-hyper sweep --space=x\n# A paper, Figure\n# 6. More.\na: 1\n# b\n") == (
         "A paper, Figure 6"
     )
-    assert listing.opening("# SCE: recbole-hyper run --model=...\n# Users are held out.\n") == "SCE: Users are held out"
-    assert listing.opening("a: 1\n") == ""
+    assert (
+        overview.opening("# SCE: recbole-hyper run --model=...\n# Users are held out.\n") == "SCE: Users are held out"
+    )
+    assert overview.opening("a: 1\n") == ""
 
 
 @pytest.mark.parametrize("typed", [["--help"], ["list"], ["list", "recipes"], ["run", "--help"]])

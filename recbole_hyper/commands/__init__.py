@@ -1,9 +1,52 @@
-"""Subcommands of recbole-hyper, one module each, and what several of them share."""
+"""Subcommands of recbole-hyper: functions, each with its help and options, that import what they need themselves."""
 
 import argparse
-from collections.abc import Callable
+import importlib
+import pkgutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from inspect import signature
 from typing import Any
+
+# what argparse's add_argument takes
+Argument = tuple[tuple[str, ...], dict[str, Any]]
+Main = Callable[[argparse.Namespace], int | None]
+
+
+@dataclass(frozen=True)
+class Command:
+    """A subcommand; ``keys`` are the configuration keys in its help, None where it takes none as --key=value."""
+
+    help: str
+    arguments: tuple[Argument, ...]
+    main: Main
+    keys: Sequence[str] | None
+
+
+# by name
+COMMANDS: dict[str, Command] = {}
+
+
+def command(text: str, *arguments: Argument, keys: Sequence[str] | None = None) -> Callable[[Main], Main]:
+    """Make the decorated function the subcommand of its name, with the help ``text``; ``keys`` see :class:`Command`."""
+
+    def named(main: Main) -> Main:
+        COMMANDS[main.__name__.rstrip("_")] = Command(text, arguments, main, keys)
+        return main
+
+    return named
+
+
+def all_commands() -> dict[str, Command]:
+    """Return every subcommand by its name."""
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")
+    return dict(sorted(COMMANDS.items()))
+
+
+def argument(*names: str, **settings: Any) -> Argument:
+    """Return an argument of a subcommand, as argparse takes it."""
+    return names, settings
 
 
 def options_of(function: Callable[..., Any], arguments: argparse.Namespace) -> dict[str, Any]:
@@ -24,15 +67,22 @@ def files(text: str) -> list[str]:
     return config_files(text)
 
 
-def add_run(parser: argparse.ArgumentParser, about: str = "output_dir of the run") -> None:
-    """Add the folder of a run, and which code of that folder may run."""
-    parser.add_argument("run", help=about)
-    parser.add_argument("--plugins", type=words, default=[], help="Python files that the run was trained with")
-    parser.add_argument("--trust_plugins", action="store_true", help="run the Python files that the folder names")
+def finished_run(text: str = "output_dir of the run") -> tuple[Argument, ...]:
+    """Return the arguments that name the folder of a run, and which code of that folder may run."""
+    return (
+        argument("run", help=text),
+        argument("--plugins", type=words, default=[], help="Python files that the run was trained with"),
+        argument("--trust_plugins", action="store_true", help="run the Python files that the folder names"),
+    )
 
 
-def add_dataset(parser: argparse.ArgumentParser, keys: str = "keys", *, required: bool = False) -> None:
-    """Add the options that name a data set, and files with ``keys``."""
-    about, several = "folder below data_path that holds NAME.inter; ml-100k is built in", "separated by spaces"
-    parser.add_argument("-d", "--dataset", required=required, help=about)
-    parser.add_argument("--config_files", type=files, default="", help=f"YAML files with {keys}, {several}")
+def dataset(keys: str = "keys", *, required: bool = False) -> tuple[Argument, ...]:
+    """Return the options that name a data set, and files with ``keys``."""
+    about = "folder below data_path that holds NAME.inter; ml-100k is built in"
+    return (
+        argument("-d", "--dataset", required=required, help=about),
+        argument("--config_files", type=files, default="", help=f"YAML files with {keys}, separated by spaces"),
+    )
+
+
+MODEL = argument("-m", "--model", help="a model of this package, or a general or sequential model of RecBole")

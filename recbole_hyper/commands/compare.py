@@ -7,33 +7,27 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recbole_hyper.commands import add_dataset, words
-
-HELP = "train several models on one split, and print and save one table with significance against the best"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options; every other ``--key=value`` is a configuration key."""
-    parser.add_argument("--models", type=words, required=True, help="names separated by commas; ours or RecBole's")
-    one = "keys of all models (a mapping below a model's name goes to that model, as --EASER.reg_weight=64 does)"
-    add_dataset(parser, one, required=True)
-    parser.add_argument("--output_dir", help="a folder per model; finished ones are not run again")
-    parser.add_argument("--segments", type=words, default="", help="such as history_length,item_popularity,item.COLUMN")
-    parser.add_argument("--seeds", help="such as 1,2,3: every model with each, in MODEL/seed-N; means and deviations")
+from recbole_hyper.commands import argument, command, dataset, words
+from recbole_hyper.settings import COMMON
 
 
-def main(arguments: argparse.Namespace) -> int:
+@command(
+    "train several models on one split, and print and save one table with significance against the best",
+    argument("--models", type=words, required=True, help="names separated by commas; ours or RecBole's"),
+    *dataset(
+        "keys of all models (a mapping below a model's name goes to that model, as --EASER.reg_weight=64 does)",
+        required=True,
+    ),
+    argument("--output_dir", help="a folder per model; finished ones are not run again"),
+    argument("--segments", type=words, default="", help="such as history_length,item_popularity,item.COLUMN"),
+    argument("--seeds", help="such as 1,2,3: every model with each, in MODEL/seed-N; means and deviations"),
+    keys=COMMON,
+)
+def compare(arguments: argparse.Namespace) -> int:
     """Run what is not finished, then print and save the table; return 1 if a model failed."""
     from recbole_hyper.config import ConfigError
-    from recbole_hyper.evaluation.compare import (
-        comparison,
-        comparison_caption,
-        comparison_table,
-        measured_on,
-        p_value_text,
-        pair_table,
-    )
-    from recbole_hyper.evaluation.segments import check_segments
+    from recbole_hyper.evaluation import compare as tables
+    from recbole_hyper.evaluation.segments import check_segments, segments_of_models
     from recbole_hyper.report.page import write_page
     from recbole_hyper.runs.folder import plan_runs, seed_folder
     from recbole_hyper.runs.seeds import read_seeds
@@ -49,8 +43,7 @@ def main(arguments: argparse.Namespace) -> int:
         raise ConfigError("--models='' names no model; such as --models=SASRecCE,Pop is expected")
     seeds = [] if arguments.seeds is None else read_seeds(arguments.seeds, arguments.keys)
     folder = Path(arguments.output_dir or Path("saved") / f"compare-{arguments.dataset}")
-    of_files: dict[str, str] = {}
-    settings = settings_per_model(models, arguments.config_files, arguments.keys, of_files)
+    settings, of_files = settings_per_model(models, arguments.config_files, arguments.keys)
     configs = check_all(models, arguments.dataset, settings, folder, of_files)
     items = Path(configs[models[0]]["data_path"]) / f"{arguments.dataset}.item"
     check_segments(arguments.segments, items)
@@ -66,38 +59,24 @@ def main(arguments: argparse.Namespace) -> int:
     first = next(iter(next(iter(results.values())).values()))
     part = "test" if first["test"] else "valid"
     places = {name: {seed: seed_folder(folder / name, seed) for seed in of_seeds} for name, of_seeds in results.items()}
-    rows, pairs = comparison(results, places, metric, part=part, failed=failed)
-    note = p_value_text(metric, several=len(seeds) > 1)
-    table = comparison_table(
-        rows, configs[models[0]]["topk"], caption=comparison_caption(first, part, seeds) + measured_on(rows), note=note
-    )
+    rows, pairs = tables.comparison(results, places, metric, part=part, failed=failed)
+    note = tables.p_value_text(metric, several=len(seeds) > 1)
+    caption = tables.comparison_caption(first, part, seeds) + tables.measured_on(rows)
+    table = tables.comparison_table(rows, configs[models[0]]["topk"], caption=caption, note=note)
     paths = [*table.save(folder, "compare"), write_page(table, folder / "compare.html", "Comparison")]
     if len(pairs) > 1:
-        paths += pair_table(pairs, metric).save(folder, "compare_pairs")[:1]
+        paths += tables.pair_table(pairs, metric).save(folder, "compare_pairs")[:1]
     print(f"\n{table.caption}\n\n{table.text()}\n\n{note}")
     if arguments.segments:
+        from recbole_hyper.report.figures import save, segment_figure
+
         runs = {name: list(by_seed.values()) for name, by_seed in places.items()}
-        paths += _segments(runs, arguments.segments, metric, items, part, folder)
+        by_segment = segments_of_models(runs, arguments.segments, metric, items=items, part=part)
+        print(f"\n{by_segment.text()}\n\n{by_segment.note}")
+        figure = segment_figure(by_segment, metric, f"{items.stem}: {metric} by segment")
+        paths += [*by_segment.save(folder, "compare_segments"), save(figure, folder, "compare_segments")]
     print(*paths, sep="\n")
     return 1 if failed else 0
-
-
-def _segments(
-    runs: Mapping[str, Sequence[Path]],
-    names: Sequence[str],
-    metric: str,
-    items: Path,
-    part: str,
-    folder: Path,
-) -> list[Path]:
-    """Print and save the metric of each model per segment, and its figure."""
-    from recbole_hyper.evaluation.segments import segments_of_models
-    from recbole_hyper.report.figures import save, segment_figure
-
-    table = segments_of_models(runs, names, metric, items=items, part=part)
-    print(f"\n{table.text()}\n\n{table.note}")
-    figure = segment_figure(table, metric, f"{items.stem}: {metric} by segment")
-    return [*table.save(folder, "compare_segments"), save(figure, folder, "compare_segments")]
 
 
 def run_all(
@@ -123,8 +102,7 @@ def run_all(
         if keys is not None:
             path = folder / f"{name}{'' if seed is None else f'-seed-{seed}'}.yaml"
             write_yaml(path, keys)
-            message = run_alone(name, dataset, path)
-            if message is not None:
+            if (message := run_alone(name, dataset, path)) is not None:
                 failed.setdefault(name, message if seed is None else f"seed {seed}: {message}")
                 print(f"{label} failed: {message}", file=sys.stderr, flush=True)
                 continue
@@ -136,11 +114,11 @@ def run_all(
 
 
 def settings_per_model(
-    models: Sequence[str], files: Sequence[str], keys: Mapping[str, Any], of_files: dict[str, str] | None = None
-) -> dict[str, dict[str, Any]]:
+    models: Sequence[str], files: Sequence[str], keys: Mapping[str, Any]
+) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
     """Return the keys of each model: those of files and command line for all, then its own; later ones win.
 
-    ``of_files`` takes the file of each key that comes from one.
+    And by key that comes from a file, that file.
     """
     from recbole_hyper.bridge import user_files
     from recbole_hyper.config import ConfigError
@@ -149,7 +127,7 @@ def settings_per_model(
 
     common: dict[str, Any] = {}
     own: dict[str, dict[str, Any]] = {name: {} for name in models}
-    places = {} if of_files is None else of_files
+    of_files: dict[str, str] = {}
     for file in files:
         content = user_files.read(config_file(file))
         for name in models:
@@ -157,19 +135,16 @@ def settings_per_model(
             if not isinstance(keys_of_model, Mapping):
                 raise ConfigError(f"{file}: {name}: keys of this model are expected, such as {{epochs: 3}}")
             merge(own[name], keys_of_model)
-            places.update(dict.fromkeys(keys_of_model, str(file)))
+            of_files |= dict.fromkeys(keys_of_model, str(file))
         merge(common, content)
-        places.update(dict.fromkeys(content, str(file)))
+        of_files |= dict.fromkeys(content, str(file))
     for key, value in keys.items():
         name, dot, rest = key.partition(".")
-        places.pop(rest or key, None)
-        if not dot:
-            merge(common, parse_keys({key: value}))
-        elif name in own:
-            merge(own[name], parse_keys({rest: value}))
-        else:
+        if dot and name not in own:
             raise ConfigError(f"--{key}: {name!r} is not compared; the models are {', '.join(models)}")
-    return {name: merged(common, own[name]) for name in models}
+        of_files.pop(rest or key, None)
+        merge(own[name] if dot else common, parse_keys({rest or key: value}))
+    return {name: merged(common, own[name]) for name in models}, of_files
 
 
 def check_all(
@@ -177,7 +152,7 @@ def check_all(
     dataset: str,
     settings: dict[str, dict[str, Any]],
     folder: Path,
-    of_files: Mapping[str, str] | None = None,
+    of_files: Mapping[str, str],
 ) -> dict[str, Any]:
     """Bind every configuration, so that a mistake shows before the first model is trained; return them by model.
 
@@ -193,7 +168,7 @@ def check_all(
     configs = {}
     for name in models:
         keys = {**settings[name], "output_dir": str(folder / name)}
-        places = {key: file for key, file in (of_files or {}).items() if key in keys}
+        places = {key: file for key, file in of_files.items() if key in keys}
         try:
             config = with_data(lambda: Config(name, dataset, config_dict=keys, keys_of_files=places))  # noqa: B023
         except ConfigError as error:

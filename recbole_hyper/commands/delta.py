@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recbole_hyper.commands import add_dataset
+from recbole_hyper.commands import argument, command, dataset
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -17,35 +17,37 @@ if TYPE_CHECKING:
     from recbole_hyper.curvature.estimate import CurvatureEstimate
     from recbole_hyper.curvature.study import Measurement
 
-HELP = "measure Gromov delta of a data set's items, its verdict and the curvature it implies"
-
 EPS_SHOWN = (1e-12, 1e-5)
 DEFAULT_RANKS = (32, 64, 128, 256, 512, 768, 1024)  # the paper's go on to 4096: ask for them by --ranks
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_dataset(parser, "keys of the data set", required=True)
-    parser.add_argument("--data_path", default=None, help="folder of the data sets (default: as for run)")
-    before = "only interactions before this quantile of all times are looked at (default 0.95, as the paper)"
-    parser.add_argument("--train_quantile", type=float, default=0.95, help=before)
-    parser.add_argument("--ranks", type=int, nargs="+", help="SVD ranks (default 32 to 1024; the paper: to 4096)")
-    parser.add_argument("--sample_sizes", type=int, nargs="+", help="items per sample (default 500 to 4000)")
-    parser.add_argument("--repeats", type=int, default=48, help="random samples of each size (default 48)")
-    parser.add_argument("--seed", type=int, default=0, help="of the samples (default 0)")
-    parser.add_argument("--scaling", type=float, default=1.0, help="s of PureSVD-N; 1 is plain SVD (default)")
-    parser.add_argument("--base", choices=["first", "all"], default="first", help="fixed base (paper) or four points")
-    parser.add_argument("--eps", type=float, default=1e-12, help="of the recommended curvature (default 1e-12)")
-    parser.add_argument("--output_dir", default=None, help="default saved/delta-NAME")
-    parser.add_argument("--no_figures", action="store_true", help="write no figures")
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
-
-
-def main(arguments: argparse.Namespace) -> None:
+@command(
+    "measure Gromov delta of a data set's items, its verdict and the curvature it implies",
+    *dataset("keys of the data set", required=True),
+    argument("--data_path", default=None, help="folder of the data sets (default: as for run)"),
+    argument(
+        "--train_quantile",
+        type=float,
+        default=0.95,
+        help="only interactions before this quantile of all times are looked at (default 0.95, as the paper)",
+    ),
+    argument("--ranks", type=int, nargs="+", help="SVD ranks (default 32 to 1024; the paper: to 4096)"),
+    argument("--sample_sizes", type=int, nargs="+", help="items per sample (default 500 to 4000)"),
+    argument("--repeats", type=int, default=48, help="random samples of each size (default 48)"),
+    argument("--seed", type=int, default=0, help="of the samples (default 0)"),
+    argument("--scaling", type=float, default=1.0, help="s of PureSVD-N; 1 is plain SVD (default)"),
+    argument("--base", choices=["first", "all"], default="first", help="fixed base (paper) or four points"),
+    argument("--eps", type=float, default=1e-12, help="of the recommended curvature (default 1e-12)"),
+    argument("--output_dir", default=None, help="default saved/delta-NAME"),
+    argument("--no_figures", action="store_true", help="write no figures"),
+    argument("--quiet", action="store_true", help="no progress bar"),
+)
+def delta(arguments: argparse.Namespace) -> None:
     """Measure, print the table and the verdict, write csv, json and figures."""
     import pandas as pd
 
     from recbole_hyper.curvature.disk import disk_delta_rel
-    from recbole_hyper.curvature.estimate import choose_ranks, summarise, trained_items
+    from recbole_hyper.curvature.estimate import choose_ranks, item_vectors, summarise, trained_items
     from recbole_hyper.curvature.study import PAPER_SIZES, cut_list
     from recbole_hyper.data.sequences import matrix_fingerprint
     from recbole_hyper.files import write_json, write_text
@@ -66,18 +68,18 @@ def main(arguments: argparse.Namespace) -> None:
     for line in notes:
         print(line)
     folder = Path(arguments.output_dir or Path("saved") / f"delta-{arguments.dataset}")
-    measurements, vectors_done = measured(matrix, ranks, sizes, arguments)
+    vectors = item_vectors(matrix, ranks[-1], scaling=arguments.scaling, seed=arguments.seed)
+    vector_seconds = time.perf_counter() - started
+    measurements = measured(vectors, ranks, sizes, arguments)
     seconds = time.perf_counter() - started
-    vector_seconds = vectors_done - started
     of_data = {"scaling": arguments.scaling, "seed": arguments.seed, "base": arguments.base}
     key = json.dumps({"fingerprint": matrix_fingerprint(matrix), **of_data})
     estimate = summarise(measurements, eps=arguments.eps, seed=arguments.seed, n_items=items, seconds=seconds, key=key)
     shown = sorted({arguments.eps, *EPS_SHOWN})
-    whole = whole_mean(measurements, shown)
-    print(report(measurements, estimate, shown, whole))
-    write_text(
-        folder / "delta.csv", pd.DataFrame([asdict(measurement) for measurement in measurements]).to_csv(index=False)
-    )
+    mean = mean_over_ranks(measurements, shown)
+    print(report(measurements, estimate, shown, mean))
+    table = pd.DataFrame([asdict(measurement) for measurement in measurements])
+    write_text(folder / "delta.csv", table.to_csv(index=False))
     content = {
         "dataset": arguments.dataset,
         "train_quantile": arguments.train_quantile,
@@ -89,13 +91,10 @@ def main(arguments: argparse.Namespace) -> None:
         "scaling": arguments.scaling,
         "estimate": asdict(estimate),
         "curvature_by_eps": _by_eps(estimate.delta_rel, shown) if estimate.delta_rel > 0 else None,
-        "mean_over_all_ranks": whole,
-        "seconds": {
-            "vectors": vector_seconds,
-            "this_call": seconds,
-            "all_searches": sum(t.seconds for t in measurements),
-        },
+        "mean_over_all_ranks": mean,
     }
+    searches = sum(measurement.seconds for measurement in measurements)
+    content["seconds"] = {"vectors": vector_seconds, "this_call": seconds, "all_searches": searches}
     write_json(folder / "delta.json", content)
     if not arguments.no_figures:
         from recbole_hyper.curvature.plots import draw_all
@@ -104,20 +103,15 @@ def main(arguments: argparse.Namespace) -> None:
     print(f"{seconds:.1f} s ({vector_seconds:.1f} s of them for data and SVD); written to {folder}/delta.json, .csv")
 
 
-def measured(
-    matrix: scipy.sparse.csr_matrix, ranks: list[int], sizes: list[int], arguments: argparse.Namespace
-) -> tuple[list[Measurement], float]:
-    """Return the measurements, and the time at which the item vectors were computed."""
+def measured(vectors: Any, ranks: list[int], sizes: list[int], arguments: argparse.Namespace) -> list[Measurement]:
+    """Return the measurements of the item vectors, behind a progress bar."""
     from tqdm import tqdm
 
-    from recbole_hyper.curvature.estimate import item_vectors
     from recbole_hyper.curvature.study import measure_samples
 
-    vectors = item_vectors(matrix, ranks[-1], scaling=arguments.scaling, seed=arguments.seed)
-    vectors_done = time.perf_counter()
     total = len(ranks) * len(sizes) * arguments.repeats
     with tqdm(desc="samples", unit="sample", disable=arguments.quiet, total=total) as bar:
-        measurements = measure_samples(
+        return measure_samples(
             vectors,
             ranks=ranks,
             sample_sizes=sizes,
@@ -126,7 +120,6 @@ def measured(
             every_base=arguments.base == "all",
             progress=lambda finished, _: bar.update(finished - bar.n),
         )
-    return measurements, vectors_done
 
 
 def training_matrix(arguments: argparse.Namespace) -> tuple[scipy.sparse.csr_matrix, int]:
@@ -149,7 +142,7 @@ def training_matrix(arguments: argparse.Namespace) -> tuple[scipy.sparse.csr_mat
     return matrix[np.flatnonzero(lengths > 0)], len(store.items)
 
 
-def whole_mean(measurements: list[Measurement], shown: list[float]) -> dict[str, Any]:
+def mean_over_ranks(measurements: list[Measurement], shown: list[float]) -> dict[str, Any]:
     """Mean of delta_rel over every rank at the largest sample, and its curvature: over the ranks of the paper's code
     (32 to 4096, cut at the matrix) this gives the value published for ML-1M."""
     size = max(measurement.sample_size for measurement in measurements)
@@ -165,7 +158,7 @@ def _by_eps(delta_rel: float, shown: list[float]) -> dict[str, float]:
 
 
 def report(
-    measurements: list[Measurement], estimate: CurvatureEstimate, shown: list[float], whole: dict[str, Any]
+    measurements: list[Measurement], estimate: CurvatureEstimate, shown: list[float], mean: dict[str, Any]
 ) -> str:
     """The table of means and standard deviations, the curvature at each rank, the questions and the verdict."""
     import numpy as np
@@ -174,28 +167,23 @@ def report(
     from recbole_hyper.curvature.study import table_of
 
     ranks, sizes, table = table_of(measurements)
-    lines = ["", f"delta_rel, mean and standard deviation over {estimate.repeats} samples; c from the largest sample"]
-    lines.append(
-        f"{'rank':>6}" + "".join(f"{size:>15,}" for size in sizes) + "".join(f"{f'c, {e:g}':>11}" for e in shown)
-    )
+    heading = "".join(f"{size:>15,}" for size in sizes) + "".join(f"{f'c, {eps:g}':>11}" for eps in shown)
+    samples = f"{estimate.repeats} samples; c from the largest sample"
+    lines = ["", f"delta_rel, mean and standard deviation over {samples}", f"{'rank':>6}{heading}"]
     for rank, cells in zip(ranks, table, strict=True):
         implied = "".join(f"{curvature_of(float(np.mean(cells[-1])), eps):>11.4f}" for eps in shown)
         lines.append(f"{rank:>6}" + "".join(f"{np.mean(c):>8.4f} {np.std(c):.4f}" for c in cells) + implied)
+    level = ", ".join(map(str, estimate.plateau_ranks))
+    by_eps = ", ".join(f"{c:.4g} at eps {eps}" for eps, c in mean["curvature_by_eps"].items())
     lines += ["", *(f"  {reason}" for reason in estimate.reasons)]
     lines += [
-        f"verdict: {estimate.verdict} (level at ranks {', '.join(map(str, estimate.plateau_ranks))}, samples of "
-        f"{estimate.sample_size:,} items)",
+        f"verdict: {estimate.verdict} (level at ranks {level}, samples of {estimate.sample_size:,} items)",
         f"delta_rel {estimate.delta_rel:.4f} [{estimate.delta_rel_lower:.4f}, {estimate.delta_rel_upper:.4f}]",
+        f"mean over all ranks: delta_rel {mean['delta_rel']:.4f}, c {by_eps}",
     ]
-    lines.append(
-        f"mean over all ranks: delta_rel {whole['delta_rel']:.4f}, c "
-        + ", ".join(f"{c:.4g} at eps {eps}" for eps, c in whole["curvature_by_eps"].items())
-    )
     if np.isfinite(estimate.curvature):
-        lines.append(
-            f"curvature {estimate.curvature:.4g} [{estimate.lower:.4g}, {estimate.upper:.4g}] at eps {estimate.eps:g}: "
-            f"--curvature={estimate.curvature:.4g}"
-        )
+        c, between = f"{estimate.curvature:.4g}", f"[{estimate.lower:.4g}, {estimate.upper:.4g}]"
+        lines.append(f"curvature {c} {between} at eps {estimate.eps:g}: --curvature={c}")
     else:
         lines.append("curvature: any fits, the items form a tree (delta is exactly 0)")
     return "\n".join(lines)

@@ -3,43 +3,41 @@
 import argparse
 import sys
 
-from recbole_hyper.commands import options_of
-
-HELP = "turn raw public data (MovieLens, Amazon, Yelp, csv, ...) into RecBole atomic files"
+from recbole_hyper.commands import argument, command, options_of
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", help="a public data set, or your own name with --source")
-    parser.add_argument("--list", action="store_true", help="list the public data sets and the raw formats, then stop")
-    parser.add_argument("--source", help="raw file, zip or tar archive, folder (of parquet parts, too), or .inter file")
-    parser.add_argument("--output", default="dataset", help="folder of data sets (default: %(default)s)")
-    parser.add_argument("--format", help="raw format, where the file's name and first bytes do not tell; see --list")
-    parser.add_argument("--columns", help="of a table: user_id=...,item_id=...,timestamp=...[,rating=...]")
-    parser.add_argument("--separator", help="for csv and atomic files: character between values; \\t is a tab")
-    parser.add_argument("--no_header", action="store_true", help="for csv: columns have numbers from 1, not names")
-    parser.add_argument("--time_format", help="of a table: unix, unix_ms, unix_us, unix_ns, iso, or '%%m %%d, %%Y'")
-    parser.add_argument("--quoting", help="of csv: csv (values in double quotes) or none (a quote is text)")
-    parser.add_argument("--encoding", help="of text, as Python names it: utf-8, utf-16, cp1252, ...")
-    parser.add_argument("--missing_ids", help="of csv: ids such as NA or null are left out (drop) or kept (keep)")
-    parser.add_argument("--where", help="rows that are read: \"event = 'view' and price > 0\"")
-    parser.add_argument("--items", help="table with a line per item, from which the .item file is written")
-    parser.add_argument("--returns", help="column of quantities: below 0 they give back the purchase before them")
-    parser.add_argument("--order", default="time", help="time, or file: no times, the order of the rows")
-    parser.add_argument("--since", help="earliest time kept: a date or Unix seconds")
-    parser.add_argument("--until", help="latest time kept; a date alone includes that whole day")
-    parser.add_argument("--threshold", type=float, help="smallest rating kept as a positive interaction")
-    parser.add_argument("--session_gap", help="make a user of each session, cut at pauses longer than 30min, 2h, ...")
-    parser.add_argument("--duplicates", help="of a repeated (user, item) pair: keep, first, last (in time) or exact")
-    parser.add_argument("--filter", help="none, k_core (to a fixed point) or single_pass (items, then users)")
-    parser.add_argument("--k_core", type=int, help="short for --filter=k_core --min_user=K --min_item=K; 0 for none")
-    parser.add_argument("--min_user", type=int, help="fewest interactions of a user")
-    parser.add_argument("--min_item", type=int, help="fewest interactions of an item")
-    parser.add_argument("--count", help="what --min_user and --min_item count: interactions or distinct partners")
-    parser.add_argument("--max_malformed", type=float, default=0.001, help="accepted share of unreadable lines")
-    parser.add_argument("--overwrite", action="store_true", help="replace a file that prepare has not written")
-
-
-def main(arguments: argparse.Namespace) -> int:
+@command(
+    "turn raw public data (MovieLens, Amazon, Yelp, csv, ...) into RecBole atomic files",
+    argument("name", nargs="?", help="a public data set, or your own name with --source"),
+    argument("--list", action="store_true", help="list the public data sets and the raw formats, then stop"),
+    argument("--source", help="raw file, zip or tar archive, folder (of parquet parts, too), or .inter file"),
+    argument("--output", default="dataset", help="folder of data sets (default: %(default)s)"),
+    argument("--format", help="raw format, where the file's name and first bytes do not tell; see --list"),
+    argument("--columns", help="of a table: user_id=...,item_id=...,timestamp=...[,rating=...]"),
+    argument("--separator", help="for csv and atomic files: character between values; \\t is a tab"),
+    argument("--no_header", action="store_true", help="for csv: columns have numbers from 1, not names"),
+    argument("--time_format", help="of a table: unix, unix_ms, unix_us, unix_ns, iso, or '%%m %%d, %%Y'"),
+    argument("--quoting", help="of csv: csv (values in double quotes) or none (a quote is text)"),
+    argument("--encoding", help="of text, as Python names it: utf-8, utf-16, cp1252, ..."),
+    argument("--missing_ids", help="of csv: ids such as NA or null are left out (drop) or kept (keep)"),
+    argument("--where", help="rows that are read: \"event = 'view' and price > 0\""),
+    argument("--items", help="table with a line per item, from which the .item file is written"),
+    argument("--returns", help="column of quantities: below 0 they give back the purchase before them"),
+    argument("--order", default="time", help="time, or file: no times, the order of the rows"),
+    argument("--since", help="earliest time kept: a date or Unix seconds"),
+    argument("--until", help="latest time kept; a date alone includes that whole day"),
+    argument("--threshold", type=float, help="smallest rating kept as a positive interaction"),
+    argument("--session_gap", help="make a user of each session, cut at pauses longer than 30min, 2h, ..."),
+    argument("--duplicates", help="of a repeated (user, item) pair: keep, first, last (in time) or exact"),
+    argument("--filter", help="none, k_core (to a fixed point) or single_pass (items, then users)"),
+    argument("--k_core", type=int, help="short for --filter=k_core --min_user=K --min_item=K; 0 for none"),
+    argument("--min_user", type=int, help="fewest interactions of a user"),
+    argument("--min_item", type=int, help="fewest interactions of an item"),
+    argument("--count", help="what --min_user and --min_item count: interactions or distinct partners"),
+    argument("--max_malformed", type=float, default=0.001, help="accepted share of unreadable lines"),
+    argument("--overwrite", action="store_true", help="replace a file that prepare has not written"),
+)
+def prepare(arguments: argparse.Namespace) -> int:
     """Prepare one data set; DataError for wrong arguments or data."""
     from recbole_hyper.data.formats import Layout
     from recbole_hyper.data.prepare.pipeline import installed_folder, prepare

@@ -1,48 +1,12 @@
 """``recbole-hyper recommend RUN --users=all --output=recs.parquet``: what a finished run recommends."""
 
 import argparse
-from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from recbole_hyper.commands import add_run, options_of, words
+from recbole_hyper.commands import argument, command, finished_run, options_of, words
 
-HELP = "recommend items from a finished run: to a file for any number of users, or a few as a table"
 _SHOWN = 5
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_run(parser)
-    parser.add_argument("--users", help="all (default), ids as anna,ben, or a file of ids: .txt, .csv or .parquet")
-    parser.add_argument("--histories", type=Path, help="table of interactions, text or parquet: user, item, time")
-    parser.add_argument("--k", type=int, default=10, help="items for each (default 10)")
-    parser.add_argument("--items", type=Path, help="file of the only items to recommend; new ones with their features")
-    parser.add_argument("--exclude", type=Path, help="file of items to leave out; with a column of users, for each own")
-    parser.add_argument("--exclude_seen", type=switch, help="leave out items of the history; default: as the run did")
-    parser.add_argument("--unknown", choices=("skip", "error"), default="skip", help="users and items not known")
-    parser.add_argument("--cold", choices=("popular", "error"), default="popular", help="users without known items")
-    parser.add_argument("--columns", help="of the histories: user_id=...,item_id=...[,timestamp=...]; else guessed")
-    parser.add_argument("--time_format", help="of the times of the histories, as for prepare; else guessed")
-    parser.add_argument("--missing_ids", help="of csv: ids such as NA are left out (drop) or kept (keep)")
-    add_rules(parser)
-    parser.add_argument("--unfinished", action="store_true", help="use a run that was stopped in training")
-    parser.add_argument("--output", type=Path, help="file to write, .parquet or .csv; a killed call can be repeated")
-    parser.add_argument("--csv_safe", action="store_true", help="an apostrophe before ids that look like formulas")
-    parser.add_argument("--num_workers", type=int, default=1, help="processes that compute the file (default 1)")
-    parser.add_argument("--ray_address", help="running Ray cluster for --num_workers, host:port; default: starts one")
-
-
-def add_rules(parser: argparse.ArgumentParser) -> None:
-    """Add the options of rules, each of which is a field of ``Rules``."""
-    parser.add_argument("--catalogue", type=Path, help="table of items, text or parquet, whose columns the rules name")
-    parser.add_argument("--where", default="", help="condition on these, as \"category != 'Garden' and price < 50\"")
-    parser.add_argument("--at_most", default="", help="items with one value of a column, as {category: 2}")
-    parser.add_argument("--at_least", default="", help="items that meet a condition, as {interactions = 0: 2}")
-    parser.add_argument("--boost", type=Path, help="table of items and what is added to their scores (column boost)")
-    parser.add_argument(
-        "--diversity", type=float, default=0.0, help="0 to 1: how much the items of a list should differ"
-    )
-    parser.add_argument("--diversity_by", default="", help="column that similarity compares; default: item vectors")
 
 
 def switch(text: str) -> bool:
@@ -52,9 +16,38 @@ def switch(text: str) -> bool:
     return text.lower() == "true"
 
 
-def main(arguments: argparse.Namespace) -> int:
+@command(
+    "recommend items from a finished run: to a file for any number of users, or a few as a table",
+    *finished_run(),
+    argument("--users", help="all (default), ids as anna,ben, or a file of ids: .txt, .csv or .parquet"),
+    argument("--histories", type=Path, help="table of interactions, text or parquet: user, item, time"),
+    argument("--k", type=int, default=10, help="items for each (default 10)"),
+    argument("--items", type=Path, help="file of the only items to recommend; new ones with their features"),
+    argument("--exclude", type=Path, help="file of items to leave out; with a column of users, for each own"),
+    argument("--exclude_seen", type=switch, help="leave out items of the history; default: as the run did"),
+    argument("--unknown", choices=("skip", "error"), default="skip", help="users and items not known"),
+    argument("--cold", choices=("popular", "error"), default="popular", help="users without known items"),
+    argument("--columns", help="of the histories: user_id=...,item_id=...[,timestamp=...]; else guessed"),
+    argument("--time_format", help="of the times of the histories, as for prepare; else guessed"),
+    argument("--missing_ids", help="of csv: ids such as NA are left out (drop) or kept (keep)"),
+    argument("--catalogue", type=Path, help="table of items, text or parquet, whose columns the rules name"),
+    argument("--where", default="", help="condition on these, as \"category != 'Garden' and price < 50\""),
+    argument("--at_most", default="", help="items with one value of a column, as {category: 2}"),
+    argument("--at_least", default="", help="items that meet a condition, as {interactions = 0: 2}"),
+    argument("--boost", type=Path, help="table of items and what is added to their scores (column boost)"),
+    argument("--diversity", type=float, default=0.0, help="0 to 1: how much the items of a list should differ"),
+    argument("--diversity_by", default="", help="column that similarity compares; default: item vectors"),
+    argument("--unfinished", action="store_true", help="use a run that was stopped in training"),
+    argument("--output", type=Path, help="file to write, .parquet or .csv; a killed call can be repeated"),
+    argument("--csv_safe", action="store_true", help="an apostrophe before ids that look like formulas"),
+    argument("--num_workers", type=int, default=1, help="processes that compute the file (default 1)"),
+    argument("--ray_address", help="running Ray cluster for --num_workers, host:port; default: starts one"),
+)
+def recommend(arguments: argparse.Namespace) -> int:
     """Recommend; without ``--output`` a table for the first few users."""
-    from recbole_hyper.data.inputs import read_history_file, read_id_file, read_table
+    from recbole_hyper.commands.prepare import named_columns
+    from recbole_hyper.data.formats import Layout
+    from recbole_hyper.data.inputs import read_boosts, read_exclusions, read_history_file, read_id_file, read_table
     from recbole_hyper.evaluation.tables import frame_table
     from recbole_hyper.runs.batch import Workers
     from recbole_hyper.runs.load import identity, load
@@ -64,26 +57,31 @@ def main(arguments: argparse.Namespace) -> int:
         raise ValueError("give --users or --histories, one of the two")
     users = _users(arguments.users)
     if arguments.output is not None:
-        inputs = [
-            users,
-            *(getattr(arguments, name) for name in ("histories", "items", "exclude", "catalogue", "boost")),
-        ]
-        stream.require_output(arguments.output, (path for path in inputs if isinstance(path, Path)))
+        inputs = (getattr(arguments, name) for name in ("histories", "items", "exclude", "catalogue", "boost"))
+        stream.require_output(arguments.output, (path for path in (users, *inputs) if isinstance(path, Path)))
     model = load(arguments.run, unfinished=arguments.unfinished)
     added = _add_items(model, arguments)
     how = {"unknown": arguments.unknown, "cold": arguments.cold}
+    columns = named_columns(arguments.columns)
+    layout = Layout(columns=columns, time_format=arguments.time_format, missing_ids=arguments.missing_ids)
     if arguments.histories is not None:
-        read = read_history_file(arguments.histories, model.names, _layout(arguments), model.unit)
+        read = read_history_file(arguments.histories, model.names, layout, model.unit)
         print(f"histories in order: {read.order}")
         query = model.query(histories=read, **how)
     else:
-        ids = read_id_file(users, model.names, "user_id", _layout(arguments)) if isinstance(users, Path) else users
+        ids = read_id_file(users, model.names, "user_id", layout) if isinstance(users, Path) else users
         query = model.query(users=stream.all_users(model) if ids is None else ids, **how)
     if arguments.catalogue is not None:
         model.use_catalogue(read_table(arguments.catalogue))
-    lists = _lists(arguments, model.names)
-    rules = {"rules": _rules(arguments, model.names)}
-    plan = model.catalogue.plan(**options_of(model.catalogue.plan, arguments) | lists | rules)
+    rules = {name: getattr(arguments, name) for name in ("where", "diversity", "diversity_by")}
+    rules |= {name: _mapping(name, getattr(arguments, name)) for name in ("at_most", "at_least")}
+    if arguments.boost is not None:
+        rules["boost"] = read_boosts(arguments.boost, model.names)
+    lists = {
+        "items": None if arguments.items is None else read_id_file(arguments.items, model.names, "item_id"),
+        "exclude": None if arguments.exclude is None else read_exclusions(arguments.exclude, model.names),
+    }
+    plan = model.catalogue.plan(**options_of(model.catalogue.plan, arguments) | lists | {"rules": rules})
     n = len(query)
     if arguments.output is None:
         print(frame_table(model.answer(query[:_SHOWN], plan)))
@@ -132,38 +130,6 @@ def _users(text: str | None) -> Path | list[str] | None:
         return None
     path = Path(text)
     return path if path.exists() or path.suffix or "/" in text else words(text)
-
-
-def _layout(arguments: argparse.Namespace) -> Any:
-    """Return what is said of the files of histories and users."""
-    from recbole_hyper.commands.prepare import named_columns
-    from recbole_hyper.data.formats import Layout
-
-    columns = named_columns(arguments.columns)
-    return Layout(columns=columns, time_format=arguments.time_format, missing_ids=arguments.missing_ids)
-
-
-def _lists(arguments: argparse.Namespace, names: Mapping[str, Collection[str]]) -> dict[str, Any]:
-    """Return the only items, and those left out, from the files that name them; ``names`` are those of the columns."""
-    from recbole_hyper.data.inputs import read_exclusions, read_id_file
-
-    only, never = arguments.items, arguments.exclude
-    return {
-        "items": None if only is None else read_id_file(only, names, "item_id"),
-        "exclude": None if never is None else read_exclusions(never, names),
-    }
-
-
-def _rules(arguments: argparse.Namespace, names: Mapping[str, Collection[str]]) -> dict[str, Any]:
-    """Return the rules of the command line."""
-    from recbole_hyper.data.inputs import read_boosts
-
-    rules = {name: getattr(arguments, name) for name in ("where", "diversity", "diversity_by")}
-    for name in ("at_most", "at_least"):
-        rules[name] = _mapping(name, getattr(arguments, name))
-    if arguments.boost is not None:
-        rules["boost"] = read_boosts(arguments.boost, names)
-    return rules
 
 
 def _mapping(name: str, text: str) -> dict[str, Any]:

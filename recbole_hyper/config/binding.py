@@ -36,7 +36,7 @@ from recbole_hyper.config.parts import (
 from recbole_hyper.config.recbole_keys import REFUSED, SWITCHED, TRANSLATED, check_refused, translate, without_effect
 from recbole_hyper.devices import CPU, usable_accelerator, why_no_accelerator
 from recbole_hyper.errors import ConfigError, did_you_mean, near_hint
-from recbole_hyper.options import OPEN, Option
+from recbole_hyper.options import Option
 from recbole_hyper.recbole_files import later_model, recbole_folder, recbole_models
 from recbole_hyper.yaml_files import config_file, merge, merged, parse_yaml, properties_folder, read_yaml
 
@@ -137,14 +137,6 @@ def is_switch(key: str) -> bool:
     return bool(values) and all(isinstance(value, bool) for value in values)
 
 
-@functools.cache
-def general_keys() -> frozenset[str]:
-    """Return every key that RecBole's files for all models name, or that is a setting of every run."""
-    stock = (RECBOLE_PROPERTIES / name for name in ("overall.yaml", "dataset/sample.yaml"))
-    shared = (key for key, option in settings.SETTINGS.items() if option.default is not OPEN)
-    return frozenset((*(key for file in stock for key in read_yaml(file)), *shared))
-
-
 class Config(RecBoleConfig):
     """Configuration of one run.
 
@@ -156,29 +148,21 @@ class Config(RecBoleConfig):
         keys_of_files: by key of ``config_dict`` that comes from a file: the file, "" for one that a run wrote. Such a
             key need not be one that something reads.
 
-    Attributes:
-        external_config_dict: the user's keys; internal_config_dict: the defaults; final_config_dict: the result.
-        sources: by key, where its default comes from.
-        file_of_key: by key of a configuration file, that file; foreign_keys: those of them that nothing reads.
-        without_effect: by key that the model does not read although RecBole or this package documents it, why.
-        remarks: warnings about keys that have no effect because of another key.
-
     Raises:
         ConfigError: unknown key, model or part; a value of the wrong type or outside its range; a missing dataset.
     """
 
     model_class: Any
-    internal_config_dict: dict[str, Any]
-    external_config_dict: dict[str, Any]
-    final_config_dict: dict[str, Any]
-    sources: dict[str, str]
-    file_of_key: dict[str, str]
-    foreign_keys: Sequence[str] = ()
-    # names of the files beside others' model that have its defaults
-    _beside: frozenset[str] = frozenset()
     parameters: dict[str, list[str]]
-    without_effect: dict[str, str]
-    remarks: list[str]
+    internal_config_dict: dict[str, Any]  # the defaults
+    external_config_dict: dict[str, Any]  # the user's keys
+    final_config_dict: dict[str, Any]  # the result
+    sources: dict[str, str]  # by key, where its default comes from
+    file_of_key: dict[str, str]  # by key of a configuration file, that file
+    foreign_keys: Sequence[str] = ()  # those of them that nothing reads
+    without_effect: dict[str, str]  # by documented key that the model does not read, why
+    remarks: list[str]  # warnings about keys that have no effect because of another key
+    _beside: frozenset[str] = frozenset()  # names of the files beside others' model that have its defaults
 
     def __init__(
         self,
@@ -215,6 +199,10 @@ class Config(RecBoleConfig):
         self.model, self.dataset = self.model_class.__name__, str(dataset).removeprefix(RECBOLE_DATA)
         self._of_recbole = self.dataset != str(dataset)
         sequential = self.model_class.type == ModelType.SEQUENTIAL
+        self._third_party = models.is_third_party(self.model_class)
+        # those that the source of a model of RecBole, or of others, asks for
+        self._own_keys = models.keys_in_source(self.model_class)
+        self._parts = list(PARTS) if registry.parts_of(self.model_class) else []
 
         of_files, self.file_of_key = user_files.read_all(files, sequential=sequential)
         typed, renamed = old_keys.translated(typed, "the command line", sequential=sequential)
@@ -225,7 +213,7 @@ class Config(RecBoleConfig):
         given = self.external_config_dict = merged(of_files, typed)
         if plugins:
             given["plugins"] = plugins
-        if registry.parts_of(self.model_class):
+        if self._parts:
             old_keys.rename_loss(given, self.model)
         for key in PARTS.keys() & given.keys():
             given[key] = part_name(key, given[key])
@@ -243,7 +231,9 @@ class Config(RecBoleConfig):
         self.remarks = translate(read, final, self.model_class)
         for text in self.remarks:
             logger.warning("%s", text)
-        check_all(given, final, defaults, self.options(), self.model_class, self._keys_of_others())
+        # those that mean what others' model makes of them, and not what RecBole makes of them
+        others = self._own_keys - settings.general_defaults().keys() if self._third_party else frozenset()
+        check_all(given, final, defaults, self.options(), self.model_class, others)
         self._complete()
         if issubclass(self.model_class, registry.Model):
             self.model_class.check_config(self)
@@ -256,10 +246,9 @@ class Config(RecBoleConfig):
         """Return the defaults by where they come from, later ones win."""
         cls, name, given = self.model_class, self.model, self.external_config_dict
         layers: list[tuple[str, Mapping[str, Any]]] = [("RecBole", self._recbole_defaults())]
-        shared = {key: one.default for key, one in settings.SETTINGS.items() if one.default is not OPEN}
-        layers.append(("settings", shared))
-        model_file, own_yaml = properties_folder() / "model" / f"{name}.yaml", f"model/{name}.yaml"
-        recbole_model_file = RECBOLE_PROPERTIES / "model" / f"{name}.yaml"
+        layers.append(("settings", settings.shared_defaults()))
+        own_yaml = f"model/{name}.yaml"
+        model_file, recbole_file = properties_folder() / own_yaml, RECBOLE_PROPERTIES / own_yaml
         model_yaml = read_yaml(model_file) if model_file.is_file() else {}
         if issubclass(cls, registry.Model) and cls.own_options:
             layers.append((f"model {name}", registry.defaults(cls)))
@@ -267,24 +256,22 @@ class Config(RecBoleConfig):
             parts, applies = parts_of_model(registry.parts_of(cls), model_yaml, given)
             layers += [(f"{PARTS[key][1]} {part}", part_defaults(key, part)) for key, part in parts.items()]
             layers += [(own_yaml, applies), (f"{name}.parts", parts)]
-        elif models.is_third_party(cls):
-            layers += self._defaults_beside()
         elif issubclass(cls, registry.Model):
             layers.append((own_yaml, model_yaml))
-        elif recbole_model_file.is_file():
-            own = read_yaml(recbole_model_file)
-            layers.append((f"RecBole's {own_yaml}", own))
-            if own.get("loss_type") == "CE" and cls.type == ModelType.SEQUENTIAL:
-                # RecBole refuses its own default of one negative for a cross-entropy model
-                layers.append(("its loss CE", {"train_neg_sample_args": None}))
+        elif models.is_third_party(cls):
+            layers += self._defaults_of_files(models.defaults_files(cls), given)
+        elif recbole_file.is_file():
+            layers += self._defaults_of_files([recbole_file], {})
         layers.append(("datasets.yaml", read_yaml(properties_folder() / "datasets.yaml").get(self.dataset) or {}))
         return layers
 
-    def _defaults_beside(self) -> list[tuple[str, Mapping[str, Any]]]:
-        """Return what X.yaml beside the file of others' model X says, and the like of what it derives from."""
+    def _defaults_of_files(
+        self, files: Sequence[Path], given: Mapping[str, Any]
+    ) -> list[tuple[str, Mapping[str, Any]]]:
+        """Return the defaults in ``files`` of a model of RecBole, or of others, for the keys ``given``."""
         layers: list[tuple[str, Mapping[str, Any]]] = []
         sequential = self.model_class.type == ModelType.SEQUENTIAL
-        for file in models.defaults_files(self.model_class):
+        for file in files:
             if RECBOLE_PROPERTIES in file.parents:
                 layers.append((f"RecBole's model/{file.name}", read_yaml(file)))
                 continue
@@ -293,9 +280,8 @@ class Config(RecBoleConfig):
             self._beside |= {file.name}
             own = {key: value for key, value in content.items() if key not in old_keys.SET_BY_RECBOLE}
             layers.append((file.name, own))
-        content = merged(*(layer for _, layer in layers), self.external_config_dict)
-        said = any("train_neg_sample_args" in layer for _, layer in layers)
-        if content.get("loss_type") == "CE" and sequential and not said:
+        stated = merged(*(layer for _, layer in layers))
+        if {**stated, **given}.get("loss_type") == "CE" and sequential and "train_neg_sample_args" not in stated:
             # RecBole refuses its own default of one negative for a cross-entropy model
             layers.append(("its loss CE", {"train_neg_sample_args": None}))
         return layers
@@ -314,7 +300,7 @@ class Config(RecBoleConfig):
         by_key = dict(settings.declared())
         if issubclass(self.model_class, registry.Model):
             by_key |= self.model_class.own_options
-        for key in self._parts():
+        for key in self._parts:
             by_key |= part_options(key, self.internal_config_dict[key])
         return by_key
 
@@ -353,7 +339,12 @@ class Config(RecBoleConfig):
         self._check_dataset(root)
         if not final.get("use_gpu", True):
             final["gpu_id"] = ""  # RecBole ignores use_gpu; an empty gpu_id is what selects the CPU
-        self._choose_device()
+        super()._init_device()
+        # RecBole knows CUDA alone
+        if final["gpu_id"] and final["device"].type == "cpu":
+            final["device"] = usable_accelerator() or CPU
+        if self.external_config_dict.get("use_gpu") and final["device"].type == "cpu":
+            logger.warning("use_gpu=True: this run takes the CPU; %s", why_no_accelerator(final["gpu_id"]))
         super()._set_train_neg_sample_args()
         for phase in ("valid", "test"):
             # the protocol draws candidates once; RecBole's samplers draw none
@@ -363,74 +354,49 @@ class Config(RecBoleConfig):
         """Raise MissingDataError where the files of the data set are not below ``root``."""
         check_dataset(self.final_config_dict, root, self.dataset, of_recbole=self._of_recbole)
 
-    def _choose_device(self) -> None:
-        super()._init_device()
-        final, given = self.final_config_dict, self.external_config_dict.get("use_gpu")
-        # RecBole knows CUDA alone
-        if final["gpu_id"] and final["device"].type == "cpu":
-            final["device"] = usable_accelerator() or CPU
-        if given and final["device"].type == "cpu":
-            logger.warning("use_gpu=True: this run takes the CPU; %s", why_no_accelerator(final["gpu_id"]))
-
     # --- what is read, and what is not -------------------------------------------------------------------------------
     def ignores(self, key: str) -> bool:
         """Return whether a run of this model does not read the known key ``key``."""
-        if key in self.without_effect or (key in REFUSED and key not in self.internal_config_dict):
+        defaults = self.internal_config_dict
+        if key in self.without_effect or (key in REFUSED and key not in defaults):
             return True
-        if key in self.internal_config_dict or key in RECBOLE_SILENT_KEYS or key not in all_known_keys():
+        if key in defaults or key in RECBOLE_SILENT_KEYS or key in self._own_keys or key not in all_known_keys():
             return False
-        if key in self._own_keys():
-            return False
-        return not any(key in part_keys(part, self.internal_config_dict[part]) for part in self._parts())
-
-    def _parts(self) -> Sequence[str]:
-        return list(PARTS) if registry.parts_of(self.model_class) else []
+        return not any(key in part_keys(part, defaults[part]) for part in self._parts)
 
     def _unread(self) -> dict[str, str]:
         """Return the documented keys that the model does not read, and why."""
         reasons = without_effect(self.model_class)
-        if models.is_third_party(self.model_class):
-            reasons = {key: why for key, why in reasons.items() if key not in self._own_keys()}
-        if self._parts() and not is_curved(self.internal_config_dict):
+        if self._third_party:
+            reasons = {key: why for key, why in reasons.items() if key not in self._own_keys}
+        if self._parts and not is_curved(self.internal_config_dict):
             reasons |= dict.fromkeys(CURVATURE, "neither the geometry nor the encoder is curved")
         return reasons
 
     def known_keys(self) -> frozenset[str]:
         """Return every key that may be set: of RecBole, of this package, and of the parts that the model has."""
+        own = (part_keys(part, self.internal_config_dict[part]) for part in self._parts)
         others = (models.keys_in_source(model) for model in models.models().values())
-        known = (all_known_keys() | set(self.internal_config_dict) | self._own_keys()).union(REFUSED, *others)
-        return known.union(*(part_keys(part, self.internal_config_dict[part]) for part in self._parts()))
+        return all_known_keys().union(self.internal_config_dict, self._own_keys, REFUSED, *own, *others)
 
-    def _keys_of_others(self) -> set[str]:
-        """Return the keys that mean what others' model makes of them, and not what RecBole makes of them."""
-        if not models.is_third_party(self.model_class):
-            return set()
-        return set(self._own_keys()) - set(general_keys())
-
-    def _own_keys(self) -> frozenset[str]:
-        """Return the keys that the source of a model of RecBole, or of others, asks for."""
-        return models.keys_in_source(self.model_class)
-
-    def _drop_foreign_keys(self) -> None:
-        """Leave out the keys of files that nothing reads; ConfigError for a misspelled one, or where ``strict`` is set.
+    def _check_keys(self) -> None:
+        """Raise ConfigError for a refused or an unknown key, and leave out the keys of files that nothing reads.
 
         Those of others' models stay in the configuration: their source may put the name of a key together.
         """
+        given = self.external_config_dict
+        check_refused(given)
         beside = {key for key, source in self.sources.items() if source in self._beside}
-        named = models.words_in_source(self.model_class) if models.is_third_party(self.model_class) else frozenset()
-        known = self.known_keys() - (beside - all_known_keys() - self._own_keys()) | named
+        named = models.words_in_source(self.model_class) if self._third_party else frozenset()
+        known = self.known_keys() - (beside - all_known_keys() - self._own_keys) | named
         read = {key for key in known if not self.ignores(key)}
-        strict = bool(self.external_config_dict.get("strict"))
+        strict = bool(given.get("strict"))
         self.foreign_keys = user_files.foreign_keys(self.file_of_key, known, read, strict=strict)
         for key in self.foreign_keys:
-            if key in old_keys.SET_BY_RECBOLE or not models.is_third_party(self.model_class):
-                self.external_config_dict.pop(key, None)
-
-    def _check_keys(self) -> None:
-        check_refused(self.external_config_dict)
-        self._drop_foreign_keys()
+            if key in old_keys.SET_BY_RECBOLE or not self._third_party:
+                given.pop(key, None)
         known = self.known_keys().union(self.foreign_keys)
-        for key in (key for key in self.external_config_dict if key not in known):
+        for key in (key for key in given if key not in known):
             raise ConfigError(f"unknown key {key!r}{near_hint(key, known)}")
         for key, why in self.given_in_vain().items():
             logger.warning("%s does not read %s: the key has no effect in this run; %s", self.model, key, why)
@@ -440,16 +406,10 @@ class Config(RecBoleConfig):
 
         A key with its default value, as in the configuration of an earlier run, is not among them.
         """
-        vain = {
-            key: self.without_effect.get(key, "it belongs to other models or parts")
-            for key in self.external_config_dict
-            if key not in REFUSED and self.ignores(key)
-        }
-        given = {**self.switched_off(), **vain}
-        defaults = self.internal_config_dict
-        return {
-            key: why for key, why in given.items() if self.external_config_dict[key] not in (None, defaults.get(key))
-        }
+        given, other = self.external_config_dict, "it belongs to other models or parts"
+        ignored = (key for key in given if key not in REFUSED and self.ignores(key))
+        vain = self.switched_off() | {key: self.without_effect.get(key, other) for key in ignored}
+        return {key: why for key, why in vain.items() if given[key] not in (None, self.internal_config_dict.get(key))}
 
     def switched_off(self) -> dict[str, str]:
         """Return the keys that are given but do not count with the value of another key, and that value."""
@@ -471,7 +431,7 @@ class Config(RecBoleConfig):
         # a resumed run compares its epochs, whatever the model does with them
         dropped |= (set(self.without_effect) - {"epochs"}) | set(TRANSLATED)
         content = {key: value for key, value in self.final_config_dict.items() if key not in dropped}
-        if issubclass(self.model_class, registry.Model) or models.is_third_party(self.model_class):
+        if issubclass(self.model_class, registry.Model) or self._third_party:
             content["model"] = registry.lasting_name("models", self.model_class)
         content["data_path"] = str(Path(self.final_config_dict["data_path"]).parent)
         if (content.get("train_neg_sample_args") or {}).get("distribution") == "none":

@@ -4,7 +4,7 @@ import importlib.util
 import logging
 import re
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +47,13 @@ def check_all(
 ) -> None:
     """Raise ConfigError for the first thing that is wrong with the configuration ``final`` of the class ``model``.
 
-    ``given`` is what the user sets, ``defaults`` is what counts without that, ``options`` are all that are declared.
+    ``given`` is what the user sets, ``defaults`` is what applies without that, ``options`` are all that are declared.
     The keys ``others`` mean what others' model makes of them.
     """
-    check_load_col(final.get("load_col"))
+    columns = final.get("load_col")
+    named = isinstance(columns, dict) and all(names == "*" or isinstance(names, list) for names in columns.values())
+    if columns is not None and not named:
+        raise ConfigError(f"load_col={columns!r}: {{inter: [user_id, ...]}} or the like is expected")
     check_metrics(final["metrics"], final["topk"])
     if not final.get("diversity_features") and DIVERSITY in str(final["metrics"]).lower():
         raise ConfigError(
@@ -62,8 +65,13 @@ def check_all(
     own = ({key: value for key, value in values.items() if key not in others} for values in (given, final, defaults))
     check_values(*own, options=options)
     check_combinations(final)
-    check_auto(final, model, options)
-    check_learner(final["learner"], model)
+    allowed = settings.LEARNERS if registry.parts_of(model) else settings.RECBOLE_LEARNERS
+    for key, value in final.items():
+        if value == AUTO and key in options and not settings.is_text(key) and not registry.parts_of(model):
+            raise ConfigError(f"{key}='auto': {model.__name__} takes a number; neural models of this package find one")
+    # RecBole's trainer takes adam for any other name
+    if str(final["learner"]).lower() not in allowed:
+        raise ConfigError(f"learner={final['learner']!r} is unknown to {model.__name__}; allowed: {', '.join(allowed)}")
     check_valid_metric(final["valid_metric"], final["metrics"], final["topk"])
 
 
@@ -73,15 +81,12 @@ def check_values(
     """Raise ConfigError for a ``given`` value that its key may not have; one of RecBole has the type of its default."""
     for key, value in given.items():
         default = defaults.get(key)
-        if value is None or default is None or key == "train_neg_sample_args":
+        if value is None or default is None or key == "train_neg_sample_args" or is_ours(key, default, options):
             continue
-        if is_ours(key, default, options):
-            continue
-        for kind, wanted in ((bool, "bool"), (int, "int"), (float, "float"), (str, "str")):
-            if isinstance(default, kind):
-                if not matches(wanted, value):
-                    raise ConfigError(f"{key}={value!r}: {in_words(wanted)} is expected (default: {default!r})")
-                break
+        kinds = {bool: "bool", int: "int", float: "float", str: "str"}
+        wanted = next((word for kind, word in kinds.items() if isinstance(default, kind)), "")
+        if wanted and not matches(wanted, value):
+            raise ConfigError(f"{key}={value!r}: {in_words(wanted)} is expected (default: {default!r})")
     # a curvature also where nothing is curved
     check_ranges({**final, **{key: given[key] for key in CURVATURE if key in given}}, options, defaults)
     for key, value in final.items():
@@ -115,34 +120,11 @@ def is_ours(key: str, default: Any, options: Mapping[str, Option]) -> bool:
     return key in options and (default is None or options[key].allows(default))
 
 
-def check_auto(config: Mapping[str, Any], model: type, options: Mapping[str, Option]) -> None:
-    """Raise ConfigError where a model that finds no settings by itself is given ``auto``."""
-    if registry.parts_of(model):
-        return
-    for key, value in config.items():
-        if value == AUTO and key in options and not settings.is_text(key):
-            raise ConfigError(f"{key}='auto': {model.__name__} takes a number; neural models of this package find one")
-
-
-def check_learner(learner: Any, model: type) -> None:
-    """Raise ConfigError for a learner that the model's trainer does not have: RecBole's takes adam in its place."""
-    allowed = settings.LEARNERS if registry.parts_of(model) else settings.RECBOLE_LEARNERS
-    if str(learner).lower() not in allowed:
-        raise ConfigError(f"learner={learner!r} is unknown to {model.__name__}; allowed: {', '.join(allowed)}")
-
-
 def schedule_keys(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys by which the learning rate follows a schedule over ``epochs``; {} where it does not."""
     # no .get: RecBole's Config has none
     given = {key: config[key] for key in ("lr_schedule", "warmup_ratio") if key in config}
     return {key: value for key, value in given.items() if value}
-
-
-def check_load_col(columns: Any) -> None:
-    """Raise ConfigError unless ``load_col`` names columns by atomic file."""
-    mapping = isinstance(columns, dict) and all(names == "*" or isinstance(names, list) for names in columns.values())
-    if not mapping and columns is not None:
-        raise ConfigError(f"load_col={columns!r}: {{inter: [user_id, ...]}} or the like is expected")
 
 
 def check_combinations(config: Mapping[str, Any]) -> None:
@@ -244,17 +226,8 @@ def _check_order(name: str, arguments: Mapping[str, Any], *, sequential: bool) -
 
 
 # what a ranking gives to RecBole's metrics
-SUPPORTED_NEEDS = {
-    "rec.topk",
-    "rec.items",
-    "rec.meanrank",
-    "data.num_items",
-    "data.num_users",
-    "data.count_items",
-    "data.count_users",
-}
-
-
+SUPPORTED_NEEDS = {f"rec.{name}" for name in ("topk", "items", "meanrank")}
+SUPPORTED_NEEDS |= {f"data.{name}" for name in ("num_items", "num_users", "count_items", "count_users")}
 # beside RecBole's: recbole_hyper.evaluation.beyond_accuracy
 NOVELTY, DIVERSITY, MISCALIBRATION = "novelty", "intralistdiversity", "popularitymiscalibration"
 OWN_METRICS = (NOVELTY, DIVERSITY, MISCALIBRATION)
@@ -309,37 +282,36 @@ def check_dataset(config: dict[str, Any], root: str, dataset: str, *, of_recbole
     folder = Path(config["data_path"])
     middles = [f".{part}" for part in config["benchmark_filename"] or ()] or [""]
     files = [folder / f"{dataset}{middle}.inter" for middle in middles]
-    file = next((file for file in files if not file.is_file()), None)
-    if file is None:
-        missing = []
-        for suffix in config["load_col"]:
-            if suffix != "inter" and not (folder / f"{dataset}.{suffix}").is_file():
-                present = sorted(path.name for path in folder.glob(f"{dataset}.*") if path.is_file())
-                logger.warning(
-                    "load_col names columns of %r, but %s does not exist: they are not read; the folder holds %s",
-                    *(suffix, folder / f"{dataset}.{suffix}", ", ".join(present)),
-                )
-                missing.append(suffix)
-        config["load_col"] = {suffix: names for suffix, names in config["load_col"].items() if suffix not in missing}
+    missing = next((file for file in files if not file.is_file()), None)
+    if missing is None:
+        columns = config["load_col"]
+        absent = [name for name in columns if name != "inter" and not (folder / f"{dataset}.{name}").is_file()]
+        for suffix in absent:
+            logger.warning(
+                "load_col names columns of %r, but %s does not exist: they are not read; the folder holds %s",
+                *(suffix, folder / f"{dataset}.{suffix}", _names(folder.glob(f"{dataset}.*"))),
+            )
+        config["load_col"] = {suffix: names for suffix, names in columns.items() if suffix not in absent}
         return
     if folder.is_dir() and len(files) > 1:
-        present = sorted(path.name for path in folder.glob("*.inter"))
         raise ConfigError(
-            f"benchmark_filename={config['benchmark_filename']}: {file.absolute()} does not exist; "
-            f"the folder holds {', '.join(present) or 'no .inter file'}"
+            f"benchmark_filename={config['benchmark_filename']}: {missing.absolute()} does not exist; "
+            f"the folder holds {_names(folder.glob('*.inter')) or 'no .inter file'}"
         )
     siblings = sorted(path.parent.name for path in Path(root).glob("*/*.inter")) if Path(root).is_dir() else []
     hint = did_you_mean(repr(dataset), map(repr, ["ml-100k", *siblings]), " Did you mean ", n=1)
     if (given := Path(dataset)).suffix == ".inter" and given.is_file():
         hint = f" For this file write --data_path={given.absolute().parent.parent} --dataset={given.parent.name}."
     elif given.is_file():
-        hint = (
-            f" For a table write recbole-hyper prepare mine --source={shlex.quote(dataset)}, and then --dataset=mine."
-        )
+        source = shlex.quote(dataset)
+        hint = f" For a table write recbole-hyper prepare mine --source={source}, and then --dataset=mine."
+    present = f" Datasets there: {', '.join(dict.fromkeys(siblings))}." if siblings else ""
     message = (
-        f"dataset {dataset!r} was not found: {file.absolute()} does not exist.{hint}"
-        + (f" Datasets there: {', '.join(dict.fromkeys(siblings))}." if siblings else "")
-        + f" Prepare it with 'recbole-hyper prepare {dataset}', or give the folder that holds it with "
-        "--data_path=DIR"
+        f"dataset {dataset!r} was not found: {missing.absolute()} does not exist.{hint}{present} Prepare it with "
+        f"'recbole-hyper prepare {dataset}', or give the folder that holds it with --data_path=DIR"
     )
     raise MissingDataError(message, dataset, Path(root), of_recbole=of_recbole, offline=bool(config.get("offline")))
+
+
+def _names(paths: Iterable[Path]) -> str:
+    return ", ".join(sorted(path.name for path in paths if path.is_file()))

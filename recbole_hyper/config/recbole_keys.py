@@ -5,8 +5,7 @@ meaning of the numbers is refused.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from recbole.utils import ModelType
 
@@ -28,13 +27,20 @@ def _no_sequences(model: Any) -> bool:
     return model.type in (ModelType.GENERAL, ModelType.TRADITIONAL)
 
 
-@dataclass(frozen=True)
-class NoEffect:
+def _of_one_piece(model: Any) -> bool:
+    return not parts_of(model)
+
+
+class NoEffect(NamedTuple):
     """Keys that the models of ``when`` do not read, and why."""
 
     keys: tuple[str, ...]
     why: str
-    when: Callable[[Any], bool] = lambda model: True
+    when: Callable[[Any], bool]
+
+
+def _unread(keys: str, why: str, when: Callable[[Any], bool] = lambda model: True, *, but: str = "") -> NoEffect:
+    return NoEffect(tuple(keys.split()), why, lambda model: model.__name__ not in but.split() and when(model))
 
 
 # how RecBole reads features
@@ -42,93 +48,78 @@ FEATURE_KEYS = (
     *("additional_feat_suffix", "preload_weight", "normalize_field", "normalize_all", "numerical_features"),
     *("discretization", "seq_len"),
 )
+_FEATURES = "feature_fusion feature_output feature_standardize feature_id_dropout"
 
 NO_EFFECT = (
-    NoEffect(("checkpoint_dir",), "a run writes everything into output_dir"),
-    NoEffect(("save_dataset", "save_dataloaders"), "data are read from the atomic files in every run and not saved"),
-    NoEffect(("valid_metric_bigger",), "it follows from valid_metric"),
-    NoEffect(("unused_col",), "nothing but user, item and time of an interaction reaches a model; see unload_col"),
-    NoEffect(("POSITION_FIELD",), "RecBole 1.2.0 reads it nowhere"),
-    NoEffect(
-        (
-            "HEAD_ENTITY_ID_FIELD", "TAIL_ENTITY_ID_FIELD", "RELATION_ID_FIELD", "kg_reverse_r",
-            "entity_kg_num_interval", "relation_kg_num_interval", "alias_of_entity_id", "alias_of_relation_id",
-        ),
+    _unread("checkpoint_dir", "a run writes everything into output_dir"),
+    _unread("save_dataset save_dataloaders", "data are read from the atomic files in every run and not saved"),
+    _unread("valid_metric_bigger", "it follows from valid_metric"),
+    _unread("unused_col", "nothing but user, item and time of an interaction reaches a model; see unload_col"),
+    _unread("POSITION_FIELD", "RecBole 1.2.0 reads it nowhere"),
+    _unread(
+        "HEAD_ENTITY_ID_FIELD TAIL_ENTITY_ID_FIELD RELATION_ID_FIELD kg_reverse_r entity_kg_num_interval "
+        "relation_kg_num_interval alias_of_entity_id alias_of_relation_id",
         "no knowledge graph is read",
     ),
-    NoEffect(("ENTITY_ID_FIELD",), "no knowledge graph is read", lambda m: m.__name__ != "KSR"),
-    NoEffect(
-        ("RATING_FIELD",), "an interaction counts as one, whatever its rating", lambda m: m.__name__ != "DMF"
-    ),
-    NoEffect(
-        ("require_pow",), "the model has no such regularisation", lambda m: m.__name__ not in ("LightGCN", "SimpleX")
-    ),
-    NoEffect(("worker",), "batches are made in the process that trains", lambda m: is_ours(m) or not _no_sequences(m)),
-    NoEffect(("train_neg_sample_args",), "losses draw their own negatives: see n_negatives", is_ours),
-    NoEffect(("transform", "LABEL_FIELD", "NEG_PREFIX", "eval_batch_size"), "ours read none of it", is_ours),
-    NoEffect(FEATURE_KEYS, "models of this package read features as selected_features says", is_ours),
-    NoEffect(
-        ("selected_features", "pooling_mode"),
+    _unread("ENTITY_ID_FIELD", "no knowledge graph is read", but="KSR"),
+    _unread("RATING_FIELD", "an interaction counts as one, whatever its rating", but="DMF"),
+    _unread("require_pow", "the model has no such regularisation", but="LightGCN SimpleX"),
+    _unread("worker", "batches are made in the process that trains", lambda m: is_ours(m) or not _no_sequences(m)),
+    _unread("train_neg_sample_args", "losses draw their own negatives: see n_negatives", is_ours),
+    _unread("transform LABEL_FIELD NEG_PREFIX eval_batch_size", "ours read none of it", is_ours),
+    _unread(" ".join(FEATURE_KEYS), "models of this package read features as selected_features says", is_ours),
+    _unread(
+        "selected_features pooling_mode",
         "the model reads no item features",
-        lambda m: not parts_of(m) and m.__name__ not in ("FDSA", "GRU4RecF", "SASRecF"),
+        _of_one_piece,
+        but="FDSA GRU4RecF SASRecF",
     ),
-    NoEffect(
-        ("MAX_ITEM_LIST_LENGTH", "ITEM_LIST_LENGTH_FIELD", "LIST_SUFFIX", "drop_last"),
+    _unread(
+        "MAX_ITEM_LIST_LENGTH ITEM_LIST_LENGTH_FIELD LIST_SUFFIX drop_last",
         "the model sees no sequences",
         _no_sequences,
     ),
-    NoEffect(("shuffle",), "it is fitted to the whole matrix at once", lambda m: is_ours(m) and _one_step(m)),
-    NoEffect(
-        (
-            "epochs", "train_batch_size", "learner", "learning_rate", "eval_step", "stopping_step", "clip_grad_norm",
-            "weight_decay", "enable_amp", "enable_scaler",
-        ),
+    _unread("shuffle", "it is fitted to the whole matrix at once", lambda m: is_ours(m) and _one_step(m)),
+    _unread(
+        "epochs train_batch_size learner learning_rate eval_step stopping_step clip_grad_norm weight_decay enable_amp "
+        "enable_scaler",
         "the model is fitted in one step",
         _one_step,
     ),
-    NoEffect(
-        ("lr_plateau", "lr_schedule", "warmup_ratio"),
+    _unread(
+        "lr_plateau lr_schedule warmup_ratio",
         "it is fitted in one step, or by a RecBole trainer with its own optimizers",
         lambda m: _one_step(m) or m.__name__ == "RecVAE",
     ),
-    NoEffect(
-        ("ema_decay",),
+    _unread(
+        "ema_decay",
         "it is fitted in one step, or by a RecBole trainer with its own steps",
         lambda m: _one_step(m) or m.__name__ in ("RaCT", "RecVAE", "S3Rec"),
     ),
-    NoEffect(
-        (
-            "adam_betas", "item_bias", "item_bias_init", "reuse_item_embeddings", "curvature", "curvature_init",
-            "curvature_learning_rate", "rowwise_update", "manifold_learning_rate", "stabilize", "memory_limit",
-            "train_windows", "feature_fusion", "feature_output", "feature_standardize", "feature_id_dropout",
-        ),
+    _unread(
+        "adam_betas item_bias item_bias_init reuse_item_embeddings curvature curvature_init curvature_learning_rate "
+        f"rowwise_update manifold_learning_rate stabilize memory_limit train_windows {_FEATURES}",
         "only sequential models of this package have it",
-        lambda m: not parts_of(m),
+        _of_one_piece,
     ),
-)  # fmt: skip
+)
 
 # keys that count only with some values of another key: they, the other key, and whether a value of it lets them count
 SWITCHED: tuple[tuple[tuple[str, ...], str, Callable[[Any], bool]], ...] = (
     (("adam_betas",), "learner", lambda value: str(value).lower() in ("adam", "adamw")),
     (("manifold_learning_rate", "stabilize"), "learner", lambda value: str(value).lower() in RIEMANNIAN_LEARNERS),
     (("curvature_init",), "curvature", lambda value: value == "learn"),
-    (
-        ("pooling_mode", "feature_fusion", "feature_output", "feature_standardize", "feature_id_dropout"),
-        "selected_features",
-        bool,
-    ),
+    (("pooling_mode", *_FEATURES.split()), "selected_features", bool),
 )
 
 # refused keys: the values that are allowed because they ask for nothing, and why no other is
+_FOLDER = "data are read from the atomic files; give their folder as data_path"
+_DISTRIBUTED = "RecBole's own distributed training is not supported; see sweeps and num_workers"
 REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
-    "dataset_save_path": ((None,), "data are read from the atomic files; give their folder as data_path"),
-    "dataloaders_save_path": ((None,), "data are read from the atomic files; give their folder as data_path"),
+    **dict.fromkeys(("dataset_save_path", "dataloaders_save_path"), ((None,), _FOLDER)),
     "threshold": ((None,), "every interaction is a positive one; val_interval drops those below a rating"),
-    "nproc": ((None, 1), "RecBole's own distributed training is not supported; see sweeps and num_workers"),
-    **dict.fromkeys(
-        ("local_rank", "world_size", "ip", "port", "offset"),
-        ((None,), "RecBole's own distributed training is not supported; see sweeps and num_workers"),
-    ),
+    "nproc": ((None, 1), _DISTRIBUTED),
+    **dict.fromkeys(("local_rank", "world_size", "ip", "port", "offset"), ((None,), _DISTRIBUTED)),
 }
 
 
@@ -157,24 +148,19 @@ def translate(given: Mapping[str, Any], final: dict[str, Any], model: Any) -> li
     ``given`` is what the user sets, of what the class ``model`` reads. Returns warnings: what of ``given`` has no
     effect. ConfigError for keys that contradict each other, or files that cannot be the parts of a data set.
     """
-    _translate_repeatable(given, final)
-    # RecBole refuses False for sequential models; training negatives of general ones exclude the user's own items
-    final["repeatable"] = model.type != ModelType.GENERAL
-    return _translate_benchmark(given, final)
-
-
-def _translate_repeatable(given: Mapping[str, Any], final: dict[str, Any]) -> None:
     repeatable, exclude = given.get("repeatable"), given.get("exclude_seen")
-    if repeatable is None:
-        return
-    if not isinstance(repeatable, bool):
+    if repeatable is not None and not isinstance(repeatable, bool):
         raise ConfigError(f"repeatable={repeatable!r}: true or false is expected")
-    if exclude is not None and exclude == repeatable:
+    if repeatable is not None and exclude is not None and exclude == repeatable:
         raise ConfigError(
             f"repeatable={repeatable} and exclude_seen={exclude} contradict each other: repeatable: True says that "
             "items of the history are candidates, exclude_seen: True that they are none; give one of the two"
         )
-    final["exclude_seen"] = not repeatable
+    if repeatable is not None:
+        final["exclude_seen"] = not repeatable
+    # RecBole refuses False for sequential models; training negatives of general ones exclude the user's own items
+    final["repeatable"] = model.type != ModelType.GENERAL
+    return _translate_benchmark(given, final)
 
 
 def _translate_benchmark(given: Mapping[str, Any], final: dict[str, Any]) -> list[str]:

@@ -42,12 +42,8 @@ def declared() -> list[dict[str, str]]:
             source = f"{first} and {len(others)} more" if len(others) > 1 else ", ".join(by_part)
         else:
             value, source = "~", "settings"
-        rows.append(_row(key, value, in_words(option.values), source, option.about))
+        rows.append(dict(zip(COLUMNS, (key, value, in_words(option.values), source, option.about), strict=True)))
     return rows
-
-
-def _row(key: str, default: str, range_: str, source: str, about: str) -> dict[str, str]:
-    return dict(zip(COLUMNS, (key, default, range_, source, about), strict=True))
 
 
 def of_model(config: Config) -> list[dict[str, str]]:
@@ -70,6 +66,6 @@ def of_model(config: Config) -> list[dict[str, str]]:
         if is_ours(key, default, options) and not (stock and key in PARTS):
             values = options[key].values
             about = about if source.startswith("RecBole's") else options[key].about
-        rows.append(_row(key, typed(default), in_words(values), source, about))
+        rows.append(dict(zip(COLUMNS, (key, typed(default), in_words(values), source, about), strict=True)))
     shared = ["settings", "RecBole"]
     return sorted(rows, key=lambda row: shared.index(row["source"]) + 1 if row["source"] in shared else 0)

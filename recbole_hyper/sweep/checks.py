@@ -38,7 +38,11 @@ def bind_base(
     if (base["num_workers"] or 1) > 1:
         raise ConfigError("num_workers: trials of a sweep are single processes; leave it out")
     # a condition may name the model, the data set and any key of the package; a domain only keys that a trial may have
-    known = base.known_keys() | (set(declared()) - set(space.domains)) | _keys_of_parts(space)
+    known = base.known_keys() | (set(declared()) - set(space.domains))
+    for key in PARTS.keys() & space.domains.keys():
+        for name in (name for domain in space.domains[key] for name in domain.values):
+            with contextlib.suppress(ConfigError):  # an unknown name fails when it is bound
+                known |= part_keys(key, str(name))
     set_here = {"output_dir", "resume", "epochs_done"} | ({"model", "dataset"} & set(space.domains))
     for key in space.keys:
         if key in fixed and key in space.domains:
@@ -51,75 +55,52 @@ def bind_base(
     return base
 
 
-def _keys_of_parts(space: Space) -> set[str]:
-    """Return the keys of every part that the space names; other names fail when their values are bound."""
-    keys: set[str] = set()
-    for key in PARTS.keys() & space.domains.keys():
-        for name in (name for domain in space.domains[key] for name in domain.values):
-            with contextlib.suppress(ConfigError):
-                keys |= part_keys(key, str(name))
-    return keys
-
-
-class _Binder:
-    """Binds settings once each, and counts which of their keys are read."""
-
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self.errors: dict[str, ValueError | None] = {}
-        self.given, self.unread = Counter[str](), Counter[str]()
-
-    def error(self, settings: Settings) -> ValueError | None:
-        """Return why ``settings`` cannot run, None where they can."""
-        name = repr(settings)
-        if name not in self.errors:
-            try:
-                config = self.plan.config(settings)
-                self.errors[name] = None
-                self.given.update([*self.plan.fixed, *settings])
-                self.unread.update(key for key in settings if config.ignores(key))
-                self.unread.update(self.plan.fixed.keys() & config.given_in_vain().keys())
-            except ValueError as error:
-                self.errors[name] = error
-        return self.errors[name]
-
-    def warnings(self) -> list[str]:
-        """Return a line for every key that no bound setting, or not every one, reads."""
-        lines = [
-            f"no trial reads {key}: it has no effect" for key, count in self.unread.items() if count == self.given[key]
-        ]
-        return lines + [
-            f"not every trial reads {key}, and those that do not may be equal; 'when' says where a key counts"
-            for key, count in self.unread.items()
-            if count < self.given[key] and key not in self.plan.fixed
-        ]
-
-
 def bind_values(plan: Plan, space: Space, trials: Sequence[Settings], base: Mapping[str, Any]) -> list[str]:
     """Bind the configuration of each value of a space, both ends of a range included, and of all ``trials`` if few.
 
     Return warnings: keys that some of these do not read, and trials that cannot run although each of their values can.
     ConfigError for a value with which no setting can run, or where no trial can.
     """
-    binder = _Binder(plan)
-    for key, alternatives in space.domains.items():
-        for domain, value in ((one, value) for one in alternatives for value in _values(one)):
-            errors = []
-            for settings in probes(space, base, key, domain, value):
-                errors.append(binder.error(settings))
-                if errors[-1] is None:
-                    break
-            if errors and errors[-1] is not None:
-                raise ConfigError(f"the space: {key}={value!r} cannot run: {errors[0]}") from errors[0]
+    errors: dict[str, ValueError | None] = {}
+    given, unread = Counter[str](), Counter[str]()
+
+    def why_not(settings: Settings) -> ValueError | None:
+        """Bind ``settings`` once, count which of their keys are read, and return why they cannot run."""
+        name = repr(settings)
+        if name not in errors:
+            try:
+                config = plan.config(settings)
+                given.update([*plan.fixed, *settings])
+                unread.update(key for key in settings if config.ignores(key))
+                unread.update(plan.fixed.keys() & config.given_in_vain().keys())
+                errors[name] = None
+            except ValueError as error:
+                errors[name] = error
+        return errors[name]
+
+    domains = ((key, domain) for key, alternatives in space.domains.items() for domain in alternatives)
+    for key, domain, value in ((key, one, value) for key, one in domains for value in one.ends):
+        why = None
+        for settings in probes(space, base, key, domain, value):
+            if (why := why_not(settings)) is None:
+                break
+        if why is not None:
+            raise ConfigError(f"the space: {key}={value!r} cannot run: {why}") from why
     checked = trials if len(trials) <= ALL_TRIALS else ()
-    bad = [(settings, error) for settings in checked if (error := binder.error(settings)) is not None]
-    warnings = binder.warnings()
+    bad = [(settings, why) for settings in checked if (why := why_not(settings)) is not None]
+    never = [key for key, count in unread.items() if count == given[key]]
+    seldom = [key for key in unread if key not in never and key not in plan.fixed]
+    warnings = [f"no trial reads {key}: it has no effect" for key in never]
+    warnings += [
+        f"not every trial reads {key}, and those that do not may be equal; 'when' says where a key counts"
+        for key in seldom
+    ]
     if bad:
-        settings, error = bad[0]
+        settings, why = bad[0]
         text = ", ".join(f"{key}={value!r}" for key, value in settings.items())
-        warnings.append(f"{len(bad)} of {len(trials)} settings cannot run, such as {text}: {error}")
+        warnings.append(f"{len(bad)} of {len(trials)} settings cannot run, such as {text}: {why}")
         if len(bad) == len(trials):
-            raise ConfigError(f"the space: {warnings[-1]}") from error
+            raise ConfigError(f"the space: {warnings[-1]}") from why
     return warnings
 
 
@@ -136,8 +117,7 @@ def probes(space: Space, base: Mapping[str, Any], key: str, wanted: Domain, valu
         def choose(_: str, domain: Domain, first: bool = attempt == 0) -> Any:
             if domain is wanted:
                 return value
-            values = _values(domain)
-            return values[0 if first else int(generator.integers(len(values)))]
+            return domain.ends[0 if first else int(generator.integers(len(domain.ends)))]
 
         settings = space.settings(choose, base)
         if key in settings and settings[key] == value and settings not in yielded:
@@ -145,8 +125,3 @@ def probes(space: Space, base: Mapping[str, Any], key: str, wanted: Domain, valu
             yield settings
         if len(yielded) == TRIES:
             return
-
-
-def _values(domain: Domain) -> tuple[Any, ...]:
-    """Return every value of a finite domain, and both ends of a range."""
-    return domain.values if domain.is_finite else domain.ends

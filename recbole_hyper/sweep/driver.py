@@ -4,7 +4,6 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from time import perf_counter
@@ -23,7 +22,7 @@ from recbole_hyper.files import plain, write_json, write_text
 from recbole_hyper.options import AUTO, is_number
 from recbole_hyper.sweep.checks import bind_base, bind_values
 from recbole_hyper.sweep.folder import OUTCOME, REQUEST, how_to_continue, opened, read_request
-from recbole_hyper.sweep.proposals import Listed, Optuna, Proposals, Trial, list_trials
+from recbole_hyper.sweep.search import Listed, Optuna, Search, list_trials
 from recbole_hyper.sweep.space import Space, parse_space, read_space
 from recbole_hyper.sweep.trial import (
     FAILED,
@@ -31,20 +30,21 @@ from recbole_hyper.sweep.trial import (
     STOPPED,
     UNFINISHED,
     Plan,
-    Record,
+    Trial,
     close_trial,
+    final_folder,
+    read_final,
     read_records,
+    run_final,
 )
 from recbole_hyper.sweep.tuner import SCHEDULERS, Workers, run_each, run_trials
-from recbole_hyper.sweep.winner import final_folder, read_final, run_final
-from recbole_hyper.training.shared import shared_data
 from recbole_hyper.yaml_files import config_file, merged
 
 SEARCHES = ("grid", "random", "optuna")
 DEFAULTS = {"search": "grid", "scheduler": "none", "num_samples": None, "n_seeds": 1, "time_budget": None}
 # the space of a sweep that names none, and the options of its search
 TUNE = "tune"
-OF_TUNE = {"search": "random", "scheduler": "asha", "num_samples": 50, "time_budget": 3600.0}
+TUNE_DEFAULTS = {"search": "random", "scheduler": "asha", "num_samples": 50, "time_budget": 3600.0}
 OUT_OF_TIME = "the time budget ran out"
 
 
@@ -78,7 +78,7 @@ def sweep(
         config_dict: keys of every trial; ``output_dir`` is the folder of the sweep, ``resume`` continues the one there.
         budget: "full", or "small" for the small space that ``space`` holds.
         search: "grid" (default), "random" or "optuna".
-        num_samples: see :func:`recbole_hyper.sweep.proposals.list_trials`; trials in all for optuna (default 20).
+        num_samples: see :func:`recbole_hyper.sweep.search.list_trials`; trials in all for optuna (default 20).
         scheduler: "none" (default), or "asha" to stop trials that fall behind.
         max_concurrent: most trials at a time.
         resources: {"cpu": cores, "gpu": share} of each trial; the default is one core.
@@ -97,11 +97,13 @@ def sweep(
     start = perf_counter()
     files, of_files = user_files.read_all([config_file(path) for path in config_files])
     given = parse_keys(config_dict or {})
-    place: dict[str, Any] = {name: {**files, **given}.get(name) for name in ("resume", "output_dir")}
-    files, given = ({key: value for key, value in keys.items() if key not in place} for keys in (files, given))
-    if place["resume"] and not place["output_dir"]:
+    resume, output_dir = ({**files, **given}.get(name) for name in ("resume", "output_dir"))
+    files, given = (
+        {key: value for key, value in keys.items() if key not in ("resume", "output_dir")} for keys in (files, given)
+    )
+    if resume and not output_dir:
         raise ConfigError("--resume=True needs --output_dir=DIR, the folder of the sweep to continue")
-    before = read_request(Path(place["output_dir"])) if place["resume"] else {}
+    before = read_request(Path(str(output_dir))) if resume else {}
     model, dataset = model or before.get("model"), dataset or before.get("dataset")
     if not model or not dataset:
         raise ConfigError("a sweep needs --model and --dataset")
@@ -109,47 +111,40 @@ def sweep(
         full = parse_space(before["space"], REQUEST, model)
     else:
         full = read_space(space or TUNE, model, budget)
-    typed = {"search": search, "scheduler": scheduler, "num_samples": num_samples, "n_seeds": n_seeds}
-    of_space = OF_TUNE if not before and str(space or TUNE) == TUNE else {}
-    options = _options({**typed, "time_budget": time_budget}, of_space, before)
-    workers = _workers(resources or {}, max_concurrent, ray_address)
+    saved = {"search": search, "scheduler": scheduler, "num_samples": num_samples, "n_seeds": n_seeds}
+    options = {**DEFAULTS, **(TUNE_DEFAULTS if not before and str(space or TUNE) == TUNE else {})}
+    for layer in ({key: before.get(key) for key in saved}, {**saved, "time_budget": time_budget}):
+        options |= {key: value for key, value in layer.items() if value is not None}
+    cpu, gpu = (float((resources or {}).get(name, default)) for name, default in (("cpu", 1), ("gpu", 0)))
+    _check_options(options, cpu, gpu, max_concurrent)
     fixed, varied = _split(full, files, before.get("fixed", {}), given)
     base = bind_base(model, dataset, fixed, varied, {key: file for key, file in of_files.items() if key not in given})
     name = f"sweep-{model}-{dataset}-{datetime.now():%Y%m%d-%H%M%S}"
-    folder = Path(place["output_dir"] or Path("saved") / name).absolute()
-    fixed = _fixed(fixed, base, workers)
+    folder = Path(output_dir or Path("saved") / name).absolute()
+    fixed = {key: value for key, value in fixed.items() if key not in base.foreign_keys}
+    # trials are processes with another working folder
+    fixed |= {"plugins": base["plugins"]} if fixed.get("plugins") else {}
+    fixed = {"use_gpu": gpu > 0, **fixed, "data_path": str(Path(base.plain()["data_path"]).absolute())}
     metric, bigger = base["valid_metric"].lower(), bool(base["valid_metric_bigger"])
-    shared = _with_fits(fixed, varied, base, folder)
-    plan = Plan(model, dataset, shared, str(folder), max(1, int(workers.cpu)), metric, bigger)
+    shared = _shared_fits(fixed, varied, base, folder)
+    plan = Plan(model, dataset, {**fixed, **shared}, str(folder), max(1, int(cpu)), metric, bigger)
     request = {"model": model, "dataset": dataset, "fixed": fixed, "space": full.content}
-    request |= {key: options[key] for key in typed}
+    request |= {key: options[key] for key in saved}
     with opened(folder, plain(request, nan_to_null=False), before):
-        return _Sweep(plan, varied, base, workers, options, start).run()
+        return _Sweep(plan, varied, base, Workers(cpu, gpu, max_concurrent, ray_address), options, start).run()
 
 
-def _options(given: Mapping[str, Any], of_space: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of the search: those given, else those of the resumed sweep, else of the space; checked."""
-    options: dict[str, Any] = {**DEFAULTS, **of_space}
-    options |= {key: before[key] for key in given if before.get(key) is not None}
-    options |= {key: value for key, value in given.items() if value is not None}
+def _check_options(options: Mapping[str, Any], cpu: float, gpu: float, max_concurrent: int | None) -> None:
     for option, allowed in (("search", SEARCHES), ("scheduler", SCHEDULERS)):
         if options[option] not in allowed:
             raise ConfigError(f"{option}={options[option]!r} is unknown; allowed: {', '.join(allowed)}")
-    if options["n_seeds"] < 1:
-        raise ConfigError(f"n_seeds={options['n_seeds']}: at least 1 is needed")
-    budget = options["time_budget"]
-    if budget is not None and not 0 < budget < math.inf:
+    for option, count in (("n_seeds", options["n_seeds"]), ("max_concurrent", max_concurrent)):
+        if count is not None and count < 1:
+            raise ConfigError(f"{option}={count}: at least 1 is needed")
+    if (budget := options["time_budget"]) is not None and not 0 < budget < math.inf:
         raise ConfigError(f"time_budget={budget}: seconds above 0 are expected")
-    return options
-
-
-def _workers(resources: Mapping[str, float], max_concurrent: int | None, address: str | None) -> Workers:
-    cpu, gpu = float(resources.get("cpu", 1)), float(resources.get("gpu", 0))
     if not (0 < cpu < math.inf and 0 <= gpu < math.inf):
-        raise ConfigError(f"resources={dict(resources)}: cpu above 0 and gpu of at least 0 are expected")
-    if max_concurrent is not None and max_concurrent < 1:
-        raise ConfigError(f"max_concurrent={max_concurrent}: at least 1 is needed")
-    return Workers(cpu, gpu, max_concurrent, address)
+        raise ConfigError(f"resources: cpu={cpu:g},gpu={gpu:g}: cpu above 0 and gpu of at least 0 are expected")
 
 
 def _split(
@@ -165,26 +160,18 @@ def _split(
     return merged(files, constants, before, other_files, given), varied
 
 
-def _fixed(fixed: Mapping[str, Any], base: Config, workers: Workers) -> dict[str, Any]:
-    """Return the keys of every trial as processes with another working folder need them."""
-    result = {key: value for key, value in fixed.items() if key not in base.foreign_keys}
-    if result.get("plugins"):
-        result["plugins"] = base["plugins"]
-    result["data_path"] = str(Path(base.plain()["data_path"]).absolute())
-    return {"use_gpu": workers.gpu > 0, **result}
-
-
-def _with_fits(fixed: Mapping[str, Any], space: Space, base: Config, folder: Path) -> dict[str, Any]:
-    """Let linear models share their decompositions: one of the largest rank serves all ranks."""
-    result = dict(fixed)
-    if "fit_cache" in base and "fit_cache" not in {**fixed, **space.domains}:
-        result["fit_cache"] = str(folder / "data" / "fits")
-    if "max_rank" in base and "max_rank" not in {**fixed, **space.domains}:
+def _shared_fits(fixed: Mapping[str, Any], space: Space, base: Config, folder: Path) -> dict[str, Any]:
+    """Return keys with which linear models share their decompositions: one of the largest rank serves all ranks."""
+    keys: dict[str, Any] = {}
+    taken = fixed.keys() | space.domains.keys()
+    if "fit_cache" in base and "fit_cache" not in taken:
+        keys["fit_cache"] = str(folder / "data" / "fits")
+    if "max_rank" in base and "max_rank" not in taken:
         domains = space.domains.get("rank", ())
         ranks = [value for domain in domains for value in domain.values]
         if ranks and all(domain.is_finite for domain in domains) and all(isinstance(rank, int) for rank in ranks):
-            result["max_rank"] = max(ranks)
-    return result
+            keys["max_rank"] = max(ranks)
+    return keys
 
 
 class _Sweep:
@@ -201,134 +188,136 @@ class _Sweep:
         most = MOST_EPOCHS if base["epochs"] == AUTO else base["epochs"]
         self.max_epochs = int(max([most, *epochs]))
         self.folder = Path(plan.folder)
-        self.records = read_records(plan)
+        self.trials = read_records(plan)
 
     def run(self) -> dict[str, Any]:
-        trials = list_trials(self.space, self.options["search"], self.options["num_samples"], *self.draws)
-        proposals, self.total = self._proposals(trials)
-        self._bind(trials)
-        _, split = shared_data(self.plan.config(trials[0].settings), self.plan.data)
+        planned = list_trials(self.space, self.options["search"], self.options["num_samples"], *self.draws)
+        search, self.total = self._search(planned)
+        self._bind(planned)
+        _, split = self.plan.data(self.plan.config(planned[0].settings))
         if not len(split.valid):
             raise ConfigError("this split has no validation case, so there is nothing to select on; change eval_args")
-        self.earlier, self.search_start = self._ended(), perf_counter()
+        self.earlier, self.search_start = len(self._ended()), perf_counter()
         print(f"{self.folder}: {self.total} trials" + (f", {self.earlier} of them done" if self.earlier else ""))
         if self.earlier < self.total:
             run_trials(
                 self.plan,
-                proposals,
+                search,
                 self._on_end,
                 self.workers,
                 scheduler=self.options["scheduler"],
                 max_epochs=self.max_epochs,
                 time_budget=self.options["time_budget"],
             )
-        # trials that were at work when time was up
-        for record in (record for record in read_records(self.plan).values() if record.status == UNFINISHED):
-            self.records[record.name] = close_trial(self.plan, record.trial, UNFINISHED, OUT_OF_TIME)
+        # trials that ran when time was up
+        for trial in (trial for trial in read_records(self.plan).values() if trial.status == UNFINISHED):
+            self.trials[trial.name] = close_trial(self.plan, trial, UNFINISHED, OUT_OF_TIME)
         self._write_trials()
-        best = select(self.records.values(), self.plan.bigger)
+        best = select(self.trials.values(), self.plan.bigger)
         outcome = self._outcome(best)
+        if best is not None:
+            outcome |= self._test(best)
+        outcome["seconds"]["total"] = perf_counter() - self.start
+        write_json(self.folder / OUTCOME, outcome)
         if best is None:
-            write_json(self.folder / OUTCOME, outcome)
             reasons = Counter([*outcome["failures"].values(), *outcome["unfinished"].values()]).most_common(3)
             raise ConfigError(
                 f"none of {self.total} trials finished; see {self.folder / 'trials.csv'}: "
                 + ("; ".join(f"{reason} ({count} times)" for reason, count in reasons) or OUT_OF_TIME)
             )
-        outcome.update(self._test(best))
-        outcome["seconds"]["total"] = perf_counter() - self.start
-        write_json(self.folder / OUTCOME, outcome)
         self._print(best, outcome)
         return plain(outcome)
 
-    def _ended(self) -> int:
-        return sum(record.status != UNFINISHED for record in self.records.values())
+    def _ended(self) -> dict[str, Trial]:
+        return {name: trial for name, trial in self.trials.items() if trial.status != UNFINISHED}
 
-    def _outcome(self, best: Record | None) -> dict[str, Any]:
+    def _outcome(self, best: Trial | None) -> dict[str, Any]:
         """Return the content of sweep.json after the search, without the tested runs."""
-        records = self.records.values()
+        trials = self.trials.values()
+        reasons = {
+            status: {trial.name: trial.reason for trial in trials if trial.status == status}
+            for status in (FAILED, UNFINISHED)
+        }
         return {
             "model": self.plan.model,
             "dataset": self.plan.dataset,
             "valid_metric": self.plan.metric,
             "valid_metric_bigger": self.plan.bigger,
-            "trials": dict(Counter(record.status for record in records)),
+            "trials": dict(Counter(trial.status for trial in trials)),
             "planned": self.total,
-            "failures": {record.name: record.reason for record in records if record.status == FAILED},
-            "unfinished": {record.name: record.reason for record in records if record.status == UNFINISHED},
-            "best": None if best is None else asdict(best),
-            "seconds": {"search": perf_counter() - self.start, "trials": sum(record.seconds for record in records)},
+            "failures": reasons[FAILED],
+            "unfinished": reasons[UNFINISHED],
+            "best": None if best is None else best.content(),
+            "seconds": {"search": perf_counter() - self.start, "trials": sum(trial.seconds for trial in trials)},
             "versions": versions(),
             "commit": commit(),
         }
 
-    def _bind(self, trials: list[Trial]) -> None:
+    def _bind(self, planned: list[Trial]) -> None:
         """Bind the values of the space; any that cannot run ends the sweep before it begins."""
-        if not trials:
+        if not planned:
             raise ConfigError("the space holds no setting at all: its conditions exclude each other")
-        if self.space.domains and not any(trial.settings for trial in trials):
+        if self.space.domains and not any(trial.settings for trial in planned):
             keys = ", ".join(self.space.domains)
             raise ConfigError(
                 f"the space varies nothing of {self.plan.model}: no condition of {keys} holds; give a space of keys "
                 "that it reads, which 'recbole-hyper keys MODEL' lists"
             )
         try:
-            warnings = bind_values(self.plan, self.space, [trial.settings for trial in trials], self.draws[1])
+            warnings = bind_values(self.plan, self.space, [trial.settings for trial in planned], self.draws[1])
         except ConfigError as error:
-            if not self.records:
+            if not self.trials:
                 raise
             warnings = [str(error)]  # a sweep that has begun keeps its space: those trials will fail
         for text in warnings:
             print(f"warning: {text}")
 
-    def _proposals(self, trials: list[Trial]) -> tuple[Proposals, int]:
+    def _search(self, planned: list[Trial]) -> tuple[Search, int]:
         """Return what proposes the trials that are left, and how many there are in all."""
-        done = {record.name: record for record in self.records.values() if record.status != UNFINISHED}
+        ended = self._ended()
         if self.options["search"] == "optuna":
             count = self.options["num_samples"] or 20
-            past = [(record.trial, record.score) for record in done.values()]
-            pending = [record.trial for record in self.records.values() if record.status == UNFINISHED]
-            return Optuna(self.space, count, *self.draws, bigger=self.plan.bigger, past=past, pending=pending), count
-        foreign = sorted(set(self.records) - {trial.name for trial in trials})
+            unfinished = [trial for name, trial in self.trials.items() if name not in ended]
+            bigger, done = self.plan.bigger, list(ended.values())
+            return Optuna(self.space, count, *self.draws, bigger=bigger, ended=done, unfinished=unfinished), count
+        foreign = sorted(self.trials.keys() - {trial.name for trial in planned})
         if foreign:
             raise ConfigError(
                 f"{self.folder} holds {len(foreign)} trials that this search does not have (first: {foreign[0]}); "
                 "resume with the same space, seed and at least as many samples, or choose another output_dir"
             )
-        return Listed([trial for trial in trials if trial.name not in done]), len(trials)
+        return Listed([trial for trial in planned if trial.name not in ended]), len(planned)
 
-    def _on_end(self, record: Record) -> None:
-        self.records[record.name] = record
-        score = "-" if record.score is None else f"{record.score:.4f}"
-        line = f"{record.name} {record.status} {self.plan.metric} {score} {record.seconds:.1f} s"
-        reason = f"  {record.reason}" if record.reason else ""
-        print(f"[{self._ended()}/{self.total}] {line}{reason}{self._left()}", flush=True)
+    def _on_end(self, trial: Trial) -> None:
+        self.trials[trial.name] = trial
+        ended, passed = len(self._ended()), perf_counter() - self.search_start
+        score = "-" if trial.score is None else f"{trial.score:.4f}"
+        line = f"[{ended}/{self.total}] {trial.name} {trial.status} {self.plan.metric} {score} {trial.seconds:.1f} s"
+        line += f"  {trial.reason}" if trial.reason else ""
+        if (left := self.total - ended) > 0 and ended > self.earlier:
+            # at the pace of this session
+            seconds = passed / (ended - self.earlier) * left
+            if (budget := self.options["time_budget"]) is not None:
+                seconds = min(seconds, max(0.0, budget - passed))
+            line += f"  ({left} left, about {in_minutes(seconds)})"
+        print(line, flush=True)
         self._write_trials()
-
-    def _left(self) -> str:
-        """Return how many trials are left, and for how long at the pace of this session."""
-        left, ended = self.total - self._ended(), self._ended() - self.earlier
-        if left <= 0 or ended <= 0:
-            return ""
-        passed = perf_counter() - self.search_start
-        budget = math.inf if self.options["time_budget"] is None else self.options["time_budget"]
-        return f"  ({left} left, about {in_minutes(min(passed / ended * left, max(0.0, budget - passed)))})"
 
     def _write_trials(self) -> None:
         rows = []
-        for record in sorted(self.records.values(), key=lambda record: record.number):
-            row = asdict(record)
+        for trial in sorted(self.trials.values(), key=lambda trial: trial.number):
+            row = trial.content()
             rows.append(
                 {
                     **{key: row[key] for key in ("number", "name", "status", "score")},
-                    **{key: record.settings.get(key) for key in self.space.domains},
-                    **{f"valid_{name}": value for name, value in record.valid.items()},
+                    **{key: trial.settings.get(key) for key in self.space.domains},
+                    **{f"valid_{name}": value for name, value in trial.valid.items()},
                     **{key: row[key] for key in ("best_epoch", "epochs", "seconds", "peak_memory_bytes", "reason")},
                 }
             )
         write_text(self.folder / "trials.csv", pd.DataFrame(rows).to_csv(index=False))
 
-    def _test(self, best: Record) -> dict[str, Any]:
+    def _test(self, best: Trial) -> dict[str, Any]:
         """Test the winner, once for each seed; a final run that is there already is not repeated."""
         first = int(self.plan.config(best.settings)["seed"])
         folders = {seed: final_folder(self.plan, best, seed) for seed in range(first, first + self.options["n_seeds"])}
@@ -337,7 +326,7 @@ class _Sweep:
             run_final(self.plan, best, missing[0], missing[0] == first)
         elif missing:
             run_each(run_final, [(self.plan, best, seed, seed == first) for seed in missing], self.workers)
-        tests = [read_final(folder)["test"] for folder in folders.values()]
+        tests = [read_final(folder) for folder in folders.values()]
         values = {name: [test[name] for test in tests] for name in tests[0]}
         return {
             "test": tests[0],
@@ -347,7 +336,7 @@ class _Sweep:
             "best_runs": [str(folder.relative_to(self.folder)) for folder in folders.values()],
         }
 
-    def _print(self, best: Record, outcome: Mapping[str, Any]) -> None:
+    def _print(self, best: Trial, outcome: Mapping[str, Any]) -> None:
         counts = ", ".join(f"{count} {status}" for status, count in outcome["trials"].items())
         print(f"\n{self.plan.model} on {self.plan.dataset}: {counts}; selected by validation {self.plan.metric}")
         if outcome["unfinished"]:
@@ -374,15 +363,15 @@ def in_minutes(seconds: float) -> str:
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def select(records: Iterable[Record], bigger: bool) -> Record | None:
-    """Return the record with the best validation score, the first of equal ones; None if no trial has a score.
+def select(trials: Iterable[Trial], bigger: bool) -> Trial | None:
+    """Return the trial with the best validation score, the first of equal ones; None if none has a score.
 
     A trial that the scheduler stopped can win only where no trial finished, and an unfinished one only where none was
     stopped either.
     """
-    records = list(records)
+    trials = list(trials)
     for status in (FINISHED, STOPPED, UNFINISHED):
-        scored = [(record.score, record) for record in records if record.status == status and record.score is not None]
+        scored = [(trial.score, trial) for trial in trials if trial.status == status and trial.score is not None]
         if scored:
             return min(scored, key=lambda pair: (-pair[0] if bigger else pair[0], pair[1].number))[1]
     return None

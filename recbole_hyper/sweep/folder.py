@@ -35,7 +35,7 @@ def read_request(folder: Path) -> dict[str, Any]:
 def opened(folder: Path, request: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[None]:
     """Lock the folder of a sweep and write ``request`` there; ``before`` is that of the sweep to resume, or empty.
 
-    A full disk and Ctrl-C print how to go on.
+    A full disk and Ctrl-C say how to go on.
     """
     try:
         with alone_in(folder, ".lock", f"another sweep is running in {folder}"):

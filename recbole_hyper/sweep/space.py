@@ -39,6 +39,7 @@ import numpy as np
 from recbole_hyper.config.binding import RECBOLE_PROPERTIES, parse_value, recbole_values
 from recbole_hyper.config.parts import PARTS, part_keys
 from recbole_hyper.errors import ConfigError, did_you_mean
+from recbole_hyper.options import is_number
 from recbole_hyper.settings import declared
 from recbole_hyper.yaml_files import properties_file, read_yaml
 
@@ -49,8 +50,11 @@ Choose = Callable[[str, "Domain"], Any]
 BUDGETS = ("full", "small")
 # in a condition on a part: a key that it reads
 READS = "reads"
-# number of bounds of each kind; None for a list of values
-KINDS: dict[str, int | None] = {"grid": None, "choice": None, "uniform": 2, "loguniform": 2, "quniform": 3, "value": 0}
+# the kinds of domains, and the bounds of each
+KINDS = {
+    **{"grid": "", "choice": "", "uniform": "[low, high]", "loguniform": "[low, high]"},
+    **{"quniform": "[low, high, step]", "value": ""},
+}
 
 
 @dataclass(frozen=True)
@@ -70,34 +74,24 @@ class Domain:
         """Whether the values can be listed."""
         return self.kind in ("grid", "choice", "value")
 
-    def draw(self, generator: np.random.Generator) -> Any:
-        """Draw one value."""
-        if self.is_finite:
-            return self.values[int(generator.integers(len(self.values)))]
-        low, high = self.values[:2]
-        if self.kind == "uniform":
-            return float(generator.uniform(low, high))
-        if self.kind == "loguniform":
-            return float(math.exp(generator.uniform(math.log(low), math.log(high))))
-        return self.lattice(int(generator.integers(self.lattice_size)))
-
     @property
     def is_drawn(self) -> bool:
         """Whether a grid search draws from it."""
         return self.kind not in ("grid", "value")
 
     @property
-    def lattice_size(self) -> int:
-        """Number of values of quniform."""
-        low, high, step = self.values
-        return math.floor((high - low) / step + 1e-9) + 1
+    def ends(self) -> tuple[Any, ...]:
+        """The lowest and the highest value of a range, or every value of a finite domain."""
+        if self.is_finite:
+            return self.values
+        if self.kind == "quniform":
+            return self.lattice(0), self.lattice(self._steps)
+        return float(self.values[0]), float(self.values[1])
 
     @property
-    def ends(self) -> tuple[Any, Any]:
-        """The lowest and the highest value of a range."""
-        if self.kind == "quniform":
-            return self.lattice(0), self.lattice(self.lattice_size - 1)
-        return float(self.values[0]), float(self.values[1])
+    def _steps(self) -> int:
+        low, high, step = self.values
+        return math.floor((high - low) / step + 1e-9)
 
     def lattice(self, index: int) -> Any:
         """Return the value of quniform number ``index``: an int where bounds and step are ints."""
@@ -105,16 +99,27 @@ class Domain:
         value = low + index * step
         return value if isinstance(value, int) else round(float(value), 12)
 
+    def draw(self, generator: np.random.Generator) -> Any:
+        """Draw one value."""
+        if self.is_finite:
+            return self.values[int(generator.integers(len(self.values)))]
+        if self.kind == "quniform":
+            return self.lattice(int(generator.integers(self._steps + 1)))
+        low, high = self.values
+        if self.kind == "uniform":
+            return float(generator.uniform(low, high))
+        return math.exp(generator.uniform(math.log(low), math.log(high)))
+
     def holds(self, settings: Mapping[str, Any]) -> bool:
         """Whether ``settings`` meet the condition."""
-        return all(any(_is(key, settings.get(key), one) for one in allowed) for key, allowed in self.when.items())
 
+        def meets(key: str, wanted: Any) -> bool:
+            value = settings.get(key)
+            if isinstance(wanted, dict):  # a part that reads a key
+                return value is not None and wanted[READS] in part_keys(key, value)
+            return bool(value == wanted)
 
-def _is(key: str, value: Any, wanted: Any) -> bool:
-    """Return whether ``value`` of ``key`` meets a condition: equal to ``wanted``, or a part that reads a key."""
-    if isinstance(wanted, dict):
-        return value is not None and wanted[READS] in part_keys(key, value)
-    return value == wanted
+        return all(any(meets(key, one) for one in allowed) for key, allowed in self.when.items())
 
 
 @dataclass(frozen=True)
@@ -128,18 +133,17 @@ class Space:
     content: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def all_domains(self) -> list[Domain]:
+        """The domains of all keys."""
+        return [domain for alternatives in self.domains.values() for domain in alternatives]
+
+    @property
     def keys(self) -> list[str]:
         """Every key that a domain or a condition names."""
         names = [*self.domains]
-        for domain in (domain for alternatives in self.domains.values() for domain in alternatives):
-            for key, allowed in domain.when.items():
-                names += [key, *(one[READS] for one in allowed if isinstance(one, dict))]
+        for key, allowed in ((key, allowed) for domain in self.all_domains for key, allowed in domain.when.items()):
+            names += [key, *(one[READS] for one in allowed if isinstance(one, dict))]
         return list(dict.fromkeys(names))
-
-    @property
-    def draws(self) -> bool:
-        """Whether a grid search draws anything."""
-        return any(domain.is_drawn for alternatives in self.domains.values() for domain in alternatives)
 
     def split_constants(self) -> tuple[Settings, Space]:
         """Return the keys that have one value whatever the others are, and the space without them."""
@@ -156,7 +160,7 @@ class Space:
 
         ``base`` has the keys that conditions name beside the space's.
         """
-        return next(self._walk(lambda key, domain: (choose(key, domain),), base, self.domains))
+        return next(self._walk(lambda key, domain: (choose(key, domain),), base, self._order(self.domains), {}))
 
     def grid(self, base: Mapping[str, Any], generator: np.random.Generator) -> Iterator[Settings]:
         """Yield every combination of the grids, the last key fastest; all else is drawn anew for each.
@@ -168,31 +172,26 @@ class Space:
             return domain.values if domain.kind == "grid" else (domain.draw(generator),)
 
         drawn_last = sorted(self.domains, key=lambda key: any(domain.is_drawn for domain in self.domains[key]))
-        return self._walk(options, base, drawn_last)
+        return self._walk(options, base, self._order(drawn_last), {})
 
     def _walk(
-        self, options: Callable[[str, Domain], Sequence[Any]], base: Mapping[str, Any], keys: Iterable[str]
+        self,
+        options: Callable[[str, Domain], Sequence[Any]],
+        base: Mapping[str, Any],
+        order: Sequence[str],
+        chosen: Settings,
     ) -> Iterator[Settings]:
-        """Yield a setting for every combination of the values that ``options`` gives for (key, domain)."""
-        order = self._order(keys)
-
-        def walk(index: int, chosen: Settings) -> Iterator[Settings]:
-            if index == len(order):
-                yield {key: chosen[key] for key in self.domains if key in chosen}
-                return
-            key, settings = order[index], {**base, **chosen}
-            domain = next((domain for domain in self.domains[key] if domain.holds(settings)), None)
-            if domain is None:
-                yield from walk(index + 1, chosen)
-                return
-            for value in domain.values if domain.kind == "value" else options(key, domain):
-                yield from walk(index + 1, {**chosen, key: value})
-
-        return walk(0, {})
-
-    def sample(self, base: Mapping[str, Any], generator: np.random.Generator) -> Settings:
-        """Draw one setting; grids are drawn from as choices are."""
-        return self.settings(lambda key, domain: domain.draw(generator), base)
+        """Yield a setting for every combination of ``chosen`` and what ``options`` gives for (key, domain)."""
+        if not order:
+            yield {key: chosen[key] for key in self.domains if key in chosen}
+            return
+        key, settings = order[0], {**base, **chosen}
+        domain = next((domain for domain in self.domains[key] if domain.holds(settings)), None)
+        if domain is None:
+            yield from self._walk(options, base, order[1:], chosen)
+            return
+        for value in domain.values if domain.kind == "value" else options(key, domain):
+            yield from self._walk(options, base, order[1:], {**chosen, key: value})
 
     def _order(self, keys: Iterable[str]) -> list[str]:
         """Return the keys so that every condition comes before what depends on it, else in the order of ``keys``."""
@@ -233,18 +232,25 @@ def parse_space(
     """Turn the mapping of a space file into a :class:`Space`; arguments and errors as for :func:`read_space`."""
     if not isinstance(content, Mapping):
         raise ConfigError(f"{name} must hold 'key: domain' lines, but holds a {type(content).__name__}")
-    content = _for_budget(content, name, budget)
-    if not content:
+    if budget not in BUDGETS:
+        raise ConfigError(f"budget={budget!r} is unknown; allowed: {', '.join(BUDGETS)}")
+    small = content.get("small")
+    if budget == "small" and not (isinstance(small, Mapping) and small):
+        raise ConfigError(f"{name} has no small space; give it one below the key small, or leave out --budget=small")
+    lines = small if budget == "small" else {key: value for key, value in content.items() if key != "small"}
+    if not lines:
         raise ConfigError(f"{name} is empty: give at least one key, such as learning_rate: {{grid: [0.001, 0.01]}}")
-    plain_lists = {key for key, value in content.items() if isinstance(value, list) and not _is_alternatives(value)}
-    grids = plain_lists - (list_keys(model) if plain_lists else set())
-    space = Space(
-        {
-            str(key): _alternatives({"grid": value} if key in grids else value, f"{name}: {key}")
-            for key, value in content.items()
-        },
-        content,
-    )
+    domains, one_value = {}, None
+    for key, value in lines.items():
+        where = f"{name}: {key}"
+        entries = value if isinstance(value, list) else [value]
+        if isinstance(value, list) and not (
+            value and all(isinstance(entry, dict) and entry.keys() & KINDS.keys() for entry in value)
+        ):
+            one_value = list_keys(model) if one_value is None else one_value
+            entries = [value if key in one_value else {"grid": value}]
+        domains[str(key)] = tuple(_domain(entry, where) for entry in entries)
+    space = Space(domains, lines)
     space._order(space.domains)
     return space
 
@@ -273,28 +279,6 @@ def list_keys(model: str | None = None) -> frozenset[str]:
     return frozenset(names)
 
 
-def _for_budget(content: Mapping[str, Any], name: str, budget: str) -> Mapping[str, Any]:
-    """Return the lines of a space file for ``budget``."""
-    if budget not in BUDGETS:
-        raise ConfigError(f"budget={budget!r} is unknown; allowed: {', '.join(BUDGETS)}")
-    if budget == "full":
-        return {key: value for key, value in content.items() if key != "small"}
-    small = content.get("small")
-    if not isinstance(small, Mapping) or not small:
-        raise ConfigError(f"{name} has no small space; give it one below the key small, or leave out --budget=small")
-    return small
-
-
-def _alternatives(value: Any, where: str) -> tuple[Domain, ...]:
-    if isinstance(value, list) and _is_alternatives(value):
-        return tuple(_domain(entry, where) for entry in value)
-    return (_domain(value, where),)
-
-
-def _is_alternatives(value: list[Any]) -> bool:
-    return bool(value) and all(isinstance(entry, dict) and set(entry) & set(KINDS) for entry in value)
-
-
 def _domain(value: Any, where: str) -> Domain:
     if not isinstance(value, dict) or not set(value) & {*KINDS, "when"}:
         if isinstance(value, dict):
@@ -313,20 +297,19 @@ def _domain(value: Any, where: str) -> Domain:
         raise ConfigError(f"{where}: {kind} needs a list, got {values!r}")
     if not values:
         raise ConfigError(f"{where}: the {kind} is empty; give at least one value")
-    bounds = KINDS[kind]
-    if bounds is not None:
-        _check_bounds(kind, values, bounds, where)
+    if KINDS[kind]:
+        _check_bounds(kind, values, where)
     elif len({repr(entry) for entry in values}) < len(values):
         raise ConfigError(f"{where}: {kind} {list(values)} names a value twice")
     return Domain(kind, tuple(values), _when(value.get("when"), where))
 
 
-def _check_bounds(kind: str, values: Any, count: int, where: str) -> None:
-    shape = {2: "[low, high]", 3: "[low, high, step]"}[count]
-    if len(values) != count or any(isinstance(v, bool) or not isinstance(v, int | float) for v in values):
-        raise ConfigError(f"{where}: {kind} needs {shape}, all numbers; got {list(values)}")
-    if not all(math.isfinite(v) for v in values) or values[0] >= values[1]:
-        raise ConfigError(f"{where}: {kind} needs finite bounds, the lower one first; got {list(values)}")
+def _check_bounds(kind: str, values: Any, where: str) -> None:
+    shape = KINDS[kind]
+    if len(values) != shape.count(",") + 1 or not all(map(is_number, values)):
+        raise ConfigError(f"{where}: {kind} needs {shape}, all finite numbers; got {list(values)}")
+    if values[0] >= values[1]:
+        raise ConfigError(f"{where}: {kind} needs the lower bound first; got {list(values)}")
     if kind == "loguniform" and values[0] <= 0:
         raise ConfigError(f"{where}: loguniform needs bounds above 0; got {list(values)}")
     if kind == "quniform" and values[2] <= 0:

@@ -1,7 +1,6 @@
-"""One trial: train and validate one setting in its own folder, and record how that ended."""
+"""One trial: train and validate one setting in its own folder, record how that ended; and the winner's tested run."""
 
 import contextlib
-import errno
 import gc
 import logging
 import math
@@ -17,19 +16,47 @@ import pandas as pd
 import torch
 from threadpoolctl import threadpool_limits
 
-from recbole_hyper.config import Config
-from recbole_hyper.errors import NoSpaceError
-from recbole_hyper.files import is_no_space, locked, read_json, write_json
+from recbole_hyper.config import Config, ConfigError
+from recbole_hyper.files import digest, is_no_space, locked, naming_full_disk, read_json, write_json
+from recbole_hyper.models.base import HyperRecommender
+from recbole_hyper.options import is_number, matches
 from recbole_hyper.runs.run import run
-from recbole_hyper.sweep.proposals import Settings, Trial
+from recbole_hyper.sweep.space import Settings
 from recbole_hyper.training.checkpoint import CheckpointError, OtherDataError
 from recbole_hyper.training.memory import give_back_freed
 from recbole_hyper.training.shared import shared_data
 
 RECORD = "trial.json"
 FINISHED, FAILED, STOPPED, UNFINISHED = "finished", "failed", "stopped", "unfinished"
+# what a tested run takes from the winner's trial
+CONTINUED = ("config.yaml", "checkpoint.pt", "model.safetensors", "train.csv")
 
 Report = Callable[[int, float], None]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One setting and how it ended, which trial.json in its folder holds."""
+
+    number: int  # in the sweep, from 0
+    settings: Settings  # values of the keys of the space
+    status: str = UNFINISHED  # finished; failed; stopped by the scheduler; unfinished (a resume continues it)
+    reason: str = ""  # why it failed, was stopped or was left unfinished
+    score: float | None = None  # best validation score
+    best_epoch: int | None = None  # of the score, from 0
+    epochs: int | None = None  # trained
+    valid: Mapping[str, float] = field(default_factory=dict)  # validation metrics
+    seconds: float = 0.0  # in its process; earlier sessions of a resumed trial are not counted
+    peak_memory_bytes: int | None = None  # of the training process
+
+    @property
+    def name(self) -> str:
+        """Name of the trial's folder: its number and a digest of its settings."""
+        return f"{self.number:04d}-{digest(self.settings)}"
+
+    def content(self) -> dict[str, Any]:
+        """Return the content of trial.json."""
+        return {"number": self.number, "name": self.name, **asdict(self)}
 
 
 @dataclass(frozen=True)
@@ -50,11 +77,6 @@ class Plan:
         return Path(self.folder) / "trials"
 
     @property
-    def data(self) -> Path:
-        """Folder of the shared data."""
-        return Path(self.folder) / "data"
-
-    @property
     def mode(self) -> Literal["max", "min"]:
         """Direction of the score, in Ray's words."""
         return "max" if self.bigger else "min"
@@ -64,66 +86,55 @@ class Plan:
         with quiet():
             return Config(self.model, self.dataset, config_dict={**self.fixed, **settings, **more})
 
+    def data(self, config: Config) -> Any:
+        """Return the data that the trials with the data keys of ``config`` share, and its split."""
+        return shared_data(config, Path(self.folder) / "data")
 
-@dataclass(frozen=True)
-class Record:
-    """How a trial ended; the content of trial.json."""
+    def train(self, folder: Path, keys: Mapping[str, Any], **options: Any) -> dict[str, Any]:
+        """Return the result of the run with ``keys`` in ``folder``, which continues one that has begun there.
 
-    number: int
-    name: str  # of its folder
-    settings: Settings  # values of the keys of the space
-    status: str  # finished; failed; stopped by the scheduler; unfinished (a resume continues it)
-    reason: str = ""  # why it failed, was stopped or was left unfinished
-    score: float | None = None  # best validation score
-    best_epoch: int | None = None  # of the score, from 0
-    epochs: int | None = None  # trained
-    valid: Mapping[str, float] = field(default_factory=dict)  # validation metrics
-    seconds: float = 0.0  # in its process; earlier sessions of a resumed trial are not counted
-    peak_memory_bytes: int | None = None  # of the training process
-
-    @property
-    def trial(self) -> Trial:
-        """The trial that this is the record of."""
-        return Trial(self.number, dict(self.settings))
+        A run that cannot be resumed, as its process was killed while it wrote, is removed and started again. It takes
+        no more than the plan's threads, and what it prints goes to a file, since trials side by side share the cores
+        and the terminal. OtherDataError for a run that was trained on other data.
+        """
+        keys = {**self.fixed, **keys, "output_dir": str(folder), "n_threads": self.threads, "show_progress": False}
+        with isolated(folder, self.threads):
+            return resume_or_restart(
+                folder, lambda resume: run(self.model, self.dataset, config_dict={**keys, "resume": resume}, **options)
+            )
 
 
-def run_trial(plan: Plan, trial: Trial, report: Report | None = None) -> Record:
-    """Run one trial, or go on with it, and return its record, which is written; an ended trial is not run again.
+def run_trial(plan: Plan, trial: Trial, report: Report | None = None) -> Trial:
+    """Run one trial, or go on with it, and return how it ended, which is written; an ended trial is not run again.
 
-    While it runs, the record says "unfinished", which is what a killed process leaves. ``report`` is called with
+    While it runs, its record says "unfinished", which is what a killed process leaves. ``report`` is called with
     (epoch, validation score) after every validation. Errors inside the trial end up in the record's ``reason``.
 
     Raises:
         NoSpaceError: the disk is full; the trial stays unfinished.
     """
     folder = plan.trials / trial.name
-    try:
+    with naming_full_disk(f"no space left for trial {trial.name} in {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         # a process that outlived its killed driver may still be writing here
         with locked(folder / ".lock"):
-            record = read_record(folder)
-            if record is not None and record.status != UNFINISHED:
-                return record
-            begun = Record(trial.number, trial.name, trial.settings, UNFINISHED)
-            write_json(folder / RECORD, asdict(begun))
-            record = _run(plan, trial, folder, report)
-            write_json(folder / RECORD, asdict(record))
-            return record
-    except Exception as error:
-        if is_no_space(error):
-            raise NoSpaceError(errno.ENOSPC, f"no space left for trial {trial.name}", str(folder)) from error
-        raise
+            before = read_record(folder)
+            if before is not None and before.status != UNFINISHED:
+                return before
+            write_json(folder / RECORD, Trial(trial.number, trial.settings).content())
+            ended = _run(plan, trial, folder, report)
+            write_json(folder / RECORD, ended.content())
+            return ended
 
 
-def _run(plan: Plan, trial: Trial, folder: Path, report: Report | None) -> Record:
+def _run(plan: Plan, trial: Trial, folder: Path, report: Report | None) -> Trial:
     start = perf_counter()
 
-    def ended(status: str, **values: Any) -> Record:
-        return Record(trial.number, trial.name, trial.settings, status, seconds=perf_counter() - start, **values)
+    def ended(status: str, **values: Any) -> Trial:
+        return Trial(trial.number, trial.settings, status, seconds=perf_counter() - start, **values)
 
     try:
-        with isolated(folder, plan.threads):
-            result = _train(plan, trial, folder, report)
+        result = _train(plan, trial, folder, report)
     except Exception as error:
         if is_no_space(error):
             raise
@@ -141,28 +152,12 @@ def _run(plan: Plan, trial: Trial, folder: Path, report: Report | None) -> Recor
 
 
 def _train(plan: Plan, trial: Trial, folder: Path, report: Report | None) -> dict[str, Any]:
-    settings = {**plan.fixed, **trial.settings, "output_dir": str(folder), "n_threads": plan.threads}
-    settings |= {"show_progress": False, "save_data": False}
-
-    def attempt(resume: bool) -> dict[str, Any]:
-        return run(
-            plan.model,
-            plan.dataset,
-            config_dict={**settings, "resume": resume},
-            test=False,
-            read=lambda config: shared_data(config, plan.data),
-            on_validation=report,
-        )
-
-    return resume_or_restart(folder, attempt)
+    keys = {**trial.settings, "save_data": False}
+    return plan.train(folder, keys, test=False, read=plan.data, on_validation=report)
 
 
 def resume_or_restart(folder: Path, attempt: Callable[[bool], dict[str, Any]]) -> dict[str, Any]:
-    """Return ``attempt(resume)``, which resumes the run in ``folder`` or starts one where there is none.
-
-    A run that cannot be resumed, as its process was killed while it wrote, is removed and started again.
-    OtherDataError for one that was trained on other data.
-    """
+    """Return ``attempt(resume)``; a run in ``folder`` that cannot be resumed is removed and started again."""
     try:
         return attempt((folder / "config.yaml").is_file())
     except OtherDataError:
@@ -172,51 +167,47 @@ def resume_or_restart(folder: Path, attempt: Callable[[bool], dict[str, Any]]) -
         return attempt(False)
 
 
-def read_record(folder: Path) -> Record | None:
+def read_record(folder: Path) -> Trial | None:
     """Read trial.json; None where it is missing, cannot be read, or holds what no trial writes."""
-    names = {entry.name for entry in fields(Record)}
+    names = {entry.name for entry in fields(Trial)}
     try:
-        record = Record(**{key: value for key, value in read_json(folder / RECORD).items() if key in names})
+        trial = Trial(**{key: value for key, value in read_json(folder / RECORD).items() if key in names})
     except (OSError, ValueError, TypeError):
         return None
-    typed: list[tuple[Any, type | tuple[type, ...]]] = [
-        (record.number, int), (record.name, str), (record.settings, dict), (record.reason, str),
-        (record.valid, dict), (record.seconds, (int, float)), (record.score, (int, float, type(None))),
-    ]  # fmt: skip
-    good = all(isinstance(value, kind) and not isinstance(value, bool) for value, kind in typed)
-    return record if good and record.status in (FINISHED, FAILED, STOPPED, UNFINISHED) else None
+    typed: list[tuple[str, Any]] = [
+        *(("int", trial.number), ("str", trial.reason), ("dict", trial.settings), ("dict", trial.valid)),
+        *(("float", trial.seconds), ("float or ~", trial.score)),
+        (f"{FINISHED}, {FAILED}, {STOPPED} or {UNFINISHED}", trial.status),
+    ]
+    return trial if all(matches(values, value) for values, value in typed) else None
 
 
-def read_records(plan: Plan) -> dict[str, Record]:
-    """Return the records of a sweep by trial name, in the order of their numbers."""
-    read = [read_record(path.parent) for path in plan.trials.glob(f"*/{RECORD}")]
-    records = sorted((record for record in read if record is not None), key=lambda record: record.number)
-    return {record.name: record for record in records}
+def read_records(plan: Plan) -> dict[str, Trial]:
+    """Return the trials of a sweep by name, in the order of their numbers."""
+    trials = filter(None, (read_record(path.parent) for path in plan.trials.glob(f"*/{RECORD}")))
+    return {trial.name: trial for trial in sorted(trials, key=lambda trial: trial.number)}
 
 
 def read_history(folder: Path) -> list[dict[str, float]]:
     """Read train.csv; values that are no numbers, and rows without an epoch, are left out."""
     try:
         table = pd.read_csv(folder / "train.csv", dtype=str, encoding_errors="replace", on_bad_lines="skip")
-    except (OSError, ValueError):
+        numbers = table.apply(pd.to_numeric, errors="coerce")
+        rows = numbers[np.isfinite(numbers["epoch"])].to_dict("records")
+    except (OSError, ValueError, KeyError):
         return []
-    if "epoch" not in table:
-        return []
-    numbers = table.apply(pd.to_numeric, errors="coerce")
-    rows = numbers[np.isfinite(numbers["epoch"])].to_dict("records")
     return [{str(key): float(value) for key, value in row.items() if not math.isnan(value)} for row in rows]
 
 
-def close_trial(plan: Plan, trial: Trial, status: str, reason: str) -> Record:
-    """Write and return the record of a trial that did not end by itself, with the best score of its train.csv."""
+def close_trial(plan: Plan, trial: Trial, status: str, reason: str) -> Trial:
+    """Write and return a trial that did not end by itself, with the best score of its train.csv."""
     folder = plan.trials / trial.name
     history = read_history(folder)
     name = f"valid_{plan.metric}"
     scores = {int(row["epoch"]): row[name] for row in history if math.isfinite(row.get(name, math.nan))}
     best = (max if plan.bigger else min)(scores, key=scores.__getitem__, default=None)
-    record = Record(
+    ended = Trial(
         trial.number,
-        trial.name,
         trial.settings,
         status,
         reason,
@@ -225,8 +216,8 @@ def close_trial(plan: Plan, trial: Trial, status: str, reason: str) -> Record:
         epochs=len(history),
         seconds=sum(row.get("train_seconds", 0.0) + row.get("valid_seconds", 0.0) for row in history),
     )
-    write_json(folder / RECORD, asdict(record))
-    return record
+    write_json(folder / RECORD, ended.content())
+    return ended
 
 
 def clear(folder: Path) -> None:
@@ -257,10 +248,7 @@ def quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def isolated(folder: Path, threads: int) -> Iterator[None]:
-    """Limit torch, BLAS and OpenMP of this process to ``threads``, and write what a run prints to its folder.
-
-    Trials side by side share the cores and the terminal.
-    """
+    """Limit this process to ``threads``, and write what is printed to output.txt in ``folder``."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -281,3 +269,34 @@ def _return_memory() -> None:
     give_back_freed()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
+
+
+def final_folder(plan: Plan, best: Trial, seed: int) -> Path:
+    """Return the folder of the winner's tested run with ``seed``."""
+    return Path(plan.folder) / "best" / f"{best.name}-seed-{seed}"
+
+
+def read_final(folder: Path) -> dict[str, Any]:
+    """Return the test metrics of a tested run; ConfigError for a damaged one."""
+    tested = read_json(folder / "result.json").get("test")
+    if not isinstance(tested, dict) or not all(is_number(value) for value in tested.values()):
+        raise ConfigError(f"{folder / 'result.json'} is damaged: 'test' holds no numbers; remove {folder} and resume")
+    return tested
+
+
+def run_final(plan: Plan, best: Trial, seed: int, same_seed: bool) -> None:
+    """Run the winner with its test part, in :func:`final_folder`.
+
+    With the trial's own seed, the run continues the trial: one that finished is tested (after the refit, where the
+    protocol has one) without a new training, another is trained to its end. With other seeds, for models that keep
+    their state outside the weights, and for a damaged trial, the winner is trained from the start.
+    """
+    folder, config = final_folder(plan, best, seed), plan.config(best.settings, seed=seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    clear(folder)
+    begun = [plan.trials / best.name / name for name in CONTINUED]
+    if same_seed and issubclass(config.model_class, HyperRecommender) and all(path.is_file() for path in begun):
+        for path in begun:
+            shutil.copy2(path, folder)
+    # trials save no data
+    plan.train(folder, {**best.settings, "seed": seed, "save_data": config["save_data"]})

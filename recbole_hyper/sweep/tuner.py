@@ -13,8 +13,8 @@ from typing import Any
 from recbole_hyper.cluster import cluster
 from recbole_hyper.errors import ConfigError, NoSpaceError
 from recbole_hyper.files import is_no_space
-from recbole_hyper.sweep.proposals import Proposals, Trial
-from recbole_hyper.sweep.trial import FAILED, STOPPED, UNFINISHED, Plan, Record, close_trial, read_record, run_trial
+from recbole_hyper.sweep.search import Search
+from recbole_hyper.sweep.trial import FAILED, STOPPED, UNFINISHED, Plan, Trial, close_trial, read_record, run_trial
 
 SCHEDULERS = ("none", "asha")
 # how often Ray starts a trial again whose process died: killed, out of memory, its machine gone
@@ -58,8 +58,8 @@ class Workers:
 
 def run_trials(
     plan: Plan,
-    proposals: Proposals,
-    on_end: Callable[[Record], None],
+    search: Search,
+    on_end: Callable[[Trial], None],
     workers: Workers,
     *,
     scheduler: str = "none",
@@ -69,7 +69,7 @@ def run_trials(
     """Run trials until there are none, or ``time_budget`` seconds have passed; ``on_end`` hears how each ended.
 
     The ``scheduler`` "asha" stops trials that fall behind others after as many of at most ``max_epochs`` epochs. A
-    trial that is at work when time is up, or on Ctrl-C, stays unfinished.
+    trial that runs when time is up, or on Ctrl-C, stays unfinished.
 
     Raises:
         NoSpaceError: the disk is full; the sweep can be resumed.
@@ -78,12 +78,23 @@ def run_trials(
     with workers.connected():
         from ray import tune
 
-        search = _Search(plan, proposals, on_end)
-        tuner = tune.Tuner(
+        errors: list[Exception] = []  # end the search: Ray would only log them
+        stopped: set[str] = set()  # Ray's ids of trials that the scheduler stopped
+
+        def ended(ray_trial: Any, died: bool) -> None:
+            try:
+                trial = _closed(plan, ray_trial, stopped=ray_trial.trial_id in stopped, died=died)
+                search.tell(trial, trial.score)
+                if trial.status != UNFINISHED:
+                    on_end(trial)
+            except Exception as error:
+                errors.append(error)
+
+        tune.Tuner(
             tune.with_resources(_trainable(plan), {"cpu": workers.cpu, "gpu": workers.gpu}),
             tune_config=tune.TuneConfig(
-                search_alg=_searcher(search),
-                scheduler=_asha(search, max_epochs) if scheduler == "asha" else None,
+                search_alg=_searcher(plan, lambda: None if errors else search.ask()),
+                scheduler=_asha(plan, stopped, max_epochs) if scheduler == "asha" else None,
                 num_samples=-1,
                 max_concurrent_trials=workers.max_concurrent,
                 time_budget_s=time_budget,
@@ -96,13 +107,12 @@ def run_trials(
                 name="ray",
                 storage_path=plan.folder,
                 verbose=0,
-                callbacks=[_callback(search)],
+                callbacks=[_callback(ended)],
                 failure_config=tune.FailureConfig(max_failures=RETRIES),
             ),
-        )
-        tuner.fit()
-        if search.error is not None:
-            raise search.error
+        ).fit()
+        if errors:
+            raise errors[0]
 
 
 def run_each(function: Callable[..., Any], calls: list[tuple[Any, ...]], workers: Workers) -> list[Any]:
@@ -112,36 +122,20 @@ def run_each(function: Callable[..., Any], calls: list[tuple[Any, ...]], workers
         return ray.get([remote.remote(*arguments) for arguments in calls])
 
 
-class _Search:
-    """What Ray Tune's hooks ask and tell while a search runs."""
-
-    def __init__(self, plan: Plan, proposals: Proposals, on_end: Callable[[Record], None]) -> None:
-        self.plan, self.proposals, self.on_end = plan, proposals, on_end
-        self.stopped: set[str] = set()  # Ray's ids of trials that the scheduler stopped
-        self.error: Exception | None = None  # ends the search: Ray would only log it
-
-    def ask(self) -> Trial | None:
-        return None if self.error is not None else self.proposals.ask()
-
-    def end(self, ray_trial: Any, *, died: bool = False) -> None:
-        """Complete the record of a trial that has ended, and pass it on."""
-        trial, status, reason = _trial(ray_trial.config), None, ""
-        try:
-            if died:
-                error = _error(ray_trial)
-                if _is_full_disk(error):
-                    raise NoSpaceError(errno.ENOSPC, "the disk is full", self.plan.folder)
-                status, reason = FAILED, f"its process died {1 + RETRIES} times: {_short(error)}"
-            elif ray_trial.trial_id in self.stopped:
-                status, reason = STOPPED, "stopped by asha"
-            record = read_record(self.plan.trials / trial.name)
-            if status and (record is None or record.status == UNFINISHED):
-                record = close_trial(self.plan, trial, status, reason)
-            self.proposals.tell(trial, record.score if record else None)
-            if record is not None and record.status != UNFINISHED:
-                self.on_end(record)
-        except Exception as error:
-            self.error = self.error or error
+def _closed(plan: Plan, ray_trial: Any, *, stopped: bool, died: bool) -> Trial:
+    """Return how a trial of Ray Tune ended, and complete its record where its process could not."""
+    trial, status, reason = _trial(ray_trial.config), None, ""
+    if died:
+        error = _error(ray_trial)
+        if _is_full_disk(error):
+            raise NoSpaceError(errno.ENOSPC, "the disk is full", plan.folder)
+        status, reason = FAILED, f"its process died {1 + RETRIES} times: {_short(error)}"
+    elif stopped:
+        status, reason = STOPPED, "stopped by asha"
+    ended = read_record(plan.trials / trial.name)
+    if status and (ended is None or ended.status == UNFINISHED):
+        ended = close_trial(plan, trial, status, reason)
+    return ended or trial
 
 
 def _trainable(plan: Plan) -> Callable[[dict[str, Any]], None]:
@@ -152,61 +146,58 @@ def _trainable(plan: Plan) -> Callable[[dict[str, Any]], None]:
             worst = -math.inf if plan.bigger else math.inf
             tune.report({"score": score if score is not None and math.isfinite(score) else worst, "epoch": epoch + 1})
 
-        record = run_trial(plan, _trial(config), report)
-        report(record.epochs or 0, record.score)
+        trial = run_trial(plan, _trial(config), report)
+        report(trial.epochs or 0, trial.score)
 
     return trainable
 
 
-def _searcher(search: _Search) -> Any:
-    """Return Ray Tune's view of the proposals."""
+def _searcher(plan: Plan, ask: Callable[[], Trial | None]) -> Any:
+    """Return Ray Tune's view of a search; a resume goes by the records of the trials, not by Ray's own state."""
     from ray.tune.search import Searcher
 
     class Adapter(Searcher):
         def suggest(self, trial_id: str) -> Any:
-            trial = search.ask()
+            trial = ask()
             if trial is None:
                 return Searcher.FINISHED
             return {"number": trial.number, "settings": json.dumps(trial.settings)}
 
-        def on_trial_complete(self, trial_id: str, result: dict | None = None, error: bool = False) -> None:
-            """The callback tells the proposals, as it knows the record."""
+        def on_trial_complete(self, *args: Any, **kwargs: Any) -> None: ...
 
-        def save(self, checkpoint_path: str) -> None:
-            """A resume goes by the records of the trials, not by Ray's own state."""
+        def save(self, checkpoint_path: str) -> None: ...
 
-        def restore(self, checkpoint_path: str) -> None:
-            """See :meth:`save`."""
+        def restore(self, checkpoint_path: str) -> None: ...
 
-    return Adapter(metric="score", mode=search.plan.mode)
+    return Adapter(metric="score", mode=plan.mode)
 
 
-def _callback(search: _Search) -> Any:
+def _callback(ended: Callable[[Any, bool], None]) -> Any:
     from ray import tune
 
     class Callback(tune.Callback):
         def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-            search.end(trial)
+            ended(trial, False)
 
         def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-            search.end(trial, died=True)
+            ended(trial, True)
 
     return Callback()
 
 
-def _asha(search: _Search, max_epochs: int) -> Any:
-    """Return the ASHA scheduler, which notes the trials that it stops."""
+def _asha(plan: Plan, stopped: set[str], max_epochs: int) -> Any:
+    """Return the ASHA scheduler, which adds the trials that it stops to ``stopped``."""
     from ray.tune.schedulers import ASHAScheduler
 
     class Scheduler(ASHAScheduler):
         def on_trial_result(self, controller: Any, trial: Any, result: dict[str, Any]) -> str:
             action = super().on_trial_result(controller, trial, result)
             if action == self.STOP:
-                search.stopped.add(trial.trial_id)
+                stopped.add(trial.trial_id)
             return action
 
     # one more than the last epoch, so that the limit itself stops nothing
-    return Scheduler("epoch", "score", search.plan.mode, max_t=max_epochs + 2)
+    return Scheduler("epoch", "score", plan.mode, max_t=max_epochs + 2)
 
 
 def _trial(config: dict[str, Any]) -> Trial:

@@ -245,9 +245,8 @@ def test_a_file_that_all_of_a_comparison_share(data: Path, caplog: pytest.LogCap
 
     file = data.parent / "mine.yaml"
     file.write_text(FOREIGN + "SASRec: {n_layers: 1}\n")
-    of_files: dict[str, str] = {}
     keys = {"data_path": str(data), "use_gpu": False}
-    settings = compare.settings_per_model(["SASRec", "HSASRecCE"], [str(file)], keys, of_files)
+    settings, of_files = compare.settings_per_model(["SASRec", "HSASRecCE"], [str(file)], keys)
     configs = compare.check_all(["SASRec", "HSASRecCE"], "d", settings, data.parent, of_files)
     assert len(told(caplog)) == 1
     assert configs["SASRec"]["n_layers"] == 1

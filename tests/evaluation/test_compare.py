@@ -176,7 +176,7 @@ def test_keys_go_to_every_model_or_to_one(tmp_path: Path) -> None:
     first.write_text("epochs: 3\nseed: 1\nEASER: {reg_weight: 8, seed: 5}\neval_args: {mode: uni99}\n")
     second.write_text("seed: 2\nEASER: {reg_weight: 16}\n")
     keys = {"topk": "[5]", "EASER.reg_weight": "64", "eval_args": "{split: {RS: [8, 1, 1]}}"}
-    settings = compare.settings_per_model(["Pop", "EASER"], [str(first), str(second)], keys)
+    settings, _ = compare.settings_per_model(["Pop", "EASER"], [str(first), str(second)], keys)
     shared = {"epochs": 3, "eval_args": {"mode": "uni99", "split": {"RS": [8, 1, 1]}}, "topk": [5]}
     assert settings["Pop"] == {**shared, "seed": 2}
     assert settings["EASER"] == {**shared, "seed": 5, "reg_weight": 64}
@@ -220,7 +220,7 @@ def test_the_command_runs_skips_and_reports(
     keys = {"data_path": str(random_data), "use_gpu": False, "topk": [5], "valid_metric": "NDCG@5", "epochs": 1}
     keys |= {"hidden_size": 8, "EASER.reg_weight": 4.0, "reg_weight": 1.0}
     folder = tmp_path / "table"
-    assert compare.main(arguments("Pop,EASER,SASRecCE", folder, **keys)) == 0
+    assert compare.compare(arguments("Pop,EASER,SASRecCE", folder, **keys)) == 0
     assert calls == ["Pop", "EASER", "SASRecCE"]
     printed = capsys.readouterr().out
     assert "p_value" in printed
@@ -233,17 +233,17 @@ def test_the_command_runs_skips_and_reports(
     # nothing runs again; a key that Pop does not read does not change its run; one more model, which cannot be fitted
     keys["PureSVDN.rank"] = 500
     keys["hidden_size"] = 8
-    assert compare.main(arguments("Pop,EASER,PureSVDN,SASRecCE", folder, **keys)) == 1
+    assert compare.compare(arguments("Pop,EASER,PureSVDN,SASRecCE", folder, **keys)) == 1
     assert calls == ["Pop", "EASER", "SASRecCE", "PureSVDN"]
     output = capsys.readouterr()
     assert "finished before" in output.out
     assert "PureSVDN failed: rank=500" in output.err
     assert "failed: rank=500" in (folder / "compare.md").read_text()
     common = {key: value for key, value in keys.items() if "." not in key}
-    assert compare.main(arguments("Pop", folder, **{**common, "hidden_size": 9})) == 0
+    assert compare.compare(arguments("Pop", folder, **{**common, "hidden_size": 9})) == 0
     assert len(calls) == 4
     with pytest.raises(ConfigError, match=r"EASER: this run cannot be resumed .*reg_weight: 4.0 before, 7.0 now"):
-        compare.main(arguments("EASER", folder, **{**common, "reg_weight": 7.0}))
+        compare.compare(arguments("EASER", folder, **{**common, "reg_weight": 7.0}))
 
 
 def test_models_over_seeds(
@@ -253,7 +253,7 @@ def test_models_over_seeds(
     monkeypatch.setattr(compare, "run_alone", run_here(calls))
     keys = {**SMALL, "data_path": str(random_data), "use_gpu": False, "topk": [5], "valid_metric": "NDCG@5"}
     keys["epochs"] = 1
-    assert compare.main(arguments("Pop,SASRecCE", tmp_path / "table", "7,8,9", **keys)) == 0
+    assert compare.compare(arguments("Pop,SASRecCE", tmp_path / "table", "7,8,9", **keys)) == 0
     assert calls == ["Pop"] * 3 + ["SASRecCE"] * 3
     printed = capsys.readouterr().out
     assert "[5/6] SASRecCE, seed 8" in printed
@@ -272,17 +272,17 @@ def test_models_over_seeds(
     assert saved["Pop"]["seeds"] == "3"
     assert f"{np.mean(values):.4f}" in (tmp_path / "table" / "compare.md").read_text()
     # one more seed trains that one; fewer train nothing
-    assert compare.main(arguments("SASRecCE", tmp_path / "table", "9,10", **keys)) == 0
-    assert compare.main(arguments("SASRecCE", tmp_path / "table", "7", **keys)) == 0
+    assert compare.compare(arguments("SASRecCE", tmp_path / "table", "9,10", **keys)) == 0
+    assert compare.compare(arguments("SASRecCE", tmp_path / "table", "7", **keys)) == 0
     assert calls[6:] == ["SASRecCE"]
     # a folder is for one run or for seeds
     with pytest.raises(ConfigError, match="SASRecCE holds runs of several seeds; choose another output_dir"):
-        compare.main(arguments("SASRecCE", tmp_path / "table", **keys))
-    compare.main(arguments("Pop", tmp_path / "single", **keys))
+        compare.compare(arguments("SASRecCE", tmp_path / "table", **keys))
+    compare.compare(arguments("Pop", tmp_path / "single", **keys))
     with pytest.raises(ConfigError, match="Pop holds a single run; choose another output_dir"):
-        compare.main(arguments("Pop", tmp_path / "single", "1,2", **keys))
+        compare.compare(arguments("Pop", tmp_path / "single", "1,2", **keys))
     with pytest.raises(ConfigError, match=r"Pop\.seed and seeds are both given"):
-        compare.main(arguments("Pop", tmp_path / "other", "1,2", **keys, **{"Pop.seed": 3}))
+        compare.compare(arguments("Pop", tmp_path / "other", "1,2", **keys, **{"Pop.seed": 3}))
 
 
 def test_a_model_that_fails_with_one_seed_has_no_numbers(
@@ -296,7 +296,7 @@ def test_a_model_that_fails_with_one_seed_has_no_numbers(
 
     monkeypatch.setattr(compare, "run_alone", fails)
     keys = {"data_path": str(random_data), "use_gpu": False, "topk": [5], "valid_metric": "NDCG@5", "reg_weight": 9.0}
-    assert compare.main(arguments("Pop,EASER", tmp_path, "1,2", **keys)) == 1
+    assert compare.compare(arguments("Pop,EASER", tmp_path, "1,2", **keys)) == 1
     with open(tmp_path / "compare.csv", newline="") as file:
         saved = {row["model"]: row for row in csv.DictReader(file)}
     assert saved["EASER"]["note"] == "failed: seed 2: too bad"
@@ -313,7 +313,7 @@ def test_a_finished_run_is_taken_only_for_what_was_asked(
     keys["eval_args"] = {"split": {"RS": [0.6, 0.2, 0.2]}}
 
     def ask(folder: str, models: str = "SASRecCE,Pop", **more: Any) -> Any:
-        assert compare.main(arguments(models, tmp_path / folder, **{**keys, **more})) == 0
+        assert compare.compare(arguments(models, tmp_path / folder, **{**keys, **more})) == 0
         return json.loads((tmp_path / folder / "SASRecCE" / "result.json").read_text())
 
     assert ask("grown", epochs=0)["epochs"] == 0
@@ -346,10 +346,10 @@ def test_a_killed_run_with_more_epochs_is_refused(
     calls: list[str] = []
     monkeypatch.setattr(compare, "run_alone", run_here(calls))
     keys = {**SMALL, "data_path": str(random_data), "use_gpu": False}
-    compare.main(arguments("SASRecCE", tmp_path, **keys))
+    compare.compare(arguments("SASRecCE", tmp_path, **keys))
     (tmp_path / "SASRecCE" / "result.json").unlink()
     with pytest.raises(ConfigError, match="holds a run with epochs=2, but epochs=1 is asked for"):
-        compare.main(arguments("SASRecCE", tmp_path, **{**keys, "epochs": 1}))
+        compare.compare(arguments("SASRecCE", tmp_path, **{**keys, "epochs": 1}))
 
 
 def test_a_model_named_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -407,7 +407,7 @@ def test_mistakes_show_before_anything_runs(
     calls: list[str] = []
     monkeypatch.setattr(compare, "run_alone", run_here(calls))
     with pytest.raises(ConfigError, match=match):
-        compare.main(arguments(models, tmp_path, data_path=str(random_data), use_gpu=False, **keys))
+        compare.compare(arguments(models, tmp_path, data_path=str(random_data), use_gpu=False, **keys))
     assert calls == []
 
 
@@ -415,13 +415,13 @@ def test_a_missing_item_file_shows_before_anything_runs(random_data: Path, tmp_p
     asked = arguments("Pop,EASER", tmp_path, data_path=str(random_data), use_gpu=False)
     asked.segments = ["item.class"]
     with pytest.raises(ConfigError, match=r"segment item.class: .*random/random.item does not exist"):
-        compare.main(asked)
+        compare.compare(asked)
 
 
 def bound(random_data: Path, models: str, **keys: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     names = models.split(",")
-    settings = compare.settings_per_model(names, [], {"data_path": str(random_data), "use_gpu": False, **keys})
-    return compare.check_all(names, "random", settings, Path("saved")), settings
+    settings, _ = compare.settings_per_model(names, [], {"data_path": str(random_data), "use_gpu": False, **keys})
+    return compare.check_all(names, "random", settings, Path("saved"), {}), settings
 
 
 def test_a_refusal_says_what_to_type(random_data: Path) -> None:

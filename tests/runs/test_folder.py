@@ -254,7 +254,7 @@ def test_faults_of_this_package_are_not_taken_for_recboles(random_data: Path, mo
         raise AttributeError("a fault of ours")
 
     keys = {**SMALL, "data_path": str(random_data)}
-    for name in ("_check_dataset", "_check_keys", "_choose_device", "_defaults"):
+    for name in ("_check_dataset", "_check_keys", "_defaults"):
         with monkeypatch.context() as changed:
             changed.setattr(Config, name, fault)
             with pytest.raises(AttributeError, match="a fault of ours"):

@@ -22,7 +22,7 @@ from recbole_hyper.runs.load import load
 from recbole_hyper.runs.run import run
 from recbole_hyper.sweep import driver, sweep, trial
 from recbole_hyper.sweep.space import list_keys
-from recbole_hyper.sweep.trial import Plan, Record
+from recbole_hyper.sweep.trial import Plan, Trial
 from tests.sweep.conftest import random_sequences, write_data
 
 pytestmark = pytest.mark.usefixtures("serial_sweeps")
@@ -421,7 +421,7 @@ def test_a_winner_that_cannot_go_on_is_trained_anew(
     """What the process of a trial left cannot always be read."""
     test = driver.run_final
 
-    def damaged(plan: Plan, best: Record, *more: Any) -> None:
+    def damaged(plan: Plan, best: Trial, *more: Any) -> None:
         (plan.trials / best.name / "checkpoint.pt").write_bytes(b"half")
         test(plan, best, *more)
 
@@ -455,8 +455,8 @@ def test_refit_of_the_winner_follows_the_protocol(keys: dict, tmp_path: Path) ->
         assert json.loads(path.read_text())["refit_epochs"] == 0
 
 
-def record(number: int, score: float | None, status: str = "finished") -> Record:
-    return Record(number, f"{number:04d}", {}, status, score=score)
+def record(number: int, score: float | None, status: str = "finished") -> Trial:
+    return Trial(number, {}, status, score=score)
 
 
 def test_select() -> None:

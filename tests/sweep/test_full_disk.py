@@ -15,8 +15,7 @@ from safetensors import SafetensorError
 
 from recbole_hyper.errors import NoSpaceError
 from recbole_hyper.sweep import sweep, trial
-from recbole_hyper.sweep.proposals import Trial
-from recbole_hyper.sweep.trial import Plan, read_history, read_record, run_trial
+from recbole_hyper.sweep.trial import Plan, Trial, read_history, read_record, run_trial
 from recbole_hyper.training import checkpoint
 from tests.sweep.test_driver import local
 

@@ -92,7 +92,7 @@ def test_time_budget(ray_cluster: Any, keys: dict, tmp_path: Path, monkeypatch: 
 
     def run_final(plan: Any, best: Any, *more: Any) -> None:
         (plan.trials / best.name / "checkpoint.pt").unlink()  # of a run of another length, which no resume takes
-        original(plan, replace(best, settings={**best.settings, "epochs": 1}), *more)
+        original(replace(plan, fixed={**plan.fixed, "epochs": 1}), best, *more)
 
     monkeypatch.setattr(driver, "run_final", run_final)
     space = {"learning_rate": {"grid": [0.01, 0.02]}}

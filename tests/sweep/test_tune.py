@@ -13,11 +13,11 @@ import pytest
 import yaml
 
 from recbole_hyper.cli import main
-from recbole_hyper.commands.sweep import duration
+from recbole_hyper.commands.overview import parts
+from recbole_hyper.commands.training import duration
 from recbole_hyper.config import Config
 from recbole_hyper.config.tables import of_model
-from recbole_hyper.listing import parts
-from recbole_hyper.sweep.proposals import list_trials
+from recbole_hyper.sweep.search import list_trials
 from recbole_hyper.sweep.space import read_space
 
 pytestmark = pytest.mark.usefixtures("serial_sweeps")
@@ -93,5 +93,6 @@ def test_an_encoder_of_a_plugin_is_thought_of(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(textwrap.dedent(code))
     given = {"interactions": "given", "plugins": [str(tmp_path / "mine.py")], "encoder": "dropped"}
     base = Config("SASRecCE", config_dict=given).final_config_dict
-    found = read_space("tune").sample(base, np.random.default_rng(0))
+    generator = np.random.default_rng(0)
+    found = read_space("tune").settings(lambda _, domain: domain.draw(generator), base)
     assert set(found) == {"learning_rate", "train_batch_size", "hidden_size", "weight_decay", "dropout_prob"}

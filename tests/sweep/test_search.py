@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from recbole_hyper.config import ConfigError
-from recbole_hyper.sweep.proposals import Listed, Optuna, Trial, list_trials
+from recbole_hyper.sweep.search import Listed, Optuna, list_trials
 from recbole_hyper.sweep.space import parse_space
+from recbole_hyper.sweep.trial import Trial
 
 MIXED = parse_space({"a": {"grid": [1, 2, 3]}, "rate": {"loguniform": [1e-4, 1e-1]}})
 FINITE = parse_space({"a": {"grid": [1, 2, 3]}, "b": {"choice": ["x", "y"]}})
@@ -62,35 +65,35 @@ OPTUNA_SPACE = parse_space(
 )
 
 
-def optuna_search(number: int, past: list, pending: list, seed: int = 0) -> list[tuple[Trial, float | None]]:
+def optuna_search(number: int, ended: list[Trial], unfinished: list[Trial], seed: int = 0) -> list[Trial]:
     pytest.importorskip("optuna")
-    search = Optuna(OPTUNA_SPACE, number, seed, {}, bigger=True, past=past, pending=pending)
-    found = []
+    search = Optuna(OPTUNA_SPACE, number, seed, {}, bigger=True, ended=ended, unfinished=unfinished)
+    trials = []
     while (trial := search.ask()) is not None:
         score = distance(trial.settings)
         search.tell(trial, score)
-        found.append((trial, score))
-    return found
+        trials.append(replace(trial, score=score))
+    return trials
 
 
 def test_optuna_finds_more_than_chance() -> None:
-    best = max(score for _, score in optuna_search(60, [], []))
+    best = max(trial.score or -9 for trial in optuna_search(60, [], []))
     assert best > -0.1
-    for trial, _ in optuna_search(20, [], []):
+    for trial in optuna_search(20, [], []):
         assert ("only_bad" in trial.settings) == (trial.settings["kind"] == "bad")
         assert isinstance(trial.settings["n"], int)
 
 
 def test_optuna_gives_the_number_of_a_trial_without_record_to_another() -> None:
-    past = [entry for entry in optuna_search(6, [], []) if entry[0].number not in (1, 4)]
-    assert [trial.number for trial, _ in optuna_search(8, past, [])] == [1, 4, 6, 7]
+    ended = [trial for trial in optuna_search(6, [], []) if trial.number not in (1, 4)]
+    assert [trial.number for trial in optuna_search(8, ended, [])] == [1, 4, 6, 7]
 
 
 def test_optuna_goes_on_after_a_resume() -> None:
-    past = optuna_search(30, [], [])
-    pending = [Trial(30, {"kind": "good", "x": 0.9, "n": 1})]
-    found = optuna_search(40, [*past[:-1], (past[-1][0], None)], pending)
-    assert [trial.number for trial, _ in found] == list(range(30, 40))
-    assert found[0][0] == pending[0]
+    ended = optuna_search(30, [], [])
+    unfinished = [Trial(30, {"kind": "good", "x": 0.9, "n": 1})]
+    trials = optuna_search(40, [*ended[:-1], replace(ended[-1], score=None)], unfinished)
+    assert [trial.number for trial in trials] == list(range(30, 40))
+    assert trials[0].settings == unfinished[0].settings
     # what it proposes next is near the best of before, not a fresh start
-    assert sum(trial.settings["kind"] == "good" for trial, _ in found[1:]) >= 7
+    assert sum(trial.settings["kind"] == "good" for trial in trials[1:]) >= 7

@@ -1,0 +1,123 @@
+"""Commands on finished runs: ``evaluate``, ``export``, ``inspect``, ``report``, ``serve`` and ``similar``."""
+
+import argparse
+from pathlib import Path
+
+from recbole_hyper.commands import argument, command, finished_run, options_of, words
+from recbole_hyper.settings import COMMON_OF_RANKING
+
+
+@command(
+    "rank a finished run again: other candidates, metrics, segments, or new interactions",
+    *finished_run(),
+    argument("--data", help="csv or parquet of newer interactions, which become the test cases"),
+    argument("--since", help="date or time from which on they are; default: the newest of the run's data"),
+    argument(
+        "--segments",
+        type=words,
+        default="",
+        help="such as history_length,item_popularity,user.new,item.COLUMN: each metric per segment",
+    ),
+    keys=COMMON_OF_RANKING,
+)
+def evaluate(arguments: argparse.Namespace) -> None:
+    """Rank again, with the settings in ``arguments.keys``."""
+    from recbole_hyper.runs.evaluate import evaluate
+
+    options = {"data": arguments.data, "since": arguments.since, "segments": arguments.segments}
+    evaluate(arguments.run, arguments.keys, **options)
+
+
+@command(
+    "write a finished run as an ONNX graph, a torch program, or item vectors for a vector database",
+    *finished_run(),
+    argument("--format", default="onnx", help="onnx, program (torch.export) or vectors; default onnx"),
+    argument("--output", required=True, help="file: .onnx, .pt2 or .parquet; NAME.json beside it says what it holds"),
+    argument("--top_k", type=int, help="items that the graph recommends; default: the encoder alone"),
+    argument("--exclude_seen", action="store_true", help="with --top_k: an input of items to leave out"),
+)
+def export(arguments: argparse.Namespace) -> None:
+    """Write the files and print their paths."""
+    from recbole_hyper.serving.export import check_request, description_of, export
+
+    options = {"top_k": arguments.top_k, "exclude_seen": arguments.exclude_seen}
+    path = check_request(arguments.format, arguments.output, **options)
+    from recbole_hyper.runs.load import load
+
+    run = load(arguments.run)
+    length = int(run.config["MAX_ITEM_LIST_LENGTH"])
+    content = export(run.model, run.store.item_tokens, length, path, format=arguments.format, **options)
+    if "opset" in content:
+        print(f"opset {content['opset']}, {' '.join(content['inputs'])} -> {' '.join(content['outputs'])}")
+    elif "score" in content:
+        print(f"{content['n_items']} vectors of {content['dimension']}: {content['query']}; score = {content['score']}")
+    print(path)
+    print(description_of(path))
+
+
+@command(
+    "describe a finished run: data, metrics, curves, item vectors against popularity, nearest items",
+    *finished_run(),
+    argument("--output", help="folder of the figures and of items.csv; default: inspect/ in RUN"),
+    argument("--port", type=int, help="show the page of the model on this port, until interrupted"),
+    argument("--catalogue", help="table of items for the page, text or parquet"),
+)
+def inspect(arguments: argparse.Namespace) -> None:
+    """Print the tables; write the figures; show the page where a port is given."""
+    from recbole_hyper.report.inspection import inspect_run
+
+    print(inspect_run(arguments.run, arguments.output))
+    if arguments.port is not None:
+        serve(argparse.Namespace(host="127.0.0.1", workers=1, **vars(arguments)))
+
+
+@command(
+    "one HTML page, csv, markdown and figures over runs and sweeps",
+    argument("folders", nargs="+", metavar="DIR", help="folders of runs or sweeps, or any above them"),
+    argument("--output", help="folder of the report; default: report/ in the first DIR"),
+    argument(
+        "--segments",
+        type=words,
+        default="",
+        help="such as history_length,item_popularity,item.COLUMN: the test metric per segment, with a figure",
+    ),
+    argument("--metric", default="ndcg@10", help="validation metric of the cost figures; default ndcg@10"),
+)
+def report(arguments: argparse.Namespace) -> None:
+    """Write the report and print its path."""
+    from recbole_hyper.report.build import build_report
+
+    output = arguments.output or Path(arguments.folders[0]) / "report"
+    print(build_report(arguments.folders, output, arguments.metric.lower(), arguments.segments))
+
+
+@command(
+    "serve a finished run over HTTP: recommend, similar, score, metrics, and a page about the model",
+    *finished_run("output_dir of the run, or a link to it"),
+    argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)"),
+    argument("--port", type=int, default=8000, help="port (default 8000)"),
+    argument("--workers", type=int, default=1, help="processes (default 1)"),
+    argument("--catalogue", help="table of items, text or parquet, whose columns rules name"),
+)
+def serve(arguments: argparse.Namespace) -> None:
+    """Serve until the process is stopped."""
+    from recbole_hyper.runs.serve import serve
+
+    print(f"http://{arguments.host}:{arguments.port} shows the model, /docs the interface", flush=True)
+    serve(**options_of(serve, arguments))
+
+
+@command(
+    "list the items that a finished run holds most like the given ones",
+    *finished_run(),
+    argument("items", nargs="+", metavar="ITEM", help="original item id"),
+    argument("--k", type=int, default=10, help="neighbours of each (default 10)"),
+)
+def similar(arguments: argparse.Namespace) -> None:
+    """Print a row per neighbour, and what was measured."""
+    from recbole_hyper.evaluation.tables import frame_table
+    from recbole_hyper.runs.load import load
+
+    similar = load(arguments.run).similar_items(arguments.items, arguments.k)
+    print(frame_table(similar))
+    print(f"score: {similar.attrs['measure']}")

@@ -1,0 +1,208 @@
+"""Commands that list what there is, ``list`` and ``keys``; parts and files are described without importing them."""
+
+import argparse
+import ast
+import inspect
+import itertools
+import re
+import textwrap
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import NamedTuple
+
+from recbole_hyper import registry
+from recbole_hyper.bridge import models
+from recbole_hyper.commands import argument, command, words
+from recbole_hyper.recbole_files import recbole_models
+from recbole_hyper.yaml_files import properties_folder, read_yaml
+
+PACKAGE = Path(__file__).parents[1]
+# "SCE paper: recbole-hyper run --model=..." is about what follows
+_COMMAND = re.compile(r"\b(recbole-hyper|python) [^-]*--.*")
+_SENTENCE = re.compile(r"\.(?: (?=[A-Z])|$)")
+
+
+class Entry(NamedTuple):
+    """A name and its description in one line ("" if there is none); ``group`` is the heading above it, if any."""
+
+    name: str
+    about: str
+    group: str = ""
+
+
+def first_sentence(text: str | None) -> str:
+    """Return the first sentence of a docstring or comment in one line, without marks of its markup."""
+    paragraph = " ".join(inspect.cleandoc(text or "").partition("\n\n")[0].split())
+    return re.sub(r":math:|`|\*(?=\S)|(?<=\w)\*", "", _SENTENCE.split(paragraph)[0])
+
+
+def parts(kind: str) -> list[Entry]:
+    """Return the parts of one kind: of the package, of plugins that were loaded, of entry points."""
+    files = [file for file in sorted((PACKAGE / kind).glob("*.py")) if not file.name.startswith("_")]
+    entries = [entry for file in files for entry in _registered(file, kind)]
+    plugins = sorted(registry.plugin_parts(kind).items())
+    entries += [Entry(name, first_sentence(cls.__doc__), "plugins") for name, cls in plugins]
+    points = entry_points(group=f"recbole_hyper.{kind}")
+    entries += [Entry(point.name, point.value, "installed packages") for point in points]
+    return sorted(entries, key=lambda entry: (entry.group != "", entry.group, entry.name.lower()))
+
+
+def _registered(file: Path, kind: str) -> Iterator[Entry]:
+    """Yield the classes of a file that it registers in ``kind``."""
+    for node in _classes(_parsed(file)):
+        for call in node.decorator_list:
+            if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "register"):
+                continue
+            given = [value.value for value in call.args if isinstance(value, ast.Constant)]
+            if given and given[0] == kind:
+                yield Entry(str([*given, node.name][1]), first_sentence(ast.get_docstring(node)))
+
+
+def _parsed(file: Path) -> ast.Module:
+    with warnings.catch_warnings():
+        # docstrings of RecBole have backslashes that mean nothing
+        warnings.simplefilter("ignore")
+        return ast.parse(file.read_text(encoding="utf-8"))
+
+
+def _classes(tree: ast.Module) -> list[ast.ClassDef]:
+    return [node for node in tree.body if isinstance(node, ast.ClassDef)]
+
+
+def stock_models() -> list[Entry]:
+    """Return RecBole's general and sequential models, with the first sentence of their docstrings."""
+    entries = []
+    for name, file in sorted(recbole_models().items()):
+        tree = _parsed(file)
+        own = next((ast.get_docstring(node) for node in _classes(tree) if node.name == name), None)
+        # "Reference:", then the paper in a separate line
+        paper = (ast.get_docstring(tree) or "").partition("Reference:\n")[2].strip().partition("\n")[0]
+        entries.append(Entry(name, first_sentence(own) or paper, f"RecBole, {file.parent.name.partition('_')[0]}"))
+    return sorted(entries, key=lambda entry: entry.group)
+
+
+def files(folder: str) -> list[Entry]:
+    """Return the YAML files of ``properties/<folder>`` with the first sentence of their opening comment."""
+    paths = sorted((properties_folder() / folder).glob("*.yaml"))
+    return [Entry(path.stem, opening(path.read_text(encoding="utf-8"))) for path in paths]
+
+
+def opening(text: str) -> str:
+    """Return the first sentence of a YAML file's opening comment, without the command in it."""
+    lines = [line.lstrip("# ") for line in itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())]
+    return first_sentence(" ".join(filter(None, (_COMMAND.sub("", line) for line in lines))))
+
+
+def lines(entries: list[Entry]) -> list[str]:
+    """Return a line per entry, under a heading for each group."""
+    width = max((len(entry.name) for entry in entries), default=0)
+    printed, group = [], ""
+    for entry in entries:
+        if entry.group != group:
+            group = entry.group
+            printed += ["", f"{group}:"]
+        printed.append(f"{entry.name:<{width}}  {entry.about}".rstrip())
+    return printed
+
+
+def summary(kind: str, entries: list[Entry]) -> list[str]:
+    """Return the names of a kind, by group, in lines of at most 100 characters."""
+    printed = []
+    for group in dict.fromkeys(entry.group for entry in entries):
+        names = [entry.name for entry in entries if entry.group == group]
+        title = f"{kind} ({group})" if group else kind
+        text = f"{title}, {len(names)}: {', '.join(names)}"
+        printed += textwrap.wrap(text, 100, subsequent_indent="    ", break_on_hyphens=False)
+    return printed
+
+
+def _models() -> list[Entry]:
+    third_party = []
+    for name, cls in models.models().items():
+        about = inspect.getdoc(cls) if cls.__doc__ else inspect.getdoc(inspect.getmodule(cls))
+        third_party.append(Entry(name, first_sentence(about), "plugins, RecBole models"))
+    # of two models with one name the first one runs
+    by_name: dict[str, Entry] = {}
+    for entry in [*third_party, *parts("models"), *stock_models()]:
+        by_name.setdefault(entry.name, entry)
+    return list(by_name.values())
+
+
+def _protocols() -> list[Entry]:
+    named = [Entry(one.name, one.about, "settings of papers, --config_files=NAME") for one in files("protocol")]
+    return [*parts("protocols"), *named]
+
+
+def _datasets() -> list[Entry]:
+    known = {name: entry["about"] for name, entry in read_yaml(properties_folder() / "public_datasets.yaml").items()}
+    here = sorted(file.stem for file in Path("dataset").glob("*/*.inter") if file.parent.name == file.stem)
+    entries = [Entry(name, about) for name, about in known.items()]
+    return entries + [Entry(name, known.get(name, ""), "prepared, in dataset/") for name in here]
+
+
+def _recipes() -> list[Entry]:
+    from recbole_hyper.report.recipes import read_recipe, recipes
+
+    read = [read_recipe(name) for name in recipes()]
+    return [Entry(recipe.name, f"{recipe.about}; data set {recipe.dataset}") for recipe in read]
+
+
+KINDS: dict[str, Callable[[], list[Entry]]] = {
+    "models": _models,
+    "losses": partial(parts, "losses"),
+    "encoders": partial(parts, "encoders"),
+    "geometries": partial(parts, "geometry"),
+    "protocols": _protocols,
+    "datasets": _datasets,
+    "spaces": partial(files, "sweep"),
+    "recipes": _recipes,
+}
+
+
+@command(
+    "list models, losses, encoders, geometries, protocols, datasets, spaces or recipes",
+    argument("kind", nargs="?", help=f"{', '.join(KINDS)}; default: the names of all"),
+    argument("--plugins", type=words, default="", help="Python files with your parts, separated by commas"),
+)
+def list_(arguments: argparse.Namespace) -> None:
+    """Print the entries of one kind, or the names of all kinds."""
+    from recbole_hyper.errors import ConfigError, did_you_mean
+
+    if arguments.kind is not None and arguments.kind not in KINDS:
+        hint = did_you_mean(arguments.kind, KINDS, n=1) or f"; known: {', '.join(KINDS)}"
+        raise ConfigError(f"no list is called {arguments.kind!r}{hint}")
+    registry.load_plugins(arguments.plugins)
+    if arguments.kind is not None:
+        print("\n".join(lines(KINDS[arguments.kind]())))
+        return
+    for kind, entries in KINDS.items():
+        print("\n".join(summary(kind, entries())))
+    print(f"\nrecbole-hyper list KIND says what each is; KIND is one of {', '.join(KINDS)}")
+
+
+@command(
+    "list the configuration keys that a model reads: default, range, source and meaning",
+    argument("model", nargs="?", help="default: every key that this package declares"),
+    keys=(),
+)
+def keys(arguments: argparse.Namespace) -> None:
+    """Print a table with a row per key; ``--loss_type=sce`` and the like tell the keys of a model with that part."""
+    from recbole_hyper.config import Config
+    from recbole_hyper.config.tables import COLUMNS, declared, of_model
+    from recbole_hyper.errors import ConfigError
+
+    if arguments.model is not None:
+        # no data are looked for: a model reads the same keys whatever they are
+        rows = of_model(Config(arguments.model, config_dict={"interactions": "given", **arguments.keys}))
+    elif arguments.keys:
+        raise ConfigError(f"--{next(iter(arguments.keys))} asks for the keys of a model; name it: keys MODEL")
+    else:
+        rows = declared()
+    # one long value does not push all meanings to the right
+    widths = {column: min(40, max(len(row[column]) for row in rows)) for column in COLUMNS[:-1]}
+    for row in ({column: column for column in COLUMNS}, *rows):
+        cells = [f"{row[column]:<{width}}" for column, width in widths.items()]
+        print("  ".join([*cells, row[COLUMNS[-1]]]).rstrip())

@@ -1,0 +1,97 @@
+"""Commands that train: ``run``, ``sweep`` and ``reproduce``."""
+
+import argparse
+import re
+
+from recbole_hyper.commands import MODEL, argument, command, dataset, options_of, words
+from recbole_hyper.settings import COMMON
+
+
+@command(
+    "train a model, select on validation, test once, write result.json",
+    MODEL,
+    *dataset(),
+    argument("--seeds", help="such as 1,2,3: a run with each in output_dir/seed-N, then mean and deviation"),
+    keys=COMMON,
+)
+def run(arguments: argparse.Namespace) -> None:
+    """Train and test a model, with one seed or several."""
+    from recbole_hyper.runs.run import run
+    from recbole_hyper.runs.seeds import run_seeds
+
+    start = run if arguments.seeds is None else run_seeds
+    start(**options_of(start, arguments), config_dict=arguments.keys)
+
+
+def duration(text: str) -> float:
+    """Return the seconds of ``text``: 90, 90s, 30m, 1.5h or 1h30m; argparse reports anything else."""
+    match = re.fullmatch(r"(?:([\d.]+)h)?(?:([\d.]+)m)?(?:([\d.]+)s?)?", text.strip())
+    try:
+        if match is None or not text.strip():
+            raise ValueError(text)
+        return sum(size * float(part or 0) for size, part in zip((3600, 60, 1), match.groups(), strict=True))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: a time such as 90s, 30m or 1h30m is expected") from None
+
+
+@command(
+    "try the settings of a space, select on validation, test the winner once",
+    MODEL,
+    argument(
+        "--space",
+        help="a name in properties/sweep, a YAML or a RecBole hyper file; default: tune, which fits every model of "
+        "this package (50 random settings in 1h, with ASHA)",
+    ),
+    argument("--budget", default="full", help="full (default), or small: the small space of the file"),
+    argument("--search", help="grid (default), random or optuna"),
+    argument("--num_samples", type=int, help="draws of a random (10) or optuna (20) search; grids: repeats"),
+    argument("--scheduler", help="none (default), or asha to stop trials that fall behind"),
+    argument("--max_concurrent", type=int, help="most trials at a time; default: as many as fit"),
+    argument("--time_budget", type=duration, help="of the search: 90s, 30m, 1h30m; the rest can be resumed"),
+    argument("--ray_address", help="a running Ray cluster, host:port; default: one is started here"),
+    argument("--resources", default="cpu=1", help="of each trial, such as cpu=2,gpu=0.5; default cpu=1"),
+    argument("--n_seeds", type=int, help="tested runs of the winner, for mean and spread; default 1"),
+    *dataset("keys of all trials"),
+    keys=COMMON,
+)
+def sweep(arguments: argparse.Namespace) -> None:
+    """Sweep; ``output_dir`` and ``resume`` are among the configuration keys."""
+    from recbole_hyper.config import ConfigError
+    from recbole_hyper.sweep import sweep
+
+    text = arguments.resources
+    try:
+        resources = {name.strip(): float(value) for name, value in (entry.split("=") for entry in text.split(","))}
+    except ValueError:
+        resources = {"": 0.0}
+    if not resources.keys() <= {"cpu", "gpu"}:
+        raise ConfigError(f"resources={text!r}: cpu=NUMBER and gpu=NUMBER are expected, separated by a comma")
+    sweep(**options_of(sweep, arguments) | {"resources": resources}, config_dict=arguments.keys)
+
+
+@command(
+    "make a published table again: ours, published, difference, verdict",
+    argument("recipe", nargs="?", help="such as dualrec-table2-beauty, or your own recipe file"),
+    argument("--list", action="store_true", help="list the recipes, then stop"),
+    argument(
+        "--budget", default="full", help="full (default); short: quicker settings; small: a few epochs, no verdict"
+    ),
+    argument("--rows", type=words, default="", help="rows to run, separated by commas; default: all"),
+    argument("--output_dir", help="default: saved/reproduce-RECIPE-BUDGET; what is there is not run again"),
+    argument("--data_path", help="folder that holds the data set's folder; default: dataset/"),
+    argument("--n_seeds", type=int, default=1, help="seeds of every row"),
+)
+def reproduce(arguments: argparse.Namespace) -> None:
+    """Run a recipe, or list them."""
+    from recbole_hyper.config import ConfigError
+    from recbole_hyper.evaluation.tables import table
+    from recbole_hyper.report.recipes import read_recipe, recipes
+    from recbole_hyper.report.reproduce import reproduce
+
+    if arguments.list:
+        read = [read_recipe(name) for name in recipes()]
+        print(table([{"recipe": r.name, "dataset": r.dataset, "rows": len(r.rows), "about": r.about} for r in read]))
+    elif not arguments.recipe:
+        raise ConfigError("name a recipe, or see recbole-hyper reproduce --list")
+    else:
+        reproduce(arguments.recipe, **options_of(reproduce, arguments))
