@@ -56,9 +56,7 @@ class Layout:
         fields: dict[str, str] = {}
         for field, column in (self.columns or {}).items():
             if (other := fields.setdefault(column, field)) != field:
-                raise DataError(
-                    f"--columns: the column {column!r} is named for {other} and for {field}; one can be right"
-                )
+                raise DataError(f"--columns: the column {column!r} is named for {other} and for {field}")
 
 
 @dataclass(frozen=True)

@@ -116,9 +116,8 @@ def _times(
     rows = [list(one) for one in _listed("times", times, "a list of lists of item ids")]
     if len(rows) != len(counts):
         raise ValueError(f"times: {len(rows)} lists came for {len(counts)} histories")
-    for at, (row, count) in enumerate(zip(rows, counts, strict=True)):
-        if len(row) != count:
-            raise ValueError(f"times[{at}] has {len(row)} entries, its history has {count} items")
+    for at in np.flatnonzero(np.array([len(row) for row in rows], dtype=np.int64) != counts)[:1]:
+        raise ValueError(f"times[{at}] has {len(rows[at])} entries, its history has {counts[at]} items")
     try:
         column = column_of_values(np.array([*chain(*rows)]) if rows else np.zeros(0))
     except DataError as error:

@@ -49,11 +49,11 @@ class ItemColumn:
         """Whether the values are codes."""
         return self.kind in TOKENS
 
-    def extended(self, column: pa.ChunkedArray, separator: str) -> tuple[ItemColumn, int]:
-        """Return this column with the (m,) values of ``column`` behind its own, and how many tokens are unknown.
+    def extended(self, column: pa.ChunkedArray, separator: str) -> ItemColumn:
+        """Return this column with the (m,) values of ``column`` behind its own.
 
-        Sequences are lists, or texts with ``separator`` between. A token that no item had counts as missing. DataError
-        for what is no number, or for sequences of numbers of another length.
+        Sequences are lists, or texts with ``separator`` between. Tokens that no item had count as missing, which a
+        warning counts. DataError for what is no number, or for sequences of numbers of another length.
         """
         if self.meaning is None:
             raise DataError(f"the run is of an earlier version, which kept no tokens of {self.name!r}: train it again")
@@ -66,10 +66,12 @@ class ItemColumn:
         places = parts.groupby(level=0).cumcount().to_numpy()
         if self.of_tokens:
             found = pd.Index(self.meaning).get_indexer(parts.astype(str)) + 1
-            unknown, width = int((found == 0).sum()), max(self.values.shape[1], int(places.max(initial=-1)) + 1)
+            width = max(self.values.shape[1], int(places.max(initial=-1)) + 1)
+            if unknown := int((found == 0).sum()):
+                logger.warning("new items: %d values of %s are unknown and count as missing", unknown, self.name)
         else:
             numbers = pd.to_numeric(parts, errors="coerce").to_numpy(dtype=np.float64)
-            lengths, width, unknown = np.bincount(rows, minlength=1), self.values.shape[1], 0
+            lengths, width = np.bincount(rows, minlength=1), self.values.shape[1]
             if not np.isfinite(numbers).all() or not np.isin(lengths, (0, width)).all():
                 raise DataError(f"the feature {self.name!r}: {width} finite numbers are needed for each new item")
             found = (numbers - self.meaning[0]) / self.meaning[1]
@@ -78,7 +80,7 @@ class ItemColumn:
         table = np.zeros((len(self.values) + len(values), width), dtype=self.values.dtype)
         table[: len(self.values), : self.values.shape[1]] = self.values
         table[len(self.values) + rows, places] = found
-        return replace(self, values=table), unknown
+        return replace(self, values=table)
 
 
 @dataclass(frozen=True)
@@ -97,11 +99,7 @@ class ItemFeatures:
         if missing := [column.name for column in self.columns if column.name not in table.column_names]:
             has = ", ".join(table.column_names)
             raise DataError(f"new items need the features {', '.join(missing)}; the table has {has}")
-        found = [column.extended(table[column.name], separator) for column in self.columns]
-        for column, unknown in found:
-            if unknown:
-                logger.warning("new items: %d values of %s are unknown and count as missing", unknown, column.name)
-        return ItemFeatures(tuple(column for column, _ in found))
+        return ItemFeatures(tuple(column.extended(table[column.name], separator) for column in self.columns))
 
     def fingerprint(self) -> str:
         """Return a digest of names, types and values."""
@@ -124,9 +122,8 @@ class ItemFeatures:
     @classmethod
     def load(cls, folder: Path) -> ItemFeatures:
         """Read what :meth:`save` wrote."""
-        meta = read_json(folder / _META)["columns"]
         columns = []
-        for number, entry in enumerate(meta):
+        for number, entry in enumerate(read_json(folder / _META)["columns"]):
             values = np.load(folder / f"{number}.npy", allow_pickle=False)
             kept = any(folder.glob(f"{number}-meaning.*"))
             meaning = read_texts(folder, f"{number}-meaning") if kept else None

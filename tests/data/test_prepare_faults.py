@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from recbole_hyper.data import interactions as writer
 from recbole_hyper.data.archives import SourceFile
 from recbole_hyper.data.formats import Layout
-from recbole_hyper.data.prepare import pipeline, writer
+from recbole_hyper.data.prepare import pipeline
 from recbole_hyper.data.prepare.pipeline import Prepared, prepare
 from recbole_hyper.errors import DataError, NoSpaceError
 

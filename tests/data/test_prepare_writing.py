@@ -18,12 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recbole_hyper.cli import main
+from recbole_hyper.data import interactions as writer
 from recbole_hyper.data.archives import SourceFile
 from recbole_hyper.data.ids import Tokens, escaped, unescaped
-from recbole_hyper.data.interactions import Interactions
-from recbole_hyper.data.prepare import pipeline, public, writer
+from recbole_hyper.data.interactions import NO_IDS, Interactions, write_interactions
+from recbole_hyper.data.prepare import pipeline, public
 from recbole_hyper.data.prepare.pipeline import prepare
-from recbole_hyper.data.prepare.writer import NO_IDS, write_interactions
 from recbole_hyper.errors import DataError
 from recbole_hyper.files import replaced
 

@@ -22,13 +22,12 @@ from recbole_hyper.data.archives import SourceFile, contents, parts_of, pick
 from recbole_hyper.data.blocks import Malformed
 from recbole_hyper.data.formats import FIELDS
 from recbole_hyper.data.ids import as_text, escaped
-from recbole_hyper.data.interactions import Interactions, joined
+from recbole_hyper.data.interactions import NO_IDS, Interactions, joined, write_interactions
 from recbole_hyper.data.prepare import public
 from recbole_hyper.data.prepare.cleaning import Cleaning, apply
 from recbole_hyper.data.prepare.items import Items, read_items
 from recbole_hyper.data.prepare.public import Candidate, Entry
 from recbole_hyper.data.prepare.statistics import Statistics, describe
-from recbole_hyper.data.prepare.writer import NO_IDS, write_interactions
 from recbole_hyper.data.source import CARD
 from recbole_hyper.data.tables import Checked, open_table
 from recbole_hyper.data.times import to_numbers
