@@ -21,7 +21,7 @@ from recbole_hyper.data.item_features import diversity_tokens
 from recbole_hyper.data.reading import given_store
 from recbole_hyper.evaluation import results, statistics
 from recbole_hyper.evaluation.metrics import SAME, list_overlap
-from recbole_hyper.evaluation.protocol_report import protocol_report
+from recbole_hyper.evaluation.results import protocol_report
 from recbole_hyper.evaluation.scorers import fold_in_scorer, full_sort_scorer, has_full_ranking, require_known_users
 from recbole_hyper.files import write_json, write_yaml
 from recbole_hyper.kernels.clock import COMPILING, Stopwatch

@@ -18,9 +18,8 @@ from recbole_hyper.data.inputs import Histories, column_names, read_histories, r
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.data.times import unit_of_times
 from recbole_hyper.errors import ConfigError, positive_int
-from recbole_hyper.evaluation.search import best_items
 from recbole_hyper.serving.catalogue import Catalogue, column_of_items
-from recbole_hyper.serving.query import Query, Scorer, plain_query, require_all
+from recbole_hyper.serving.query import Query, Scorer, best_items, plain_query, require_all
 from recbole_hyper.serving.rules import Plan, Rules, select
 
 Int32 = npt.NDArray[np.int32]

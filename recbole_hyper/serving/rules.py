@@ -13,7 +13,7 @@ import numpy.typing as npt
 from recbole_hyper.data.ids import places, text_array, text_list
 from recbole_hyper.data.sequences import binary_matrix
 from recbole_hyper.errors import ConfigError, did_you_mean, positive_int
-from recbole_hyper.evaluation.search import best_items
+from recbole_hyper.serving.query import best_items
 
 Bools = npt.NDArray[np.bool_]
 Int32 = npt.NDArray[np.int32]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recbole_hyper.errors import NonFiniteScoreError
-from recbole_hyper.evaluation.search import best_items
+from recbole_hyper.serving.query import best_items
 
 
 def sorted_items(

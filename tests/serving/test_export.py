@@ -28,8 +28,7 @@ from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.geometry.poincare import Poincare
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.protocols.base import make_split
-from recbole_hyper.serving.export import OPSET, export
-from recbole_hyper.serving.graph import Graph, ScoreTable, trace
+from recbole_hyper.serving.export import OPSET, Graph, ScoreTable, export, trace
 from recbole_hyper.training.build import build
 from tests.conftest import SMALL
 
