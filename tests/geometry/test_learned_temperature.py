@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from recbole_hyper.serving.vectors import vectors_of
 
 from recbole_hyper import load, run
 from recbole_hyper.config import ConfigError
@@ -14,6 +13,7 @@ from recbole_hyper.geometry.cosine import Cosine
 from recbole_hyper.geometry.euclidean import Euclidean
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.losses.ce import exact_cross_entropy
+from recbole_hyper.serving.export import vectors_of
 from tests.conftest import LEARN
 
 

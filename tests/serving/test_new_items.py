@@ -125,7 +125,7 @@ def test_what_cannot_be_taken_in_is_one_line(folder: Path, shop: Path, tmp_path:
     with pytest.raises(ConfigError, match="reads no features of items"):
         plain.add_items(NEW)
     ids = load(trained(shop, tmp_path / "ids", feature_output=False))
-    with pytest.raises(ConfigError, match="does not score items by their features"):
+    with pytest.raises(ConfigError, match="does not score items by features"):
         ids.add_items(NEW)
 
 
