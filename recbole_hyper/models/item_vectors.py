@@ -12,9 +12,6 @@ from recbole_hyper.data.item_features import ItemColumn, ItemFeatures
 from recbole_hyper.geometry.base import Geometry
 from recbole_hyper.geometry.head import OutputHead
 
-POOLINGS = ("sum", "mean", "max")
-FUSIONS = ("add", "concat")
-
 
 class _Feature(nn.Module):
     values: Tensor
@@ -84,9 +81,6 @@ class FeaturedEmbedding(nn.Embedding):
         id_dropout: float = 0.0,
     ) -> None:
         super().__init__(features.n_items, width, padding_idx=0)
-        for name, value, allowed in (("pooling_mode", pooling, POOLINGS), ("feature_fusion", fusion, FUSIONS)):
-            if value not in allowed:
-                raise ValueError(f"{name}={value!r}: allowed are {', '.join(allowed)}")
         self.features = nn.ModuleList(
             TokenFeature(column, width, pooling) if column.of_tokens else NumberFeature(column, width)
             for column in features.columns
