@@ -37,7 +37,7 @@ class Protocol(registry.Part):
     by_rows: ClassVar[bool] = False
     # of an argument that is a mapping: its settings, required without a default, and how it looks
     settings: ClassVar[Mapping[str, Option]] = {}
-    example: ClassVar[str] = ""
+    expected: ClassVar[str] = ""
 
     def __init__(self, argument: Any, *, successive: bool = False, refit: bool = False, by_user: bool = True) -> None:
         self.argument, self.successive, self.refit, self.by_user = argument, successive, refit, by_user
@@ -75,7 +75,7 @@ class Protocol(registry.Part):
         """Return ``given`` with the defaults of ``settings``; ProtocolError for other keys, or values out of range."""
         required = {key for key, option in self.settings.items() if option.default is OPEN}
         if not isinstance(given, dict) or not required <= given.keys() <= self.settings.keys():
-            raise self.error(f"{self.example} is expected")
+            raise self.error(self.expected)
         for key, value in given.items():
             if not self.settings[key].allows(value):
                 raise self.error(f"{key}={value!r}; {in_words(self.settings[key].values)} is expected")

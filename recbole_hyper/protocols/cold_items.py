@@ -32,7 +32,7 @@ class ColdItems(Protocol):
         "seed": Option("int >= 0", default=2020),
         "among": Option("all or cold", default="all"),
     }
-    example = "{valid: 0.1, test: 0.2}, two shares of the items (and seed, among),"
+    expected = "{valid: 0.1, test: 0.2} is expected, two shares of the items (and seed, among)"
 
     def check_argument(self) -> None:
         given = self.read_settings(self.argument)

@@ -32,7 +32,7 @@ class GlobalTimepoint(Protocol):
         "max_cases": Option("int >= 1 or ~", default=None),
         "target": Option("last or ~", default=None),
     }
-    example = "{valid: 0.9, test: 0.95} (and max_cases, target)"
+    expected = "{valid: 0.9, test: 0.95} is expected (and max_cases, target)"
 
     def check_argument(self) -> None:
         given = self.read_settings(self.argument)

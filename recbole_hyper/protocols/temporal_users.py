@@ -32,7 +32,7 @@ class TemporalUsers(Protocol):
         "min_item_users": Option("int >= 0", default=5),
         "min_user_items": Option("int >= 0", default=20),
     }
-    example = f"a point in time, or a mapping of {', '.join(settings)},"
+    expected = f"known settings are {', '.join(settings)}"
 
     def _given(self) -> dict[str, Any]:
         return self.read_settings(self.argument if isinstance(self.argument, dict) else {"point": self.argument})

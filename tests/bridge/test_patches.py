@@ -25,13 +25,13 @@ def test_applying_again_changes_nothing() -> None:
     from recbole.data.dataset import Dataset
     from recbole.quick_start import quick_start
 
-    def mended() -> tuple:
+    def patched() -> tuple:
         quick = (quick_start.get_model, quick_start.create_dataset, quick_start.objective_function, quick_start.tune)
         return (np.__dict__["float"], Dataset._remap, Dataset._load_feat, scipy.sparse.dok_matrix._update, *quick)
 
-    before, filters = mended(), len(warnings.filters)
+    before, filters = patched(), len(warnings.filters)
     patches.apply()
-    assert mended() == before
+    assert patched() == before
     assert len(warnings.filters) <= filters + 4
 
 
@@ -59,7 +59,7 @@ def test_shims_are_there_whichever_is_imported_first(order: str) -> None:
 
 
 @pytest.mark.parametrize("first", ["recbole_hyper", "recbole.data.dataset.dataset"])
-def test_the_dataset_is_mended_whichever_is_imported_first(first: str) -> None:
+def test_the_dataset_is_patched_whichever_is_imported_first(first: str) -> None:
     # the alias lets RecBole be imported without this package
     code = f"""
 import numpy
@@ -81,7 +81,7 @@ from recbole.trainer import Trainer
 
 
 @pytest.mark.parametrize("order", [f"import recbole_hyper{NAMES}", f"{NAMES}import recbole_hyper"])
-def test_recboles_names_are_mended_whichever_is_imported_first(order: str) -> None:
+def test_recboles_names_are_patched_whichever_is_imported_first(order: str) -> None:
     # the aliases let RecBole be imported without this package
     code = f"""
 import numpy
@@ -89,7 +89,7 @@ numpy.float, numpy.str = float, str
 {order}
 import recbole.config.configurator, recbole.quick_start.quick_start as quick, torch, pickle
 configurator = recbole.config.configurator
-print(get_model.mended, configurator.get_model is get_model is quick.get_model, quick.create_dataset.mended,
+print(get_model.patched, configurator.get_model is get_model is quick.get_model, quick.create_dataset.patched,
       Trainer._save_checkpoint.__module__, Config.__new__.__module__,
       any(item.__module__ == "recbole_hyper.bridge.patches.checkpoints"
           for item in torch.serialization.get_safe_globals() if not isinstance(item, tuple)))
