@@ -96,15 +96,10 @@ def read_cases(folder: Path, part: str = "test") -> pd.DataFrame:
 def compare_models(
     cases: Mapping[str, Mapping[Any, pd.DataFrame]], metric: str, *, flips: int = FLIPS, seed: int = 0
 ) -> list[Pair]:
-    """Compare every pair of models by ``metric`` on the same cases.
+    """Compare every pair of models by ``metric`` on the same ``cases``: tables (cases_test.parquet) by model and seed.
 
-    Args:
-        cases: table of cases (cases_test.parquet) by model and seed; the keys of the seeds are not read.
-        flips, seed: sign flips where every model has one seed, and the seed that draws them.
-
-    Raises:
-        StatisticsError: fewer than two models, other cases or numbers of candidates, or a metric that is no mean over
-            cases.
+    ``flips`` sign flips, drawn by ``seed``, are the test where every model has one seed. StatisticsError for fewer than
+    two models, other cases or numbers of candidates, or a metric that is no mean over cases.
     """
     if len(cases) < 2:
         raise StatisticsError(f"two models are needed for a comparison, got {len(cases)}")

@@ -43,20 +43,17 @@ def rank_cases(
     scorer gets the last rank. The lists of best items order equal scores by item id.
 
     Args:
-        score: gives (n, n_items) scores of consecutive slices of cases that fit ``memory_budget`` (at least one case);
-            column 0, padding, is ignored.
-        cases: the cases.
+        score: gives (n, n_items) scores of consecutive slices of cases; column 0, padding, is ignored.
         n_items: number of item ids, padding included.
         k: length of the lists of best items.
         exclude_seen: leave out the items of each case's history. A target that is in its own history, or not in
             the catalogue, then gets the last rank, below the lists of best items: a miss at every cut-off up to k.
         catalogue: (n_items,) True where an item may be recommended; None is every item.
-        memory_budget: bytes held at once: four for a score, one for its comparison with that of the target.
+        memory_budget: bytes held at once, five for each score; a slice has at least one case.
         progress: label of a progress bar, or None.
 
-    Raises:
-        ValueError: a k, a catalogue, histories or candidates that do not fit ``n_items``.
-        ScoresError, NonFiniteScoreError: anything but (n, n_items) floating scores; NaN or infinite ones.
+    ValueError for a k, a catalogue, histories or candidates that do not fit ``n_items``; ScoresError for anything but
+    (n, n_items) floating scores; NonFiniteScoreError for NaN or infinite ones.
     """
     _check_cases(cases, n_items, k, catalogue)
     hidden = np.flatnonzero(~catalogue) if catalogue is not None else np.empty(0, dtype=np.int64)

@@ -27,15 +27,10 @@ def segment_table(
 ) -> list[dict[str, Any]]:
     """Return a row per segment: by, segment, cases, users, each metric, and its 95 % interval (``<metric> low, high``).
 
-    Args:
-        cases: the rows that a run saves (cases_test.parquet).
-        names: history_length; item_popularity (training interactions of the target); user.new; or item.COLUMN. A case
-            whose item has several values of a column is in the segment of each.
-        metrics: such as "ndcg@10"; those that are no mean over cases are left out.
-        items: the .item file of the data, for item.COLUMN.
-
-    Raises:
-        ConfigError: an unknown segment or column, or cases that were saved without their counts.
+    ``cases`` are those that a run saves (cases_test.parquet), ``items`` the .item file of the data. ``names`` are
+    history_length, item_popularity (training interactions of the target), user.new, or item.COLUMN, where a case whose
+    item has several values is in the segment of each. ``metrics`` that are no mean over cases are left out. ConfigError
+    for an unknown segment or column, or cases that were saved without their counts.
     """
     shown = [name for name in metrics if case_values(name, np.ones(1, dtype=np.int64)) is not None]
     rows = []

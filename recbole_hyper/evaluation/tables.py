@@ -47,15 +47,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows with what a reader needs to read them.
-
-    A value in the column ``x std`` is shown behind that of ``x``, as its deviation; one in ``x mark`` above it.
+    """Rows, and how they are shown. Columns ``x std`` and ``x mark`` hold the deviations and marks of column ``x``.
 
     Attributes:
-        rows: values by column.
         columns: the columns that are shown, in this order; csv has all.
-        best: columns whose best value is bold.
-        smaller: those of them whose smallest value is the best, such as a cost.
+        best, smaller: columns whose best value is bold, and those of them whose smallest value is the best.
         heads: names of columns, where they are not their keys.
         forms: format of a column, such as ",.0f"; else every number of a column has equally many digits.
         caption, note: above and below the table.

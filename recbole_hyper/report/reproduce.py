@@ -46,12 +46,8 @@ def reproduce(
         data_path: folder that holds the data set's folder.
         n_seeds: seeds of every row.
 
-    Returns:
-        A row per cell: row, metric, seeds, ours, low and high of the 95% interval, published, difference, relative
-        difference, verdict, note.
-
-    Raises:
-        ConfigError: a setting that cannot run, or another finished run in ``output_dir``.
+    Returns a row per cell: row, metric, seeds, ours, low and high of the 95% interval, published, difference, relative
+    difference, verdict, note. ConfigError for a setting that cannot run, or another finished run in ``output_dir``.
     """
     recipe = read_recipe(name)
     if budget not in BUDGETS:

@@ -42,12 +42,9 @@ def column_of_items(table: pa.Table, item_column: str | None, own: Collection[st
 class Catalogue:
     """Items by number, and plans for rules.
 
-    Args:
-        item_tokens: (n_items,) original ids; entry 0 is padding.
-        counts: (n_items,) training interactions of each item; the column ``interactions``.
-        allowed: (n_items,) True where the run's protocol allows an item; None for all.
-        vectors: returns the item vectors (n_items, d) that diversity compares, None for a model without.
-        exclude_seen: default of a plan.
+    Attributes by (n_items,) item numbers: ``item_tokens``, original ids, entry 0 padding; training ``counts``, the
+    column ``interactions``; ``allowed`` by the run's protocol, None for all. ``vectors`` returns the item vectors
+    (n_items, d) that diversity compares, None for a model without. ``exclude_seen`` is the default of a plan.
     """
 
     def __init__(

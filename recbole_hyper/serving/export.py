@@ -62,14 +62,12 @@ class ScoreTable(nn.Module):
 
 
 class Graph(nn.Module):
-    """Histories, and times where the encoder reads them, to what the newest items of the ``inputs`` give.
+    """Histories, and times where the encoder reads them, to the states (B, d) at their newest ``max_length`` items.
 
-    Args:
-        model: the model.
-        max_length: newest items of a history that the encoder reads.
-        scores: give the scores (B, n_items) of all items, column 0 padding; else the states (B, d).
-        top_k: give the best items (B, k), best first, and their scores (B, k); item 0 and -inf where fewer are left.
-        exclude_seen: with ``top_k``, leave out the items of a last input, as padding is.
+    With ``scores`` it gives the scores (B, n_items) of all items, column 0 padding. With ``top_k`` it gives the best
+    items (B, k) and their scores, best first, item 0 and -inf where fewer are left, and with ``exclude_seen`` none of
+    the items of a last input, seen_items (B, S). Inputs are item_id_list (B, L) of any length, right-padded with 0,
+    item_length (B,), and timestamp_list (B, L) float64 for an encoder that reads times.
     """
 
     def __init__(
@@ -187,9 +185,8 @@ def export(
         top_k: number of items that the graph recommends; None exports only the encoder, which gives states.
         exclude_seen: the graph has a last input, ``seen_items`` (B, S), and recommends none of these items.
 
-    Raises:
-        ConfigError: see :func:`check_request`; a model without an encoder, item ids of another model, a ``top_k`` above
-            the number of items, a graph that torch cannot export, or tables above 2 GiB.
+    ConfigError: see :func:`check_request`; a model without an encoder, item ids of another model, a ``top_k`` above the
+    number of items, a graph that torch cannot export, or tables above 2 GiB.
     """
     path = check_request(format, output, top_k=top_k, exclude_seen=exclude_seen)
     if not isinstance(model, HyperRecommender):
@@ -306,8 +303,7 @@ Floats = npt.NDArray[np.float32]
 class ItemVectors(NamedTuple):
     """Vectors (n, width) for a search by inner product; row j is item number j + 1, without padding.
 
-    ``factors`` are numbers per item, by name (n,), if the product is not the score. ``description`` has metric, query
-    and score in words and formulas.
+    ``factors`` (n,) by name if the product is not the score; ``description`` has metric, query and score in words.
     """
 
     vectors: Floats

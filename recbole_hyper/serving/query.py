@@ -100,11 +100,8 @@ Scores = npt.NDArray[np.float32]
 class Scorer:
     """Scores of histories, similarity of items, states and vectors of a model.
 
-    Attributes:
-        model: the torch model; None in a process that serves a graph.
-        features: names of the item features that the model reads.
-        reads_times: whether scores depend on when the items of a history were chosen.
-        learns_users: whether the model has a vector per user, and answers for no one else.
+    ``model`` is the torch model, None in a process that serves a graph; ``features`` names the item features that it
+    reads. ``reads_times``: scores depend on when items were chosen. ``learns_users``: it answers for its users only.
     """
 
     model: Any = None

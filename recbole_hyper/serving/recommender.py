@@ -36,8 +36,7 @@ class Recommender:
         scorer: the model.
         config: configuration of its run, or the part of it that answers depend on.
         store: ids of users and items, and the history of each user.
-        counts: (n_items,) training interactions of each item.
-        allowed: (n_items,) True where the run's protocol allows an item; None for all.
+        counts, allowed: (n_items,) training interactions; True where the run's protocol allows an item, None for all.
         trained: numbers of the users that were trained on, for models with a vector per user.
         changed: what has changed since the run, in words; ``differences``.
 
@@ -156,17 +155,10 @@ class Recommender:
     def add_items(self, table: Any, item_column: str | None = None) -> Recommender:
         """Take in items that the run did not know, and return this object. Nothing is trained or written.
 
-        Their features alone score them. Call it before :meth:`use_catalogue`, whose columns are of the items at that
-        time.
-
-        Args:
-            table: a pandas, polars or Arrow table with a row per item: its id, and all ``selected_features`` of the
-                run. Rows of known items are skipped; of two rows of one new item the first counts.
-            item_column: its column of original item ids; None takes the name in the data, or a usual one.
-
-        Raises:
-            ConfigError: a model that does not score items by their features, or no column of ids.
-            DataError: a feature that is missing, or values of another type.
+        ``table`` (pandas, polars or Arrow) has a row per item: its id in ``item_column`` (None: the name in the data,
+        or a usual one) and all ``selected_features`` of the run, which alone score it. Rows of known items are skipped;
+        of two rows of one new item the first counts. Call it before :meth:`use_catalogue`. ConfigError for a model that
+        does not score items by their features, or no column of ids; DataError for features that cannot be used.
         """
         table = _arrow(table)
         column = column_of_items(table, item_column, self.names["item_id"])

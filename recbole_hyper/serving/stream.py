@@ -126,17 +126,10 @@ def write_recommendations(
 ) -> int:
     """Write the recommendations for ``query`` under ``plan``; return the number of parts that an earlier call computed.
 
-    Args:
-        output: file that ends in .parquet or .csv; recommendations in it are replaced when the new ones are complete.
-        identity: plain values that tell this model and its data from others.
-        csv_safe: see :func:`join`.
-        compute: writes the parts that are missing; None computes them in this process.
-
-    Raises:
-        ConfigError: a file with other content.
-        ValueError: another ending.
-        NoSpaceError: a full disk; the parts stay, and the same call can continue.
-        LockedError: another process writes this file.
+    ``output`` ends in .parquet or .csv; recommendations in it are replaced when the new ones are complete. ``identity``
+    has plain values that tell this model and its data from others; ``csv_safe`` is that of :func:`join`; ``compute``
+    writes the parts that are missing, None for this process. ConfigError for a file with other content, ValueError for
+    another ending, LockedError if another process writes this file. After NoSpaceError the same call can continue.
     """
     require_output(output)
     content = {**identity, "query": array_digest(query), "plan": array_digest(plan), "size": USERS_OF_A_PART}
