@@ -21,15 +21,10 @@ _INTERVALS = re.compile(rf"\s*[\[(]{_NUMBER},{_NUMBER}[\])]\s*(?:;\s*[\[(]{_NUMB
 def require_allowed(name: str, kind: str, allowed: Any) -> None:
     """Raise ConfigError where ``val_interval`` allows a column what no value of its type (token, float) can be."""
     if kind == "float" and not (isinstance(allowed, str) and _INTERVALS.fullmatch(allowed)):
-        raise ConfigError(
-            f"val_interval: {name}={allowed!r} is no interval; write '[3,inf)', or several with ';' between"
-        )
-    if kind == "token" and not (
-        isinstance(allowed, list | tuple | set) and all(not isinstance(v, list) for v in allowed)
-    ):
-        raise ConfigError(
-            f"val_interval: {name}={allowed!r}: of a column of tokens a list is needed, such as ['a', 'b']"
-        )
+        raise ConfigError(f"val_interval: {name}={allowed!r} is no interval; write '[3,inf)', several with ';' between")
+    listed = isinstance(allowed, list | tuple | set) and not any(isinstance(value, list) for value in allowed)
+    if kind == "token" and not listed:
+        raise ConfigError(f"val_interval: {name}={allowed!r}: of tokens a list is needed, such as ['a', 'b']")
 
 
 def _counts(codes: Codes) -> npt.NDArray[np.int64]:

@@ -180,7 +180,5 @@ def columns_of(
         if list(names).count(column) > 1:
             raise DataError(f"{where}: the column {column!r} is there twice; rename one")
         if twice := [other for other in chosen if other != field and chosen[other] == column]:
-            raise DataError(
-                f"{where}: the column {column!r} would be {field} and {twice[0]}; name another by --columns"
-            )
+            raise DataError(f"{where}: column {column!r} would be {field} and {twice[0]}; name another by --columns")
     return chosen

@@ -123,9 +123,7 @@ def _table(file: SourceFile, form: Format) -> Format:
     header, cells = form.header is not False, _cells(lines[0], separator, "none" if form.exact else form.quoting)
     names = [cell.strip() for cell in cells] if header else [str(number) for number in range(1, len(cells) + 1)]
     if not header and not form.columns:
-        raise DataError(
-            f"{file}: without a header columns are named by number: --columns=user_id=1,item_id=2,timestamp=4"
-        )
+        raise DataError(f"{file}: no header: columns are named by number: --columns=user_id=1,item_id=2,timestamp=4")
     if form.kind == "atomic":
         if wrong := [cell for cell in names if cell.rpartition(":")[2] not in TYPES]:
             raise DataError(

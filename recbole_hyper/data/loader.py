@@ -200,12 +200,10 @@ class PrefixLoader(BatchLoader):
         self._rows = np.repeat(np.arange(store.n_rows, dtype=np.int32), targets)
         self._ends = (ranges(np.zeros_like(targets), targets) + 1).astype(np.int32)
         self.count = len(self._rows)
-        arguments = config["train_neg_sample_args"]
-        self._negatives = 0 if arguments["distribution"] == "none" else int(arguments["sample_num"])
-        if self._negatives and (arguments["distribution"] != "uniform" or arguments.get("dynamic")):
-            raise ValueError(
-                f"train_neg_sample_args={arguments}: sequential models of RecBole get uniform negatives here"
-            )
+        asked = config["train_neg_sample_args"]
+        self._negatives = 0 if asked["distribution"] == "none" else int(asked["sample_num"])
+        if self._negatives and (asked["distribution"] != "uniform" or asked.get("dynamic")):
+            raise ValueError(f"train_neg_sample_args={asked}: sequential models of RecBole get uniform negatives here")
         if self._negatives:
             self.batch_size = max(1, self.batch_size // (1 + self._negatives))
         # BERT4Rec masks items of a batch; the transform also tells the model's constructor the names of its fields

@@ -153,7 +153,8 @@ class BoundNegatives:
         changed = rows
         for left in range(_ROUNDS, -1, -1):
             if not replacement:
-                row, column = _union(row, column, *_repeats(drawn, changed), k)
+                later, place = torch.nonzero(_repeated(drawn[changed]), as_tuple=True)
+                row, column = _union(row, column, changed[later], place, k)
             if not len(row) or not left:
                 break
             drawn[row, column] = fresh((len(row),))
@@ -268,22 +269,13 @@ def _member(keys: Tensor, wanted: Tensor) -> Tensor:
 
 def _repeated(drawn: Tensor) -> Tensor:
     """Return which cells (n, k) repeat an earlier item of their row."""
-    items, order = drawn.sort(dim=1, stable=True)
-    later = torch.zeros_like(drawn, dtype=torch.bool)
-    later[:, 1:] = items[:, 1:] == items[:, :-1]
-    return torch.zeros_like(later).scatter_(1, order, later)
-
-
-def _repeats(drawn: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the cells (row, column) in some ``rows`` that repeat an earlier item of their row."""
     bits = (drawn.shape[1] - 1).bit_length()
-    columns = torch.arange(drawn.shape[1], device=drawn.device)
     # item and column in one number: numpy sorts plain numbers many times faster than torch sorts with an index
-    cells = drawn[rows] << bits | columns
+    cells = drawn << bits | torch.arange(drawn.shape[1], device=drawn.device)
     cells = torch.from_numpy(np.sort(cells.numpy(), axis=1)) if cells.is_cpu else cells.sort(dim=1).values
-    items = cells >> bits
-    row, later = torch.nonzero(items[:, 1:] == items[:, :-1], as_tuple=True)
-    return rows[row], cells[row, later + 1] & ((1 << bits) - 1)
+    later = torch.zeros_like(drawn, dtype=torch.bool)
+    later[:, 1:] = (cells[:, 1:] >> bits) == (cells[:, :-1] >> bits)
+    return torch.zeros_like(later).scatter_(1, cells & ((1 << bits) - 1), later)
 
 
 def _union(row: Tensor, column: Tensor, other_row: Tensor, other_column: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -84,9 +84,7 @@ def to_seconds(values: pa.Array, time_format: str) -> tuple[Seconds, Good]:
         return (numbers if time_format == "unix" else numbers / UNITS[time_format]), good
     if time_format != "iso" and "%" not in time_format:
         known = ", ".join(UNITS)
-        raise DataError(
-            f"time_format={time_format!r} is unknown; allowed: {known}, iso, or a pattern such as '%m %d, %Y'"
-        )
+        raise DataError(f"time_format={time_format!r} is unknown; allowed: {known}, iso, or a pattern as '%m %d, %Y'")
     text, _ = to_strings(values)
     if time_format == "iso":
         try:
