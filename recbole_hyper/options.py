@@ -10,6 +10,7 @@ a number. A text behind an ``Option`` is the meaning that it has in this one par
 """
 
 import dataclasses
+import enum
 import functools
 import inspect
 import math
@@ -34,14 +35,13 @@ GROWS = "grows"  # a resumed run may raise it, never lower it
 AUTO = "auto"  # the value that says: find one in the training data
 
 
-class _Open:
+class _Open(enum.Enum):
     """Default of an option that RecBole's files or the model's parts give, or that is required."""
 
-    def __repr__(self) -> str:
-        return "OPEN"
+    OPEN = "open"
 
 
-OPEN = _Open()
+OPEN = _Open.OPEN
 
 
 @dataclass(frozen=True)
@@ -130,11 +130,11 @@ def arguments(options: Mapping[str, Option], values: Mapping[str, Any]) -> dict[
 
     What the configuration does not name, or leaves as None where None is no value, keeps the constructor's default.
     """
-    given = {argument: (option, values.get(option.key)) for argument, option in options.items() if option.key in values}
+    given = {argument: option for argument, option in options.items() if option.key in values}
     return {
-        argument: value
-        for argument, (option, value) in given.items()
-        if value is not None or "~" in _alternatives(option.values)
+        argument: values[option.key]
+        for argument, option in given.items()
+        if values[option.key] is not None or "~" in _alternatives(option.values)
     }
 
 

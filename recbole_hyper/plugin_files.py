@@ -1,8 +1,7 @@
 """Python files that a user names, run once each, with the modules beside them that they import.
 
-The folder of a file becomes a separate package, so that two folders may each have a ``layers.py``, and two files
-of one folder share it. While a file runs, ``from layers import X`` and ``from .layers import X`` both find the module
-beside it; a module that is already imported (torch, recbole) stays.
+The folder of a file becomes a package, so that two folders may each have a ``layers.py``. ``from layers import X`` and
+``from .layers import X`` both find the module beside the file; a module that is already imported (torch) stays.
 """
 
 import hashlib

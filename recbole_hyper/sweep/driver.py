@@ -4,6 +4,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from time import perf_counter
@@ -174,21 +175,26 @@ def _shared_fits(fixed: Mapping[str, Any], space: Space, base: Config, folder: P
     return keys
 
 
+@dataclass
 class _Sweep:
     """A sweep whose arguments are checked and whose folder is open."""
 
-    def __init__(
-        self, plan: Plan, space: Space, base: Config, workers: Workers, options: Mapping[str, Any], start: float
-    ) -> None:
-        self.plan, self.space, self.workers, self.options, self.start = plan, space, workers, options, start
-        self.draws = int(base["seed"]), base.final_config_dict
+    plan: Plan
+    space: Space
+    base: Config
+    workers: Workers
+    options: Mapping[str, Any]
+    start: float
+
+    def __post_init__(self) -> None:
+        self.draws = int(self.base["seed"]), self.base.final_config_dict
         # other values fail when they are bound
-        epochs = [value for domain in space.domains.get("epochs", ()) for value in domain.values if is_number(value)]
+        domains = self.space.domains.get("epochs", ())
+        epochs = [value for domain in domains for value in domain.values if is_number(value)]
         # where the data choose, at most so many
-        most = MOST_EPOCHS if base["epochs"] == AUTO else base["epochs"]
+        most = MOST_EPOCHS if self.base["epochs"] == AUTO else self.base["epochs"]
         self.max_epochs = int(max([most, *epochs]))
-        self.folder = Path(plan.folder)
-        self.trials = read_records(plan)
+        self.folder, self.trials = Path(self.plan.folder), read_records(self.plan)
 
     def run(self) -> dict[str, Any]:
         planned = list_trials(self.space, self.options["search"], self.options["num_samples"], *self.draws)
@@ -200,15 +206,8 @@ class _Sweep:
         self.earlier, self.search_start = len(self._ended()), perf_counter()
         print(f"{self.folder}: {self.total} trials" + (f", {self.earlier} of them done" if self.earlier else ""))
         if self.earlier < self.total:
-            run_trials(
-                self.plan,
-                search,
-                self._on_end,
-                self.workers,
-                scheduler=self.options["scheduler"],
-                max_epochs=self.max_epochs,
-                time_budget=self.options["time_budget"],
-            )
+            limits = {name: self.options[name] for name in ("scheduler", "time_budget")}
+            run_trials(self.plan, search, self._on_end, self.workers, max_epochs=self.max_epochs, **limits)
         # trials that ran when time was up
         for trial in (trial for trial in read_records(self.plan).values() if trial.status == UNFINISHED):
             self.trials[trial.name] = close_trial(self.plan, trial, UNFINISHED, OUT_OF_TIME)
@@ -234,10 +233,9 @@ class _Sweep:
     def _outcome(self, best: Trial | None) -> dict[str, Any]:
         """Return the content of sweep.json after the search, without the tested runs."""
         trials = self.trials.values()
-        reasons = {
-            status: {trial.name: trial.reason for trial in trials if trial.status == status}
-            for status in (FAILED, UNFINISHED)
-        }
+        failed, unfinished = (
+            {trial.name: trial.reason for trial in trials if trial.status == status} for status in (FAILED, UNFINISHED)
+        )
         return {
             "model": self.plan.model,
             "dataset": self.plan.dataset,
@@ -245,8 +243,8 @@ class _Sweep:
             "valid_metric_bigger": self.plan.bigger,
             "trials": dict(Counter(trial.status for trial in trials)),
             "planned": self.total,
-            "failures": reasons[FAILED],
-            "unfinished": reasons[UNFINISHED],
+            "failures": failed,
+            "unfinished": unfinished,
             "best": None if best is None else best.content(),
             "seconds": {"search": perf_counter() - self.start, "trials": sum(trial.seconds for trial in trials)},
             "versions": versions(),

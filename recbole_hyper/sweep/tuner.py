@@ -66,14 +66,10 @@ def run_trials(
     max_epochs: int = 1,
     time_budget: float | None = None,
 ) -> None:
-    """Run trials until there are none, or ``time_budget`` seconds have passed; ``on_end`` hears how each ended.
+    """Run trials until there are none, or ``time_budget`` seconds have passed; ``on_end`` gets each that ended.
 
     The ``scheduler`` "asha" stops trials that fall behind others after as many of at most ``max_epochs`` epochs. A
-    trial that runs when time is up, or on Ctrl-C, stays unfinished.
-
-    Raises:
-        NoSpaceError: the disk is full; the sweep can be resumed.
-        ConnectionError: Ray itself ended, as it may when a machine runs out of memory.
+    trial that runs when time is up, or on Ctrl-C, stays unfinished. Errors are those of :meth:`Workers.connected`.
     """
     with workers.connected():
         from ray import tune
@@ -165,9 +161,7 @@ def _searcher(plan: Plan, ask: Callable[[], Trial | None]) -> Any:
 
         def on_trial_complete(self, *args: Any, **kwargs: Any) -> None: ...
 
-        def save(self, checkpoint_path: str) -> None: ...
-
-        def restore(self, checkpoint_path: str) -> None: ...
+        save = restore = on_trial_complete
 
     return Adapter(metric="score", mode=plan.mode)
 
