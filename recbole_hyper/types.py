@@ -52,9 +52,9 @@ class Prefixes:
 class Cases(Prefixes):
     """Evaluation cases: histories, each with the item that comes next as its target.
 
-    The target of case ``i`` is at position ``asked[i]`` of row ``rows[i]``. Where cases follow one another that is
-    ``ends``: the history is all that is earlier. Cases of one part that share a history, whatever their order, have
-    ``places`` beyond its end.
+    The target of case ``i`` is at position ``target_positions[i]`` of row ``rows[i]``. Where cases follow one another
+    that is ``ends``: the history is all that is earlier. Cases of one part that share a history, whatever their order,
+    have ``places`` beyond its end.
 
     Attributes:
         candidates: (n, k) item ids to rank the target among, or None to rank it among all items.
@@ -70,20 +70,20 @@ class Cases(Prefixes):
         return replace(super().__getitem__(part), candidates=candidates, places=places)
 
     @property
-    def asked(self) -> Int64:
+    def target_positions(self) -> Int64:
         """(n,) position of each target in its row."""
         return self.ends if self.places is None else self.places
 
     @property
     def targets(self) -> npt.NDArray[np.int32]:
         """(n,) item ids that the cases ask for."""
-        items: npt.NDArray[np.int32] = self.store.items[self.store.offsets[self.rows] + self.asked]
+        items: npt.NDArray[np.int32] = self.store.items[self.store.offsets[self.rows] + self.target_positions]
         return items
 
     @property
     def times(self) -> npt.NDArray[np.float64]:
         """(n,) times of the targets."""
-        times: npt.NDArray[np.float64] = self.store.times[self.store.offsets[self.rows] + self.asked]
+        times: npt.NDArray[np.float64] = self.store.times[self.store.offsets[self.rows] + self.target_positions]
         return times
 
 

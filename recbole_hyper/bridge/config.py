@@ -74,9 +74,9 @@ class BridgeConfig(Config):
         return model
 
     def _unread(self) -> dict[str, str]:
-        found = {**super()._unread(), **RUN_ONLY}
-        found.pop("checkpoint_dir", None)
-        return found
+        reasons = {**super()._unread(), **RUN_ONLY}
+        reasons.pop("checkpoint_dir", None)
+        return reasons
 
     def _check_keys(self) -> None:
         known = self.known_keys()
@@ -106,12 +106,12 @@ def _require_own_name(cls: type) -> None:
     """Raise ConfigError if RecBole's functions, which find models by name, would find another class of that name."""
     registry.name_of("models", cls)
     try:
-        found = get_model(cls.__name__)
+        other = get_model(cls.__name__)
     except ValueError:
         registry.register("models")(cls)
         return
-    if found is not cls:
+    if other is not cls:
         raise ConfigError(
-            f"RecBole's own functions find a model by its name, and {cls.__name__!r} is {registry.path_of(found)} "
+            f"RecBole's own functions find a model by its name, and {cls.__name__!r} is {registry.path_of(other)} "
             f"there; run {registry.path_of(cls)} by recbole_hyper.run"
         )

@@ -17,7 +17,7 @@ from recbole_hyper.data.loader import WindowLoader, case_interaction
 from recbole_hyper.models._linear import OneStep
 from recbole_hyper.protocols.base import make_split
 from recbole_hyper.registry import parts_of
-from recbole_hyper.runs.ready import log_split, require_fitting, resolve_auto
+from recbole_hyper.runs.ready import check_against_data, log_split, resolve_auto
 from recbole_hyper.runs.run import evaluations
 from recbole_hyper.threads import use_threads
 from recbole_hyper.training.validation import Evaluation
@@ -41,7 +41,7 @@ def data_preparation(config: Any, dataset: Any) -> tuple[TrainingData, CaseData,
             f"{config['model']} needs the dataset that create_dataset(config) returns, not a {type(dataset).__name__}"
         )
     split = make_split(dataset.store, config)
-    require_fitting(config, split)
+    check_against_data(config, split)
     log_split(split)
     resolve_auto(config, dataset, split)
     training = dataset.restrict(split.store, split.train_lengths)

@@ -56,15 +56,15 @@ def is_third_party(cls: Any) -> bool:
 
 def collect(modules: Iterable[ModuleType]) -> None:
     """Register the models of plugin files and of the files that they import; ConfigError for two of one name."""
-    found: dict[str, type] = {}
+    by_name: dict[str, type] = {}
     for own in (own for module in modules for own in plugin_files.modules_of(module)):
         for cls in vars(own).values():
             if is_third_party(cls) and cls.__module__ == own.__name__:
-                known = found.setdefault(cls.__name__, cls)
+                known = by_name.setdefault(cls.__name__, cls)
                 if known is not cls:
                     files = f"{file_of(known)} and {file_of(cls)}"
                     raise ConfigError(f"plugins: {files} both have a model {cls.__name__}; rename one")
-    _models.update(found)
+    _models.update(by_name)
 
 
 def model_named(name: str) -> type | None:
@@ -87,13 +87,13 @@ def file_of(cls: type) -> Path | None:
 
 def defaults_files(cls: type) -> list[Path]:
     """Return the YAML files of a third-party model and of those that it derives from; later ones win."""
-    found = []
+    files = []
     for base in [base for base in reversed(cls.__mro__) if is_recbole_model(base)]:
         stock = recbole_folder() / "properties" / "model" / f"{base.__name__}.yaml"
         file = file_of(base)
         beside = [file.with_name(stock.name)] if file is not None and is_third_party(base) else []
-        found += [path for path in (stock, *beside) if path.is_file()]
-    return found
+        files += [path for path in (stock, *beside) if path.is_file()]
+    return files
 
 
 def trainer_of(cls: type) -> type | None:
@@ -108,9 +108,9 @@ def dataset_of(cls: type) -> type | None:
 
 def _beside(cls: type, suffix: str, base: str) -> type | None:
     for module in _modules(cls) if is_third_party(cls) else ():
-        found = getattr(module, cls.__name__ + suffix, None)
-        if isinstance(found, type) and any(one.__module__ == base for one in found.__mro__):
-            return found
+        part = getattr(module, cls.__name__ + suffix, None)
+        if isinstance(part, type) and any(one.__module__ == base for one in part.__mro__):
+            return part
     return None
 
 

@@ -37,7 +37,7 @@ def translated(given: Mapping[str, Any], where: str, *, sequential: bool = True)
     A new name in the same file wins over an old one. The default of ``eval_setting`` depends on ``sequential``, the
     kind of the model. ConfigError for a key that has no equal.
     """
-    content, lines, found = dict(given), list[str](), dict[str, Any]()
+    content, lines, renamed = dict(given), list[str](), dict[str, Any]()
 
     def remark(old: str, text: str) -> None:
         lines.append(f"{old} is of an earlier release of RecBole: {text}")
@@ -50,13 +50,13 @@ def translated(given: Mapping[str, Any], where: str, *, sequential: bool = True)
             content.pop(key)
             remark(key, holds)
     for rule in (_counts, _values, _negatives, _evaluation):
-        found |= rule(content, remark, sequential)
-    for key in [key for key in found if key in content and key != "eval_args"]:
+        renamed |= rule(content, remark, sequential)
+    for key in [key for key in renamed if key in content and key != "eval_args"]:
         lines.append(f"{key}={content[key]!r} is there too, and counts")
-        del found[key]
-    if "eval_args" in found and isinstance(content.get("eval_args"), Mapping):
-        found["eval_args"] = {**found["eval_args"], **content["eval_args"]}
-    return {**content, **found}, lines
+        del renamed[key]
+    if "eval_args" in renamed and isinstance(content.get("eval_args"), Mapping):
+        renamed["eval_args"] = {**renamed["eval_args"], **content["eval_args"]}
+    return {**content, **renamed}, lines
 
 
 def rename_loss(given: dict[str, Any], model: str) -> None:
@@ -72,7 +72,7 @@ def rename_loss(given: dict[str, Any], model: str) -> None:
 
 def _counts(content: dict[str, Any], remark: Remark, _: bool) -> dict[str, Any]:
     """``min_user_inter_num: 5``, ``max_user_inter_num: 100``: ``user_inter_num_interval: "[5,100]"``."""
-    found = {}
+    intervals = {}
     for kind in ("user", "item"):
         names = [f"{end}_{kind}_inter_num" for end in ("min", "max")]
         if not any(name in content for name in names):
@@ -80,9 +80,9 @@ def _counts(content: dict[str, Any], remark: Remark, _: bool) -> dict[str, Any]:
         old = [name for name in names if name in content]
         low, high = (content.pop(name, None) for name in names)
         value = f"[{low or 0},{high}]" if high else f"[{low or 0},inf)"
-        found[f"{kind}_inter_num_interval"] = value
+        intervals[f"{kind}_inter_num_interval"] = value
         remark(" and ".join(old), f'{kind}_inter_num_interval="{value}"')
-    return found
+    return intervals
 
 
 def _values(content: dict[str, Any], remark: Remark, _: bool) -> dict[str, Any]:

@@ -15,7 +15,7 @@ logger = logging.getLogger("recbole_hyper")
 _logged: set[tuple[Path, str]] = set()
 
 
-def tell(file: Path, text: str) -> None:
+def warn_once(file: Path, text: str) -> None:
     """Log a warning about a file once, under any of its paths."""
     if (file.resolve(), text) not in _logged:
         _logged.add((file.resolve(), text))
@@ -31,10 +31,10 @@ def read(path: Path, *, sequential: bool = True) -> dict[str, Any]:
     twice: list[tuple[str, Any, Any]] = []
     content = without_words(read_yaml(path, twice=twice))
     for key, first, last in twice:
-        tell(path, f"the key {key!r} is given twice, as {first!r} and as {last!r}; the last counts")
+        warn_once(path, f"the key {key!r} is given twice, as {first!r} and as {last!r}; the last counts")
     content, lines = old_keys.translated(content, str(path), sequential=sequential)
     for line in lines:
-        tell(path, line)
+        warn_once(path, line)
     return content
 
 
@@ -72,5 +72,5 @@ def foreign_keys(
             continue
         if strict:
             raise ConfigError(f"{file}: nothing reads {names}; leave it out, or leave --strict out")
-        tell(Path(file), f"nothing reads {names}")
+        warn_once(Path(file), f"nothing reads {names}")
     return foreign

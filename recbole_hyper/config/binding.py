@@ -398,10 +398,10 @@ class Config(RecBoleConfig):
         known = self.known_keys().union(self.foreign_keys)
         for key in (key for key in given if key not in known):
             raise ConfigError(f"unknown key {key!r}{near_hint(key, known)}")
-        for key, why in self.given_in_vain().items():
+        for key, why in self.unread_keys().items():
             logger.warning("%s does not read %s: the key has no effect in this run; %s", self.model, key, why)
 
-    def given_in_vain(self) -> dict[str, str]:
+    def unread_keys(self) -> dict[str, str]:
         """Return the keys that are given and that a run of this model does not read, and why.
 
         A key with its default value, as in the configuration of an earlier run, is not among them.

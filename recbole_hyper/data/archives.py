@@ -172,7 +172,7 @@ def contents(source: Path) -> list[SourceFile]:
     if not (source.is_file() or source.is_dir()):
         raise DataError(f"--source={source} is a pipe or a device; give a regular file, an archive or a folder")
     if source.is_file():
-        found = _members(source)
+        members = _members(source)
     else:
         plain = [path for path in sorted(source.rglob("*")) if path.is_file() and not path.name.startswith(".")]
         parts = [path for path in plain if not path.name.startswith("_")]
@@ -180,11 +180,11 @@ def contents(source: Path) -> list[SourceFile]:
         if many and all(matches(path.name, "*.parquet") for path in parts):
             return [SourceFile(source, parts=tuple(SourceFile(path) for path in parts))]
         # an archive is a file of its own beside its members
-        found = [file for path in plain for file in dict.fromkeys((SourceFile(path), *_members(path)))]
-    if not found:
+        members = [file for path in plain for file in dict.fromkeys((SourceFile(path), *_members(path)))]
+    if not members:
         kind = "folder" if source.is_dir() else "archive"
         raise DataError(f"--source={source} is a {kind} without files; give the file that was downloaded")
-    return found
+    return members
 
 
 def parts_of(source: Path, files: Sequence[SourceFile]) -> SourceFile | None:

@@ -39,10 +39,10 @@ def cached(source: Source, read: Callable[[Source], SequenceStore]) -> SequenceS
     start = time.perf_counter()
     digests = {path.name.removeprefix(source.name): known_digest(path) for path in files}
     folder = cache_folder() / "stores" / digest({"format": FORMAT, "files": digests, **source.plain()}, 32)
-    if (found := _mapped(folder)) is not None:
+    if (mapped := _mapped(folder)) is not None:
         seconds = time.perf_counter() - start
         logger.info("data from the cache %s in %.2f s (--use_cache=False reads the files)", folder, seconds)
-        return found
+        return mapped
     store = read(source)
     logger.info("data read in %.2f s", time.perf_counter() - start)
     return _kept(store, folder)
@@ -63,11 +63,11 @@ def known_digest(path: Path) -> str:
         known = read_json(note)
         if known.get("signature") == signature:
             return str(known["sha256"])
-    found = file_digest(path)
+    digest = file_digest(path)
     if time.time() - signature[2] / 1e9 > _UNSURE:  # type: ignore[operator]
         with contextlib.suppress(OSError):
-            write_json(note, {"signature": signature, "sha256": found})
-    return found
+            write_json(note, {"signature": signature, "sha256": digest})
+    return digest
 
 
 def _mapped(folder: Path) -> SequenceStore | None:
@@ -95,15 +95,15 @@ def _mapped(folder: Path) -> SequenceStore | None:
 
 def _state(folder: Path) -> dict[str, Any]:
     """Return a digest of some blocks of each array, the first and last among them, and the versions of the files."""
-    found, files = hashlib.sha256(), sorted(folder.glob("*.npy"))
+    sha256, files = hashlib.sha256(), sorted(folder.glob("*.npy"))
     for path in files:
         size = path.stat().st_size
-        found.update(f"{path.name} {size}".encode())
+        sha256.update(f"{path.name} {size}".encode())
         with path.open("rb") as file:
             for place in range(_SAMPLED):
                 file.seek(max(0, size - _BLOCK) * place // (_SAMPLED - 1))
-                found.update(file.read(_BLOCK))
-    return {"sample": found.hexdigest(), "versions": {path.name: _version(path) for path in files}}
+                sha256.update(file.read(_BLOCK))
+    return {"sample": sha256.hexdigest(), "versions": {path.name: _version(path) for path in files}}
 
 
 def _kept(store: SequenceStore, folder: Path) -> SequenceStore:

@@ -46,8 +46,8 @@ class TrainingStatistics:
         lengths = np.asarray(split.train_lengths)
         learned = lengths[lengths >= 2]
         counts = np.asarray(split.store.matrix(split.train_lengths).sum(axis=0)).ravel()[1:]
-        kept = tuple(float(np.minimum(learned, n).sum() / max(1, learned.sum())) for n in _WINDOWS)
-        return cls(len(learned), float(counts[counts > 0].mean()) if counts.any() else 0.0, kept)
+        shares = tuple(float(np.minimum(learned, n).sum() / max(1, learned.sum())) for n in _WINDOWS)
+        return cls(len(learned), float(counts[counts > 0].mean()) if counts.any() else 0.0, shares)
 
 
 def choose_values(keys: Sequence[str], statistics: TrainingStatistics, batch: int | None = None) -> dict[str, Any]:
@@ -67,11 +67,11 @@ def choose_values(keys: Sequence[str], statistics: TrainingStatistics, batch: in
     windows = min(_LARGEST_BATCH, max(_SMALLEST_BATCH, windows))
     faster = 1.0 if batch is None else min(_FASTEST, max(_SLOWEST, math.sqrt(batch / windows)))
     steps = math.ceil(max(1, statistics.n_sequences) / (batch or windows))
-    kept = dict(zip(_WINDOWS, statistics.kept, strict=True))
+    shares = dict(zip(_WINDOWS, statistics.kept, strict=True))
     values = {
         "hidden_dropout_prob": dropout,
         "attn_dropout_prob": dropout,
-        "MAX_ITEM_LIST_LENGTH": next((n for n in _WINDOWS if kept[n] >= _KEPT), _WINDOWS[-1]),
+        "MAX_ITEM_LIST_LENGTH": next((n for n in _WINDOWS if shares[n] >= _KEPT), _WINDOWS[-1]),
         "train_batch_size": windows,
         "learning_rate": round((0.005 - 0.003 * density) * faster, 6),
         "weight_decay": round(1e-4 * (1 - density), 6),

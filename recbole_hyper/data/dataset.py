@@ -271,8 +271,8 @@ class FeatureDataset(SequenceDataset):
 
 
 def _counter(counts: np.ndarray) -> Counter:
-    found = np.flatnonzero(counts)
-    return Counter(dict(zip(found.tolist(), counts[found].tolist(), strict=True)))
+    values = np.flatnonzero(counts)
+    return Counter(dict(zip(values.tolist(), counts[values].tolist(), strict=True)))
 
 
 class _Numbers(dict):
@@ -296,9 +296,9 @@ def read_dataset(config: Any) -> SequenceDataset:
     if models.dataset_of(config.model_class):
         return dataset_of_model(config)
     wants = getattr(config.model_class, "reads_features", True)
-    asked = [key for key in FEATURE_KEYS if config[key]]
+    feature_keys = [key for key in FEATURE_KEYS if config[key]]
     source = Source.of(config)
-    features = wants and (asked or source.has_features) and not source.has_histories
+    features = wants and (feature_keys or source.has_features) and not source.has_histories
     return FeatureDataset(config) if features else SequenceDataset(config)
 
 

@@ -45,9 +45,9 @@ def k_core(users: Codes, items: Codes, *, min_user: int, min_item: int) -> Mask:
 
 def single_pass(users: Codes, items: Codes, *, min_user: int, min_item: int) -> Mask:
     """Return the rows left by dropping rare items once, then users with few rows once (the SCE paper's filter)."""
-    kept = (_counts(items) >= min_item)[items]
-    counts = np.bincount(users[kept], minlength=int(users.max(initial=-1)) + 1)
-    return kept & (counts >= min_user)[users]
+    mask = (_counts(items) >= min_item)[items]
+    counts = np.bincount(users[mask], minlength=int(users.max(initial=-1)) + 1)
+    return mask & (counts >= min_user)[users]
 
 
 FILTERS = {"k_core": k_core, "single_pass": single_pass}

@@ -160,14 +160,14 @@ def columns_of(
     for field in fields:
         # who names columns and no rating means none, but for one of the field's name
         searched = [n for n in names if n == field] if field == "rating" and given else list(names)
-        found = [given[field]] if field in given else matching_names(field, searched, own.get(field, ()))
-        if len(found) > 1:
-            both = " and ".join(found)
+        matches = [given[field]] if field in given else matching_names(field, searched, own.get(field, ()))
+        if len(matches) > 1:
+            both = " and ".join(matches)
             raise DataError(
-                f"{where}: the columns {both} could each be the {field}; name one by --columns={field}={found[0]}"
+                f"{where}: the columns {both} could each be the {field}; name one by --columns={field}={matches[0]}"
             )
-        if found:
-            chosen[field] = found[0]
+        if matches:
+            chosen[field] = matches[0]
         elif field not in optional:
             missing.append(field)
     missing += [column for column in chosen.values() if not {column, column.partition(".")[0]} & set(names)]

@@ -63,15 +63,15 @@ def named(file: SourceFile, form: Format, keys: bool = True) -> Format:
     return HEADERS[form.kind](file, form) if form.kind in HEADERS and (keys or form.kind != "json") else form
 
 
-def guessed_options(given: Format, found: Format) -> list[str]:
+def guessed_options(given: Format, guess: Format) -> list[str]:
     """Return the options that give the same reading without a guess; none if nothing was guessed."""
     options = []
-    columns = {name: column for name, column in (found.columns or {}).items() if name in FIELDS}
-    usual = found.kind == "atomic" and all(name == column for name, column in columns.items())
+    columns = {name: column for name, column in (guess.columns or {}).items() if name in FIELDS}
+    usual = guess.kind == "atomic" and all(name == column for name, column in columns.items())
     if given.own and columns and columns != given.columns and not usual:
         options.append("--columns=" + ",".join(f"{name}={column}" for name, column in columns.items()))
     for key in ("separator", "time_format", "encoding", "quoting") if given.own else ("encoding",):
-        value = getattr(found, key)
+        value = getattr(guess, key)
         if value is not None and getattr(given, key) is None and (key, value) != ("quoting", "csv"):
             options.append(f"--{key}=" + value.replace("\t", "\\t"))
     return options
@@ -145,24 +145,24 @@ def separator_of(lines: Sequence[str], default: str = ",") -> str:
 
 def _objects(lines: Sequence[str]) -> list[dict[str, object]]:
     """Return the JSON objects among the lines; none where most lines are something else."""
-    found: list[dict[str, object]] = []
+    objects: list[dict[str, object]] = []
     for line in lines:
         with contextlib.suppress(ValueError, RecursionError):
             value = json.loads(line)
-            found += [value] if isinstance(value, dict) else []
-    return found if 2 * len(found) > len(lines) else []
+            objects += [value] if isinstance(value, dict) else []
+    return objects if 2 * len(objects) > len(lines) else []
 
 
 def _keys(file: SourceFile, form: Format) -> Format:
     """The keys that most of the first objects, lines or entries of an array, have, or that the user names."""
-    found = _objects(head(file, form.encoding))
-    if not found and isinstance(block := next(pieces(file, form, False), None), Block):
-        found = _objects([line.decode("utf-8", "replace") for line in block.lines().to_pylist()[:_LINES]])
-    if not found:
+    objects = _objects(head(file, form.encoding))
+    if not objects and isinstance(block := next(pieces(file, form, False), None), Block):
+        objects = _objects([line.decode("utf-8", "replace") for line in block.lines().to_pylist()[:_LINES]])
+    if not objects:
         raise DataError(f"{file}: its first lines are no JSON objects, one a line, and no array of objects")
-    counts = Counter(key for value in found for key in value)
+    counts = Counter(key for value in objects for key in value)
     given = {part for name in (form.columns or {}).values() for part in (name, name.partition(".")[0])}
-    return replace(form, names=[key for key, count in counts.items() if 2 * count > len(found) or key in given])
+    return replace(form, names=[key for key, count in counts.items() if 2 * count > len(objects) or key in given])
 
 
 def _schema(file: SourceFile, form: Format) -> Format:

@@ -62,9 +62,9 @@ def as_text(values: pa.Array) -> pa.Array:
     if pa.types.is_floating(kind):
         values = values.cast(pa.float64())
         values = pc.if_else(pc.less(pc.abs(values), _EXACT), values, pa.scalar(None, pa.float64()))
-        whole = pc.cast(pc.floor(values), pa.int64(), safe=False)
-        exact = pc.fill_null(pc.equal(whole.cast(pa.float64(), safe=False), values), False)
-        return pc.if_else(exact, whole.cast(pa.string()), values.cast(pa.string()))
+        integers = pc.cast(pc.floor(values), pa.int64(), safe=False)
+        exact = pc.fill_null(pc.equal(integers.cast(pa.float64(), safe=False), values), False)
+        return pc.if_else(exact, integers.cast(pa.string()), values.cast(pa.string()))
     try:
         return values.cast(pa.string())
     except pa.ArrowNotImplementedError as error:
@@ -134,10 +134,10 @@ def column_of_values(values: Any) -> pa.ChunkedArray | None:
 
 
 def _plain_ids(values: npt.NDArray[Any]) -> list[str | None]:
-    found: list[str | None] = []
+    texts: list[str | None] = []
     for row, value in enumerate(values.tolist()):
         if value is None or value is pd.NA or value is pd.NaT or (isinstance(value, float) and value != value):
-            found.append(None)
+            texts.append(None)
         elif isinstance(value, float | np.floating):
             raise DataError(
                 f"row {row} (from 0): the float {value!r} stands beside texts, of which {value:g} may be one; make all "
@@ -146,8 +146,8 @@ def _plain_ids(values: npt.NDArray[Any]) -> list[str | None]:
         elif isinstance(value, bool) or not isinstance(value, str | int | np.integer | UUID):
             raise DataError(f"row {row} (from 0): {value!r} is neither text nor a whole number; ids are one of both")
         else:
-            found.append(str(value))
-    return found
+            texts.append(str(value))
+    return texts
 
 
 def natural(values: pa.Array) -> npt.NDArray[Any]:
@@ -205,9 +205,9 @@ class Tokens:
     def joined(self) -> tuple[npt.NDArray[np.int32], pa.Array]:
         """Return the (n,) numbers of all texts, and the different texts by number."""
         if not self._codes:
-            found = single(pa.chunked_array(self._waiting, pa.string()).dictionary_encode())
+            encoded = single(pa.chunked_array(self._waiting, pa.string()).dictionary_encode())
             # a copy: Arrow's own memory cannot be written to
-            return found.indices.to_numpy(zero_copy_only=False).astype(np.int32), found.dictionary
+            return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int32), encoded.dictionary
         codes, self._codes = np.concatenate(self._codes), []
         starts, text = pa.py_buffer(self._starts[: self._known + 1]), pa.py_buffer(self._text)
         names = pa.LargeStringArray.from_buffers(self._known, starts, text)

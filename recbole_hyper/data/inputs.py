@@ -88,10 +88,10 @@ def read_histories(values: Any, own: Names, times: Any = None, unit: str | None 
 
 def of_table(table: Table, unit: str | None = None) -> Histories:
     """Return the histories of a table of interactions, by user in order of appearance; times in ``unit``."""
-    found, columns = table.read_all(unit), table.columns
-    users, items = (single(column).dictionary_encode() for column in (found.users, found.items))
+    interactions, columns = table.read_all(unit), table.columns
+    users, items = (single(column).dictionary_encode() for column in (interactions.users, interactions.items))
     codes, item_codes = np.asarray(users.indices), np.asarray(items.indices, dtype=np.int64)
-    order = np.lexsort((codes,) if found.times is None else (found.times, codes))
+    order = np.lexsort((codes,) if interactions.times is None else (interactions.times, codes))
     names = text_array(users.dictionary)
     if isinstance(table.source, Frame) and len(names):  # as they were given
         given = table.source.rows({"user_id": columns["user_id"]}).columns["user_id"]
@@ -99,7 +99,7 @@ def of_table(table: Table, unit: str | None = None) -> Histories:
     offsets = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(names)))])
     timed = "timestamp" in columns and not table.form.positions
     where = f"by the column {columns['timestamp']!r}" if timed else "as the rows are: no column of times"
-    times = found.times[order] if timed and found.times is not None else None
+    times = interactions.times[order] if timed and interactions.times is not None else None
     return Histories(names, True, offsets, item_codes[order], text_array(items.dictionary), times, where)
 
 
@@ -170,7 +170,7 @@ def _listed(name: str, values: Any, needed: str) -> list[Any]:
 
 
 def _ids(name: str, values: Any) -> list[str | int | float]:
-    found: list[str | int | float] = []
+    ids: list[str | int | float] = []
     for value in _listed(name, values, "a list of ids"):
         # a number of numpy or torch, as an array or a tensor holds it
         plain = value.item() if getattr(value, "ndim", None) == 0 else value
@@ -178,8 +178,8 @@ def _ids(name: str, values: Any) -> list[str | int | float]:
         if isinstance(plain, bool) or not isinstance(plain, (str, int, float)) or plain != plain:
             raise ValueError(f"{name} holds {value!r}, which is no id; ids are text or numbers")
         # 7.0 is "7", as where a frame is read: pandas makes floats of a column of whole numbers with gaps
-        found.append(int(plain) if isinstance(plain, float) and plain.is_integer() else plain)
-    return found
+        ids.append(int(plain) if isinstance(plain, float) and plain.is_integer() else plain)
+    return ids
 
 
 def read_history_file(path: Path, own: Names, layout: Layout | None = None, unit: str | None = None) -> Histories:

@@ -65,21 +65,21 @@ class ItemColumn:
         rows = parts.index.to_numpy()
         places = parts.groupby(level=0).cumcount().to_numpy()
         if self.of_tokens:
-            found = pd.Index(self.meaning).get_indexer(parts.astype(str)) + 1
+            entries = pd.Index(self.meaning).get_indexer(parts.astype(str)) + 1
             width = max(self.values.shape[1], int(places.max(initial=-1)) + 1)
-            if unknown := int((found == 0).sum()):
+            if unknown := int((entries == 0).sum()):
                 logger.warning("new items: %d values of %s are unknown and count as missing", unknown, self.name)
         else:
             numbers = pd.to_numeric(parts, errors="coerce").to_numpy(dtype=np.float64)
             lengths, width = np.bincount(rows, minlength=1), self.values.shape[1]
             if not np.isfinite(numbers).all() or not np.isin(lengths, (0, width)).all():
                 raise DataError(f"the feature {self.name!r}: {width} finite numbers are needed for each new item")
-            found = (numbers - self.meaning[0]) / self.meaning[1]
-            if np.abs(found).max(initial=0.0) > np.finfo(np.float32).max:
+            entries = (numbers - self.meaning[0]) / self.meaning[1]
+            if np.abs(entries).max(initial=0.0) > np.finfo(np.float32).max:
                 raise DataError(f"the feature {self.name!r} has numbers that float32 does not hold")
         table = np.zeros((len(self.values) + len(values), width), dtype=self.values.dtype)
         table[: len(self.values), : self.values.shape[1]] = self.values
-        table[len(self.values) + rows, places] = found
+        table[len(self.values) + rows, places] = entries
         return replace(self, values=table)
 
 
@@ -125,8 +125,8 @@ class ItemFeatures:
         columns = []
         for number, entry in enumerate(read_json(folder / _META)["columns"]):
             values = np.load(folder / f"{number}.npy", allow_pickle=False)
-            kept = any(folder.glob(f"{number}-meaning.*"))
-            meaning = read_texts(folder, f"{number}-meaning") if kept else None
+            has_values = any(folder.glob(f"{number}-meaning.*"))
+            meaning = read_texts(folder, f"{number}-meaning") if has_values else None
             columns.append(ItemColumn(**entry, values=values, meaning=meaning))
         return cls(tuple(columns))
 

@@ -93,10 +93,10 @@ def _interaction(
 
 def window_interaction(part: Cases, width: int, config: Any) -> Interaction:
     """Return :func:`windows` as an Interaction: that of the cases, and all their targets as ``target_list``."""
-    found = case_interaction(part, width, config)
+    interaction = case_interaction(part, width, config)
     targets = gather(part.store, part.rows, part.starts + 1, part.ends + 1, width)
-    found.update(Interaction({"target_list": torch.from_numpy(targets)}))
-    return found
+    interaction.update(Interaction({"target_list": torch.from_numpy(targets)}))
+    return interaction
 
 
 class BatchLoader:

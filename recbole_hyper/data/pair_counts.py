@@ -33,7 +33,7 @@ def pair_counts(
     Returns the counts (n_items, n_items), columns sorted, and the sum (n_items,) of each row before the cut.
     """
     n_items = store.n_items
-    kept, totals = [], np.zeros(n_items)
+    blocks, totals = [], np.zeros(n_items)
     # an interaction has at most 2 x window neighbours; keys of pairs fit an int64
     entries, pairs = (2 * window * _BYTES_OF_AN_ENTRY) * store.counts(lengths), (window * _BYTES_OF_A_PAIR) * lengths
     for first, stop in _stretches(entries, memory_budget):
@@ -41,8 +41,8 @@ def pair_counts(
         for block in _stretches(pairs, memory_budget, max(1, _LARGEST_KEY // n_items**2)):
             counts = counts + _counts_of(store, lengths, slice(*block), window, (first, stop))
         totals[first:stop] = np.asarray(counts.sum(axis=1)).ravel()
-        kept.append(_largest(counts.tocsr(), neighbours))
-    return scipy.sparse.vstack(kept, format="csr", dtype=np.float32), totals.astype(np.float32)
+        blocks.append(_largest(counts.tocsr(), neighbours))
+    return scipy.sparse.vstack(blocks, format="csr", dtype=np.float32), totals.astype(np.float32)
 
 
 def _stretches(sizes: Int64, budget: int, most: int | None = None) -> Iterator[tuple[int, int]]:

@@ -83,7 +83,7 @@ class Frame:
 
     def rows(self, columns: Mapping[str, str]) -> Rows:
         """Return ``columns``, a name by field; others are not converted."""
-        found, names, table = {}, self.names, self.frame
+        values, names, table = {}, self.names, self.frame
         if not (hasattr(table, "iloc") or isinstance(table, pa.Table | pa.RecordBatch)):
             table = table.to_arrow() if hasattr(table, "to_arrow") else pa.table(table)
         for field, name in columns.items():
@@ -94,8 +94,8 @@ class Frame:
                 raise DataError(f"{self.where}, column {name!r}, {error}") from error
             if column is None:
                 raise DataError(f"{self.where}: the column {name!r} cannot be read")
-            found[field] = single(column)
-        return Rows(found, np.arange(len(next(iter(found.values())))))
+            values[field] = single(column)
+        return Rows(values, np.arange(len(next(iter(values.values())))))
 
 
 Source = SourceFile | Frame
@@ -224,19 +224,19 @@ def delimited(block: Block, form: Format, malformed: Malformed) -> Rows:
     for row, line in zip(wrong, block.numbers(places).tolist(), strict=True):
         reason = f"{row.actual_columns} values instead of {row.expected_columns}"
         malformed.add(line, reason, row.text.replace(mark, separator))
-    found = {field: single(table.column(name)) for field, name in columns.items()}
-    for field in {"timestamp", "rating"} & set(found) if separator == ";" else ():  # the comma is often the point
-        found[field] = pc.replace_substring_regex(found[field], _COMMA, r"\1.\2")
+    values = {field: single(table.column(name)) for field, name in columns.items()}
+    for field in {"timestamp", "rating"} & set(values) if separator == ";" else ():  # the comma is often the point
+        values[field] = pc.replace_substring_regex(values[field], _COMMA, r"\1.\2")
     records = np.arange(len(table) + len(wrong))
     records = np.delete(records, places) if wrong else records
-    filled = np.logical_or.reduce([np.asarray(pc.binary_length(column)) > 0 for column in found.values()])
+    filled = np.logical_or.reduce([np.asarray(pc.binary_length(column)) > 0 for column in values.values()])
     if form.kind == "atomic" and not filled.all():  # no id is a fault, and only a blank line is none
         lines = data.split(b"\n")
         for row in np.flatnonzero(~filled):
             filled[row] = bool(lines[records[row]].strip(b"\r"))
     if form.header and block.first == 1:
         filled[np.flatnonzero(filled)[:1]] = False
-    return Rows(found, block.numbers(records)).filter(filled)
+    return Rows(values, block.numbers(records)).filter(filled)
 
 
 def json_lines(block: Block, form: Format, malformed: Malformed) -> Rows:
@@ -267,8 +267,8 @@ def _evaluated(
 
     A list, such as that of ``events.id`` of a list of objects, is a row for each entry, with the other fields repeated.
     """
-    found: dict[str, list[str | None]] = {field: [] for field in columns}
-    kept: list[int] = []
+    by_field: dict[str, list[str | None]] = {field: [] for field in columns}
+    good_rows: list[int] = []
     for row, line in zip(rows, block.lines().take(pa.array(rows)).to_pylist(), strict=True):
         if not line.strip():
             continue
@@ -289,15 +289,15 @@ def _evaluated(
             bad.add(int(block.first + row), reason, line.decode("utf-8", "backslashreplace"))
             continue
         count = lengths.pop() if lengths else 1
-        kept += [int(row)] * count
+        good_rows += [int(row)] * count
         for field, one in values.items():
-            found[field] += [_plain(entry) for entry in one] if isinstance(one, list) else [_plain(one)] * count
-    return _text_rows(found, block, kept)
+            by_field[field] += [_plain(entry) for entry in one] if isinstance(one, list) else [_plain(one)] * count
+    return _text_rows(by_field, block, good_rows)
 
 
-def _text_rows(found: Mapping[str, list[str | None]], block: Block, kept: list[int]) -> Rows:
-    arrays = {field: pa.array(values, pa.string()) for field, values in found.items()}
-    return Rows(arrays, block.numbers(np.asarray(kept, np.int64)))
+def _text_rows(by_field: Mapping[str, list[str | None]], block: Block, good_rows: list[int]) -> Rows:
+    arrays = {field: pa.array(values, pa.string()) for field, values in by_field.items()}
+    return Rows(arrays, block.numbers(np.asarray(good_rows, np.int64)))
 
 
 def _at(value: Any, key: str) -> Any:
@@ -322,12 +322,12 @@ def literals(block: Block, form: Format, malformed: Malformed) -> Rows:
 
     Regular expressions take a microsecond a line; only others are read by ``ast.literal_eval``, which runs no code.
     """
-    columns, text, found = form.columns or {}, as_text(block.lines()), {}
+    columns, text, values = form.columns or {}, as_text(block.lines()), {}
     for field, key in columns.items():
         pattern = rf"""^\s*\{{{_BEFORE}u?['"]{re.escape(key)}['"]: (?P<value>{_STRING}|{_NUMBER})[,}}]"""
-        found[field] = _extracted(text, pattern)
-    fits = np.logical_and.reduce([as_mask(pc.is_valid(column)) for column in found.values()])
-    fast = Rows(found, block.numbers(np.arange(len(text)))).filter(fits)
+        values[field] = _extracted(text, pattern)
+    fits = np.logical_and.reduce([as_mask(pc.is_valid(column)) for column in values.values()])
+    fast = Rows(values, block.numbers(np.arange(len(text)))).filter(fits)
     slow = _evaluated(block, np.flatnonzero(~fits), ast.literal_eval, columns, malformed)
     lines = np.concatenate([fast.lines, slow.lines])
     order = np.argsort(lines)
@@ -344,8 +344,8 @@ def _unquoted(values: pa.Array) -> pa.Array:
     """Turn string literals into their values; numbers stay as they are."""
     plain = pc.replace_substring_regex(values, r"""(?s)^u?['"](.*)['"]$""", r"\1")
     escaped = pc.match_substring(values, "\\")
-    found = [ast.literal_eval(value) for value in values.filter(escaped).to_pylist()]
-    return pc.replace_with_mask(plain, escaped, pa.array(found, pa.string())) if found else plain
+    unquoted = [ast.literal_eval(value) for value in values.filter(escaped).to_pylist()]
+    return pc.replace_with_mask(plain, escaped, pa.array(unquoted, pa.string())) if unquoted else plain
 
 
 def records(block: Block, form: Format, malformed: Malformed) -> Rows:
@@ -356,8 +356,8 @@ def records(block: Block, form: Format, malformed: Malformed) -> Rows:
     sizes = np.asarray(pc.count_substring(texts, "\n")) + 2
     lines = block.first + np.cumsum(sizes) - sizes + np.asarray(pc.binary_length(texts)) - trimmed
     text, columns = as_text(texts), form.columns or {}
-    found = {f: _extracted(text, rf"(?:^|\n){re.escape(key)}:(?P<value>[^\n]*)") for f, key in columns.items()}
-    return Rows(found, lines).filter(trimmed > 0)
+    values = {f: _extracted(text, rf"(?:^|\n){re.escape(key)}:(?P<value>[^\n]*)") for f, key in columns.items()}
+    return Rows(values, lines).filter(trimmed > 0)
 
 
 def sequences(block: Block, form: Format, malformed: Malformed) -> Rows:
@@ -379,18 +379,18 @@ def sequences(block: Block, form: Format, malformed: Malformed) -> Rows:
 
 def mind(block: Block, form: Format, malformed: Malformed) -> Rows:
     """``impression, user, time, history, shown`` with tabs between: what was clicked (``N12-1``) of what was shown."""
-    found: dict[str, list[str | None]] = {"user_id": [], "item_id": [], "timestamp": []}
-    kept: list[int] = []
+    by_field: dict[str, list[str | None]] = {"user_id": [], "item_id": [], "timestamp": []}
+    good_rows: list[int] = []
     for row, line in enumerate(as_text(block.lines()).to_pylist()):
         values = (line or "").split("\t")
         if line and len(values) != 5:
             malformed.add(block.first + row, f"{len(values)} values instead of 5", line)
         for item in values[4].split() if len(values) == 5 else ():
             if item.endswith("-1"):
-                kept.append(row)
-                for field, value in zip(found, (values[1], item.removesuffix("-1"), values[2]), strict=True):
-                    found[field].append(value)
-    return _text_rows(found, block, kept)
+                good_rows.append(row)
+                for field, value in zip(by_field, (values[1], item.removesuffix("-1"), values[2]), strict=True):
+                    by_field[field].append(value)
+    return _text_rows(by_field, block, good_rows)
 
 
 def array_lines(stream: BinaryIO, name: str) -> Iterator[Block]:

@@ -114,10 +114,10 @@ def fewest(text: str | None) -> int | None:
     """Return the least number in an interval without an upper limit, 0 for None; None for other intervals."""
     if text is None:
         return 0
-    found = intervals(text)
-    if len(found) != 1 or not math.isinf(found[0][2]):
+    bounds = intervals(text)
+    if len(bounds) != 1 or not math.isinf(bounds[0][2]):
         return None
-    opening, least = found[0][:2]
+    opening, least = bounds[0][:2]
     return max(0, math.floor(least) + 1 if opening == "(" else math.ceil(least))
 
 
@@ -274,9 +274,9 @@ def read_rows(source: Source) -> SequenceStore:
     sequences.sort(key=lambda entry: entry[:2])
     lengths = np.array([len(row) for _, _, row in sequences], dtype=np.int64)
     kinds_of_rows = np.array([place for _, place, _ in sequences])
-    asked = np.where(kinds_of_rows == 1, lengths, 1)  # all of a training row, the last of the others
+    n_targets = np.where(kinds_of_rows == 1, lengths, 1)  # all of a training row, the last of the others
     parts = np.zeros((len(sequences), 4), dtype=np.int64)
-    parts[:, 0], parts[np.arange(len(sequences)), kinds_of_rows] = lengths - asked, asked
+    parts[:, 0], parts[np.arange(len(sequences)), kinds_of_rows] = lengths - n_targets, n_targets
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     return SequenceStore(
         offsets=offsets,
@@ -293,17 +293,17 @@ def read_rows(source: Source) -> SequenceStore:
 def _followed(rows: list[tuple[int, list[int]]]) -> list[tuple[int, list[int]]]:
     """Return the rows (user, and items with the target last) without those that another one goes on from."""
     cut = max(len(row) for _, row in rows) - 1
-    found: list[tuple[int, list[int]]] = []
+    followed: list[tuple[int, list[int]]] = []
     # the shortest of each user first, whatever the order of the file
     for user, row in sorted(rows, key=lambda entry: (entry[0], len(entry[1]))):
         history = row[:-1]
-        for owner, begun in reversed(found):
+        for owner, begun in reversed(followed):
             if owner != user:
-                found.append((user, row))
+                followed.append((user, row))
                 break
             if history and begun[-len(history) :] == history and len(history) in (len(begun), cut):
                 begun.append(row[-1])
                 break
         else:
-            found.append((user, row))
-    return found
+            followed.append((user, row))
+    return followed

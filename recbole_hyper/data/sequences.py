@@ -198,8 +198,8 @@ class SequenceStore:
             arrays[name] = np.load(folder / f"{name}.npy", allow_pickle=False)
         arrays |= {name: read_texts(folder, name) for name in _TOKENS}
         store = cls(**arrays, columns=meta.get("columns") or {})
-        found = store._sizes()
-        if any(meta.get(name) != count for name, count in found.items()) or store.offsets[-1] != len(store.times):
+        counts = store._sizes()
+        if any(meta.get(name) != count for name, count in counts.items()) or store.offsets[-1] != len(store.times):
             raise ValueError(f"{folder}: its arrays do not belong together")
         store.__dict__["_fingerprint"], store.__dict__["_folder"] = meta["fingerprint"], folder
         return store
@@ -234,13 +234,13 @@ def grouped(
 
     starts = np.concatenate([[0], np.cumsum(counts)])
     columns = (times, items, np.empty(0) if ratings is None else ratings)
-    found = tuple(np.empty_like(column) for column in columns)
+    columns_by_row = tuple(np.empty_like(column) for column in columns)
     # as many interactions for each thread
     edges = np.searchsorted(starts, np.linspace(0, len(users), threads + 1)[1:-1]).tolist()
     shares = list(itertools.pairwise([0, *edges, len(counts)]))
     with Pool(threads) as pool:
-        pool.map(lambda some: pairs.group(users, columns, starts, some[0], some[1], found), shares)
-    return found[0], found[1], None if ratings is None else found[2]
+        pool.map(lambda some: pairs.group(users, columns, starts, some[0], some[1], columns_by_row), shares)
+    return columns_by_row[0], columns_by_row[1], None if ratings is None else columns_by_row[2]
 
 
 def _in_order(users: npt.NDArray, times: npt.NDArray, piece: int = 1 << 20) -> bool:

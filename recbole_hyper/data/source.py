@@ -98,7 +98,12 @@ class Source:
     def files(self) -> list[Path]:
         """Return the files that are read."""
         paths = {"inter": self.inter_paths(), "user": [self.path("user")], "item": [self.path("item")]}
-        return [path for suffix, found in paths.items() if suffix in self.load_col and not self.given for path in found]
+        return [
+            path
+            for suffix, of_suffix in paths.items()
+            if suffix in self.load_col and not self.given
+            for path in of_suffix
+        ]
 
     def plain(self) -> dict[str, Any]:
         """Return what decides the interactions beside the content of the files."""

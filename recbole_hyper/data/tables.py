@@ -91,23 +91,23 @@ class Table:
         """
         places = {"frame": "row {} (from 0)", "parquet": "row {} (from 1)"}
         refused = Refused(str(self.source), places.get(self.form.kind, Malformed.place))
-        found = list(self.blocks(refused))
+        blocks = list(self.blocks(refused))
         if refused.count:
             logger.warning(
                 "%s: %d rows without an id are left out (the first: line %d); --missing_ids=keep keeps such as NA",
                 self.source, refused.count, refused.examples[0][0],
             )  # fmt: skip
         users, items = (
-            pa.chunked_array([getattr(block, part) for block in found], pa.string()) if name in self.columns else None
+            pa.chunked_array([getattr(block, part) for block in blocks], pa.string()) if name in self.columns else None
             for name, part in (("user_id", "users"), ("item_id", "items"))
         )
-        moments = [block.times for block in found if block.times is not None]
+        moments = [block.times for block in blocks if block.times is not None]
         joined = np.concatenate(moments) if moments else None
         if joined is not None and unit is not None and times.unit_of_times(joined) is not None:
             joined = joined * times.UNITS[unit]
-        names = found[0].others if found else {}
+        names = blocks[0].others if blocks else {}
         return Checked(
-            users, items, joined, None, {n: pa.chunked_array([one.others[n] for one in found]) for n in names}
+            users, items, joined, None, {n: pa.chunked_array([one.others[n] for one in blocks]) for n in names}
         )
 
 
@@ -167,42 +167,47 @@ def read_columns(source: SourceFile) -> pa.Table:
     """Return all columns of a file, those of a text as text; DataError where it is no table."""
     form = guess.named(source, find(guess.format_of(source, timed=False)))
     table = Table(source, replace(form, columns={guess.OTHER + one: one for one in form.names}))
-    found = table.read_all().others
+    columns = table.read_all().others
 
     def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:  # bytes, as texts come, are text without blanks around it
         of_text = pa.types.is_binary(column.type)
         return pa.chunked_array([to_strings(chunk)[0] for chunk in column.chunks], pa.string()) if of_text else column
 
-    return pa.table({one: plain(found[one]) if found else pa.array([], pa.string()) for one in form.names})
+    return pa.table({one: plain(columns[one]) if columns else pa.array([], pa.string()) for one in form.names})
 
 
 def check(rows: Rows, form: Format, malformed: Malformed, *, blank_ratings: bool = False) -> Checked:
     """Return the rows whose values can all be read; the others are counted as malformed."""
     columns = rows.columns
     good: dict[str, Mask] = {}
-    found: dict[str, Any] = {}
+    values_by_field: dict[str, Any] = {}
     for name in ("user_id", "item_id"):
         if name in columns:
-            found[name], good[name] = id_texts(columns[name], form)
+            values_by_field[name], good[name] = id_texts(columns[name], form)
     if "timestamp" in columns:
-        found["timestamp"], good["timestamp"] = _seconds(rows, form, malformed)
+        values_by_field["timestamp"], good["timestamp"] = _seconds(rows, form, malformed)
     if "rating" in columns:
         numbers, readable = times.to_numbers(columns["rating"])
-        found["rating"] = np.where(readable, numbers, np.nan).astype(np.float32)
+        values_by_field["rating"] = np.where(readable, numbers, np.nan).astype(np.float32)
         if not blank_ratings:
             good["rating"] = readable
-    found |= {name: column for name, column in columns.items() if name.startswith(guess.OTHER)}
-    kept = np.logical_and.reduce([np.ones(len(rows.lines), bool), *good.values()])
-    malformed.good += int(np.count_nonzero(kept))
+    values_by_field |= {name: column for name, column in columns.items() if name.startswith(guess.OTHER)}
+    good_rows = np.logical_and.reduce([np.ones(len(rows.lines), bool), *good.values()])
+    malformed.good += int(np.count_nonzero(good_rows))
     lines = rows.lines
-    if not kept.all():
-        for row in np.flatnonzero(~kept):
+    if not good_rows.all():
+        for row in np.flatnonzero(~good_rows):
             bad = next(name for name in _SHORT if name in good and not good[name][row])
             _tell(rows, int(row), bad, form, malformed)
-        mask, lines = pa.array(kept), lines[kept]
-        found = {name: one[kept] if isinstance(one, np.ndarray) else one.filter(mask) for name, one in found.items()}
-    others = {name.removeprefix(guess.OTHER): one for name, one in found.items() if name.startswith(guess.OTHER)}
-    users, items, moments, ratings = map(found.get, FIELDS)
+        mask, lines = pa.array(good_rows), lines[good_rows]
+        values_by_field = {
+            name: one[good_rows] if isinstance(one, np.ndarray) else one.filter(mask)
+            for name, one in values_by_field.items()
+        }
+    others = {
+        name.removeprefix(guess.OTHER): one for name, one in values_by_field.items() if name.startswith(guess.OTHER)
+    }
+    users, items, moments, ratings = map(values_by_field.get, FIELDS)
     return Checked(users, items, moments, ratings, others, lines)
 
 

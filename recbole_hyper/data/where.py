@@ -200,9 +200,9 @@ def _compared(column: pa.Array, name: str, compare: Callable[[Any, Any], Any], v
     """Return whether each value, or one entry of a list, compares with ``value``; null where it is missing."""
     if is_list(column):
         entries = as_mask(_compared(_flat(pc.list_flatten(column)), name, compare, value))
-        found = np.zeros(len(column), dtype=bool)
-        found[np.asarray(pc.list_parent_indices(column))[entries]] = True
-        return pc.if_else(pc.is_valid(column), pa.array(found), pa.scalar(None, pa.bool_()))
+        result = np.zeros(len(column), dtype=bool)
+        result[np.asarray(pc.list_parent_indices(column))[entries]] = True
+        return pc.if_else(pc.is_valid(column), pa.array(result), pa.scalar(None, pa.bool_()))
     return compare(*_alike(column, name, value))
 
 

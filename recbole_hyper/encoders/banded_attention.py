@@ -131,5 +131,5 @@ def _blocked_past(heads: Heads, real: Tensor | None, dropout: float) -> Tensor:
         flat = F.pad(by_distance, (0, block)).flatten(-2)[..., : 2 * block * block]
         bias = flat.unflatten(-1, (block, 2 * block)).masked_fill(~mask, -math.inf)
     weights = (blocks_of_queries(query) @ blocks_of_keys(key) + bias).softmax(dim=-1)
-    found = drop(weights, dropout) @ blocks_of_keys(value).transpose(-1, -2)
-    return found.flatten(2, 3)[:, :, :length]
+    output = drop(weights, dropout) @ blocks_of_keys(value).transpose(-1, -2)
+    return output.flatten(2, 3)[:, :, :length]

@@ -71,12 +71,12 @@ class Encoder(Part, nn.Module, ABC):
     @classmethod
     def options(cls) -> dict[str, Option]:
         """Return the options; ``max_length`` is the key MAX_ITEM_LIST_LENGTH."""
-        found: dict[str, Option] = {}
+        options: dict[str, Option] = {}
         for part in (cls, *cls.made_of):
-            found |= {name: one for name, one in _stated_options(part).items() if name not in found}
-        if "max_length" in found:
-            found["max_length"] = replace(found["max_length"], key="MAX_ITEM_LIST_LENGTH")
-        return found
+            options |= {name: one for name, one in _stated_options(part).items() if name not in options}
+        if "max_length" in options:
+            options["max_length"] = replace(options["max_length"], key="MAX_ITEM_LIST_LENGTH")
+        return options
 
     @abstractmethod
     def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
@@ -135,12 +135,12 @@ class TimedEncoder(Encoder):
 
 def _stated_options(cls: type) -> dict[str, Option]:
     """Return the options of the constructor, and of the base's as far as ``**options`` are passed on."""
-    found: dict[str, Option] = {}
+    options: dict[str, Option] = {}
     for constructor in [vars(base)["__init__"] for base in cls.__mro__ if "__init__" in vars(base)]:
-        found |= {name: one for name, one in options_of(constructor).items() if name not in found}
+        options |= {name: one for name, one in options_of(constructor).items() if name not in options}
         if inspect.getfullargspec(constructor).varkw is None:
             break
-    return found
+    return options
 
 
 @dataclass
@@ -168,7 +168,7 @@ def length_groups(lengths: Tensor, step_rows: int = 0) -> list[slice]:
     """
     if lengths.device.type != "cpu" or bool((lengths[1:] < lengths[:-1]).any()):
         return [slice(0, len(lengths))]
-    longest, counts = (found.numpy() for found in torch.unique_consecutive(lengths, return_counts=True))
+    longest, counts = (tensor.numpy() for tensor in torch.unique_consecutive(lengths, return_counts=True))
     edges = np.concatenate(([0], np.cumsum(counts)))
     # least[j] is the cost of all rows before edge j; their last group starts at edge start[j]
     least, start = np.zeros(len(edges)), np.zeros(len(edges), dtype=np.int64)

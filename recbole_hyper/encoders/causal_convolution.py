@@ -21,8 +21,8 @@ def causal_convolution(inputs: Tensor, kernel: Tensor) -> Tensor:
         return torch.fft.irfft(spectrum, n=2 * length, dim=1)[:, :length]
     # as one transposed matrix: torch copies it six times faster than a permutation of three dimensions
     columns = inputs.reshape(batch * length, width).t().contiguous().view(width, batch, length)
-    found = torch.bmm(columns, _Toeplitz.apply(kernel))
-    return found.view(width, batch * length).t().contiguous().view(batch, length, width)
+    output = torch.bmm(columns, _Toeplitz.apply(kernel))
+    return output.view(width, batch * length).t().contiguous().view(batch, length, width)
 
 
 class _Toeplitz(torch.autograd.Function):

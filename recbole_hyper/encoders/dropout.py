@@ -13,12 +13,12 @@ def dropout(x: Tensor, p: float) -> Tensor:
     """
     if x.device.type != "cpu":
         return nn.functional.dropout(x, p)
-    kept = _LEVELS - round(p * _LEVELS)
-    if kept == _LEVELS:
+    levels_kept = _LEVELS - round(p * _LEVELS)
+    if levels_kept == _LEVELS:
         return x
     bits = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
-    mask = bits.view(torch.int16)[: x.numel()].view(x.shape) < kept - _LEVELS // 2
-    return x * (mask * (_LEVELS / kept)).to(x.dtype)
+    mask = bits.view(torch.int16)[: x.numel()].view(x.shape) < levels_kept - _LEVELS // 2
+    return x * (mask * (_LEVELS / levels_kept)).to(x.dtype)
 
 
 class Dropout(nn.Module):

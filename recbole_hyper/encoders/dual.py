@@ -39,12 +39,12 @@ def trace_reversed(
 ) -> tuple[Tensor, Trace]:
     """Run ``encoder`` over each reversed sequence; return states and trace by natural position."""
     index = reversal(lengths, items.shape[1])
-    states, found = encoder.trace(items.gather(1, index), lengths, return_maps=return_maps)
+    states, trace = encoder.trace(items.gather(1, index), lengths, return_maps=return_maps)
     rows = torch.arange(items.shape[0], device=items.device)[:, None]
-    heads = [head[rows, index] for head in found.heads]
+    heads = [head[rows, index] for head in trace.heads]
     maps = [
         one.gather(-2, index[:, None, :, None].expand_as(one)).gather(-1, index[:, None, None, :].expand_as(one))
-        for one in found.maps
+        for one in trace.maps
     ]
     return states[rows, index], Trace(heads=heads, maps=maps)
 
@@ -80,8 +80,8 @@ class DualEncoder(Encoder):
         backbone = cls.backbone.options()
         for name, (default, about) in cls.backbone_defaults.items():
             backbone[name] = replace(backbone[name], default=default, about=about)
-        found = super().options() | backbone
-        return {name: replace(one, key=f"dual_{name}") if name == "windows" else one for name, one in found.items()}
+        options = super().options() | backbone
+        return {name: replace(one, key=f"dual_{name}") if name == "windows" else one for name, one in options.items()}
 
     def __init__(
         self,

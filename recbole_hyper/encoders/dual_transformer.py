@@ -15,17 +15,17 @@ class TracedTransformerEncoder(TransformerEncoder):
 
     def trace(self, items: Tensor, lengths: Tensor, *, return_maps: bool = False) -> tuple[Tensor, Trace]:
         """Return the states (B, L, d) and, per layer, the head outputs before they are mixed (B, L, h, d/h)."""
-        found = Trace()
+        trace = Trace()
         with contextlib.ExitStack() as hooks:
             for block in self.blocks:
                 assert isinstance(block, TransformerBlock)
                 heads = (block.attention.n_heads, -1)
                 # the input of the output projection is the heads side by side
                 hook = block.attention.output.register_forward_pre_hook(
-                    lambda _, inputs, heads=heads: found.heads.append(inputs[0].unflatten(-1, heads))
+                    lambda _, inputs, heads=heads: trace.heads.append(inputs[0].unflatten(-1, heads))
                 )
                 hooks.callback(hook.remove)
-            return self(items, lengths), found
+            return self(items, lengths), trace
 
 
 @register("encoders", "dual_transformer")

@@ -45,12 +45,12 @@ def time_buckets(queries: Tensor, times: Tensor, n_buckets: int, later: Tensor) 
 
     if torch.compiler.is_exporting() or times.device.type != "cpu":
         return of_rows(slice(None))
-    found = torch.empty(*queries.shape, times.shape[1], dtype=torch.int32)
+    indices = torch.empty(*queries.shape, times.shape[1], dtype=torch.int32)
     size = max(1, _GAPS // max(1, queries.shape[1] * times.shape[1]))
     for start in range(0, len(times), size):
         rows = slice(start, start + size)
-        found[rows] = of_rows(rows)
-    return found
+        indices[rows] = of_rows(rows)
+    return indices
 
 
 class RelativeWeights(nn.Module):

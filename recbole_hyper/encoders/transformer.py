@@ -48,8 +48,8 @@ def attention_with_pads(
     if dropout_prob:
         real = dropout(real, dropout_prob)
         count = n_pads.to(query.dtype)[:, None, None, None].expand_as(padded)
-        kept = torch.binomial(count, torch.full_like(count, 1 - dropout_prob))
-        padded = padded * (kept / (count.clamp(min=1) * (1 - dropout_prob)))
+        n_unmasked = torch.binomial(count, torch.full_like(count, 1 - dropout_prob))
+        padded = padded * (n_unmasked / (count.clamp(min=1) * (1 - dropout_prob)))
     return real @ value + padded @ pad_value
 
 

@@ -133,8 +133,8 @@ class WindowFilterEncoder(Encoder):
         users, ends = real.nonzero(as_tuple=True)
         states, *heads = self._in_pieces(items, users, ends)
         blank = states.new_zeros(*items.shape, states.shape[-1])
-        found = [blank.index_put((users, ends), head).unsqueeze(2) for head in heads]
-        return blank.index_put((users, ends), states), Trace(heads=found)
+        maps = [blank.index_put((users, ends), head).unsqueeze(2) for head in heads]
+        return blank.index_put((users, ends), states), Trace(heads=maps)
 
     def _in_pieces(self, items: Tensor, users: Tensor, ends: Tensor) -> tuple[Tensor, ...]:
         """Return what ``_prefixes`` returns, computed in pieces of PREFIX_POSITIONS."""

@@ -124,8 +124,8 @@ def add_tests(
     for pair in pairs:
         if best in (pair.first, pair.second):
             other = pair.turned() if pair.first == best else pair
-            found = {name: getattr(other, name) for name in ("difference", "low", "high", "p_value", "over")}
-            rows[other.first] |= {**found, f"{metric} mark": MARK if other.p_value < LEVEL else ""}
+            columns = {name: getattr(other, name) for name in ("difference", "low", "high", "p_value", "over")}
+            rows[other.first] |= {**columns, f"{metric} mark": MARK if other.p_value < LEVEL else ""}
     return pairs
 
 
@@ -163,10 +163,10 @@ def pair_table(pairs: Sequence[Pair], metric: str) -> Table:
 
 def measured_on(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the device on which the rows of :func:`comparison` were measured, or each model's, in a sentence."""
-    found = {str(row["model"]): str(row["device"]) for row in rows if row.get("device")}
-    if len(set(found.values())) <= 1:
-        return f" Seconds and memory: {next(iter(found.values()))}." if found else ""
-    each = ", ".join(f"{model} on {device}" for model, device in found.items())
+    devices = {str(row["model"]): str(row["device"]) for row in rows if row.get("device")}
+    if len(set(devices.values())) <= 1:
+        return f" Seconds and memory: {next(iter(devices.values()))}." if devices else ""
+    each = ", ".join(f"{model} on {device}" for model, device in devices.items())
     return f" Seconds and memory do not compare: {each}."
 
 

@@ -72,8 +72,8 @@ def rank_cases(
     if not parts:
         empty = np.empty(0, dtype=np.int64)
         return Ranks(empty, empty, np.empty((0, k), dtype=np.int32), 0.0, np.empty((0, k), dtype=np.float32))
-    *found, ties = zip(*parts, strict=True)
-    ranks, counts, lists, values = map(np.concatenate, found)
+    *columns, ties = zip(*parts, strict=True)
+    ranks, counts, lists, values = map(np.concatenate, columns)
     return Ranks(ranks, counts, lists, sum(ties) / len(cases), np.where(lists == 0, np.float32(-np.inf), values))
 
 

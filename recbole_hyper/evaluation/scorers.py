@@ -93,13 +93,13 @@ def _by_predict(model: Any, config: Any, size: int) -> Callable[[Any], Tensor]:
     """Return what scores all items by ``predict`` (NeuMF), ``size`` pairs of a row and an item at a time."""
 
     def score(batch: Any) -> Tensor:
-        found = []
+        scores = []
         for start in range(0, len(batch) * model.n_items, size):
             pair = torch.arange(start, min(start + size, len(batch) * model.n_items), device=config["device"])
             part = Interaction({name: batch[name][pair // model.n_items] for name in batch.columns})
             part[config["ITEM_ID_FIELD"]] = pair % model.n_items
-            found.append(model.predict(part).reshape(-1))
-        return torch.cat(found)
+            scores.append(model.predict(part).reshape(-1))
+        return torch.cat(scores)
 
     return score
 

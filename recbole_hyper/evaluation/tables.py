@@ -161,10 +161,10 @@ class Table:
 
     def save(self, folder: Path, name: str) -> list[Path]:
         """Write csv, markdown and LaTeX; return their paths."""
-        found = {"csv": self.csv(), "md": self.markdown(), "tex": self.latex()}
-        for ending, content in found.items():
+        texts = {"csv": self.csv(), "md": self.markdown(), "tex": self.latex()}
+        for ending, content in texts.items():
             write_text(folder / f"{name}.{ending}", content)
-        return [folder / f"{name}.{ending}" for ending in found]
+        return [folder / f"{name}.{ending}" for ending in texts]
 
 
 def table(rows: Rows, columns: Sequence[str] | None = None) -> str:

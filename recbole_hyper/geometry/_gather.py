@@ -66,15 +66,15 @@ class _Gathered(torch.autograd.Function):
                 if not out.requires_grad:
                     done += len(out)
                     continue
-                asked = [leaf for leaf in leaves if leaf is not None and leaf.requires_grad]
+                with_gradient = [leaf for leaf in leaves if leaf is not None and leaf.requires_grad]
                 upstream = gradient[done : done + len(out)]
-                found = iter(torch.autograd.grad(out, asked, upstream, allow_unused=True))
+                gradients = iter(torch.autograd.grad(out, with_gradient, upstream, allow_unused=True))
             done += len(out)
             indices = (piece.rows, piece.items, piece.items, None)
             for leaf, total, index in zip(leaves, totals, indices, strict=True):
                 if leaf is None or not leaf.requires_grad:
                     continue
-                part = next(found)
+                part = next(gradients)
                 if part is None or total is None:
                     continue
                 if index is None:

@@ -110,8 +110,8 @@ def lift_point(x: Tensor, curvature: Curvature) -> Tensor:
     highest = math.tanh(limit) ** 2
     beyond = square > highest
     shrunk = scaled * (highest / torch.where(beyond, square, torch.ones_like(square))).sqrt()
-    kept = scaled * (1 - torch.where(beyond, torch.zeros_like(square), square)).rsqrt()
-    return torch.where(beyond, shrunk * math.cosh(limit), kept)
+    lifted = scaled * (1 - torch.where(beyond, torch.zeros_like(square), square)).rsqrt()
+    return torch.where(beyond, shrunk * math.cosh(limit), lifted)
 
 
 def point_of_lifted(lifted: Tensor, curvature: Curvature) -> Tensor:

@@ -92,7 +92,7 @@ def largest(row: Any) -> Any:
 
     By integers: LLVM vectorises their maximum and not that of floats, ten times the time.
     """
-    found = SIGN
+    maximum = SIGN
     for j in range(len(row)):
-        found = max(found, _ordered(bits(row[j])))
-    return from_bits(_ordered(found))
+        maximum = max(maximum, _ordered(bits(row[j])))
+    return from_bits(_ordered(maximum))

@@ -12,10 +12,10 @@ from recbole_hyper.kernels.compiled import compiled
 @compiled(nogil=True)
 def counts(codes, size):
     """Return how often each code from 0 to ``size`` - 1 occurs."""
-    found = np.zeros(size, np.int64)
+    totals = np.zeros(size, np.int64)
     for code in codes:
-        found[code] += 1
-    return found
+        totals[code] += 1
+    return totals
 
 
 @compiled(nogil=True)
@@ -54,13 +54,13 @@ def group(users, columns, starts, low, high, grouped):
 def repeated(users, items, item_count, backward):
     """Return the rows whose pair occurs in an earlier row (``backward``: a later one); rows are grouped by user."""
     seen = np.full(item_count, -1, np.int32)
-    found = np.zeros(len(users), np.bool_)
+    mask = np.zeros(len(users), np.bool_)
     for step in range(len(users)):
         row = len(users) - 1 - step if backward else step
         item = items[row]
-        found[row] = seen[item] == users[row]
+        mask[row] = seen[item] == users[row]
         seen[item] = users[row]
-    return found
+    return mask
 
 
 @compiled(nogil=True)

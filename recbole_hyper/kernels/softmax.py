@@ -27,10 +27,10 @@ STRIP = 256
 def _summed(row: Any) -> Any:
     """Return the largest of a row of logits, and the sum of exp(logit - largest)."""
     highest = largest(row)
-    found = np.float32(0)
+    total = np.float32(0)
     for j in range(len(row)):
-        found += exp(row[j] - highest)
-    return highest, found
+        total += exp(row[j] - highest)
+    return highest, total
 
 
 @with_torch_threads

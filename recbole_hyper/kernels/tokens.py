@@ -21,10 +21,10 @@ _BATCH = 256
 @njit(inline="always")
 def _word(text, at):
     """Eight bytes as one number: the compiler makes one load of it."""
-    found = np.uint64(text[at])
+    word = np.uint64(text[at])
     for place in range(1, 8):
-        found |= np.uint64(text[at + np.uint64(place)]) << np.uint64(8 * place)
-    return found
+        word |= np.uint64(text[at + np.uint64(place)]) << np.uint64(8 * place)
+    return word
 
 
 @njit(inline="always")

@@ -95,13 +95,13 @@ def cut(
     spare = arrays - 1 if itemsize == 4 and not gpu else arrays + (5 if gpu and arrays == 2 else 0)
 
     def cost(rows: int, block: int, keep: bool) -> int:
-        kept = rows * (n_items if keep else block) * arrays
+        saved_numbers = rows * (n_items if keep else block) * arrays
         # items lifted, lifted times their scale, and the way back; the Euclidean head uses the weight itself
         lifts = (2 if keep else 4) * width if terms else 0
         scratch = (rows * spare + lifts) * block + 2 * rows * width
         # maximum, sum and share of each tile
         sums = 3 * rows * -(-n_items // block) if keep else 5 * n
-        return fixed + (kept + scratch + sums + terms * (n_items if keep else block)) * itemsize
+        return fixed + (saved_numbers + scratch + sums + terms * (n_items if keep else block)) * itemsize
 
     block = min(n_items, GPU_BLOCK if gpu else CPU_BLOCK)
     while block > 16 and cost(1, block, True) > budget:

@@ -83,13 +83,13 @@ def groups_of_sets(
     owners, firsts, numbers = torch.from_numpy(np.stack((owner, first, count))).to(sets.device)
     places = torch.from_numpy(np.concatenate(chosen)).to(sets.device).split([len(own) for own in chosen])
 
-    groups, found = [], []
+    groups, groups_of_rows = [], []
     for part, place in zip(parts, places, strict=True):
         columns = torch.arange(int(count[part][-1]), device=sets.device)
         own = rows[order[firsts[part, None] + torch.minimum(columns, numbers[part, None] - 1)]]
         groups.append(Group(own, items[owners[part]], targets[own], place))
-        found.append(own.reshape(-1)[place])
-    return torch.cat(found), groups
+        groups_of_rows.append(own.reshape(-1)[place])
+    return torch.cat(groups_of_rows), groups
 
 
 def _parts_of_like_size(count: npt.NDArray[np.int64], b: int, width: int) -> Iterator[slice]:
@@ -136,8 +136,8 @@ def group_logsumexp(
             yield from map(group_piece, groups)
             yield from pair_pieces(geometry, targets.unsqueeze(1), *head.weight.shape)
 
-    found = _gather.gathered(Pieces(), states, head.weight, head.offset, head.curvature)
-    return found[: -len(targets)], found[-len(targets) :]
+    logsumexp = _gather.gathered(Pieces(), states, head.weight, head.offset, head.curvature)
+    return logsumexp[: -len(targets)], logsumexp[-len(targets) :]
 
 
 def item_search_blocks(geometry: Geometry, head: Head, block: int) -> Iterator[tuple[int, Tensor]]:

@@ -251,9 +251,9 @@ class ItemStream:
         size = tiles.rows * tiles.block
         self.slope = like.new_empty(size if has_link and not self.compiled else 0)
         self.scratch = like.new_empty(0 if self.compiled else size)
-        kept = tiles.rows * self.n_items if tiles.keep else size
-        self.kept_slopes = like.new_empty(0 if self.fused else kept)
-        self.kept_links = like.new_empty(kept if has_link else 0)
+        tile_size = tiles.rows * self.n_items if tiles.keep else size
+        self.kept_slopes = like.new_empty(0 if self.fused else tile_size)
+        self.kept_links = like.new_empty(tile_size if has_link else 0)
         lifted = one.multiplier is not None or one.extra is not None
         self.items = like.new_empty(tiles.block if lifted else 0, self.dim if self.extra_in_kernel else like.shape[1])
         scaled = one.multiplier is not None or one.scale is not None
@@ -461,16 +461,16 @@ class ItemStream:
     def _back(self, pairs: list[tuple[Tensor, Tensor]], inputs: list[Tensor | None]) -> list[Tensor | None]:
         """Return the gradients of inputs from (output, gradient) of a lift; add that of the curvature to its own."""
         pairs = [(output, gradient) for output, gradient in pairs if output.requires_grad]
-        asked = [tensor for tensor in inputs if tensor is not None]
+        with_gradient = [tensor for tensor in inputs if tensor is not None]
         if self.d_curvature is not None and isinstance(self.curvature, Tensor):
-            asked.append(self.curvature)
-        if not pairs or not asked:
+            with_gradient.append(self.curvature)
+        if not pairs or not with_gradient:
             return [None] * len(inputs)
         outputs, gradients = zip(*pairs, strict=True)
-        found = list(torch.autograd.grad(outputs, asked, gradients, allow_unused=True))
-        if self.d_curvature is not None and found[-1] is not None:
-            self.d_curvature.add_(found[-1])
-        return [None if tensor is None else found.pop(0) for tensor in inputs]
+        gradients_of_inputs = list(torch.autograd.grad(outputs, with_gradient, gradients, allow_unused=True))
+        if self.d_curvature is not None and gradients_of_inputs[-1] is not None:
+            self.d_curvature.add_(gradients_of_inputs[-1])
+        return [None if tensor is None else gradients_of_inputs.pop(0) for tensor in inputs]
 
 
 def _rows_of(block: _Block, part: slice) -> _Block:

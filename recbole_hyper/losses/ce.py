@@ -54,8 +54,8 @@ class _ExactCrossEntropy(torch.autograd.Function):
             with float32_products(states.device):
                 stream = ItemStream(states, ctx.targets, weight, offset, curvature, *ctx.call)
                 _, gradients = stream.run(gradient.to(stream.dtype))
-            found = _of_tensors(gradients, states, weight, offset, curvature)
-            return *(None if g is None else g.to(dtype) for g, dtype in found), *(None,) * 6
+            results = _of_tensors(gradients, states, weight, offset, curvature)
+            return *(None if g is None else g.to(dtype) for g, dtype in results), *(None,) * 6
         if ctx.gradients is None:
             raise RuntimeError(
                 "cross_entropy gives its gradients once: a second backward through the same loss needs "

@@ -115,10 +115,10 @@ def reduced_cross_entropy(
             for _, rows, real, items, exists in parts():
                 yield _pairs.Group(rows, items, targets[rows], real, exists)
 
-    found, positive = _pairs.group_logsumexp(head, states, targets, Groups(), correction)
+    logsumexp, positive = _pairs.group_logsumexp(head, states, targets, Groups(), correction)
     place = [rows.reshape(-1)[real] + number * n for number, rows, real, *_ in parts()]
     # each row is once in each round
-    sums = found[torch.argsort(torch.cat(place))].view(rounds, n)
+    sums = logsumexp[torch.argsort(torch.cat(place))].view(rounds, n)
     return _pairs.softmax_loss(torch.logsumexp(sums, dim=0), positive).mean()
 
 

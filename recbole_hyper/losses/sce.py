@@ -48,12 +48,12 @@ def find_buckets(
         scores = directions @ vectors.to(lifted.dtype).t()
         if head.padding_idx is not None and first <= head.padding_idx < first + len(vectors):
             scores[:, head.padding_idx - first] = float("-inf")
-        found = scores.topk(min(bucket_size_y, len(vectors)), dim=1)
-        best = torch.cat((best, found.values), dim=1)
-        items = torch.cat((items, found.indices + first), dim=1)
+        top = scores.topk(min(bucket_size_y, len(vectors)), dim=1)
+        best = torch.cat((best, top.values), dim=1)
+        items = torch.cat((items, top.indices + first), dim=1)
         if best.shape[1] > bucket_size_y:
-            best, kept = best.topk(bucket_size_y, dim=1)
-            items = items.gather(1, kept)
+            best, positions = best.topk(bucket_size_y, dim=1)
+            items = items.gather(1, positions)
     return rows, items
 
 
@@ -115,14 +115,14 @@ def scalable_cross_entropy(
         chosen = torch.full((n,), len(flat), device=flat.device).scatter_reduce_(0, flat, is_hardest, "amin")
         chosen = chosen[chosen < len(flat)].sort().values
         counts = flat.new_zeros(n).scatter_add_(0, flat, torch.ones_like(flat))
-        found = _share_found(rows, items, targets)
-    kept, groups = _pairs.groups_of_sets(flat[chosen], chosen // size, items, targets, states.shape[1])
+        share = _share_found(rows, items, targets)
+    selected, groups = _pairs.groups_of_sets(flat[chosen], chosen // size, items, targets, states.shape[1])
     candidates, positive = _pairs.group_logsumexp(head, states, targets, groups)
-    losses = _pairs.softmax_loss(candidates, positive[kept])
+    losses = _pairs.softmax_loss(candidates, positive[selected])
     statistics = {
         "selected": (counts > 0).float().mean().double(),
         "selected_once": (counts == 1).float().mean().double(),
-        "positives_found": found,
+        "positives_found": share,
     }
     # also for rows in no bucket: a target logit of NaN makes the item's gradient NaN
     loss = torch.where(positive.isnan().any(), math.nan, losses.mean())

@@ -111,8 +111,8 @@ class EASER(LinearRecommender):
         """Compute B; ValueError if it needs too much memory."""
         self._require_memory()
         if self.cache_folder:
-            found = kept("ease", matrix_fingerprint(self.matrix), self.cache_folder, self._decompose)
-            weights = weights_from_eigen(found["values"], found["vectors"], self.reg_weight)
+            fitted = kept("ease", matrix_fingerprint(self.matrix), self.cache_folder, self._decompose)
+            weights = weights_from_eigen(fitted["values"], fitted["vectors"], self.reg_weight)
         else:
             weights = item_weights(gram_matrix(self.matrix), self.reg_weight)
         self.weights = torch.from_numpy(weights).to(self.device)

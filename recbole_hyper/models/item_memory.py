@@ -64,10 +64,10 @@ class ItemMemory:
         weights /= np.where(known, totals, 1.0)
         n, width = newest.shape
         entries = weights.astype(np.float32).ravel(), newest.ravel(), np.arange(0, n * width + 1, width)
-        found = scipy.sparse.csr_matrix(entries, shape=(n, len(self.totals))) @ self.counts
-        found.eliminate_zeros()
-        found.sort_indices()
-        return found
+        counts = scipy.sparse.csr_matrix(entries, shape=(n, len(self.totals))) @ self.counts
+        counts.eliminate_zeros()
+        counts.sort_indices()
+        return counts
 
 
 def newest_first(items: Int64, lengths: Int64) -> Int64:
@@ -86,8 +86,8 @@ def log_mixture(logits: Tensor, memory: scipy.sparse.csr_matrix, share: float) -
     counts = np.diff(memory.indptr)
     if not share or not len(memory.data):
         return scores
-    asked = torch.from_numpy(counts > 0).to(scores.device)
-    scores += (asked * math.log1p(-share)).unsqueeze(1)
+    seen = torch.from_numpy(counts > 0).to(scores.device)
+    scores += (seen * math.log1p(-share)).unsqueeze(1)
     rows = torch.from_numpy(np.repeat(np.arange(len(counts)), counts)).to(scores.device)
     columns = torch.from_numpy(memory.indices.astype(np.int64)).to(scores.device)
     added = torch.from_numpy(memory.data).to(scores).log() + math.log(share)
@@ -140,8 +140,8 @@ class MixtureSearch:
             key=lambda pair: (self.gains[pair[1], pair[0]], -pair[0]),
         )
         n = max(1, self.cases)
-        found = Mixture(SHARES[share], DECAYS[decay])
-        return found, self.gains[decay, share] / n, self.gains[decay, 0] / n
+        mixture = Mixture(SHARES[share], DECAYS[decay])
+        return mixture, self.gains[decay, share] / n, self.gains[decay, 0] / n
 
 
 def _ranks(

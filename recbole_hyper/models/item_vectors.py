@@ -120,10 +120,10 @@ class FeaturedEmbedding(nn.Embedding):
         """Return the vectors (n_items, width) of all items."""
         return self._fused(self.weight, self.trained, None)
 
-    def _fused(self, vectors: Tensor, kept: Tensor, items: Tensor | None) -> Tensor:
+    def _fused(self, vectors: Tensor, id_mask: Tensor, items: Tensor | None) -> Tensor:
         if self.training and self.id_dropout:
-            kept = kept & (torch.rand(kept.shape, device=kept.device) >= self.id_dropout)
-        vectors = vectors * kept.unsqueeze(-1)
+            id_mask = id_mask & (torch.rand(id_mask.shape, device=id_mask.device) >= self.id_dropout)
+        vectors = vectors * id_mask.unsqueeze(-1)
         parts = [vectors, *(feature(items) for feature in self.features)]
         if self.fusion is not None:
             return self.fusion(torch.cat(parts, dim=-1))

@@ -86,9 +86,9 @@ class MemoryRecommender(HyperRecommender):
         for start in range(0, len(cases), size):
             part = cases[start : start + size]
             search.add(network(part), part)
-        found, mixed, alone = search.best()
-        self.mixture = found
-        logger.info("memory: share %.1f, decay %.1f; NDCG@10 %.4f, of the network alone %.4f", *found, mixed, alone)
+        best, mixed, alone = search.best()
+        self.mixture = best
+        logger.info("memory: share %.1f, decay %.1f; NDCG@10 %.4f, of the network alone %.4f", *best, mixed, alone)
 
     def choose_as(self, other: OwnModel) -> None:
         assert isinstance(other, MemoryRecommender)

@@ -61,12 +61,12 @@ def _check_encoder(model: Any, max_length: int) -> None:
         times = torch.arange(items.shape[1], dtype=torch.float64, device=items.device).expand(items.shape)
         more = (times * (items > 0),) if encoder.reads_times else ()
         with blamed(type(encoder), "forward"):
-            found = encoder(items, lengths[: len(items)], *more)
+            output = encoder(items, lengths[: len(items)], *more)
         width = encoder.item_embedding.weight.shape[1]
-        if not isinstance(found, Tensor) or found.shape != (*items.shape, width):
-            what = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
+        if not isinstance(output, Tensor) or output.shape != (*items.shape, width):
+            what = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else f"a {type(output).__name__}"
             raise ConfigError(f"{name} returned {what}: states (B, L, d) = {(*items.shape, width)} are expected")
-        return found
+        return output
 
     training = model.training
     if not states(items).requires_grad:
@@ -106,10 +106,10 @@ def _check_loss(model: Any) -> None:
     users = torch.ones(ROWS, dtype=torch.long, device=model.device)
     with blamed(kind, "forward"):
         rows = torch.arange(count, device=model.device) // 2
-        found = model._loss(states, targets, users, rows, model.head.step_head())
-    require_loss(found, f"{kind.__name__}.forward")
+        loss = model._loss(states, targets, users, rows, model.head.step_head())
+    require_loss(loss, f"{kind.__name__}.forward")
     with blamed(kind, "backward"):
-        (gradient,) = torch.autograd.grad(found, states, allow_unused=True)
+        (gradient,) = torch.autograd.grad(loss, states, allow_unused=True)
     if gradient is None or not bool(torch.isfinite(gradient).all()):
         raise ConfigError(f"{kind.__name__}.forward: the gradient of the states is missing or not finite")
 

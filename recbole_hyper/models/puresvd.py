@@ -61,8 +61,8 @@ class PureSVDN(LinearRecommender):
                 f"rank={self.rank}: the training matrix of {users} users and {self.n_items - 1} items has at most "
                 f"{self.largest} factors; choose a smaller rank"
             )
-        self.kept = min(self.largest, max(self.rank, int(config["max_rank"] or 0)))
-        check_rank(self.matrix.shape[1], self.kept, dense=GRAM_ITEMS)
+        self.computed_rank = min(self.largest, max(self.rank, int(config["max_rank"] or 0)))
+        check_rank(self.matrix.shape[1], self.computed_rank, dense=GRAM_ITEMS)
         self.keep_learned("factors")
         self.n_learned = (self.n_items - 1) * self.rank
 
@@ -75,12 +75,12 @@ class PureSVDN(LinearRecommender):
     def fit(self) -> None:
         """Decompose the training matrix, or take the factors from a cached decomposition."""
         key = f"{matrix_fingerprint(self.matrix)}-{self.scaling:g}-{self.seed}"
-        found = kept(
+        fitted = kept(
             *("puresvd", key, self.cache_folder),
-            lambda: {"factors": item_factors(self.matrix, self.kept, self.scaling, self.seed)},
+            lambda: {"factors": item_factors(self.matrix, self.computed_rank, self.scaling, self.seed)},
             lambda arrays: arrays["factors"].shape[1] >= self.rank,
         )["factors"]
-        self.factors = torch.from_numpy(np.ascontiguousarray(found[:, : self.rank])).to(self.device)
+        self.factors = torch.from_numpy(np.ascontiguousarray(fitted[:, : self.rank])).to(self.device)
 
     def item_vectors(self) -> Tensor:
         return self.factors

@@ -161,16 +161,18 @@ def check(split: Split, *, timed: bool = True) -> None:
     """
     for name, cases in (("validation:", split.valid), ("test:", split.test)):
         _refuse(cases.ends <= cases.starts, name, "cases have an empty history")
-        _refuse(cases.asked < cases.ends, name, "targets are part of their history")
+        _refuse(cases.target_positions < cases.ends, name, "targets are part of their history")
         if cases.store is split.store:
-            _refuse(cases.asked < split.train_lengths[cases.rows], name, "targets are part of the training data")
+            _refuse(
+                cases.target_positions < split.train_lengths[cases.rows], name, "targets are part of the training data"
+            )
         if timed:
             early = cases.times < last_times(split.store, split.train_lengths)[cases.rows]
             _refuse(early, name, "targets are older than their user's training data")
     if len(split.valid) and len(split.test) and split.valid.store is split.test.store:
         first_test = np.full(split.store.n_rows, np.iinfo(np.int64).max)
-        np.minimum.at(first_test, split.test.rows, split.test.asked)
-        late = split.valid.asked >= first_test[split.valid.rows]
+        np.minimum.at(first_test, split.test.rows, split.test.target_positions)
+        late = split.valid.target_positions >= first_test[split.valid.rows]
         _refuse(late, "", "validation targets are not earlier than a test target of their user")
     if split.points:
         _check_points(split)
@@ -215,8 +217,8 @@ def repeated_targets(cases: Cases) -> int:
         pairs, numbers = np.unique(owners * store.n_items + store.items[first:end], return_inverse=True)
         # (number of row and item, place in the stretch) as one number: the first from the history's start decides
         known = np.append(np.sort(numbers * size + np.arange(size)), np.iinfo(np.int64).max)
-        asked = (cases.rows[of_part] - part.start) * store.n_items + targets[of_part]
-        begin = np.searchsorted(pairs, asked) * size + store.offsets[cases.rows[of_part]] - first
+        of_cases = (cases.rows[of_part] - part.start) * store.n_items + targets[of_part]
+        begin = np.searchsorted(pairs, of_cases) * size + store.offsets[cases.rows[of_part]] - first
         place = known[np.searchsorted(known, begin + cases.starts[of_part])]
         total += int((place < begin + cases.ends[of_part]).sum())
     return total

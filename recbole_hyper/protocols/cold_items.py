@@ -95,9 +95,9 @@ def draw_items(store: SequenceStore, shares: dict[str, float], seed: int) -> dic
 def last_of(store: SequenceStore, items: npt.NDArray[np.bool_], stop: Int64) -> Int64:
     """Return the (U,) last position below ``stop`` (U,) in each row that holds one of ``items``, -1 where none does."""
     positions = store.positions
-    asked = items[store.items] & (positions < np.repeat(stop, store.lengths))
+    eligible = items[store.items] & (positions < np.repeat(stop, store.lengths))
     last = np.full(store.n_rows, -1, dtype=np.int64)
-    np.maximum.at(last, store.row_of[asked], positions[asked])
+    np.maximum.at(last, store.row_of[eligible], positions[eligible])
     return last
 
 

@@ -87,12 +87,12 @@ class GlobalTimepoint(Protocol):
     def _cases(self, store: SequenceStore, known: np.ndarray, start: float, end: float) -> tuple[Cases, int]:
         inside = (store.times >= start) & (store.times < end)
         lost = int((inside & ~known[store.items]).sum())
-        kept = store.select(known[store.items])
-        rows, positions = kept.row_of, kept.positions
-        asked = (kept.times >= start) & (kept.times < end) & (positions > 0)
-        rows, positions = rows[asked], positions[asked]
+        known_store = store.select(known[store.items])
+        rows, positions = known_store.row_of, known_store.positions
+        in_period = (known_store.times >= start) & (known_store.times < end) & (positions > 0)
+        rows, positions = rows[in_period], positions[in_period]
         if not self.successive:
             step = -1 if "target" in self.argument else 1
             rows, index = np.unique(rows[::step], return_index=True)
             positions = positions[::step][index]
-        return Cases.build(kept, rows, positions), lost
+        return Cases.build(known_store, rows, positions), lost

@@ -56,20 +56,20 @@ class TemporalUsers(Protocol):
             raise self.error(f"every user is active from {date(point)} on, none is left")
         known = known_items(filtered, train_lengths)
         # train rows keep their place: the cases point into a separate store
-        asked = filtered.select(known[filtered.items])
+        tested = filtered.select(known[filtered.items])
         starts = np.zeros(store.n_rows, dtype=np.int64)
         if settings["history"] == "after":
-            starts = np.bincount(asked.row_of[asked.times < point], minlength=store.n_rows).astype(np.int64)
+            starts = np.bincount(tested.row_of[tested.times < point], minlength=store.n_rows).astype(np.int64)
         # a full history may end before the point once unknown items are gone; such a user has nothing to test
         newest = np.full(store.n_rows, -np.inf)
-        newest[asked.lengths > 0] = asked.times[asked.offsets[1:][asked.lengths > 0] - 1]
-        complete = np.flatnonzero(held_out & (asked.lengths - starts >= 3) & (newest >= point))
-        ends = asked.lengths[complete]
+        newest[tested.lengths > 0] = tested.times[tested.offsets[1:][tested.lengths > 0] - 1]
+        complete = np.flatnonzero(held_out & (tested.lengths - starts >= 3) & (newest >= point))
+        ends = tested.lengths[complete]
         return Split(
             filtered,
             train_lengths,
-            Cases.build(asked, complete, ends - 2, starts[complete]),
-            Cases.build(asked, complete, ends - 1, starts[complete]),
+            Cases.build(tested, complete, ends - 2, starts[complete]),
+            Cases.build(tested, complete, ends - 1, starts[complete]),
             catalogue=known,
             points={"test": point},
             counts={
@@ -85,6 +85,6 @@ class TemporalUsers(Protocol):
 def _filter(store: SequenceStore, min_item_users: int, min_user_items: int) -> SequenceStore:
     """Drop rare items, then short users, once each, counting distinct users and distinct items."""
     item_users = np.asarray((store.matrix() > 0).sum(axis=0)).ravel()
-    kept = store.select(item_users[store.items] >= min_item_users)
-    user_items = np.asarray((kept.matrix() > 0).sum(axis=1)).ravel()
-    return kept.select((user_items >= min_user_items)[kept.row_of])
+    filtered = store.select(item_users[store.items] >= min_item_users)
+    user_items = np.asarray((filtered.matrix() > 0).sum(axis=1)).ravel()
+    return filtered.select((user_items >= min_user_items)[filtered.row_of])

@@ -60,26 +60,26 @@ def build_report(
     ``metric`` is the validation metric of the cost and size figures; ``segments`` add a section, see
     :func:`recbole_hyper.evaluation.segments.segment_table`. ReportError if there is no run, or none has ``metric``.
     """
-    found = collect(folders)
-    known = dict.fromkeys(name for entry in found.entries for name in entry.result.get("valid") or {})
+    collection = collect(folders)
+    known = dict.fromkeys(name for entry in collection.entries for name in entry.result.get("valid") or {})
     # the default may be missing
     if metric != METRIC and metric not in known:
         hint = did_you_mean(metric, list(known)) or f"; known: {', '.join(known) or 'none'}"
         raise ReportError(f"metric {metric!r}: no run or trial here has it on validation{hint}")
-    tested, sweeps, trials = found.of(RUN, FINAL), found.sweeps, found.of(TRIAL)
+    tested, sweeps, trials = collection.of(RUN, FINAL), collection.sweeps, collection.of(TRIAL)
     counts = f"{_count(tested, 'tested run')}, {_count(sweeps, 'sweep')} with {_count(trials, 'trial')}"
     page = _Report("Runs and sweeps", counts, Path(output))
-    for problem in found.problems:
+    for problem in collection.problems:
         print(f"warning: {problem}", file=sys.stderr)
-    page.notes(warnings_of(found))
-    board = leaderboard(found)
+    page.notes(warnings_of(collection))
+    board = leaderboard(collection)
     _leaderboard(page, board)
-    _segments(page, board, found, segments)
-    _new_data(page, found, metric)
-    _costs(page, found, metric)
-    _parameters(page, found)
-    _curves(page, found)
-    _environment(page, found)
+    _segments(page, board, collection, segments)
+    _new_data(page, collection, metric)
+    _costs(page, collection, metric)
+    _parameters(page, collection)
+    _curves(page, collection)
+    _environment(page, collection)
     write_text(page.folder / "report.html", page.render())
     return page.folder / "report.html"
 
@@ -115,12 +115,12 @@ def _leaderboard(page: _Report, frame: pd.DataFrame) -> None:
             page.draw(figure, f"Accuracy against coverage: {metric}, {covered}.", "coverage", dataset, protocol)
 
 
-def _segments(page: _Report, board: pd.DataFrame, found: Collection, names: Sequence[str]) -> None:
+def _segments(page: _Report, board: pd.DataFrame, collection: Collection, names: Sequence[str]) -> None:
     """Add the selection metric of each tested row per segment, without the runs that saved no cases."""
     if not names or board.empty:
         return
     page.section("Segments", "The selection metric on test, per segment, with 95 % intervals over users; one seed.")
-    results = {str(entry.folder): entry.result for entry in found.of(RUN, FINAL)}
+    results = {str(entry.folder): entry.result for entry in collection.of(RUN, FINAL)}
     for (dataset, protocol), part in board.groupby(["dataset", "protocol"], sort=False):
         label = part["model"].where(part["settings"] == "", part["model"] + ", " + part["settings"])
         folders = map(Path, part["folder"])
@@ -137,12 +137,12 @@ def _segments(page: _Report, board: pd.DataFrame, found: Collection, names: Sequ
         page.table(table, folded="As a table")
 
 
-def _new_data(page: _Report, found: Collection, metric: str) -> None:
+def _new_data(page: _Report, collection: Collection, metric: str) -> None:
     """Add the series of evaluations on new data, over time."""
-    models = {str(entry.folder): entry.model for entry in found.of(RUN)}
+    models = {str(entry.folder): entry.model for entry in collection.of(RUN)}
     series = {
         f"{models.get(str(folder), '')} ({folder.name})": [result for result in results if metric in result["test"]]
-        for folder, results in found.new_data.items()
+        for folder, results in collection.new_data.items()
     }
     series = {name: results for name, results in series.items() if results}
     if not series:
@@ -186,8 +186,8 @@ def _board(part: pd.DataFrame, selected_by: pd.Series, seeds: pd.Series) -> Tabl
     )  # fmt: skip
 
 
-def _costs(page: _Report, found: Collection, metric: str) -> None:
-    costs = cost_table(found, metric)
+def _costs(page: _Report, collection: Collection, metric: str) -> None:
+    costs = cost_table(collection, metric)
     page.section(
         "Quality against cost",
         f"Validation {metric} of every finished trial and run against the peak memory and the time of its training. "
@@ -220,8 +220,8 @@ def _costs(page: _Report, found: Collection, metric: str) -> None:
     page.table(Table.of(sizes[sizes["optimum"]].drop(columns=["optimum", "protocol"])))
 
 
-def _parameters(page: _Report, found: Collection) -> None:
-    table = trial_table(found)
+def _parameters(page: _Report, collection: Collection) -> None:
+    table = trial_table(collection)
     if table.empty:
         return
     page.section(
@@ -229,7 +229,7 @@ def _parameters(page: _Report, found: Collection) -> None:
         "Validation score of every finished trial. A line joins trials that differ only in this key.",
     )
     Table.of(table).save(page.folder, "trials")
-    for sweep in found.sweeps:
+    for sweep in collection.sweeps:
         counts = ", ".join(f"{count} {status}" for status, count in sweep.outcome.get("trials", {}).items())
         page.heading(f"{sweep.request.get('model')} on {sweep.request.get('dataset')} ({sweep.folder.name})")
         page.text(f"Trials: {counts or 'the sweep is not finished'}.")
@@ -240,15 +240,15 @@ def _parameters(page: _Report, found: Collection) -> None:
         page.table(shown, folded=f"All {len(part)} trials")
 
 
-def _curves(page: _Report, found: Collection) -> None:
+def _curves(page: _Report, collection: Collection) -> None:
     groups: dict[str, list[Entry]] = {}
-    for entry in found.of(RUN, FINAL):
+    for entry in collection.of(RUN, FINAL):
         groups.setdefault(entry.model, []).append(entry)
     # models with one run each share a figure
     single = [entries[0] for entries in groups.values() if len(entries) == 1]
     drawn = {"one run of a model" if len(single) > 1 else single[0].model: single} if single else {}
     drawn |= {model: entries for model, entries in groups.items() if len(entries) > 1}
-    for sweep in found.sweeps:
+    for sweep in collection.sweeps:
         own = [entry for entry in sweep.trials if entry.status == FINISHED and entry.score is not None]
         drawn[sweep.folder.name] = sorted(own, key=lambda entry: float(entry.score or 0.0), reverse=sweep.bigger)
     curves = {title: figures.curve_figure(entries, title) for title, entries in drawn.items()}
@@ -258,8 +258,8 @@ def _curves(page: _Report, found: Collection) -> None:
         page.draw(figure, f"{title}: training loss and validation by epoch.", "curves", title)
 
 
-def _environment(page: _Report, found: Collection) -> None:
-    frame = environment_table(found)
+def _environment(page: _Report, collection: Collection) -> None:
+    frame = environment_table(collection)
     page.section("Environment", "Versions, commit and data of the runs. Equal fingerprints: equal data in equal order.")
     Table.of(frame).save(page.folder, "environment")
     versions = list(frame)[list(frame).index("commit") + 1 :]

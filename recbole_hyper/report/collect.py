@@ -69,8 +69,8 @@ class Entry:
     @property
     def costs(self) -> dict[str, float | None]:
         """Train seconds and peak MiB of the training, as :func:`recbole_hyper.evaluation.results.costs`."""
-        found = costs(self.result)
-        return {"train seconds": found["train_seconds"], "peak MiB": found["peak_memory_mib"]}
+        of_run = costs(self.result)
+        return {"train seconds": of_run["train_seconds"], "peak MiB": of_run["peak_memory_mib"]}
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Collection:
 
 def collect(folders: Sequence[str | Path]) -> Collection:
     """Find runs (``result.json``) and sweeps (``sweep.yaml``) in and below ``folders``; ReportError without any."""
-    found = Collection([], [])
+    collection = Collection([], [])
     for start in folders:
         root = Path(start)
         if not root.is_dir():
@@ -113,24 +113,24 @@ def collect(folders: Sequence[str | Path]) -> Collection:
         for place, below, files in os.walk(root):
             below.sort()
             folder = Path(place)
-            with _noted(found.problems):
+            with _noted(collection.problems):
                 if REQUEST in files:
                     below.clear()
-                    _add_sweep(folder, found)
+                    _add_sweep(folder, collection)
                 elif "result.json" in files and "config.yaml" in files:
                     below.clear()
-                    found.entries.append(run_entry(folder))
+                    collection.entries.append(run_entry(folder))
                     new = [read_result(path) for path in sorted(folder.glob("evaluation_new_data-*.json"))]
                     if new:
-                        found.new_data[folder] = sorted(new, key=lambda result: result["protocol_counts"]["until"])
-    entries = list({entry.folder.resolve(): entry for entry in found.entries}.values())
+                        collection.new_data[folder] = sorted(new, key=lambda result: result["protocol_counts"]["until"])
+    entries = list({entry.folder.resolve(): entry for entry in collection.entries}.values())
     if not entries:
         raise ReportError(
             f"no run was found in {', '.join(map(str, folders))}: result.json (of a run) or {REQUEST} (of a sweep) is "
-            "looked for in these folders and all below" + "".join(f"; {line}" for line in found.problems[:5])
+            "looked for in these folders and all below" + "".join(f"; {line}" for line in collection.problems[:5])
         )
-    sweeps = list({sweep.folder.resolve(): sweep for sweep in found.sweeps}.values())
-    return Collection(entries, sweeps, found.new_data, list(dict.fromkeys(found.problems)))
+    sweeps = list({sweep.folder.resolve(): sweep for sweep in collection.sweeps}.values())
+    return Collection(entries, sweeps, collection.new_data, list(dict.fromkeys(collection.problems)))
 
 
 @contextlib.contextmanager
@@ -148,13 +148,13 @@ def run_entry(folder: Path, kind: str = RUN, settings: dict[str, Any] | None = N
     return Entry(folder, kind, result, result.get("best_valid_score"), read_history(folder), settings=settings or {})
 
 
-def _add_sweep(folder: Path, found: Collection) -> None:
+def _add_sweep(folder: Path, collection: Collection) -> None:
     """Add the sweep in ``folder``, its trials and the tested runs of its winner; ValueError where it is damaged."""
     request, outcome = read_request(folder), _outcome(folder / OUTCOME)
     _, varied = parse_space(request["space"], str(folder / REQUEST)).split_constants()
     trials: list[Entry] = []
     for path in sorted((folder / "trials").glob(f"*/{RECORD}")):
-        with _noted(found.problems):
+        with _noted(collection.problems):
             record, file = read_record(path.parent), path.with_name("result.json")
             if record is None:
                 raise ValueError(f"{path} is no record of a trial")
@@ -162,12 +162,12 @@ def _add_sweep(folder: Path, found: Collection) -> None:
             result = read_result(file) if file.is_file() else {}
             own = record.status, dict(record.settings), record.reason
             trials.append(Entry(path.parent, TRIAL, result, record.score, read_history(path.parent), *own))
-    found.sweeps.append(Sweep(folder, request, outcome, trials, list(varied.domains)))
-    found.entries.extend(trials)
+    collection.sweeps.append(Sweep(folder, request, outcome, trials, list(varied.domains)))
+    collection.entries.extend(trials)
     best = (outcome.get("best") or {}).get("settings", {})
     for path in sorted((folder / "best").glob("*/result.json")):
-        with _noted(found.problems):
-            found.entries.append(run_entry(path.parent, FINAL, dict(best)))
+        with _noted(collection.problems):
+            collection.entries.append(run_entry(path.parent, FINAL, dict(best)))
 
 
 def _outcome(path: Path) -> dict[str, Any]:
@@ -187,8 +187,8 @@ def read_result(path: Path) -> dict[str, Any]:
     result = read_json(path)
     for name, kind in FIELDS.items():
         if not isinstance(result.get(name), kind):
-            found = f"a {type(result[name]).__name__}" if name in result else "missing"
-            raise ValueError(f"{path} is no result of a run: {name} is {found}")
+            came = f"a {type(result[name]).__name__}" if name in result else "missing"
+            raise ValueError(f"{path} is no result of a run: {name} is {came}")
     for name in OF_NUMBERS:
         wrong = [key for key, value in (result.get(name) or {}).items() if not isinstance(value, _NUMBER)]
         if wrong:

@@ -41,8 +41,8 @@ def _bound(model: str) -> Config | None:
 def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the keys whose values are not the same in all of ``settings``, the best known first."""
     keys = dict.fromkeys(key for entry in settings for key in entry)
-    found = [key for key in keys if len({canonical(entry.get(key)) for entry in settings}) > 1]
-    return sorted(found, key=lambda key: (MAIN_KEYS.index(key) if key in MAIN_KEYS else len(MAIN_KEYS), key))
+    keys_that_differ = [key for key in keys if len({canonical(entry.get(key)) for entry in settings}) > 1]
+    return sorted(keys_that_differ, key=lambda key: (MAIN_KEYS.index(key) if key in MAIN_KEYS else len(MAIN_KEYS), key))
 
 
 def canonical(value: Any) -> str:

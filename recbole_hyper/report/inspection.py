@@ -41,27 +41,32 @@ def inspect_run(folder: str | Path, output: str | Path | None = None, *, n_items
         raise ConfigError(f"{folder} holds no finished run: {RESULT} is missing")
     entry = run_entry(folder)
     result = entry.result
-    found = load(folder)
-    head = found.model.head if isinstance(found.model, HyperRecommender) else None
+    recommender = load(folder)
+    head = recommender.model.head if isinstance(recommender.model, HyperRecommender) else None
     # of a ball of radius 1 / sqrt(c)
     curvature = head.curvature_value if head is not None and isinstance(head.geometry, Poincare) else None
-    items = items_table(found, curvature)
+    items = items_table(recommender, curvature)
     title = f"{result['model']} on {result['dataset']}"
     figures = {"curves": curve_figure([entry], title), **item_figures(items, curvature, title)}
-    texts = [facts(result, curvature), metrics_table(result), groups_table(items), neighbours(found, items, n_items, k)]
+    texts = [
+        facts(result, curvature),
+        metrics_table(result),
+        groups_table(items),
+        neighbours(recommender, items, n_items, k),
+    ]
     write_text(place / "items.csv", items.to_csv(index=False))
     files = [place / "items.csv", *(save(figure, place, name) for name, figure in figures.items() if figure)]
     return "\n\n".join([title, *filter(None, texts), "\n".join(map(str, files))])
 
 
-def items_table(found: Any, curvature: float | None) -> pd.DataFrame:
+def items_table(recommender: Any, curvature: float | None) -> pd.DataFrame:
     """Return a row per item, the most popular first: item_id, popularity, and what its vector says.
 
     Columns norm (where the model has item vectors) and, with the ``curvature`` of a ball, :func:`in_ball`.
     """
-    items = pd.DataFrame({"item_id": found.item_ids, "popularity": found.popularity[1:]})
+    items = pd.DataFrame({"item_id": recommender.item_ids, "popularity": recommender.popularity[1:]})
     with contextlib.suppress(ConfigError):  # of a model without item vectors
-        items["norm"] = np.linalg.norm(found.item_vectors().to_numpy(), axis=1).astype(np.float64)
+        items["norm"] = np.linalg.norm(recommender.item_vectors().to_numpy(), axis=1).astype(np.float64)
         if curvature is not None:
             items = items.assign(**in_ball(items["norm"], curvature))
     return items.sort_values("popularity", ascending=False, kind="stable", ignore_index=True)
@@ -114,13 +119,13 @@ def groups_table(items: pd.DataFrame) -> str:
     return text
 
 
-def neighbours(found: Any, items: pd.DataFrame, n_items: int, k: int) -> str:
+def neighbours(recommender: Any, items: pd.DataFrame, n_items: int, k: int) -> str:
     """Return the ``k`` nearest items of each of the ``n_items`` most popular; "" for a model without a similarity."""
-    k = min(k, found.n_recommendable - 1)
+    k = min(k, recommender.n_recommendable - 1)
     if k < 1:
         return ""
     try:
-        similar = found.similar_items(items.item_id.head(n_items).tolist(), k=k)
+        similar = recommender.similar_items(items.item_id.head(n_items).tolist(), k=k)
     except ConfigError:
         return ""
     lists = similar.groupby("item_id", sort=False).similar_id.agg(", ".join)

@@ -144,8 +144,8 @@ def cost_table(collection: Collection, metric: str = "ndcg@10") -> pd.DataFrame:
         return (entry.result.get("valid") or {}).get(metric)
 
     done = [entry for entry in collection.of(RUN, TRIAL) if entry.status == FINISHED]
-    found = [entry for entry in done if value(entry) is not None and None not in entry.costs.values()]
-    words, curves = settings_texts(found), settings_texts(found, without="hidden_size")
+    costs_by_run = [entry for entry in done if value(entry) is not None and None not in entry.costs.values()]
+    words, curves = settings_texts(costs_by_run), settings_texts(costs_by_run, without="hidden_size")
     rows = [
         {
             "dataset": entry.result.get("dataset"),
@@ -160,7 +160,7 @@ def cost_table(collection: Collection, metric: str = "ndcg@10") -> pd.DataFrame:
             "curve": curves[entry.folder],
             "folder": str(entry.folder),
         }
-        for entry in found
+        for entry in costs_by_run
     ]
     return pd.DataFrame(rows)
 
@@ -216,9 +216,9 @@ def warnings_of(collection: Collection) -> list[str]:
     prints: dict[str, set[str]] = {}
     for result in results:
         prints.setdefault(str(result.get("dataset")), set()).add(str(result.get("data_fingerprint")))
-    for name, found in sorted(prints.items()):
-        if len(found) > 1:
-            notes.append(f"{name}: the runs do not use the same data ({len(found)} fingerprints); compare with care.")
+    for name, names in sorted(prints.items()):
+        if len(names) > 1:
+            notes.append(f"{name}: the runs do not use the same data ({len(names)} fingerprints); compare with care.")
     commits = {result.get("commit") for result in results}
     if len(commits) > 1:
         notes.append(f"The runs were made with {len(commits)} versions of the code.")

@@ -53,13 +53,13 @@ def load(output_dir: str | Path, *, unfinished: bool = False, trust_plugins: boo
             f"{output_dir} holds no finished run: {RESULT} is missing; if it was stopped, continue it with "
             f"'recbole-hyper run --resume=True --output_dir={output_dir}', or load it as it is by unfinished=True"
         )
-    kept = read_saved_data(Path(output_dir))
-    if kept is not None:
+    saved = read_saved_data(Path(output_dir))
+    if saved is not None:
         # the mode says whom the evaluation ranked: its file of candidates need not be here
         merge(content, {"eval_args": {"mode": "full"}})
-    config, data, split = _read(content, kept, cases=False)
+    config, data, split = _read(content, saved, cases=False)
     changed = [f"{output_dir} holds no data of its own (save_data): the data set was read again"]
-    changed = changed if kept is None else differences(kept, config)
+    changed = changed if saved is None else differences(saved, config)
     model, refitted = load_model(config, data, split)
     if not finished:
         epoch = read_weights(Path(output_dir) / (REFIT if refitted else "") / WEIGHTS)[1].get("epoch")
@@ -101,25 +101,25 @@ def read_finished(
     return _read(content, None if data_set else read_saved_data(Path(output_dir)), cases=True)
 
 
-def _read(content: Mapping[str, Any], kept: SavedData | None, *, cases: bool) -> tuple[Config, SequenceDataset, Split]:
+def _read(content: Mapping[str, Any], saved: SavedData | None, *, cases: bool) -> tuple[Config, SequenceDataset, Split]:
     """Return configuration, data and split; of ``kept`` data a split with its ``cases``, or the training part alone.
 
     For a RecBole model that may read features the data set is read. ConfigError where that is gone, or has changed.
     """
     recorded = dict.fromkeys(content, "")
-    config: Config = (Config if kept is None else _StoredConfig)(config_dict=content, keys_of_files=recorded)
-    if kept is None:
+    config: Config = (Config if saved is None else _StoredConfig)(config_dict=content, keys_of_files=recorded)
+    if saved is None:
         return config, *read_data(config)
-    if not kept.about["features"] or issubclass(config.model_class, OwnModel):
-        data = SequenceDataset(config, kept.store, kept.item_features)
-        return config, data, make_split(kept.store, config) if cases else kept.split
+    if not saved.about["features"] or issubclass(config.model_class, OwnModel):
+        data = SequenceDataset(config, saved.store, saved.item_features)
+        return config, data, make_split(saved.store, config) if cases else saved.split
     who = f"{content['model']} was trained on features beside user, item and time, which only the data set holds"
     try:
         config = Config(config_dict=content, keys_of_files=recorded)
     except ConfigError as error:
         raise ConfigError(f"{who}: {error}") from error
     data, split = read_data(config)
-    if data.store.fingerprint() != kept.about["fingerprint"]:
+    if data.store.fingerprint() != saved.about["fingerprint"]:
         raise ConfigError(f"{who}, and that in {config['data_path']} has changed since: restore it as it was")
     return config, data, split
 

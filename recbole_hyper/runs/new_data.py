@@ -49,22 +49,22 @@ def new_cases(
     trained = float(store.times[store.prefix_index(split.train_lengths)].max(initial=-np.inf))
     if start < trained:
         logger.warning("since is before the newest interaction that was trained on: these cases are no test")
-    asked = np.flatnonzero(new & is_late(merged.times, start))
-    rows = np.searchsorted(merged.offsets, asked, side="right") - 1
-    ends = asked - merged.offsets[rows]
+    positions = np.flatnonzero(new & is_late(merged.times, start))
+    rows = np.searchsorted(merged.offsets, positions, side="right") - 1
+    ends = positions - merged.offsets[rows]
     is_new_user = merged.users[rows] >= len(store.user_tokens)
-    refused = is_new_user if learns_users(config.model_class) else np.zeros(len(asked), dtype=bool)
-    kept = (ends > 0) & ~refused
+    refused = is_new_user if learns_users(config.model_class) else np.zeros(len(positions), dtype=bool)
+    usable = (ends > 0) & ~refused
     counts: dict[str, Any] = {
         "protocol": "new data",
         "new interactions with items that the model does not know, not ranked": int(unknown.sum()),
         "new interactions without an earlier one, not ranked": int(((ends == 0) & ~refused).sum()),
         "new interactions of users that the model did not learn, not ranked": int(refused.sum()),
-        "test cases": int(kept.sum()),
-        "cases of new users": int(is_new_user[kept].sum()),
+        "test cases": int(usable.sum()),
+        "cases of new users": int(is_new_user[usable].sum()),
         "since": start,
     }
-    cases = Cases.build(merged, rows[kept], ends[kept])
+    cases = Cases.build(merged, rows[usable], ends[usable])
     if not len(cases):
         newest = pd.Timestamp(start, unit="s") if start > 1e6 else start
         raise ConfigError(f"--data: no interaction after {newest} can be ranked: {counts}; another --since=DATE?")

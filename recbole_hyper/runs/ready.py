@@ -22,7 +22,7 @@ CURVATURE = "curvature.json"
 DATA_DEFAULTS = "data_defaults.json"
 
 
-def require_fitting(config: Config, split: Split) -> None:
+def check_against_data(config: Config, split: Split) -> None:
     """Raise ConfigError for a ``topk`` above the number of items, and for an encoder of times without any."""
     largest, items = max(config["topk"]), split.store.n_items - 1
     if largest > items:
@@ -41,27 +41,27 @@ def resolve_auto(config: Config, data: SequenceDataset, split: Split, output_dir
     """
     said = resolve_data_defaults(config, split, output_dir)
     said |= estimate_auto_curvature(config, data, split, output_dir)
-    if (found := data.item_features) is not None:
-        columns = {column.name: {"type": column.kind, "size": column.size} for column in found.columns}
-        said["item_features"] = {"columns": columns, "fingerprint": found.fingerprint()}
+    if (features := data.item_features) is not None:
+        columns = {column.name: {"type": column.kind, "size": column.size} for column in features.columns}
+        said["item_features"] = {"columns": columns, "fingerprint": features.fingerprint()}
     return said
 
 
 def resolve_data_defaults(config: Config, split: Split, output_dir: Path | None = None) -> dict[str, Any]:
     """Replace each ``auto`` of ``config`` by what its rule makes of the training data; return it for result.json."""
-    if not (asked := auto_keys(config)):
+    if not (keys := auto_keys(config)):
         before = _kept(config, output_dir, DATA_DEFAULTS)
         return {"data_defaults": before} if before else {}
     statistics = TrainingStatistics.of(split)
-    found = choose_values(asked, statistics, None if "train_batch_size" in asked else int(config["train_batch_size"]))
-    for key, value in found.items():
+    choice = choose_values(keys, statistics, None if "train_batch_size" in keys else int(config["train_batch_size"]))
+    for key, value in choice.items():
         config[key] = value
     logger.info(
         "auto: %s (%d sequences, %.1f interactions an item; the newest 50, 100 and 200 keep %s of the interactions)",
-        ", ".join(f"{key}={value}" for key, value in found.items()),
-        statistics.n_sequences, statistics.interactions_per_item, ", ".join(f"{kept:.0%}" for kept in statistics.kept),
+        ", ".join(f"{key}={value}" for key, value in choice.items()),
+        statistics.n_sequences, statistics.interactions_per_item, ", ".join(f"{file:.0%}" for file in statistics.kept),
     )  # fmt: skip
-    said = {"chosen": found, "statistics": dataclasses.asdict(statistics)}
+    said = {"chosen": choice, "statistics": dataclasses.asdict(statistics)}
     if output_dir:
         write_json(output_dir / DATA_DEFAULTS, said)
     return {"data_defaults": said}

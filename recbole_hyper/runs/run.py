@@ -33,7 +33,7 @@ from recbole_hyper.random_numbers import seeded
 from recbole_hyper.runs.card import write_card
 from recbole_hyper.runs.folder import ABOUT_RUN, CONFIG, RESULT, claimed_folder, files_of_resumed_run, logging_to
 from recbole_hyper.runs.plugin_files import keep_digests
-from recbole_hyper.runs.ready import log_split, require_fitting, resolve_auto
+from recbole_hyper.runs.ready import check_against_data, log_split, resolve_auto
 from recbole_hyper.runs.saved_data import FORMAT, reader_of_saved_data, require_saved_data, save_data
 from recbole_hyper.runs.warm_start import continuation, start_from
 from recbole_hyper.threads import PROCESS_LOCK, use_threads
@@ -140,7 +140,7 @@ def run_claimed(
         load_seconds = watch.seconds()
         if not issubclass(config.model_class, OwnModel):
             require_known_users(config.model_class, split)
-        require_fitting(config, split)
+        check_against_data(config, split)
         log_split(split)
         if config["protocol_report"]:
             print(protocol_report(split))
@@ -231,8 +231,8 @@ def checked_for_leaks(model: Any, config: Config, split: Split) -> dict[str, str
             with seeded(0):
                 full_sort_scorer(model.eval(), config)(cases[:1])
             return {}
-        found = leaks.check(model, config, cases)
-    return {"leak_check": found} if found else {}
+        leak = leaks.check(model, config, cases)
+    return {"leak_check": leak} if leak else {}
 
 
 def _prepared(
@@ -299,17 +299,17 @@ def evaluations(split: Split, training: SequenceDataset) -> tuple[Evaluation, Ev
 
 def report_part(config: Config, evaluation: Evaluation, ranks: Ranks, output_dir: Path) -> dict[str, Any]:
     """Return the metrics of a ranked part as {part: metrics}, with their intervals on request; its cases are saved."""
-    part, found = evaluation.name, {evaluation.name: metrics(config, evaluation, ranks)}
+    part, content = evaluation.name, {evaluation.name: metrics(config, evaluation, ranks)}
     if config["save_cases"]:
         frame = results.cases_frame(evaluation.cases, ranks, evaluation.item_counts, evaluation.user_counts)
         results.write_cases(output_dir / f"cases_{part}.parquet", frame)
     if not config["confidence"]:
-        return found
+        return content
     names = [f"{metric.lower()}@{k}" for metric in config["metrics"] for k in config["topk"]]
     level, seed = float(config["confidence"]), int(config["seed"])
     intervals = statistics.intervals(ranks.ranks, evaluation.cases.rows, names, confidence=level, seed=seed)
     method = f"{statistics.METHOD}, {statistics.RESAMPLES} resamples, level {level}"
-    return {**found, f"{part}_intervals": intervals, "interval_method": method}
+    return {**content, f"{part}_intervals": intervals, "interval_method": method}
 
 
 def _refit(data: SequenceDataset, split: Split, selecting: Any, progress: bool) -> Any:

@@ -139,12 +139,12 @@ def require_saved_data(folder: Path, config: Config, data: SequenceDataset) -> N
 def read_about(file: Path) -> dict[str, Any]:
     """Read format and version; CheckpointError for a damaged file, ConfigError for a format that came later."""
     about = read_json(file)
-    found = about.get("format")
-    if not isinstance(found, int) or found < 1:
-        raise CheckpointError(f"{file} is damaged: format={found!r}")
-    if found > FORMAT:
+    version = about.get("format")
+    if not isinstance(version, int) or version < 1:
+        raise CheckpointError(f"{file} is damaged: format={version!r}")
+    if version > FORMAT:
         raise ConfigError(
-            f"{file} was written by recbole_hyper {about.get('version')} in format {found}; this is "
+            f"{file} was written by recbole_hyper {about.get('version')} in format {version}; this is "
             f"{package_version()}, which reads formats up to {FORMAT}: install the newer package"
         )
     return about
@@ -152,13 +152,13 @@ def read_about(file: Path) -> dict[str, Any]:
 
 def differences(saved: SavedData, config: Config) -> list[str]:
     """Return in words what is not as it was in the run: the version of the package, the files of the data set."""
-    found = []
+    lines = []
     if saved.about["version"] != package_version():
-        found.append(f"trained by recbole_hyper {saved.about['version']}, this is {package_version()}")
+        lines.append(f"trained by recbole_hyper {saved.about['version']}, this is {package_version()}")
     for name, before in saved.about["dataset"].items():
         path, own = Source.of(config).folder / name, "the data in the folder of the run are used"
         if not path.is_file():
-            found.append(f"{path} is not here; {own}")
+            lines.append(f"{path} is not here; {own}")
         elif path.stat().st_size != before["size"] or known_digest(path) != before["sha256"]:
-            found.append(f"{path} has changed since the run; {own}")
-    return found
+            lines.append(f"{path} has changed since the run; {own}")
+    return lines

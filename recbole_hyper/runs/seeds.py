@@ -55,23 +55,23 @@ def run_seeds(
     table = seeds_table(results)
     print(f"\n{table.text()}\n\n{table.note}", *table.save(folder, "seeds"), sep="\n")
     first = results[seeds[0]]
-    found = {key: first[key] for key in ("model", "dataset")} | {"seeds": seeds, "output_dir": str(folder)}
+    summary = {key: first[key] for key in ("model", "dataset")} | {"seeds": seeds, "output_dir": str(folder)}
     for part in ("valid", "test"):
         rows = table.rows if first[part] else []
-        found[part] = {row["metric"]: {"mean": row[part], "std": row[f"{part} std"]} for row in rows}
-    return {**found, "results": results}
+        summary[part] = {row["metric"]: {"mean": row[part], "std": row[f"{part} std"]} for row in rows}
+    return {**summary, "results": results}
 
 
 def read_seeds(seeds: str | Sequence[int], keys: Mapping[str, Any]) -> list[int]:
     """Return the seeds of a list or of "1,2,3"; ConfigError for none, one twice, or a ``seed`` among ``keys``."""
-    found = parse_value(seeds)
-    found = list(found) if isinstance(found, list | tuple | range) else [found]
-    if not found or not all(SETTINGS["seed"].allows(seed) for seed in found):
+    numbers = parse_value(seeds)
+    numbers = list(numbers) if isinstance(numbers, list | tuple | range) else [numbers]
+    if not numbers or not all(SETTINGS["seed"].allows(seed) for seed in numbers):
         raise ConfigError(f"seeds={seeds!r}: whole numbers from 0 to 2**32 - 1 are expected, such as --seeds=1,2,3")
-    twice = [seed for seed in found if found.count(seed) > 1]
+    twice = [seed for seed in numbers if numbers.count(seed) > 1]
     if twice:
         raise ConfigError(f"seeds={seeds!r}: {twice[0]} is there twice; each seed is one run")
     for key in keys:
         if key.rpartition(".")[2] == "seed":
             raise ConfigError(f"{key} and seeds are both given; leave out --{key}={keys[key]}, seeds say all of them")
-    return found
+    return numbers

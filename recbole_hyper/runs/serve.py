@@ -91,7 +91,7 @@ def app() -> Any:
     def state() -> Hashable:
         """Return a value that changes with the bundle or the catalogue."""
         files = [run.resolve() / BUNDLE / ABOUT, *([] if table is None else [table])]
-        return tuple((str(file), (found := file.stat()).st_mtime_ns, found.st_size, found.st_ino) for file in files)
+        return tuple((str(file), (status := file.stat()).st_mtime_ns, status.st_size, status.st_ino) for file in files)
 
     return with_page(Service(lambda: open_bundle(run.resolve(), load_run, settings["threads"], table), state))
 

@@ -98,9 +98,9 @@ class _Rows:
     @classmethod
     def matched(cls, before: npt.NDArray[np.str_], now: npt.NDArray[np.str_]) -> "_Rows":
         """Match ids; entry 0 of both is padding."""
-        found = Ids(before).find(now[1:])
-        here = np.flatnonzero(found > 0)
-        return cls(len(before), len(now), np.concatenate(([0], here + 1)), np.concatenate(([0], found[here])))
+        rows = Ids(before).find(now[1:])
+        here = np.flatnonzero(rows > 0)
+        return cls(len(before), len(now), np.concatenate(([0], here + 1)), np.concatenate(([0], rows[here])))
 
     @property
     def new(self) -> npt.NDArray[np.int64]:
@@ -129,9 +129,9 @@ def _rows_of(name: str, tensor: Tensor, before: Tensor, rows: Mapping[str, _Rows
 
 def _feature_rows(model: Any, now: ItemFeatures | None, before: ItemFeatures | None) -> dict[str, _Rows]:
     """Return by the name of its weight how the tokens of each column of item features are matched."""
-    found: dict[str, _Rows] = {}
+    by_feature: dict[str, _Rows] = {}
     if now is None or before is None:
-        return found
+        return by_feature
     columns = {column.name: column for column in before.columns}
     for name, part in model.named_modules():
         if not isinstance(part, FeaturedEmbedding):
@@ -144,5 +144,5 @@ def _feature_rows(model: Any, now: ItemFeatures | None, before: ItemFeatures | N
                 said = "the run was trained by an earlier version, which kept no tokens of"
                 raise CheckpointError(f"{said} {column.name!r}: train it again")
             tokens: list[Any] = [np.concatenate(([""], one)) for one in meanings]
-            found[f"{name}.features.{number}.weight"] = _Rows.matched(*tokens)
-    return found
+            by_feature[f"{name}.features.{number}.weight"] = _Rows.matched(*tokens)
+    return by_feature

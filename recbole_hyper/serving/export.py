@@ -336,14 +336,14 @@ def vectors_of(head: OutputHead) -> ItemVectors:
     return ItemVectors(vectors, {name: values[1:].float().numpy() for name, values in factors.items()}, description)
 
 
-def write_vectors(found: ItemVectors, item_tokens: Sequence[str] | npt.NDArray[Any], path: Path) -> dict[str, Any]:
+def write_vectors(vectors: ItemVectors, item_tokens: Sequence[str] | npt.NDArray[Any], path: Path) -> dict[str, Any]:
     """Write item_id, vector and factors as parquet; return what the JSON beside the file says."""
-    flat = pa.array(np.ascontiguousarray(found.vectors).ravel())
+    flat = pa.array(np.ascontiguousarray(vectors.vectors).ravel())
     columns = {
         "item_id": pa.array([str(token) for token in item_tokens[1:]]),
-        "vector": pa.FixedSizeListArray.from_arrays(flat, found.vectors.shape[1]),
-        **{name: pa.array(values) for name, values in found.factors.items()},
+        "vector": pa.FixedSizeListArray.from_arrays(flat, vectors.vectors.shape[1]),
+        **{name: pa.array(values) for name, values in vectors.factors.items()},
     }
     with replaced(path) as part:
         pq.write_table(pa.table(columns), part)
-    return {**found.description, "dimension": found.vectors.shape[1], "first_item_number": 1}
+    return {**vectors.description, "dimension": vectors.vectors.shape[1], "first_item_number": 1}

@@ -72,7 +72,7 @@ def bind_values(plan: Plan, space: Space, trials: Sequence[Settings], base: Mapp
                 config = plan.config(settings)
                 given.update([*plan.fixed, *settings])
                 unread.update(key for key in settings if config.ignores(key))
-                unread.update(plan.fixed.keys() & config.given_in_vain().keys())
+                unread.update(plan.fixed.keys() & config.unread_keys().keys())
                 errors[name] = None
             except ValueError as error:
                 errors[name] = error

@@ -29,8 +29,8 @@ class WeightAverage:
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.decay, self.steps = decay, 0
         trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-        kept = model.state_dict()
-        buffers = {name: buffer for name, buffer in model.named_buffers() if name in kept}
+        names = model.state_dict()
+        buffers = {name: buffer for name, buffer in model.named_buffers() if name in names}
         learned = {name: tensor for name, tensor in (trained | buffers).items() if tensor.is_floating_point()}
         self._points = manifold_parameters(model)
         self._learned = {name: tensor.detach().as_subclass(Tensor) for name, tensor in learned.items()}

@@ -38,14 +38,14 @@ class OtherDataError(CheckpointError):
 
 def save_weights(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
     """Write tensors by name, a JSON text of ``metadata`` and a digest of both."""
-    kept: dict[str, Tensor] = {}
+    on_cpu: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         one = tensor.detach().cpu().contiguous()
         # safetensors refuses tensors that share memory
-        kept[name] = one.clone() if any(one.data_ptr() == other.data_ptr() for other in kept.values()) else one
+        on_cpu[name] = one.clone() if any(one.data_ptr() == other.data_ptr() for other in on_cpu.values()) else one
     text = json.dumps(metadata)
     with replaced(path) as part:
-        save_file(kept, str(part), metadata={_METADATA: text, _DIGEST: _digest(kept, text)})
+        save_file(on_cpu, str(part), metadata={_METADATA: text, _DIGEST: _digest(on_cpu, text)})
 
 
 def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -85,12 +85,12 @@ def learned_tensors(model: Any) -> dict[str, Tensor]:
 
 def _digest(tensors: Mapping[str, Tensor], metadata: str) -> str:
     """Return the sha256 of names, types, shapes and values in the order of names, and of ``metadata``."""
-    found = hashlib.sha256(metadata.encode())
+    sha256 = hashlib.sha256(metadata.encode())
     for name in sorted(tensors):
         tensor = tensors[name]
-        found.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        found.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    return found.hexdigest()
+        sha256.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        sha256.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return sha256.hexdigest()
 
 
 @contextlib.contextmanager

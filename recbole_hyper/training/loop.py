@@ -138,7 +138,7 @@ class Loop(Training):
 
     def _read_losses(self) -> None:
         """Add up the losses of the last steps, for which a GPU is waited for once; DivergedError for one not finite."""
-        named = [(step, name, loss) for step, found in enumerate(self._unread) for name, loss in found.items()]
+        named = [(step, name, loss) for step, losses in enumerate(self._unread) for name, loss in losses.items()]
         if not named:
             return
         values = torch.stack([torch.as_tensor(loss, device=self.device).double() for *_, loss in named]).tolist()

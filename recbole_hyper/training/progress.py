@@ -121,10 +121,10 @@ class Training:
         """Raise DivergedError for a loss that is NaN or infinite; ``step`` counts from 1."""
         if math.isfinite(loss):
             return
-        kept = f"The last good state is in {self.output_dir}" if self.has_state() else "No state was kept before"
+        last_state = f"The last good state is in {self.output_dir}" if self.has_state() else "No state was kept before"
         raise DivergedError(
             f"the training loss is {loss} at epoch {len(self.history)}, step {step}; lower learning_rate "
-            f"({self.config['learning_rate']}) or set clip_grad_norm={{'max_norm': 5.0}}. {kept}"
+            f"({self.config['learning_rate']}) or set clip_grad_norm={{'max_norm': 5.0}}. {last_state}"
         )
 
     # --- an epoch ----------------------------------------------------------------------------------------------------
@@ -150,9 +150,9 @@ class Training:
             if isinstance(self.model, OwnModel):
                 self.model.choose(valid.cases)
             result = self.measure(valid, show_progress)
-        found = {"seconds": watch.seconds(), **result}
-        self.history[-1].update({f"valid_{name}": value for name, value in found.items()})
-        self._note("valid", found["seconds"], memory.bytes, {"epoch": self.history[-1]["epoch"], **found})
+        row = {"seconds": watch.seconds(), **result}
+        self.history[-1].update({f"valid_{name}": value for name, value in row.items()})
+        self._note("valid", row["seconds"], memory.bytes, {"epoch": self.history[-1]["epoch"], **row})
         return result[self.valid_metric], result
 
     def measure(self, evaluation: Evaluation, show_progress: bool = False) -> dict[str, float]:
@@ -207,9 +207,13 @@ class Training:
                 self._save_best(checkpoint.learned_tensors(self.model))
 
     def _save_best(self, tensors: Mapping[str, Tensor]) -> None:
-        found = {"model": self.config["model"], "epoch": self.best_epoch, "valid_score": float(self.best_valid_score)}
+        metadata = {
+            "model": self.config["model"],
+            "epoch": self.best_epoch,
+            "valid_score": float(self.best_valid_score),
+        }
         path = self.output_dir / WEIGHTS
-        checkpoint.save_weights(path, tensors, {**found, "data_fingerprint": self.data_fingerprint})
+        checkpoint.save_weights(path, tensors, {**metadata, "data_fingerprint": self.data_fingerprint})
 
     def load_best(self) -> None:
         """Load the weights of the best epoch; CheckpointError for none, damaged ones, or those of another epoch."""

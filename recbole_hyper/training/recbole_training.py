@@ -90,11 +90,11 @@ class RecBoleTraining(Training):
             return loss(batch)
         kind = type(self.model)
         with models.one_line(kind, "in its first step"):
-            found = loss(batch)
-        for part in found if isinstance(found, tuple) else (found,):
+            loss_of_batch = loss(batch)
+        for part in loss_of_batch if isinstance(loss_of_batch, tuple) else (loss_of_batch,):
             if not isinstance(part, torch.Tensor) or part.numel() != 1:  # RecBole has losses of shape (1,)
                 require_loss(part, f"{kind.__name__}.calculate_loss")
-        return found
+        return loss_of_batch
 
     def _generate_train_loss_output(self, epoch_idx: int, s_time: float, e_time: float, losses: Any) -> Any:
         """Return what the log says of an epoch, with the seconds of train.csv."""

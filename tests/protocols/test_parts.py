@@ -178,15 +178,15 @@ def test_a_protocol_may_give_the_sizes_of_its_parts_alone(refit: bool) -> None:
         length = int(store.lengths[row])
         end = length - 3 if length > 4 else length
         assert split.train_lengths[row] == end
-        valid = [int(asked) for asked in split.valid.asked[split.valid.rows == row]]
+        valid = [int(asked) for asked in split.valid.target_positions[split.valid.rows == row]]
         assert valid == (list(range(end, length - 1)) if length > 4 else [])
-        assert [int(asked) for asked in split.test.asked[split.test.rows == row]] == (
+        assert [int(asked) for asked in split.test.target_positions[split.test.rows == row]] == (
             [length - 1] if length > 4 else []
         )
         if refit:
             assert split.refit_lengths is not None
             assert split.refit_lengths[row] == (length - 1 if length > 4 else length)
     # the history of a case is everything before it
-    assert (split.valid.ends == split.valid.asked).all()
-    assert (split.test.ends == split.test.asked).all()
+    assert (split.valid.ends == split.valid.target_positions).all()
+    assert (split.test.ends == split.test.target_positions).all()
     assert not split.valid.starts.any()

@@ -58,14 +58,16 @@ def _safe_classes() -> list[Any]:
     from numpy._core import multiarray
     from recbole.utils import enum_type
 
-    found: list[Any] = []
-    found += [cls for cls in vars(enum_type).values() if isinstance(cls, type) and cls.__module__ == enum_type.__name__]
+    classes: list[Any] = []
+    classes += [
+        cls for cls in vars(enum_type).values() if isinstance(cls, type) and cls.__module__ == enum_type.__name__
+    ]
     # the types of dtypes have no names of their own in a pickle, but torch asks whether they may be restored
-    found += [np.ndarray, np.matrix, np.dtype, *(type(np.dtype(code)) for code in "?bBhHiIlLqQefdOSU")]
+    classes += [np.ndarray, np.matrix, np.dtype, *(type(np.dtype(code)) for code in "?bBhHiIlLqQefdOSU")]
     for module in ("numpy._core.multiarray", "numpy.core.multiarray"):  # the second one before numpy 2
-        found += [(getattr(multiarray, name), f"{module}.{name}") for name in ("_reconstruct", "scalar")]
+        classes += [(getattr(multiarray, name), f"{module}.{name}") for name in ("_reconstruct", "scalar")]
     kinds = [f"{form}_{kind}" for form in ("csr", "csc", "lil") for kind in ("matrix", "array")]
-    return found + [getattr(scipy.sparse, kind) for kind in kinds]
+    return classes + [getattr(scipy.sparse, kind) for kind in kinds]
 
 
 def patch_models(abstract: Any) -> None:

@@ -129,11 +129,11 @@ def _given(key: str, files: Sequence[Any], settings: Mapping[str, Any]) -> Any:
             return word.partition("=")[2]
     if key in settings:
         return settings[key]
-    found = None
+    value = None
     for file in files:
         with contextlib.suppress(OSError, ValueError):  # a broken file fails where it is read
-            found = read_yaml(Path(file)).get(key, found)
-    return found
+            value = read_yaml(Path(file)).get(key, value)
+    return value
 
 
 def patch_data(data: Any) -> None:

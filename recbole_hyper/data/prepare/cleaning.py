@@ -107,7 +107,7 @@ def seconds(text: str, *, last: bool = False) -> float:
         values, good = to_seconds(pa.array([text]), form)
         # 2019 alone would be a moment in 1970
         if good[0] and not re.fullmatch(r"\d{4}", text):
-            unit = next((unit for whole, unit in _WHOLE.items() if re.fullmatch(whole, text)), None)
+            unit = next((unit for pattern, unit in _WHOLE.items() if re.fullmatch(pattern, text)), None)
             if unit is None or not last:
                 return float(values[0])
             following = np.datetime64(int(values[0]), "s").astype(f"datetime64[{unit}]") + 1

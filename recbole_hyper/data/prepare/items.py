@@ -33,14 +33,14 @@ class Items:
     def write(self, tokens: list[str], written: list[str], path: Path) -> int:
         """Write a line for each of ``tokens``, by its ``written`` id; return how many, DataError for none."""
         lines = {token: line for line, token in reversed(list(enumerate(self.ids)))}
-        found = [(name, lines[token]) for token, name in zip(tokens, written, strict=True) if token in lines]
-        if not found:
+        rows = [(name, lines[token]) for token, name in zip(tokens, written, strict=True) if token in lines]
+        if not rows:
             raise DataError(f"--items={self.source}: none of its ids is an item of the interactions")
         with path.open("w", encoding="utf-8", newline="\n") as file:
             file.write("\t".join(["item_id:token", *self.columns]) + "\n")
-            for name, line in found:
+            for name, line in rows:
                 file.write("\t".join([name, *(values[line] for values in self.columns.values())]) + "\n")
-        return len(found)
+        return len(rows)
 
 
 def read_items(path: Path, item_column: str | None = None) -> Items:

@@ -285,11 +285,11 @@ def _check_counts(entry: Entry, statistics: Statistics) -> None:
     if not entry.exact:
         return
     expected = entry.published[0]
-    found = (statistics.users, statistics.items, statistics.interactions)
-    if found != (expected.users, expected.items, expected.interactions):
+    counts = (statistics.users, statistics.items, statistics.interactions)
+    if counts != (expected.users, expected.items, expected.interactions):
         raise DataError(
             f"{entry.name} must have {expected.users:,} users, {expected.items:,} items and "
-            f"{expected.interactions:,} interactions; the source has {found[0]:,}, {found[1]:,} and {found[2]:,}. "
+            f"{expected.interactions:,} interactions; the source has {counts[0]:,}, {counts[1]:,} and {counts[2]:,}. "
             "The file is incomplete or another version; fetch it again. Nothing was written"
         )
 

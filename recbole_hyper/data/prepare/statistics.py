@@ -64,12 +64,12 @@ def describe(data: Interactions) -> Statistics:
 
 def rows(statistics: Statistics, published: Sequence[Published], *, positions: bool = False) -> list[dict[str, Any]]:
     """Return our counts as the rows of a table, a column per paper beside them; ``positions``: no dates."""
-    found: list[dict[str, Any]] = []
+    table: list[dict[str, Any]] = []
     for label, form in (("users", ","), ("items", ","), ("interactions", ","), ("density", ".3%")):
-        found.append({"": label, "this file": format(getattr(statistics, label), form)})
+        table.append({"": label, "this file": format(getattr(statistics, label), form)})
         for paper in published:
             value, mark = getattr(paper, label), " *" if label in _differing(statistics, paper) else ""
-            found[-1][paper.paper] = None if value is None else format(value, form) + mark
+            table[-1][paper.paper] = None if value is None else format(value, form) + mark
     own = {
         "mean length": f"{statistics.mean_length:.2f}",
         "min - max": f"{statistics.min_length} - {statistics.max_length:,}",
@@ -78,7 +78,7 @@ def rows(statistics: Statistics, published: Sequence[Published], *, positions: b
     }
     times = {"first": day(statistics.first_time), "last": day(statistics.last_time)}
     own |= {"times": "positions"} if positions else times
-    return [*found, *({"": label, "this file": text} for label, text in own.items())]
+    return [*table, *({"": label, "this file": text} for label, text in own.items())]
 
 
 def notes(statistics: Statistics, published: Sequence[Published]) -> list[str]:
