@@ -89,6 +89,8 @@ def command(result: dict[str, Any]) -> str:
     """Return what trains such a run: the keys that are not the defaults."""
     model, dataset, asked = result["model"], result["dataset"], result["config"]
     protocol = FILES.get(result["protocol"], "")
+    if "target" in (result["eval_args"]["split"].get("GT") or {}):
+        protocol = "last_item_after_timepoint"
     given = {"interactions": "given", "selected_features": None}  # no data set is opened
     default = Config(model, dataset, config_files(protocol), given)
     parts = {key: asked[key] for key in PARTS if key in asked and key in default}
