@@ -30,17 +30,19 @@ RATE, EPOCHS = 1 / 2, 1 / 4
 def continuation(folder: Path, config_files: Sequence[str | Path]) -> tuple[Path, dict[str, Any]]:
     """Return the configuration file of the finished run in ``folder``, and what a run that goes on from it changes.
 
-    ``learning_rate`` is half of the earlier one, ``epochs`` a quarter of those to its best, at least 2; not what
-    ``config_files`` give.
+    ``learning_rate`` is half of the earlier one, ``epochs`` a quarter of those to its best, at least 2; a run that was
+    started warm itself keeps both. What ``config_files`` give stays.
     """
     before = read_begun(folder)
     if not (folder / RESULT).is_file():
         raise ConfigError(f"init_from={str(folder)!r}: the run there is not finished, {RESULT} is missing")
     result = read_json(folder / RESULT)
     changes = {"output_dir": None, "resume": False, "interactions": "files"}
-    changes["epochs"] = max(2, math.ceil(EPOCHS * (result["best_epoch"] + 1)))
-    if isinstance(before.get("learning_rate"), float | int):
-        changes["learning_rate"] = before["learning_rate"] * RATE
+    # night after night at half of the rate would end at none
+    if not before.get("init_from"):
+        changes["epochs"] = max(2, math.ceil(EPOCHS * (result["best_epoch"] + 1)))
+        if isinstance(before.get("learning_rate"), float | int):
+            changes["learning_rate"] = before["learning_rate"] * RATE
     given = {key for file in config_files for key in read_yaml(config_file(file))}
     return folder / CONFIG, {key: value for key, value in changes.items() if key not in given}
 

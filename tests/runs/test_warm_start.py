@@ -103,6 +103,10 @@ def test_a_continuation_is_shorter_and_slower_unless_it_is_given(data: Path, tmp
     result = run(dataset="tuesday", config_dict={**keys, "output_dir": str(tmp_path / "second")})
     assert result["config"]["learning_rate"] == 0.005
     assert result["config"]["epochs"] == max(2, -(-(before["best_epoch"] + 1) // 4))
+    # the next night has the same number of epochs at the same rate
+    keys_of_next = {**keys, "init_from": str(tmp_path / "second"), "output_dir": str(tmp_path / "next")}
+    after = run(dataset="tuesday", config_dict=keys_of_next)["config"]
+    assert [after[key] for key in ("epochs", "learning_rate")] == [result["config"]["epochs"], 0.005]
     (tmp_path / "own.yaml").write_text("epochs: 3\n")
     more = {**keys, "output_dir": str(tmp_path / "third"), "learning_rate": 0.02}
     own = run(dataset="tuesday", config_files=[tmp_path / "own.yaml"], config_dict=more)
