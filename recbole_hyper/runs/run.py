@@ -175,7 +175,7 @@ def _train_and_test(
     config: Config, data: SequenceDataset, split: Split, output_dir: Path, on_validation: Any = None
 ) -> dict[str, Any]:
     """Train, refit where the split says so, rank; return what was found and what it cost."""
-    trainer, loader, training = _prepared(config, data, split, split.train_lengths, output_dir)
+    trainer, loader, training, about = _prepared(config, data, split, split.train_lengths, output_dir)
     trainer.on_validation, model = on_validation, trainer.model
     valid, test = evaluations(split, training)
     progress = bool(config["show_progress"]) and sys.stderr.isatty()
@@ -203,8 +203,6 @@ def _train_and_test(
         outcome["peak_memory_bytes_per_phase"] = {**tested.peak_memory, "test": memory.bytes}
     finally:
         trainer.close_loggers(outcome["test"])
-    if trainer.started_from:
-        outcome["started_from"] = trainer.started_from
     if isinstance(model, HyperRecommender):
         outcome |= {"curvature": model.head.curvature_value, **model.head.learned}
         if not type(model.encoder).causal:
@@ -216,8 +214,8 @@ def _train_and_test(
         "best_valid_result": outcome["valid"],
         "test_result": outcome["test"],
         "peak_memory_bytes": max(outcome["peak_memory_bytes_per_phase"].values()),
-        "trial_step_bytes": trainer.trial_bytes,
         "parameters": n_learned(model),
+        **about,
     }
 
 
@@ -237,26 +235,27 @@ def checked_for_leaks(model: Any, config: Config, split: Split) -> dict[str, str
 
 def _prepared(
     config: Config, data: SequenceDataset, split: Split, lengths: Any, folder: Path
-) -> tuple[Any, Any, SequenceDataset]:
-    """Return the training on the first ``lengths`` of each row, its batches, and the data restricted to these."""
+) -> tuple[Any, Any, SequenceDataset, dict[str, Any]]:
+    """Return the training on the first ``lengths`` of each row, its batches, its data, and entries of result.json."""
     model, batches, training = build(config, data, split, lengths)
-    trial_bytes, started = None, {}
+    about: dict[str, Any] = {"trial_step_bytes": None}
     if isinstance(model, HyperRecommender):
         check_parts(model, int(config["MAX_ITEM_LIST_LENGTH"]))
         if folder.name != REFIT:
-            trial_bytes = require_memory(config, model, batches)
-            logger.info("a trial step took %.0f MiB", trial_bytes / 2**20)
+            about["trial_step_bytes"] = require_memory(config, model, batches)
+            logger.info("a trial step took %.0f MiB", about["trial_step_bytes"] / 2**20)
     if config["init_from"]:
-        started = {"run": config["init_from"], **start_from(Path(config["init_from"]), model, training)}
-        logger.info("%s", STARTED.format(**started, rate=config["learning_rate"], epochs=config["epochs"]))
+        about["started_from"] = {"run": config["init_from"], **start_from(Path(config["init_from"]), model, training)}
+        logger.info(
+            "%s", STARTED.format(**about["started_from"], rate=config["learning_rate"], epochs=config["epochs"])
+        )
     if isinstance(model, OwnModel):
         batches, loss_of = shared_work(model, batches, int(config["seed"]))
         trainer: Any = Loop(config, model, folder, loss_of)
     else:
         trainer = recbole_training(config, model, folder)
-    trainer.data_fingerprint, trainer.started_from = split.store.fingerprint(), started
-    trainer.trial_bytes = trial_bytes
-    return trainer, batches, training
+    trainer.data_fingerprint = split.store.fingerprint()
+    return trainer, batches, training, about
 
 
 def _select(trainer: Any, loader: Any, valid: Evaluation, progress: bool) -> None:
@@ -320,7 +319,7 @@ def _refit(data: SequenceDataset, split: Split, selecting: Any, progress: bool) 
     logger.info("refit on train + validation for %d epochs", selecting.best_epoch + 1)
     init_seed(config["seed"], config["reproducibility"])
     folder.mkdir(exist_ok=True)
-    trainer, loader, _ = _prepared(config, data, split, split.refit_lengths, folder)
+    trainer, loader, *_ = _prepared(config, data, split, split.refit_lengths, folder)
     if isinstance(trainer.model, OwnModel):
         trainer.model.choose_as(selecting.model)
     trainer.epochs = selecting.best_epoch + 1

@@ -52,8 +52,6 @@ class Training:
         best_ranks: of the cases of that validation; None where this process did not rank them (after a resume).
         on_validation: called with (epoch, score) after every validation and its checkpoint.
         plateau_scores: of a refit, validation scores by epoch of the run that chose the epochs, for ``lr_plateau``.
-        started_from: of a warm start, the earlier run and the numbers of known and new items and users.
-        trial_bytes: what the trial step before training took; None where there was none.
         data_fingerprint: of the data that are trained on, kept in the checkpoints; "" for none.
     """
 
@@ -79,8 +77,6 @@ class Training:
         self.on_validation: Callable[[int, float], None] | None = None
         self.plateau_scores: dict[int, float] = {}
         self.data_fingerprint = ""
-        self.started_from: dict[str, Any] = {}
-        self.trial_bytes: int | None = None
         self._best_other: dict[str, Any] = {}
         # tensors of the best epoch by ``eval_step``, where the last one was taken in its place
         self._best_by_step: dict[str, Tensor] | None = None
