@@ -14,6 +14,7 @@ from recbole_hyper.evaluation.results import cases_frame, metrics_table
 from recbole_hyper.evaluation.segments import check_segments, segment_table, segments_text
 from recbole_hyper.files import digest, file_digest, plain, write_json
 from recbole_hyper.options import RANKING
+from recbole_hyper.runs.folder import require_finished
 from recbole_hyper.runs.load import load_model, read_finished, read_run
 from recbole_hyper.runs.new_data import new_cases
 from recbole_hyper.runs.run import evaluations, provenance, report_part
@@ -53,11 +54,7 @@ def evaluate(
     a key that changes more than the ranking; CheckpointError for weights that do not fit the data.
     """
     changes, before, folder = parse_keys(config_dict or {}), read_run(output_dir), Path(output_dir)
-    if not (folder / "result.json").is_file():
-        raise ConfigError(
-            f"{output_dir} holds no finished run: result.json is missing; if it was stopped, continue it with "
-            f"'recbole-hyper run --resume=True --output_dir={output_dir}'"
-        )
+    require_finished(folder)
     check_segments(segments)
     if since is not None and data is None:
         raise ConfigError(f"since={since!r} goes with data, a file of new interactions")

@@ -73,6 +73,15 @@ def read_begun(folder: Path) -> dict[str, Any]:
     return content
 
 
+def require_finished(folder: Path, otherwise: str = "") -> None:
+    """Raise ConfigError where ``folder`` holds no finished run; ``otherwise`` is what else a caller may do."""
+    if not (folder / RESULT).is_file():
+        raise ConfigError(
+            f"{folder} holds no finished run: {RESULT} is missing; if it was stopped, continue it with "
+            f"'recbole-hyper run --resume=True --output_dir={folder}'{otherwise}"
+        )
+
+
 @contextlib.contextmanager
 def claimed_folder(config: Config) -> Iterator[Path]:
     """Give the folder of the run, which is this process's alone until the block ends.

@@ -10,7 +10,7 @@ from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.files import file_digest, read_json
 from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.protocols.base import make_split
-from recbole_hyper.runs.folder import CONFIG, RESULT, read_begun
+from recbole_hyper.runs.folder import CONFIG, RESULT, read_begun, require_finished
 from recbole_hyper.runs.plugin_files import trusting, with_trusted_plugins
 from recbole_hyper.runs.saved_data import ABOUT, DATA, SavedData, differences, read_saved_data
 from recbole_hyper.serving.model_scorer import ModelScorer
@@ -47,21 +47,17 @@ def load(output_dir: str | Path, *, unfinished: bool = False, trust_plugins: boo
     """
     with trusting(everything=trust_plugins):
         content = read_run(output_dir)
-    finished = (Path(output_dir) / RESULT).is_file()
-    if not finished and not unfinished:
-        raise ConfigError(
-            f"{output_dir} holds no finished run: {RESULT} is missing; if it was stopped, continue it with "
-            f"'recbole-hyper run --resume=True --output_dir={output_dir}', or load it as it is by unfinished=True"
-        )
-    saved = read_saved_data(Path(output_dir))
-    if saved is not None:
+    if not unfinished:
+        require_finished(Path(output_dir), ", or load it as it is by unfinished=True")
+    kept = read_saved_data(Path(output_dir))
+    if kept is not None:
         # the mode says whom the evaluation ranked: its file of candidates need not be here
         merge(content, {"eval_args": {"mode": "full"}})
     config, data, split = _read(content, saved, cases=False)
     changed = [f"{output_dir} holds no data of its own (save_data): the data set was read again"]
     changed = changed if saved is None else differences(saved, config)
     model, refitted = load_model(config, data, split)
-    if not finished:
+    if not (Path(output_dir) / RESULT).is_file():
         epoch = read_weights(Path(output_dir) / (REFIT if refitted else "") / WEIGHTS)[1].get("epoch")
         changed.append(f"{output_dir} has no result: these are the best weights up to now, of epoch {epoch}")
     for text in changed:

@@ -18,7 +18,7 @@ from recbole_hyper.errors import ConfigError
 from recbole_hyper.files import read_json
 from recbole_hyper.models._linear import LinearRecommender
 from recbole_hyper.models.item_vectors import FeaturedEmbedding, NumberFeature
-from recbole_hyper.runs.folder import CONFIG, RESULT, read_begun
+from recbole_hyper.runs.folder import CONFIG, RESULT, read_begun, require_finished
 from recbole_hyper.runs.saved_data import read_saved_data
 from recbole_hyper.training.checkpoint import REFIT, WEIGHTS, CheckpointError, read_weights
 from recbole_hyper.yaml_files import config_file, read_yaml
@@ -34,8 +34,7 @@ def continuation(folder: Path, config_files: Sequence[str | Path]) -> tuple[Path
     started warm itself keeps both. What ``config_files`` give stays.
     """
     before = read_begun(folder)
-    if not (folder / RESULT).is_file():
-        raise ConfigError(f"init_from={str(folder)!r}: the run there is not finished, {RESULT} is missing")
+    require_finished(folder)
     result = read_json(folder / RESULT)
     changes = {"output_dir": None, "resume": False, "interactions": "files"}
     # night after night at half of the rate would end at none
