@@ -95,7 +95,9 @@ def main() -> None:
             rows.append({"week": number, "way": way, **ranked(root / folder, week, since), **costs.get(way, {})})
             print(json.dumps(rows[-1]), flush=True)
     about = {
-        "options": {name: str(value) for name, value in vars(options).items() if name not in ("work", "data_path")}
+        "options": {
+            name: str(value) for name, value in vars(options).items() if name not in ("work", "data_path", "output")
+        }
     }
     (options.output / "warm_start.json").write_text(json.dumps({**about, "weeks": rows}, indent=1))
     means = pd.DataFrame(rows).groupby("way", sort=False).mean(numeric_only=True).drop(columns="week")
