@@ -49,8 +49,8 @@ def load(output_dir: str | Path, *, unfinished: bool = False, trust_plugins: boo
         content = read_run(output_dir)
     if not unfinished:
         require_finished(Path(output_dir), ", or load it as it is by unfinished=True")
-    kept = read_saved_data(Path(output_dir))
-    if kept is not None:
+    saved = read_saved_data(Path(output_dir))
+    if saved is not None:
         # the mode says whom the evaluation ranked: its file of candidates need not be here
         merge(content, {"eval_args": {"mode": "full"}})
     config, data, split = _read(content, saved, cases=False)
