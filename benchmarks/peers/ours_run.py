@@ -11,7 +11,7 @@ from torch import Tensor
 
 from recbole_hyper.config import Config
 from recbole_hyper.data.dataset import SequenceDataset
-from recbole_hyper.data.histories import whole_histories
+from recbole_hyper.data.loader import whole_histories
 from recbole_hyper.data.reading import given_store
 from recbole_hyper.models.contract import make_scorer
 from recbole_hyper.training.build import build

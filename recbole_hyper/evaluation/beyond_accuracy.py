@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from recbole_hyper.data.histories import history_items
+from recbole_hyper.data.loader import history_items
 from recbole_hyper.types import Cases
 
 Items = npt.NDArray[np.int64]

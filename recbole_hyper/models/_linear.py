@@ -17,7 +17,7 @@ from recbole.utils import InputType, ModelType
 from torch import Tensor, nn
 
 from recbole_hyper.data.dataset import SequenceDataset
-from recbole_hyper.data.histories import history_matrix
+from recbole_hyper.data.loader import history_matrix
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.evaluation.ranking import Scorer
 from recbole_hyper.files import replaced

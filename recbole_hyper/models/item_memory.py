@@ -12,8 +12,7 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from recbole_hyper.data.histories import history_matrix
-from recbole_hyper.data.loader import gather
+from recbole_hyper.data.loader import gather, history_matrix
 from recbole_hyper.types import Cases, Prefixes
 
 Float32 = npt.NDArray[np.float32]

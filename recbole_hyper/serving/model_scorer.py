@@ -11,8 +11,8 @@ import pyarrow as pa
 import torch
 
 from recbole_hyper.config.parts import reads_times
-from recbole_hyper.data.histories import whole_histories
 from recbole_hyper.data.item_features import ItemFeatures
+from recbole_hyper.data.loader import whole_histories
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.evaluation.ranking import rows_of_a_block, scores_of

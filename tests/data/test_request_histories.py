@@ -8,8 +8,13 @@ import numpy as np
 import pytest
 
 from recbole_hyper.config import Config
-from recbole_hyper.data.histories import history_items, history_matrix, whole_histories
-from recbole_hyper.data.loader import case_interaction, history_interaction
+from recbole_hyper.data.loader import (
+    case_interaction,
+    history_interaction,
+    history_items,
+    history_matrix,
+    whole_histories,
+)
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.types import Cases, Prefixes
 

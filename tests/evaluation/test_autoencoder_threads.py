@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from recbole_hyper.data.histories import whole_histories
+from recbole_hyper.data.loader import whole_histories
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.evaluation.scorers import FOLD_IN
 

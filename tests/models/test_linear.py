@@ -14,7 +14,7 @@ import torch
 from recbole_hyper import run
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.dataset import SequenceDataset
-from recbole_hyper.data.histories import accumulate, history_matrix, history_steps
+from recbole_hyper.data.loader import accumulate, history_matrix, history_steps
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.models import _linear, easer, puresvd
 from recbole_hyper.models.puresvd import item_factors
