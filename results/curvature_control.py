@@ -1,6 +1,6 @@
 """Does a hyperbolic head help? The same network under several heads, on ml-100k and on a tree: curvature_control.csv.
 
-    python results/curvature_control.py DATA [--seeds=2020,2021]     DATA: ml-100k or tree
+    python results/curvature_control.py DATA [--seeds=2020,2021] [--widths=8,32] [--heads="poincare;euclidean"]     DATA: ml-100k or tree
     python results/curvature_control.py DATA --table                 means and standard deviations over the seeds
     python results/curvature_control.py figure                       curvature_control.png
 
@@ -129,6 +129,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", choices=[*DATA, "figure"])
     parser.add_argument("--seeds", default="2020,2021,2022,2023,2024")
+    parser.add_argument("--heads", default="", help="some of the heads, separated by ;")
+    parser.add_argument("--widths", default="", help="some of the widths, separated by commas")
     parser.add_argument("--table", action="store_true")
     given = parser.parse_args()
     done = pd.read_csv(FILE) if FILE.exists() else pd.DataFrame(columns=["data", "head", "d", "seed"])
@@ -144,7 +146,10 @@ def main() -> None:
     likeness = (lambda one, other: distances[int(one[1:]), int(other[1:])]) if by_tree else genres()
     data = DATA[given.data]
     seeds = map(int, given.seeds.split(","))
-    for seed, d, (head, keys) in itertools.product(seeds, data["widths"], data["heads"].items()):
+    heads = given.heads.split(";") if given.heads else list(data["heads"])
+    widths = map(int, given.widths.split(",")) if given.widths else data["widths"]
+    for seed, d, head in itertools.product(seeds, widths, heads):
+        keys = data["heads"][head]
         row = {"data": given.data, "head": head, "d": d, "seed": seed}
         if (done[list(row)] == pd.Series(row)).all(axis=1).any():
             continue
