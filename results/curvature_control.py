@@ -1,6 +1,6 @@
 """Does a hyperbolic head help? The same network under several heads, on ml-100k and on a tree: curvature_control.csv.
 
-    python results/curvature_control.py DATA [--seeds=2020,2021] [--widths=8,32] [--heads="poincare;euclidean"]     DATA: ml-100k or tree
+    python results/curvature_control.py DATA     DATA: ml-100k or tree; --help lists the options
     python results/curvature_control.py DATA --table                 means and standard deviations over the seeds
     python results/curvature_control.py figure                       curvature_control.png
 
