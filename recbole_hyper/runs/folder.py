@@ -176,7 +176,17 @@ def require_continued(config: Config, folder: Path) -> dict[str, Any]:
     result.
     """
     begun = read_begun(folder)
-    _require_same_run(config, begun, folder)
+    now = yaml.safe_load(yaml.safe_dump(plain(config.plain(), nan_to_null=False)))
+    # a key that came later stands for its default before, or for being off where it has none
+    defaults = config.internal_config_dict
+    earlier = {key: defaults.get(key, None if value else value) for key, value in now.items()} | begun
+    keys = sorted((set(now) | set(begun)) - RESUMABLE_KEYS)
+    if changed := [key for key in keys if not config.ignores(key) and now.get(key) not in (earlier.get(key), AUTO)]:
+        detail = "; ".join(f"{key}: {earlier.get(key)!r} before, {now.get(key)!r} now" for key in changed[:5])
+        raise ConfigError(
+            f"{folder}: this run cannot be resumed with another configuration ({detail}); continue it as it was with "
+            f"'recbole-hyper run --resume=True --output_dir={folder}', or choose another output_dir"
+        )
     if config["epochs"] == AUTO:
         config["epochs"] = begun.get("epochs")
     if schedule_keys(config) and begun.get("epochs") != config["epochs"]:
@@ -199,22 +209,6 @@ def require_continued(config: Config, folder: Path) -> dict[str, Any]:
                     "take another output_dir"
                 )
     return result
-
-
-def _require_same_run(config: Config, before: dict[str, Any], folder: Path) -> None:
-    """Raise ConfigError where ``config`` differs from that of an earlier run in more than a resumed run may change."""
-    now = yaml.safe_load(yaml.safe_dump(plain(config.plain(), nan_to_null=False)))
-    # a key that came later stands for its default before, or for being off where it has none
-    defaults = config.internal_config_dict
-    earlier = {key: defaults.get(key, None if value else value) for key, value in now.items()} | before
-    keys = sorted((set(now) | set(before)) - RESUMABLE_KEYS)
-    changed = [key for key in keys if not config.ignores(key) and now.get(key) not in (earlier.get(key), AUTO)]
-    if changed:
-        detail = "; ".join(f"{key}: {earlier.get(key)!r} before, {now.get(key)!r} now" for key in changed[:5])
-        raise ConfigError(
-            f"{folder}: this run cannot be resumed with another configuration ({detail}); continue it as it was with "
-            f"'recbole-hyper run --resume=True --output_dir={folder}', or choose another output_dir"
-        )
 
 
 def is_finished(config: Config, folder: Path) -> bool:
