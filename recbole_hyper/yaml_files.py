@@ -134,6 +134,11 @@ def config_file(name: str | os.PathLike[str]) -> Path:
     return properties_file(os.fspath(name), "protocol", "config file")
 
 
+def config_files(text: str) -> list[str]:
+    """Return the paths in ``text``, which spaces separate; a text that names a file is one path, spaces and all."""
+    return [text] if Path(text).is_file() else text.split()
+
+
 def merge(target: dict[str, Any], update: Mapping[str, Any]) -> None:
     """Update ``target``; ``eval_args`` key by key, so that a mode alone does not reset the split."""
     for key, value in update.items():

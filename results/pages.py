@@ -26,12 +26,11 @@ import yaml
 from scipy.stats import binomtest
 
 from recbole_hyper.config import Config
-from recbole_hyper.config.binding import config_files
 from recbole_hyper.config.parts import PARTS
 from recbole_hyper.evaluation.results import costs
 from recbole_hyper.evaluation.tables import Table
 from recbole_hyper.report.differences import canonical, read_settings
-from recbole_hyper.yaml_files import read_yaml
+from recbole_hyper.yaml_files import config_files, read_yaml
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent / "benchmarks"))

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from inspect import signature
 from typing import Any
 
+from recbole_hyper.yaml_files import config_files
+
 # what argparse's add_argument takes
 Argument = tuple[tuple[str, ...], dict[str, Any]]
 Main = Callable[[argparse.Namespace], int | None]
@@ -60,13 +62,6 @@ def words(text: str) -> list[str]:
     return [word.strip() for word in text.strip("[]").split(",") if word.strip()]
 
 
-def files(text: str) -> list[str]:
-    """Return the paths of ``--config_files``."""
-    from recbole_hyper.config.binding import config_files
-
-    return config_files(text)
-
-
 def finished_run(text: str = "output_dir of the run") -> tuple[Argument, ...]:
     """Return the arguments that name the folder of a run, and which code of that folder may run."""
     return (
@@ -81,7 +76,7 @@ def dataset(keys: str = "keys", *, required: bool = False) -> tuple[Argument, ..
     about = "folder below data_path that holds NAME.inter; ml-100k is built in"
     return (
         argument("-d", "--dataset", required=required, help=about),
-        argument("--config_files", type=files, default="", help=f"YAML files with {keys}, separated by spaces"),
+        argument("--config_files", type=config_files, default="", help=f"YAML files with {keys}, separated by spaces"),
     )
 
 

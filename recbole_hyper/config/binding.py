@@ -106,11 +106,6 @@ def parse_keys(keys: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def config_files(text: str) -> list[str]:
-    """Return the paths in ``text``, which spaces separate; a text that names a file is one path, spaces and all."""
-    return [text] if Path(text).is_file() else text.split()
-
-
 @functools.cache
 def recbole_values() -> dict[str, tuple[Any, ...]]:
     """Return every key that some YAML of RecBole names, and the values that it has there."""
