@@ -30,10 +30,10 @@ def transfer(past: Trace, future: Trace, lengths: Tensor, form: str = "heads") -
     if form == "heads":
         logs = [[_head_log_distribution(one, lengths) for one in trace.heads] for trace in (past, future)]
     else:
-        logs = [
-            [_distance_log_distribution(one, lengths, direction) for one in trace.maps]
-            for trace, direction in ((past, "past"), (future, "future"))
-        ]
+        pairs = [(past.maps, "past"), (future.maps, "future")]
+        shares = [[distance_distribution(one, lengths, direction) for one in maps] for maps, direction in pairs]
+        # both directions reach the same distances, so the clamped entries cancel
+        logs = [[one.clamp(min=torch.finfo(one.dtype).tiny).log() for one in own] for own in shares]
     divergences = [symmetric_kl(p, f).mean(dim=-1) for p, f in zip(*logs, strict=True)]
     per_user = torch.stack(divergences).mean(dim=0)  # (B,)
     counted = lengths > 0
@@ -46,12 +46,6 @@ def _head_log_distribution(heads: Tensor, lengths: Tensor) -> Tensor:
     # where, not a product: outputs at padding can be anything
     total = torch.where(real[:, :, None, None], heads, 0.0).sum(dim=1)
     return F.log_softmax(total / lengths.clamp(min=1)[:, None, None], dim=-1)
-
-
-def _distance_log_distribution(maps: Tensor, lengths: Tensor, direction: str) -> Tensor:
-    """Return the log of the mean attention at each distance 0..L-1, (B, h, L); 0 becomes the smallest float."""
-    # both directions reach the same distances, so the clamped entries cancel
-    return distance_distribution(maps, lengths, direction).clamp(min=torch.finfo(maps.dtype).tiny).log()
 
 
 def distance_distribution(maps: Tensor, lengths: Tensor, direction: str) -> Tensor:

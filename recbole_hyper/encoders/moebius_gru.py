@@ -142,18 +142,14 @@ class MoebiusGRU(nn.Module):
         )
 
     def forward(self, inputs: Tensor, h0: Tensor | None = None, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return all states of the last layer and the last state of every layer, as torch.nn.GRU: points of the ball.
-
-        The output is (L, B, hidden) in the layout of ``inputs``; h_n (num_layers, B, hidden) has the states at the last
-        real step.
+        """Return points of the ball, as torch.nn.GRU: all states of the last layer, and the last state of every layer.
 
         Args:
-            inputs: (L, B, in), (B, L, in) with ``batch_first``, or (L, in) without a batch.
+            inputs: (L, B, in), (B, L, in) with ``batch_first``, or (L, in) without a batch; so is the output.
             h0: (num_layers, B, hidden) points of the ball, (num_layers, hidden) without a batch; default 0.
             lengths: (B,) numbers of real steps of right-padded inputs, each in 1..L; later states are unspecified.
 
-        Raises:
-            ValueError: no step or no row, a length of 0 or above L, NaN, a point outside the ball, wrong widths.
+        ValueError for no step or no row, a length of 0 or above L, NaN, a point outside the ball, wrong widths.
         """
         if inputs.dim() == 2:
             states = self._run(inputs.unsqueeze(1), None if h0 is None else h0.unsqueeze(1), lengths)

@@ -93,7 +93,6 @@ class LinearRecommender(OwnModel, GeneralRecommender):
     def case_scorer(self, config: Any) -> Scorer:
         return self.score_cases
 
-    # --- RecBole's methods -------------------------------------------------------------------------------------------
     def calculate_loss(self, interaction: Any) -> Tensor:
         """Fit at the first call; the loss is 0."""
         self.complete()

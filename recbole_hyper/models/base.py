@@ -86,7 +86,6 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         # it has one key per interaction, so only a loss that draws negatives gets one
         self._sampler = self._negative_sampler(dataset) if self.loss.uses_negatives else None
 
-    # --- parts -------------------------------------------------------------------------------------------------------
     @classmethod
     def build_encoder(cls, config: Any, item_embedding: nn.Embedding) -> Encoder:
         """Build the encoder that ``config`` names, with its options from ``config``."""
@@ -198,7 +197,6 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         items = self.head.rows_in_step(torch.from_numpy(matrix.indices).long())
         return NegativeSampler(self.head.n_step_items, offsets.to(self.device), items.to(self.device))
 
-    # --- RecBole's methods -------------------------------------------------------------------------------------------
     def forward(self, items: Tensor, lengths: Tensor, *times: Tensor) -> Tensor:
         """Return the states (B, d) at the newest of ``items`` (B, L), chosen at ``times`` if the encoder reads them."""
         return self.encoder.last(items, lengths, *times)

@@ -236,12 +236,14 @@ def _with_candidates(part: str, mode: str, split: Split, store: SequenceStore, s
         return cases
     if Path(mode).is_file():
         return dataclasses.replace(cases, candidates=read_candidates(Path(mode), cases))
-    weights = None
+    weights = np.ones(store.n_items)
     if mode[:3] == "pop":
         weights = split.store.counts(split.train_lengths).astype(np.float64)
     catalogue = split.candidates(part)
     if cases.candidates is not None:  # the protocol ranks among these
         catalogue = np.zeros(store.n_items, dtype=bool)
         catalogue[cases.candidates] = catalogue[cases.targets] = True
-    drawn = draw_candidates(store, int(mode[3:]), seed, weights=weights, catalogue=catalogue)
+    if catalogue is not None:
+        weights[~catalogue] = 0.0
+    drawn = draw_candidates(store, int(mode[3:]), seed, weights)
     return dataclasses.replace(cases, candidates=drawn[cases.rows])

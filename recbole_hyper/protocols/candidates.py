@@ -13,25 +13,18 @@ _ROUNDS = 16  # of draws, until what is left is looked up
 
 
 def draw_candidates(
-    store: SequenceStore,
-    count: int,
-    seed: int,
-    *,
-    weights: npt.NDArray[np.float64] | None = None,
-    catalogue: npt.NDArray[np.bool_] | None = None,
+    store: SequenceStore, count: int, seed: int, weights: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.int32]:
     """Draw ``count`` distinct items outside each user's whole sequence: one list per user, (U, count), for both parts.
 
-    Items of the ``catalogue`` (n_items,) are drawn without replacement, uniformly or in proportion to ``weights``
-    (n_items,), such as popularity. The same seed gives the same lists. ValueError if a user has too few items left.
+    Items are drawn without replacement in proportion to ``weights`` (n_items,), such as popularity. The same seed gives
+    the same lists. ValueError if a user has too few items left.
     """
     if count < 1:
         raise ValueError(f"uniN and popN need N of at least 1, got {count}")
     generator = np.random.default_rng([seed, 0xCA4D])
-    allowed = np.ones(store.n_items) if weights is None else weights.astype(np.float64).copy()
+    allowed = weights.copy()
     allowed[0] = 0.0
-    if catalogue is not None:
-        allowed[~catalogue] = 0.0
     if (some := np.count_nonzero(allowed)) < count:
         raise ValueError(f"{count} candidates cannot be drawn from {some} items; use a smaller number or mode: full")
     cumulative = np.cumsum(allowed)

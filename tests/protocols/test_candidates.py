@@ -46,25 +46,24 @@ def test_candidates_are_distinct_unseen_and_allowed(
     rows: list[list[int]], count: int, seed: int, popular: bool
 ) -> None:
     store = store_of(rows)
-    catalogue = np.ones(20, dtype=bool)
-    catalogue[19] = False
-    weights = np.bincount(store.items, minlength=20).astype(float) + 0.01 if popular else None
-    drawn = draw_candidates(store, count, seed, weights=weights, catalogue=catalogue)
+    weights = np.bincount(store.items, minlength=20).astype(float) + 0.01 if popular else np.ones(20)
+    weights[19] = 0
+    drawn = draw_candidates(store, count, seed, weights)
     for row, items in zip(rows, drawn.tolist(), strict=True):
         assert len(set(items)) == count
         assert not set(items) & {*row, 0, 19}
-    np.testing.assert_array_equal(drawn, draw_candidates(store, count, seed, weights=weights, catalogue=catalogue))
+    np.testing.assert_array_equal(drawn, draw_candidates(store, count, seed, weights))
 
 
 def test_draws_are_uniform_or_by_popularity() -> None:
     store = store_of([[1]] * 6000)
-    counts = np.bincount(draw_candidates(store, 3, 0).ravel(), minlength=20)
+    counts = np.bincount(draw_candidates(store, 3, 0, np.ones(20)).ravel(), minlength=20)
     assert counts[:2].tolist() == [0, 0]
     expected = 18000 / 18
     assert ((counts[2:] - expected) ** 2 / expected).sum() < 45  # chi-squared with 17 degrees: 0.9997 quantile
     weights = np.zeros(20)
     weights[2:6] = [1, 2, 3, 4]
-    first = np.bincount(draw_candidates(store, 1, 0, weights=weights).ravel(), minlength=20)
+    first = np.bincount(draw_candidates(store, 1, 0, weights).ravel(), minlength=20)
     np.testing.assert_allclose(first[2:6] / 6000, [0.1, 0.2, 0.3, 0.4], atol=0.025)
     assert first[6:].sum() == 0
 
@@ -79,15 +78,15 @@ def test_users_whose_first_draws_do_not_suffice_draw_on() -> None:
         for item in order:
             share, left = share * weights[item] / left, left - weights[item]
         expected[list(order)] += share
-    drawn = draw_candidates(store_of([[1, 2, 3]] * 20000), 4, 7, weights=weights)
+    drawn = draw_candidates(store_of([[1, 2, 3]] * 20000), 4, 7, weights)
     found = np.bincount(drawn.ravel(), minlength=20) / 20000
     np.testing.assert_allclose(found, expected, atol=0.006)  # the standard error is at most .0035
 
 
 def test_a_user_who_leaves_too_few_items_is_named() -> None:
     with pytest.raises(ValueError, match=r"user 'u2' leaves 3 items to draw 4"):
-        draw_candidates(store_of([[1], list(range(1, 17))]), 4, 0)
-    full = draw_candidates(store_of([[1], list(range(1, 17))]), 3, 0)
+        draw_candidates(store_of([[1], list(range(1, 17))]), 4, 0, np.ones(20))
+    full = draw_candidates(store_of([[1], list(range(1, 17))]), 3, 0, np.ones(20))
     assert sorted(full[1].tolist()) == [17, 18, 19]
 
 
