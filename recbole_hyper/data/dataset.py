@@ -295,7 +295,7 @@ def read_dataset(config: Any) -> SequenceDataset:
     require_files(config)
     if models.dataset_of(config.model_class):
         return dataset_of_model(config)
-    wants = getattr(config.model_class, "reads_features", True)
+    wants = not issubclass(config.model_class, registry.Model)
     feature_keys = [key for key in FEATURE_KEYS if config[key]]
     source = Source.of(config)
     features = wants and (feature_keys or source.has_features) and not source.has_histories

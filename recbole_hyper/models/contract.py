@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from importlib import import_module
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy.typing as npt
 import torch
@@ -35,9 +35,7 @@ class ModelClass(type):
 
 
 class OwnModel(Model, metaclass=ModelClass):
-    """Mixin of every model of this package. For a model that ``reads_features``, RecBole reads the feature files."""
-
-    reads_features: ClassVar[bool] = False
+    """Mixin of every model of this package."""
 
     @abstractmethod
     def training_loader(
@@ -68,8 +66,7 @@ class OwnModel(Model, metaclass=ModelClass):
 
     def similarity(self, items: Tensor, config: Any) -> tuple[str, Tensor] | None:
         """Return (name of the similarity, similarity (q, n_items) of ``items`` (q,) to all items), or None."""
-        vectors = self.item_vectors()
-        return None if vectors is None else cosine(items, vectors)
+        return None if (vectors := self.item_vectors()) is None else cosine(items, vectors)
 
     # number of learned values of a model that is fitted without gradients
     n_learned: int | None = None
@@ -112,5 +109,4 @@ def similarity(model: Any, items: Tensor, config: Any) -> tuple[str, Tensor] | N
     """Return (name of the similarity, similarity (q, n_items) of ``items`` (q,) to all items) of any model, or None."""
     if isinstance(model, OwnModel):
         return model.similarity(items, config)
-    vectors = item_vectors(model)
-    return None if vectors is None else cosine(items, vectors)
+    return None if (vectors := item_vectors(model)) is None else cosine(items, vectors)
