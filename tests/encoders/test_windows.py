@@ -1,7 +1,7 @@
 """Window sizes of DualRec's heads: equation 8 and lists."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recbole_hyper.encoders.windows import resolve_windows, window_sizes
@@ -20,6 +20,7 @@ class TestWindowSizes:
         assert window_sizes(n_heads, 50) == expected
 
     @given(half=st.integers(1, 16), extra=st.integers(0, 300))
+    @settings(deadline=None)
     def test_equals_equation_8_in_50_digits(self, half, extra):
         n = half + 1 + extra
         assert list(window_sizes(2 * half, n)) == [
@@ -27,6 +28,7 @@ class TestWindowSizes:
         ]
 
     @given(half=st.integers(1, 16), extra=st.integers(0, 300))
+    @settings(deadline=None)
     def test_grow_from_2_to_n(self, half, extra):
         sizes = window_sizes(2 * half, half + 1 + extra)
         assert sizes[0] == 2
