@@ -292,10 +292,6 @@ def _evaluated(
         good_rows += [int(row)] * count
         for field, one in values.items():
             by_field[field] += [_plain(entry) for entry in one] if isinstance(one, list) else [_plain(one)] * count
-    return _text_rows(by_field, block, good_rows)
-
-
-def _text_rows(by_field: Mapping[str, list[str | None]], block: Block, good_rows: list[int]) -> Rows:
     arrays = {field: pa.array(values, pa.string()) for field, values in by_field.items()}
     return Rows(arrays, block.numbers(np.asarray(good_rows, np.int64)))
 
@@ -378,19 +374,13 @@ def sequences(block: Block, form: Format, malformed: Malformed) -> Rows:
 
 
 def mind(block: Block, form: Format, malformed: Malformed) -> Rows:
-    """``impression, user, time, history, shown`` with tabs between: what was clicked (``N12-1``) of what was shown."""
-    by_field: dict[str, list[str | None]] = {"user_id": [], "item_id": [], "timestamp": []}
-    good_rows: list[int] = []
-    for row, line in enumerate(as_text(block.lines()).to_pylist()):
-        values = (line or "").split("\t")
-        if line and len(values) != 5:
-            malformed.add(block.first + row, f"{len(values)} values instead of 5", line)
-        for item in values[4].split() if len(values) == 5 else ():
-            if item.endswith("-1"):
-                good_rows.append(row)
-                for field, value in zip(by_field, (values[1], item.removesuffix("-1"), values[2]), strict=True):
-                    by_field[field].append(value)
-    return _text_rows(by_field, block, good_rows)
+    """Clicks of MIND: of the column of what was shown, ``N12-1 N13-0 ...``, a row for each that was clicked."""
+    rows = delimited(block, form, malformed)
+    shown = pc.utf8_split_whitespace(pc.fill_null(as_text(rows.columns["item_id"]), ""))
+    rows = exploded(replace(rows, columns=rows.columns | {"item_id": shown}), malformed.name)
+    rows = rows.filter(as_mask(pc.ends_with(rows.columns["item_id"], "-1")))
+    clicked = pc.replace_substring_regex(rows.columns["item_id"], "-1$", "")
+    return replace(rows, columns=rows.columns | {"item_id": clicked})
 
 
 def array_lines(stream: BinaryIO, name: str) -> Iterator[Block]:
