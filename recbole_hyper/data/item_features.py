@@ -19,7 +19,7 @@ import scipy.sparse
 from recbole_hyper.config.checks import DIVERSITY
 from recbole_hyper.data.atomic import typed_header
 from recbole_hyper.data.ids import Ids, text_array
-from recbole_hyper.data.sequences import binary_matrix, ranges, read_texts, write_array, write_texts
+from recbole_hyper.data.sequences import binary_matrix, read_texts, write_array, write_texts
 from recbole_hyper.data.source import Source
 from recbole_hyper.errors import DataError, did_you_mean
 from recbole_hyper.files import read_json, write_json
@@ -60,10 +60,7 @@ class ItemColumn:
         values = (_as_text(column) if self.of_tokens else column).to_pandas().astype(object)
         if self.kind.endswith("_seq") and values.dropna().map(type).eq(str).all():
             values = values.str.split(separator)
-        parts = values.explode().dropna()
-        parts = parts[parts != ""]
-        rows = parts.index.to_numpy()
-        places = parts.groupby(level=0).cumcount().to_numpy()
+        parts, rows, places = _parts(values)
         if self.of_tokens:
             entries = pd.Index(self.meaning).get_indexer(parts.astype(str)) + 1
             width = max(self.values.shape[1], int(places.max(initial=-1)) + 1)
@@ -199,40 +196,42 @@ def diversity_tokens(config: Any, item_tokens: npt.NDArray[np.str_]) -> scipy.sp
     return scipy.sparse.hstack(parts, format="csr")
 
 
+def _parts(values: pd.Series) -> tuple[pd.Series, npt.NDArray, npt.NDArray]:
+    """Return the values of a column, or in its sequences, that are not missing, and the row and the place of each."""
+    parts = values.reset_index(drop=True).explode().dropna()
+    parts = parts[parts != ""]
+    return parts, parts.index.to_numpy(), parts.groupby(level=0).cumcount().to_numpy()
+
+
 def _encoded(
     values: pd.Series, name: str, kind: str, rows: npt.NDArray[np.int64], n_items: int, standardize: bool
 ) -> ItemColumn:
     """Return the values of the items ``rows`` as a column; ValueError with what is wrong with them."""
-    if kind in TOKENS:
-        # the tokens of all lines, and how many each has; codes in order of first appearance
-        parts, lengths = values.to_numpy(), np.ones(len(values), dtype=np.int64)
-        if kind == "token_seq":
-            parts, lengths = np.concatenate([*parts, []]), np.array([len(part) for part in parts], dtype=np.int64)
+    parts, lines, places = _parts(values)
+    width, found = max(1, int(places.max(initial=-1)) + 1), places
+    if kind in TOKENS:  # codes in order of first appearance
         codes, different = pd.factorize(parts.astype(object))
         if len(different) < 2:
             raise ValueError(f"has {len(different)} value{'s' * (len(different) != 1)} over all items")
-        table = np.zeros((n_items, max(1, int(lengths.max()))), dtype=np.int32)
-        columns = ranges(np.zeros_like(lengths), lengths)
-        table[np.repeat(rows, lengths), columns] = codes + 1  # a missing value has code -1
-        return ItemColumn(name, kind, table, len(different) + 1, text_array(different))
-    if kind == "float":
-        numbers = values.to_numpy(dtype=np.float64)[:, None]
-        there = np.isfinite(numbers[:, 0])
-        numbers = numbers[there]
+        found, size, meaning = np.asarray(codes + 1, dtype=np.int32), len(different) + 1, text_array(different)
     else:
-        lengths = np.array([len(part) for part in values])
-        there, widths = lengths > 0, np.unique(lengths[lengths > 0])
-        if len(widths) > 1:
-            line = int(values.index[np.flatnonzero(there & (lengths != lengths[there][0]))[0]]) + 2
+        numbers, lengths, moved = (
+            parts.to_numpy(dtype=np.float64),
+            np.bincount(lines, minlength=len(values)),
+            (0.0, 1.0),
+        )
+        if len(widths := np.unique(lengths[lengths > 0])) > 1:
+            other = np.flatnonzero((lengths > 0) & (lengths != lengths[lengths > 0][0]))[0]
+            line = int(values.index[other]) + 2
             raise ValueError(f"has sequences of {len(widths)} lengths (first other one at line {line})")
-        numbers = np.stack(values[there].to_list()) if there.any() else np.zeros((0, 1))
-    if len(numbers) < 2 or not (numbers != numbers[0]).any():
-        raise ValueError("has fewer than two different values")
-    with np.errstate(over="ignore", invalid="ignore"):
-        moved = (numbers.mean(), numbers.std()) if kind == "float" and standardize else (0.0, 1.0)
-        numbers = (numbers - moved[0]) / moved[1]
-    if not np.isfinite(moved).all() or np.abs(numbers).max() > np.finfo(np.float32).max:
-        raise ValueError("has numbers that float32 does not hold")
-    table = np.zeros((n_items, numbers.shape[1]), dtype=np.float32)
-    table[rows[there]] = numbers
-    return ItemColumn(name, kind, table, table.shape[1], np.array(moved))
+        if len(numbers) <= width or (numbers.reshape(-1, width) == numbers[:width]).all():
+            raise ValueError("has fewer than two different values")
+        with np.errstate(over="ignore", invalid="ignore"):
+            moved = (numbers.mean(), numbers.std()) if kind == "float" and standardize else moved
+            found = (numbers - moved[0]) / moved[1]
+        if not np.isfinite(moved).all() or np.abs(found).max() > np.finfo(np.float32).max:
+            raise ValueError("has numbers that float32 does not hold")
+        found, size, meaning = found.astype(np.float32), width, np.array(moved)
+    table = np.zeros((n_items, width), dtype=found.dtype)
+    table[rows[lines], places] = found
+    return ItemColumn(name, kind, table, size, meaning)
