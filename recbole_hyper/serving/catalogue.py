@@ -19,7 +19,7 @@ from recbole_hyper.data.inputs import read_ids
 from recbole_hyper.data.where import parse_where
 from recbole_hyper.errors import ConfigError, did_you_mean, positive_int
 from recbole_hyper.serving.query import first_of, require_all
-from recbole_hyper.serving.rules import Plan, Rules, exclusions
+from recbole_hyper.serving.rules import Plan, Rules
 
 Bools = npt.NDArray[np.bool_]
 Int64 = npt.NDArray[np.int64]
@@ -144,15 +144,16 @@ class Catalogue:
         if rules.where:
             where = f"where={rules.where!r}: no item that may be recommended meets this condition"
             keep(self._meets(rules.where), where)
-        own: dict[str, Any] = {}
+        excluded: dict[str, Int64] = {}
         if isinstance(exclude, Mapping):
-            own = self._exclusions(exclude, unknown)
+            excluded = self._exclusions(exclude, unknown)
         elif exclude is not None:
             never = np.bincount(self.numbers("exclude", exclude, unknown), minlength=self.n_items) > 0
             keep(~never, "exclude: no item is left that may be recommended")
         return Plan(
             k=int(k), exclude_seen=bool(exclude_seen), hidden=None if allowed[1:].all() else ~allowed,
-            boost=self._boost(rules.boost, unknown), **self._limits(rules, int(k)), **self._similarity(rules), **own,
+            boost=self._boost(rules.boost, unknown), excluded=excluded,
+            **self._limits(rules, int(k)), **self._similarity(rules),
         )  # fmt: skip
 
     def _meets(self, condition: str) -> Bools:
@@ -203,12 +204,11 @@ class Catalogue:
         result[0] = 0.0
         return result
 
-    def _exclusions(self, exclude: Mapping[Any, Any], unknown: str) -> dict[str, Any]:
-        """Return the exclusions of each owner as a plan has them."""
+    def _exclusions(self, exclude: Mapping[Any, Any], unknown: str) -> dict[str, Int64]:
         lists = {str(owner): read_ids(f"exclude[{owner!r}]", items) for owner, items in exclude.items()}
         numbers = self.numbers("exclude", [item for one in lists.values() for item in one.tolist()], unknown)
         ends = np.cumsum([len(one) for one in lists.values()], dtype=np.int64)[:-1]
-        return exclusions(dict(zip(lists, np.split(numbers, ends), strict=False)))
+        return dict(zip(lists, np.split(numbers, ends), strict=False))
 
 
 def unit_vectors(vectors: Scores) -> Scores:

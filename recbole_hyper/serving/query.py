@@ -73,10 +73,12 @@ def joined(queries: Sequence[Query]) -> Query:
 
 
 def array_digest(value: Any) -> str:
-    """Return a digest of a dataclass of arrays and plain values."""
+    """Return a digest of a dataclass of arrays, mappings to arrays, and plain values."""
     state = hashlib.sha256()
     for entry in fields(value):
         part = getattr(value, entry.name)
+        if isinstance(part, dict):
+            part = {name: values.tolist() for name, values in sorted(part.items())}
         if isinstance(part, np.ndarray):
             part = part.tolist() if part.dtype == object else part.tobytes()
         state.update(f"\n{entry.name} ".encode() + (part if isinstance(part, bytes) else repr(part).encode()))

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from recbole_hyper.data.ids import places, text_array, text_list
-from recbole_hyper.data.sequences import binary_matrix
 from recbole_hyper.errors import ConfigError, did_you_mean, positive_int
 from recbole_hyper.serving.query import best_items
 
@@ -91,7 +89,7 @@ class Plan:
         boost: (n_items,) added to the scores; None for nothing.
         codes, limits: (g, n_items) and (g,): at most ``limits[j]`` items with one code of ``codes[j]``; -1 is free.
         diversity, vectors, kinds: weight, and what similarity compares: unit vectors (n_items, d) or codes (n_items,).
-        owners, offsets, excluded: sorted names of users with exclusions, and the item numbers of each.
+        excluded: item numbers that the lists of a user leave out, by name.
     """
 
     k: int
@@ -103,30 +101,7 @@ class Plan:
     diversity: float = 0.0
     vectors: Scores = field(default_factory=lambda: np.empty((0, 0), dtype=np.float32))
     kinds: Int32 = field(default_factory=lambda: np.empty(0, dtype=np.int32))
-    owners: npt.NDArray[Any] = field(default_factory=lambda: np.empty(0, dtype="U1"))
-    offsets: Int64 = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
-    excluded: Int64 = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-
-    def hide(self, scores: Scores, names: npt.NDArray[Any]) -> None:
-        """Leave out of the rows of ``scores`` (n, n_items), in place, what ``names`` (n,) exclude."""
-        if not len(self.owners):
-            return
-        from recbole_hyper.kernels.ranks import LOWEST
-
-        owners = places(self.owners, text_list(names))
-        rows = np.flatnonzero(owners >= 0)
-        pairs = binary_matrix(self.excluded, np.diff(self.offsets), scores.shape[1])[owners[rows]].tocoo()
-        scores[rows[pairs.row], pairs.col] = LOWEST
-
-
-def exclusions(lists: Mapping[str, Sequence[int] | Int64]) -> dict[str, Any]:
-    """Return the fields of a plan for the item numbers that the lists of each owner leave out."""
-    owners = sorted(lists)
-    return {
-        "owners": text_array(owners),
-        "offsets": np.cumsum([0, *(len(lists[owner]) for owner in owners)]).astype(np.int64),
-        "excluded": np.concatenate([np.empty(0, np.int64), *(lists[owner] for owner in owners)]).astype(np.int64),
-    }
+    excluded: Mapping[str, Int64] = field(default_factory=dict)
 
 
 def select(
@@ -139,8 +114,11 @@ def select(
     """
     if plan.boost is not None:
         scores += plan.boost
-    if names is not None:
-        plan.hide(scores, names)
+    if names is not None and plan.excluded:
+        from recbole_hyper.kernels.ranks import LOWEST
+
+        for row, name in enumerate(names.tolist()):
+            scores[row, plan.excluded.get(str(name), np.empty(0, np.int64))] = LOWEST
     if not plan.exclude_seen:
         offsets, seen = None, None
     if not len(plan.limits) and not plan.diversity:

@@ -27,7 +27,7 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from recbole_hyper.serving.bundle import Served
 from recbole_hyper.serving.query import Query, joined
 from recbole_hyper.serving.recommender import Recommender
-from recbole_hyper.serving.rules import Plan, exclusions
+from recbole_hyper.serving.rules import Plan
 
 # limits of one request: items of a history, length of a list, lists of a batch, bytes of the body
 LONGEST, MOST, BATCH, BYTES = 2000, 500, 256, 4 << 20
@@ -191,7 +191,7 @@ def _lists(jobs: list[Job]) -> list[list[tuple[str, float]]]:
         return []
     recommender, plan = jobs[0].served.recommender, jobs[0].plan
     if any(job.exclude for job in jobs):
-        plan = replace(plan, **exclusions({str(at): job.exclude for at, job in enumerate(jobs)}))
+        plan = replace(plan, excluded={str(at): np.array(job.exclude, np.int64) for at, job in enumerate(jobs)})
     lists, scores = recommender.lists(joined([job.query for job in jobs]), plan)
     tokens = recommender.store.item_tokens[lists]
     return [

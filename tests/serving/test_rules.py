@@ -163,9 +163,8 @@ def test_bad_rules_are_one_error(rules: dict[str, Any], message: str, model: Rec
 
 
 def test_one_long_name_makes_no_other_wide() -> None:
-    lists = {f"u{number}": [1] for number in range(3000)} | {"x" * 20_000: [2]}
-    plan = module.Plan(k=1, **module.exclusions(lists))
-    assert plan.owners.nbytes < 1 << 20
+    excluded = {f"u{number}": np.array([1]) for number in range(3000)} | {"x" * 20_000: np.array([2])}
     scores = np.zeros((4, 4), dtype=np.float32)
-    plan.hide(scores, np.array(["u7", "nobody", "x" * 20_000, 5], dtype=object))
-    assert np.argwhere(scores < 0).tolist() == [[0, 1], [2, 2]]
+    names = np.array(["u7", "nobody", "x" * 20_000, 5], dtype=object)
+    lists, _ = module.select(scores, module.Plan(k=3, excluded=excluded), None, None, names)
+    assert lists.tolist() == [[2, 3, 0], [1, 2, 3], [1, 3, 0], [1, 2, 3]]
