@@ -208,18 +208,16 @@ def _encoded(
 ) -> ItemColumn:
     """Return the values of the items ``rows`` as a column; ValueError with what is wrong with them."""
     parts, lines, places = _parts(values)
-    width, found = max(1, int(places.max(initial=-1)) + 1), places
+    width = max(1, int(places.max(initial=-1)) + 1)
+    found: npt.NDArray
     if kind in TOKENS:  # codes in order of first appearance
         codes, different = pd.factorize(parts.astype(object))
         if len(different) < 2:
             raise ValueError(f"has {len(different)} value{'s' * (len(different) != 1)} over all items")
         found, size, meaning = np.asarray(codes + 1, dtype=np.int32), len(different) + 1, text_array(different)
     else:
-        numbers, lengths, moved = (
-            parts.to_numpy(dtype=np.float64),
-            np.bincount(lines, minlength=len(values)),
-            (0.0, 1.0),
-        )
+        numbers, moved = parts.to_numpy(dtype=np.float64), (0.0, 1.0)
+        lengths = np.bincount(lines, minlength=len(values))
         if len(widths := np.unique(lengths[lengths > 0])) > 1:
             other = np.flatnonzero((lengths > 0) & (lengths != lengths[lengths > 0][0]))[0]
             line = int(values.index[other]) + 2

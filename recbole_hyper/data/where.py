@@ -134,21 +134,23 @@ class _Reader:
             parts = [self.condition(part) for part in node.values]
             return lambda columns: functools.reduce(join, [part(columns) for part in parts])
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            return _inverted(self.condition(node.operand))
+            inner = self.condition(node.operand)
+            return lambda columns: pc.invert(inner(columns))
         if not isinstance(node, ast.Compare) or len(node.ops) > 1:
             self._refuse("a comparison with =, !=, <, <=, >, >=, in or is is expected", self._place(node.col_offset))
         name, sign = self._column(node.left), node.ops[0]
-        values = self._values(node.comparators[0], sign)
-        if isinstance(sign, ast.Is | ast.IsNot):
-            missing: _Evaluate = lambda columns: _missing(columns[name])  # noqa: E731
-            return _inverted(missing) if isinstance(sign, ast.IsNot) else missing
-        if compare := _COMPARE.get(type(sign)):
-            return lambda columns: _compared(columns[name], name, compare, values[0])
-        inside: _Evaluate = lambda columns: functools.reduce(  # noqa: E731
-            pc.or_kleene, [_compared(columns[name], name, pc.equal, value) for value in values]
-        )
-        # of a list, no entry is equal
-        return inside if isinstance(sign, ast.In) else _inverted(inside)
+        values, compare = self._values(node.comparators[0], sign), _COMPARE.get(type(sign), pc.equal)
+
+        def evaluate(columns: Mapping[str, Any]) -> Any:
+            if isinstance(sign, ast.Is | ast.IsNot):
+                found = _missing(columns[name])
+            else:
+                entries = [_compared(columns[name], name, compare, value) for value in values]
+                found = functools.reduce(pc.or_kleene, entries)
+            # of a list, no entry is equal
+            return pc.invert(found) if isinstance(sign, ast.NotEq | ast.NotIn | ast.IsNot) else found
+
+        return evaluate
 
     def _column(self, node: ast.expr) -> str:
         if isinstance(node, ast.Name):
@@ -173,10 +175,6 @@ class _Reader:
             expected = "a number, a text in quotes that is not empty (else: is null), true or false is expected"
             self._refuse(expected, self._place(node.col_offset))
         return values
-
-
-def _inverted(evaluate: _Evaluate) -> _Evaluate:
-    return lambda columns: pc.invert(evaluate(columns))
 
 
 def _flat(column: Any) -> pa.Array:
