@@ -80,10 +80,11 @@ class CaseData:
 
     def __init__(self, config: Any, evaluation: Evaluation, training: SequenceDataset) -> None:
         self.config, self.evaluation, self._training = config, evaluation, training
+        self.cases = evaluation.cases
 
     @cached_property
     def _loader(self) -> FullSortEvalDataLoader:
-        cases = self.evaluation.cases
+        cases = self.cases
         rows = self._training.copy(case_interaction(cases, int(self.config["MAX_ITEM_LIST_LENGTH"]), self.config))
         sampler = None
         if self.config["MODEL_TYPE"] != ModelType.SEQUENTIAL:
