@@ -69,10 +69,11 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     commands = all_commands()
     at = next((index for index, word in enumerate(argv) if not word.startswith("-")), len(argv))
-    keys: dict[str, Any] = {}
+    keys: list[tuple[str, str | None]] = []
+    subs: dict[str, argparse.ArgumentParser] = {}
     for name, command in commands.items():
         description = command.help.replace("%%", "%")
-        sub = subparsers.add_parser(name, help=command.help, description=description, allow_abbrev=False)
+        sub = subs[name] = subparsers.add_parser(name, help=command.help, description=description, allow_abbrev=False)
         sub.register("action", None, _Once)
         sub.add_argument("--traceback", action="store_true", help="show where an error came from")
         for names, settings in command.arguments:
@@ -89,7 +90,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
         parser.error(f"unknown arguments: {' '.join(rest)}")
     if rest:
         parser.error(f"{rest[0]!r} is not of the form --key=value")
-    arguments.keys = keys
+    arguments.keys = _values(keys, subs[arguments.command])
     return arguments
 
 
@@ -100,27 +101,36 @@ def _versions() -> str:
     return f"recbole-hyper {own} ({', '.join(others)}, Python {platform.python_version()})"
 
 
-def _split_keys(words: list[str], parser: argparse.ArgumentParser) -> tuple[list[str], dict[str, Any]]:
-    """Return the words of argparse, and the keys of ``--key=value`` and ``--key value``; a flag alone is True.
+def _split_keys(words: list[str], parser: argparse.ArgumentParser) -> tuple[list[str], list[tuple[str, str | None]]]:
+    """Return the words of argparse, and the keys of ``--key=value`` and ``--key value`` with None for no value.
 
     argparse would take ``--eval_args={mode: full}``, which has a space, for the argument that a command expects.
     """
-    others, keys, words = list[str](), dict[str, Any](), list(words)
+    others, keys, words = list[str](), list[tuple[str, str | None]](), list(words)
     while words:
         word = words.pop(0)
         name, equals, value = word.partition("=")
         if not word.startswith("--") or name in parser._option_string_actions:
             others.append(word)
-            continue
-        if not equals and words and words[0] and not words[0].startswith("--"):
-            value = words.pop(0)
-        elif not equals:
+        elif equals:
+            keys.append((name, value))
+        else:
+            keys.append((name, words.pop(0) if words and words[0] and not words[0].startswith("--") else None))
+    return others, keys
+
+
+def _values(keys: list[tuple[str, str | None]], parser: argparse.ArgumentParser) -> dict[str, Any]:
+    """Return the keys of a command line with their values; a flag without a value is True."""
+    values: dict[str, Any] = {}
+    for name, value in keys:
+        key = name[2:]
+        if value is None:
             from recbole_hyper.config.binding import is_switch
 
             # compare's --MODEL.key
-            if not is_switch(name[2:].rpartition(".")[2]):
+            if not is_switch(key.rpartition(".")[2]):
                 parser.error(f"{name} needs a value: {name}=VALUE")
             value = "True"
-        if keys.setdefault(name[2:], value) != value:
-            parser.error(f"{name} is given twice, as {keys[name[2:]]!r} and as {value!r}")
-    return others, keys
+        if values.setdefault(key, value) != value:
+            parser.error(f"{name} is given twice, as {values[key]!r} and as {value!r}")
+    return values
