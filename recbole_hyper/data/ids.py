@@ -249,12 +249,9 @@ class Ids:
         self.tokens = tokens
 
     @cached_property
-    def _order(self) -> npt.NDArray[np.int64]:
-        return np.argsort(self.tokens[1:], kind="stable") + 1
-
-    @cached_property
-    def _sorted(self) -> npt.NDArray[Any]:
-        return self.tokens[self._order]
+    def _sorted(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
+        order = np.argsort(self.tokens[1:], kind="stable") + 1
+        return order, self.tokens[order]
 
     def find(self, wanted: npt.NDArray[Any] | pa.Array | pa.ChunkedArray | list[str]) -> npt.NDArray[np.int64]:
         """Return the number of each id in ``wanted`` (m,), 0 for those that are not known."""
@@ -268,16 +265,12 @@ class Ids:
         return self._find(wanted)
 
     def _find(self, wanted: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-        return np.append(self._order, 0)[places(self._sorted, wanted)]
-
-
-def places(known: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Return the place of each of the texts ``wanted`` among those ``known``, which are sorted; -1 where it is none."""
-    if not len(known) or not len(wanted):
-        return np.full(len(wanted), -1)
-    # of the same type, or numpy would copy all known ids; what this cuts off is seen by the comparison
-    at = np.minimum(np.searchsorted(known, wanted.astype(known.dtype)), len(known) - 1)
-    return np.where(known[at] == wanted, at, -1)
+        order, known = self._sorted
+        if not len(known) or not len(wanted):
+            return np.zeros(len(wanted), dtype=np.int64)
+        # of the same type, or numpy would copy all known ids; what this cuts off is seen by the comparison
+        at = np.minimum(np.searchsorted(known, wanted.astype(known.dtype)), len(known) - 1)
+        return np.where(known[at] == wanted, order[at], 0)
 
 
 def escaped(tokens: pa.Array, missing: Sequence[str]) -> tuple[pa.Array, int]:
