@@ -131,7 +131,7 @@ def test_the_order_of_keys_and_run_does_not_matter(
     ("words", "message"),
     [
         (["DIR", "stray", "--topk=[5]"], "'stray' is not of the form --key=value"),
-        (["DIR", "stray", "--topk"], "--topk needs a value"),
+        (["DIR", "stray", "--topk"], "'stray' is not of the form --key=value"),
         (["--topk", "--seed=3", "DIR"], "--topk needs a value"),
         (["--topk=[5]", "DIR", "--topk=[6]"], "--topk is given twice"),
         (["--topk=[5]"], "the following arguments are required: run"),
