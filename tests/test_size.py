@@ -42,6 +42,13 @@ PUBLIC = {
         "losses/_stream.py:ItemStream.__init__",
         "losses/ce.py:_ExactCrossEntropy.forward",
     ),
+    "the sizes of a problem": ("losses/_chunks.py:cut",),
+    "a Triton kernel takes pointers and sizes one by one": (
+        "losses/_triton.py:_item_gradients",
+        "losses/_triton.py:_logits",
+        "losses/_triton.py:_state_gradients",
+        "losses/_triton.py:_totals",
+    ),
 }
 
 

@@ -34,17 +34,15 @@ class CurvatureEstimate:
     """Curvature that data imply.
 
     Attributes:
-        curvature: c of the mean delta_rel at the largest sample over the plateau ranks.
-        lower, upper: c at the 97.5 % and 2.5 % quantiles of delta_rel over those ranks and all repeats.
-        delta_rel, delta_rel_lower, delta_rel_upper: the same before the formula.
+        curvature, delta_rel: c, and the mean delta_rel at the largest sample over the plateau ranks that it comes from.
+        lower, upper, delta_rel_lower, delta_rel_upper: the same at the 97.5 % and 2.5 % quantiles of delta_rel over
+            those ranks and all repeats.
         eps: distance of the disk's effective radius to its rim.
-        verdict: ``compatible``, ``not compatible`` or ``undecided``; see :mod:`recbole_hyper.curvature.verdict`.
-        reasons: a line for each question behind the verdict, and one where memory left ranks out.
+        verdict, reasons: ``compatible``, ``not compatible`` or ``undecided``, and a line for each question behind it
+            (see :mod:`recbole_hyper.curvature.verdict`), and one where memory left ranks out.
         plateau_ranks, sample_size, repeats, seed: where the level was read.
         n_items: items with at least one training interaction.
-        seconds: of the measurement (not of reading the cache).
-        cached: whether it was read from the cache.
-        key: what was measured, with which options.
+        seconds, cached, key: of the measurement; whether it was read from the cache; what was measured, and how.
     """
 
     curvature: float
@@ -67,11 +65,7 @@ class CurvatureEstimate:
 
 
 def trained_items(train_matrix: Any) -> scipy.sparse.csr_matrix:
-    """The matrix without the columns of items that have no interaction (padding among them).
-
-    Raises:
-        ValueError: fewer than 4 items have one.
-    """
+    """Return the matrix without the columns of items without interaction; ValueError if fewer than 4 items are left."""
     matrix = scipy.sparse.csr_matrix(train_matrix)
     counts = np.bincount(matrix.indices, weights=matrix.data != 0, minlength=matrix.shape[1])
     matrix = scipy.sparse.csr_matrix(matrix[:, np.flatnonzero(counts > 0)])
@@ -81,7 +75,7 @@ def trained_items(train_matrix: Any) -> scipy.sparse.csr_matrix:
 
 
 def item_vectors(train_matrix: Any, rank: int, *, scaling: float = 1.0, seed: int = 0) -> NDArray[np.float64]:
-    """V Sigma, (n_items, rank), of the truncated SVD of the binary user x item matrix (HSASRec paper, appendix B).
+    """Return V Sigma (n_items, rank) of the truncated SVD of the binary user x item matrix (HSASRec paper, app. B).
 
     They are neither centred nor normalised; items without interactions are zero vectors, and the first k columns are
     those of rank k. Columns are first scaled as :func:`~recbole_hyper.svd.scaled_columns` does. ``seed`` is that of
@@ -94,9 +88,8 @@ def item_vectors(train_matrix: Any, rank: int, *, scaling: float = 1.0, seed: in
     if matrix.nnz == 0:
         raise ValueError(f"the training matrix {matrix.shape} holds no interaction: no item vectors to measure")
     if not 1 <= rank <= min(matrix.shape):
-        users, items = matrix.shape
-        most = min(matrix.shape)
-        raise ValueError(f"rank {rank} is out of range for {users} users x {items} items: choose 1 to {most}")
+        size = "{} users x {} items".format(*matrix.shape)
+        raise ValueError(f"rank {rank} is out of range for {size}: choose 1 to {min(matrix.shape)}")
     check_rank(min(matrix.shape), rank, ", or give the curvature as a number")
     matrix.data[:] = 1.0
     if scaling != 1.0:
@@ -112,10 +105,9 @@ def item_vectors(train_matrix: Any, rank: int, *, scaling: float = 1.0, seed: in
 def choose_ranks(
     ranks: Sequence[int] | None, default: Sequence[int], shape: tuple[int, int], what: str
 ) -> tuple[list[int], list[str]]:
-    """The given ranks, or the default ones cut at the matrix and at what memory allows, and a line where it did so.
+    """Return the given ranks, or the default ones cut at the matrix and at what memory allows, with a line about that.
 
-    Raises:
-        ValueError: a given rank outside 1..min(shape).
+    ValueError for a given rank outside 1..min(shape).
     """
     if ranks is not None:
         return cut_list(ranks, default, min(shape), what), []
@@ -128,29 +120,19 @@ def choose_ranks(
 def summarise(
     measurements: Sequence[Measurement], *, eps: float, seed: int, n_items: int, seconds: float, key: str
 ) -> CurvatureEstimate:
-    """Curvature, interval and verdict of the measurements of a study."""
+    """Return curvature, interval and verdict of the measurements of a study."""
     verdict = judge(measurements)
-    values = np.array(
-        [
-            t.delta_rel
-            for t in measurements
-            if t.rank in verdict.plateau_ranks and t.sample_size == verdict.largest_sample
-        ]
-    )
+    ranks, largest = verdict.plateau_ranks, verdict.largest_sample
+    values = np.array([t.delta_rel for t in measurements if t.rank in ranks and t.sample_size == largest])
     low, high = (float(q) for q in np.quantile(values, [0.025, 0.975]))
     mean = float(values.mean())
     return CurvatureEstimate(
-        curvature=curvature_of(mean, eps),
-        lower=curvature_of(high, eps),
-        upper=curvature_of(low, eps),
-        delta_rel=mean,
-        delta_rel_lower=low,
-        delta_rel_upper=high,
-        eps=eps,
+        *(curvature_of(mean, eps), curvature_of(high, eps), curvature_of(low, eps)),
+        *(mean, low, high, eps),
         verdict=verdict.verdict,
         reasons=tuple(verdict.explain()),
-        plateau_ranks=verdict.plateau_ranks,
-        sample_size=verdict.largest_sample,
+        plateau_ranks=ranks,
+        sample_size=largest,
         repeats=len({t.repeat for t in measurements}),
         seed=seed,
         n_items=n_items,
@@ -172,20 +154,18 @@ def estimate_curvature(
     cache_path: str | os.PathLike[str] | None = None,
     fingerprint: str | None = None,
 ) -> CurvatureEstimate:
-    """Estimate c = (delta_rel(P, eps) / delta_rel(X))^2 from the item vectors of the training part.
+    """Estimate c = (delta_rel(disk, eps) / delta_rel(data))^2 from the item vectors of the training part.
 
     Args:
         train_matrix: (n_users, n_items) sparse; training interactions only. Items without any are left out.
         eps: of the disk's effective radius, see :func:`~recbole_hyper.curvature.disk.disk_delta_rel`.
         ranks: of the truncated SVD; None for (64, 128, 256, 384), cut at the shorter side of the matrix and at the
             largest rank that memory allows (below 384 from a shorter side of 233,000 on).
-        sample_sizes: points per sample; None for (1000, 2000, 4000), cut at the number of items.
-        repeats: random samples of each size.
-        seed: of the samples.
+        sample_sizes, repeats, seed: points per sample, None for (1000, 2000, 4000), cut at the number of items; random
+            samples of each size; their seed.
         scaling: s of PureSVD-N, see :func:`item_vectors`.
-        cache_path: json file that keeps the estimate; read when it was made from the same data with the same options.
-            One that is damaged, or cannot be written, is named in a warning.
-        fingerprint: names the data in the cache; None to hash the matrix.
+        cache_path: json file that keeps the estimate; read when it was made from the same data (``fingerprint``; None
+            to hash the matrix) with the same options. One that is damaged, or cannot be written, gives a warning.
 
     Raises:
         ValueError: fewer than 4 items with interactions, ranks or sizes out of range, or data whose delta is exactly 0
@@ -219,11 +199,9 @@ def estimate_curvature(
 
 
 def _read(path: Path, key: str) -> CurvatureEstimate | None:
-    """The cached estimate; None where there is none, it is of other data or options, or it is damaged."""
-    if not path.is_file():
-        return None
+    """Return the cached estimate; None if there is none, or one of other data or options, or a damaged one."""
     try:
-        content = read_json(path)
+        content = read_json(path) if path.is_file() else {}
         if content.get("key") != key:
             return None
         content["upper"] = math.inf if content["upper"] is None else content["upper"]

@@ -9,8 +9,6 @@ base point w and Gromov products (x|y) = (d(x,w) + d(y,w) - d(x,y)) / 2,
 is the largest delta of the quadruples that contain w (HSASRec paper, appendix; Fournier et al. 2015), and
 delta_w <= delta <= 2 delta_w.
 
-How the search stays exact and short
-------------------------------------
 *Base w.* With R(x) = max over z != x of (x|z), a pair's delta is at most min(R(x), R(y)) - (x|y): O(n^2) for all pairs
 at once. A few climbs from the best such pairs find a delta that is nearly always the final one; only pairs whose bound
 exceeds it are evaluated, each in O(n) or, by maxima over chunks of columns, in O(n / 32). Products are rounded once and
@@ -27,14 +25,11 @@ quadruple among them can win (the far-apart-pair argument of Cohen, Coudert and 
     Euclidean points do better. Let the other sums be S2 = a + a', S3 = b + b'. Ptolemy's inequality gives
     aa' + bb' >= xy, and the parallelogram law a^2 + a'^2 + b^2 + b'^2 >= x^2 + y^2. Adding twice the first to the
     second, S2^2 + S3^2 >= (x + y)^2, so max(S2, S3) >= (x + y) / sqrt 2 and
+    delta <= (1 - 1 / sqrt 2) (x + y) / 2 <= (1 - 1 / sqrt 2) diam = 0.2929 diam: the square attains delta_rel 0.5858.
 
-        delta <= (1 - 1 / sqrt 2) (x + y) / 2 <= (1 - 1 / sqrt 2) diam = 0.2929 diam,   delta_rel <= 0.5858,
-
-    attained by the square. No Euclidean data set, tree-like or not, exceeds it.
-
-Within a base, a point's products are at most its distance to the base, so points no further than the delta found so
-far drop out. These arguments use the triangle inequality: it is checked at each base that is searched, and bounds are
-loosened by 1e-6 of the diameter so that rounded distances lose nothing.
+A point's products are at most its distance to the base, so points no further than the delta found so far drop out.
+These arguments use the triangle inequality: it is checked at each base that is searched, and bounds are loosened by
+1e-6 of the diameter so that rounded distances lose nothing.
 """
 
 import itertools
@@ -58,20 +53,16 @@ _CLIMBS = 24
 # differences are squared and summed instead. The relative error of a distance stays below about 1e-12 that way.
 _NEAR = 1e-3
 _BLOCK = 1024
-_PAIRS = 1 << 22  # numbers held at once while near pairs are recomputed
+_PAIRS = 1 << 22  # numbers in memory at once while near pairs are recomputed
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class DeltaResult:
-    """Delta of a set of points.
+    """``delta`` of points, which four of them attain, and their ``diameter``, in units of the distances.
 
-    Attributes:
-        delta: the largest delta found, in units of the distances; it is attained by four of the points.
-        diameter: the largest distance.
-        delta_rel: 2 delta / diameter, in [0, 1] (at most 0.586 for Euclidean points).
-        seconds: wall time, distances included.
+    ``delta_rel`` is 2 delta / diameter, in [0, 1] (at most 0.586 for Euclidean points); ``seconds`` include distances.
     """
 
     delta: float
@@ -81,18 +72,17 @@ class DeltaResult:
 
 
 class Workspace(threading.local):
-    """Memory for the search at one base, kept between calls: every thread has its own, O(n^2) numbers."""
+    """Arrays of a search that are reused: every thread has its own."""
 
     def __init__(self) -> None:
-        self._arrays: dict[str, NDArray[Any]] = {}
+        self._arrays: dict[str, Floats] = {}
 
-    def take(self, name: str, *shape: int, dtype: type = np.float64) -> NDArray[Any]:
-        """An uninitialised array of the given shape, valid until the same name is taken again."""
+    def take(self, name: str, *shape: int) -> Floats:
+        """Return an uninitialised array, valid until the same name is taken again."""
         size = math.prod(shape)
-        held = self._arrays.get(name)
-        if held is None or held.size < size:
-            held = self._arrays[name] = np.empty(size, dtype)
-        return held[:size].reshape(shape)
+        if name not in self._arrays or self._arrays[name].size < size:
+            self._arrays[name] = np.empty(size)
+        return self._arrays[name][:size].reshape(shape)
 
 
 def gromov_delta(
@@ -102,19 +92,13 @@ def gromov_delta(
     base: int | Literal["all"] = 0,
     threads: int | None = None,
 ) -> DeltaResult:
-    """Gromov delta of points (Euclidean distances) or of any distance matrix.
+    """Return the Gromov delta of points ``vectors`` (n, d) or of any metric ``distances`` (n, n), n >= 4.
 
-    Args:
-        vectors: (n, d) points, n >= 4; give these or ``distances``.
-        distances: (n, n) metric: symmetric, zero diagonal, triangle inequality; each may fail by rounding, 1e-6 of the
-            largest distance.
-        base: index of the base point (the paper's fixed base; HSASRec takes the first of a random sample), or ``"all"``
-            for the four-point delta over all quadruples.
-        threads: at most this many; default see :func:`default_threads`.
-
-    Raises:
-        ValueError: fewer than 4 points, NaN or infinity, no two distinct points, a matrix that is no metric, or
-            an unknown base.
+    A metric is symmetric with a zero diagonal and the triangle inequality; each may fail by rounding, 1e-6 of the
+    largest distance. ``base`` is the index of the base point (the paper's fixed base; HSASRec takes the first of a
+    random sample), or ``"all"`` for the four-point delta over all quadruples. ``threads``: at most this many; default
+    see :func:`default_threads`. ValueError for fewer than 4 points, NaN or infinity, no two distinct points, a matrix
+    that is no metric, or an unknown base.
     """
     started = time.perf_counter()
     if (vectors is None) == (distances is None):
@@ -133,8 +117,7 @@ def gromov_delta(
     if every:
         attained = search_all_bases(matrix, diameter, share, threads=threads)
     else:
-        others = np.delete(np.arange(n), int(base))
-        attained = search_base(matrix, int(base), others, diameter, threads=threads)
+        attained = search_base(matrix, int(base), np.delete(np.arange(n), int(base)), diameter, threads=threads)
     # the true delta obeys the ceiling, so clipping removes rounding only
     delta = min(attained, share * diameter)
     return DeltaResult(delta, diameter, 2.0 * delta / diameter, time.perf_counter() - started)
@@ -150,12 +133,9 @@ def search_base(
     threads: int | None = None,
     workspace: Workspace | None = None,
 ) -> float:
-    """Delta with the fixed ``base`` over the points ``others``; both are indices into ``distances`` (float64).
+    """Return delta with the fixed ``base`` over the points ``others``, indices into ``distances`` (float64).
 
-    ``at_least`` is a delta known to be attained with this base among these points (0 if none is known).
-
-    Raises:
-        ValueError: the distances to the base break the triangle inequality.
+    ``at_least`` is a delta known to be attained among these points. ValueError where the triangle inequality fails.
     """
     from recbole_hyper.kernels import gromov as kernels  # compiling waits until something is searched
 
@@ -163,39 +143,38 @@ def search_base(
     to_base = distances[base, others]
     order = np.argsort(-to_base, kind="stable")
     order = order[to_base[order] > at_least - slack]
-    points = others[order]
-    to_base = np.ascontiguousarray(to_base[order])
+    points, to_base = others[order], np.ascontiguousarray(to_base[order])
     p = len(points)
     if p < 3:
         return at_least
     space = workspace or Workspace()
-    products = space.take("products", p, p)
-    chunk_max = space.take("chunk_max", p, -(-p // kernels.CHUNK))
+    products, chunk_max = space.take("products", p, p), space.take("chunk_max", p, -(-p // kernels.CHUNK))
     row_max, bounds = space.take("row_max", p), space.take("bounds", p)
     with Pool(threads) as pool:
 
         def fill(part: tuple[int, int]) -> float:
             return float(kernels.fill_products(distances, points, to_base, products, chunk_max, row_max, *part))
 
-        def bound(part: tuple[int, int]) -> None:
-            kernels.bound_rows(products, row_max, bounds, *part)
-
-        violation = max(pool.map(fill, _stretches(p, pool.threads)))
-        _require_triangles(violation, slack)
+        stretches = _stretches(p, pool.threads)
+        violation = max(pool.map(fill, stretches))
+        if violation > slack:
+            raise ValueError(
+                f"the distances are no metric: the triangle inequality fails by {violation:.3g}; "
+                "pass a metric, for example shortest-path or Euclidean distances"
+            )
         # what degenerate triples (the base as third point, or one point twice) attain: rounding, else 0
-        at_least = max(at_least, violation)
-        pool.map(bound, _stretches(p, pool.threads))
+        best = max(at_least, violation)
+        pool.map(lambda part: kernels.bound_rows(products, row_max, bounds, *part), stretches)
         rows = np.argsort(-bounds, kind="stable")
-        best = float(kernels.climb_rows(products, row_max, bounds, rows[: min(_CLIMBS, p - 1)], at_least))
         rows = rows[bounds[rows] > best]
-        step = 4 * pool.threads
-        first = 0
+        best = float(kernels.climb_rows(products, row_max, bounds, rows[:_CLIMBS], best))
+        step, first = 4 * pool.threads, 0
         while first < len(rows) and bounds[rows[first]] > best:
             began = time.perf_counter()
             batch = rows[first : first + step]
 
-            def search(share: NDArray[np.intp], known: float = best) -> float:
-                return float(kernels.search_rows(products, chunk_max, row_max, bounds, share, known))
+            def search(part: NDArray[np.intp], known: float = best) -> float:
+                return float(kernels.search_rows(products, chunk_max, row_max, bounds, part, known))
 
             best = max(pool.map(search, [batch[t :: pool.threads] for t in range(pool.threads)]))
             first += len(batch)
@@ -205,50 +184,28 @@ def search_base(
 
 
 def search_all_bases(distances: Floats, diameter: float, share: float, *, threads: int | None = None) -> float:
-    """The four-point delta of all points; ``share`` of a diameter bounds that of any subset."""
-    from recbole_hyper.kernels import gromov as kernels
-
-    n = len(distances)
-    slack = _SLACK * diameter
+    """Return the four-point delta of all points; ``share`` of a diameter bounds that of any subset."""
+    n, slack, space = len(distances), _SLACK * diameter, Workspace()
     order = np.argsort(-distances.mean(axis=1), kind="stable")
     matrix = np.ascontiguousarray(distances[np.ix_(order, order)])
-    rest = np.zeros(n)  # rest[t]: diameter of the points t, t+1, ...
-    for t in range(n - 2, -1, -1):
-        rest[t] = max(rest[t + 1], matrix[t, t + 1 :].max())
-    space = Workspace()
+    # rest[t]: diameter of the points t, t + 1, ...
+    rest = np.maximum.accumulate([matrix[t, t:].max() for t in range(n - 1, -1, -1)])[::-1]
+    best, t = 0.0, 0
+    running: set[Future[float]] = set()
     with Pool(threads) as pool:
 
-        def scan(t: int, best: float) -> tuple[float, float]:
-            p = n - t - 1
-            chunks = -(-p // kernels.CHUNK)
-            return kernels.scan_base(
-                matrix,
-                t,
-                best,
-                slack,
-                space.take("products", p * p),
-                space.take("chunk_max", p * chunks),
-                space.take("row_max", p),
-                space.take("bounds", p),
-                space.take("points", p, dtype=np.int64),
-                space.take("to_base", p),
-            )
+        def scan(t: int, best: float) -> float:
+            others = np.arange(t + 1, n)
+            return search_base(matrix, t, others, diameter, at_least=best, threads=1, workspace=space)
 
-        best = 0.0
-        running: set[Future[tuple[float, float]]] = set()
-        t = 0
         while True:
             while len(running) < pool.threads and t < n - 3 and share * rest[t] + slack > best:
                 running.add(pool.submit(scan, t, best))
                 t += 1
             if not running:
-                break
+                return best
             finished, running = wait(running, return_when=FIRST_COMPLETED)
-            for future in finished:
-                delta, violation = future.result()
-                _require_triangles(violation, slack)
-                best = max(best, delta)
-    return best
+            best = max(best, *(future.result() for future in finished))
 
 
 def _stretches(n: int, threads: int) -> list[tuple[int, int]]:
@@ -256,14 +213,6 @@ def _stretches(n: int, threads: int) -> list[tuple[int, int]]:
     count = 8 * threads if n >= 256 else 1
     edges = [round(n * (1 - math.sqrt(1 - i / count))) for i in range(count + 1)]
     return [(a, b) for a, b in itertools.pairwise(edges) if b > a]
-
-
-def _require_triangles(violation: float, slack: float) -> None:
-    if violation > slack:
-        raise ValueError(
-            f"the distances are no metric: the triangle inequality fails by {violation:.3g}; "
-            "pass a metric, for example shortest-path or Euclidean distances"
-        )
 
 
 def _checked(distances: Any) -> Floats:
@@ -277,28 +226,29 @@ def _checked(distances: Any) -> Floats:
     least = -float(matrix.min(initial=0.0))
     with np.errstate(over="ignore"):
         skew = float(np.abs(matrix - matrix.T).max(initial=0.0))
+    hint = "pass (distances + distances.T) / 2 if both measure the same"
     for fault, what in (
         (own, f"the distance of a point to itself must be 0, it is up to {own:.3g}"),
         (least, f"distances must not be negative, the smallest is {-least:.3g}"),
-        (
-            skew,
-            "distances must be symmetric, pass (distances + distances.T) / 2 if both measure the same: "
-            f"d(x, y) and d(y, x) differ by up to {skew:.3g}",
-        ),
+        (skew, f"distances must be symmetric, {hint}: d(x, y) and d(y, x) differ by up to {skew:.3g}"),
     ):
         if fault > _SLACK * largest:
             raise ValueError(f"{what}; rounding of {_SLACK:g} of the largest distance ({largest:.3g}) is accepted")
     if own or least > 0 or skew:
         matrix = np.maximum(matrix + 0.5 * (matrix.T - matrix), 0.0)
-        # both halves of a pair round alike only from one side
-        lower = np.tril_indices(len(matrix), -1)
-        matrix[lower] = matrix.T[lower]
+        _mirror(matrix)
         np.fill_diagonal(matrix, 0.0)
     return matrix
 
 
+def _mirror(matrix: Floats) -> None:
+    """Give both halves of a pair the rounding of one side."""
+    lower = np.tril_indices(len(matrix), -1)
+    matrix[lower] = matrix.T[lower]
+
+
 def euclidean_distances(vectors: Any) -> Floats:
-    """Distances between all rows, (n, d) -> (n, n) float64, exactly symmetric; ValueError for NaN or infinity."""
+    """Return the distances of all rows, (n, d) -> (n, n) float64, exactly symmetric; ValueError for NaN or infinity."""
     points = np.asarray(vectors, dtype=np.float64)
     if points.ndim != 2 or points.shape[1] == 0:
         raise ValueError(f"vectors must be a matrix of n points by d coordinates (d >= 1), got shape {points.shape}")
@@ -325,12 +275,9 @@ def euclidean_distances(vectors: Any) -> Floats:
             row, column = (places[first : first + step] for places in near)
             difference = points[start + row] - points[start + column]
             block[row, column] = np.einsum("nd,nd->n", difference, difference)
-        np.sqrt(block, out=block)
-        result[start:stop, start:] = block
+        result[start:stop, start:] = np.sqrt(block, out=block)
         result[stop:, start:stop] = block[:, stop - start :].T
-        square = result[start:stop, start:stop]
-        lower = np.tril_indices(stop - start, -1)
-        square[lower] = square.T[lower]
+        _mirror(result[start:stop, start:stop])
     np.fill_diagonal(result, 0.0)
     result *= scale
     return result

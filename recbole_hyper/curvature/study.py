@@ -5,6 +5,7 @@ paper draws each size anew; every single sample has the same distribution). Grow
 each repeat instead of between unrelated samples.
 """
 
+import functools
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -46,15 +47,14 @@ class Measurement:
 
 
 def cut_list(values: Sequence[int] | None, default: Sequence[int], limit: int, what: str) -> list[int]:
-    """Values to measure at: the given ones, or the defaults below ``limit`` and ``limit`` itself where they exceed it.
+    """Return the values to measure at: the given ones, or the defaults, cut at ``limit`` where they exceed it.
 
     ValueError for a given value outside 1..limit.
     """
     if values is None:
         chosen = [value for value in default if value <= limit]
         return chosen if len(chosen) == len(default) else sorted({*chosen, limit})
-    bad = [value for value in values if not 1 <= value <= limit]
-    if bad or not values:
+    if not values or not all(1 <= value <= limit for value in values):
         raise ValueError(f"{what} {list(values)}: choose at least one value, each from 1 to {limit}")
     return sorted(set(values))
 
@@ -78,40 +78,6 @@ def measure_samples(
     of a repeat fix its permutation. ``every_base``: four-point delta instead of the paper's fixed base. ``progress`` is
     called with (finished, total). ValueError: fewer than 4 points, sizes or ranks out of range, NaN, coinciding points.
     """
-    samples = _checked(vectors, distances, ranks, sample_sizes, repeats)
-    total = len(samples.widths) * len(samples.sizes) * repeats
-    workers = default_threads() if threads is None else max(1, threads)
-    orders = [np.random.default_rng([seed, r]).permutation(len(samples.points)) for r in range(repeats)]
-    space = Workspace()
-    measurements: list[Measurement] = []
-    with ThreadPoolExecutor(workers) as pool:
-        for width in samples.widths:
-            matrix = _whole_matrix(samples, width, repeats)
-
-            def measure(repeat: int, width: int = width, matrix: Floats | None = matrix) -> list[Measurement]:
-                return _measure(samples, matrix, width, orders[repeat], repeat, every_base, space)
-
-            for of_repeat in pool.map(measure, range(repeats)):
-                measurements += of_repeat
-                if progress:
-                    progress(len(measurements), total)
-    return sorted(measurements, key=lambda measurement: (measurement.rank, measurement.sample_size, measurement.repeat))
-
-
-@dataclass(frozen=True)
-class _Samples:
-    """Points or their distances (N, ...), the ranks (0 for distances) and sizes measured, and delta's largest share of
-    a diameter."""
-
-    points: Floats
-    widths: list[int]
-    sizes: list[int]
-    share: float
-
-
-def _checked(
-    vectors: Any, distances: Any, ranks: Sequence[int] | None, sample_sizes: Sequence[int] | None, repeats: int
-) -> _Samples:
     if (vectors is None) == (distances is None):
         raise ValueError("give either vectors or distances=..., and not both")
     points = np.asarray(distances if vectors is None else vectors, dtype=np.float64)
@@ -123,41 +89,45 @@ def _checked(
     sizes = cut_list(sample_sizes, PAPER_SIZES, total, "sample sizes")
     if sizes[0] < 4:
         raise ValueError(f"sample sizes {sizes}: a sample needs at least 4 points")
-    if vectors is None:
-        return _Samples(points, [0], sizes, METRIC_BOUND)
-    return _Samples(points, cut_list(ranks, PAPER_RANKS, points.shape[1], "ranks"), sizes, EUCLIDEAN_BOUND)
-
-
-def _whole_matrix(samples: _Samples, width: int, repeats: int) -> Floats | None:
-    """Distances of all points, where computing them once costs no more than once per repeat and they fit."""
-    if not width:
-        return samples.points
-    total = len(samples.points)
-    if total * total <= repeats * samples.sizes[-1] ** 2 and 8 * total * total <= _WHOLE_BYTES:
-        return euclidean_distances(samples.points[:, :width])
-    return None
+    widths = [0] if vectors is None else cut_list(ranks, PAPER_RANKS, points.shape[1], "ranks")
+    orders = [np.random.default_rng([seed, r]).permutation(total) for r in range(repeats)]
+    # distances of all points: where computing them once costs no more than once per repeat, and they fit
+    whole = total * total <= repeats * sizes[-1] ** 2 and 8 * total * total <= _WHOLE_BYTES
+    measurements: list[Measurement] = []
+    with ThreadPoolExecutor(default_threads() if threads is None else max(1, threads)) as pool:
+        space = Workspace()
+        for width in widths:
+            matrix = None if width else points
+            if width and whole:
+                matrix = euclidean_distances(points[:, :width])
+            measure = functools.partial(_measure, points, matrix, width, sizes, every_base, space)
+            for of_repeat in pool.map(measure, range(repeats), orders):
+                measurements += of_repeat
+                if progress:
+                    progress(len(measurements), len(widths) * len(sizes) * repeats)
+    return sorted(measurements, key=lambda measurement: (measurement.rank, measurement.sample_size, measurement.repeat))
 
 
 def _measure(
-    samples: _Samples,
+    points: Floats,
     matrix: Floats | None,
     width: int,
-    order: NDArray[np.intp],
-    repeat: int,
+    sizes: list[int],
     every_base: bool,
     space: Workspace,
+    repeat: int,
+    order: NDArray[np.intp],
 ) -> list[Measurement]:
-    """All sizes of one repeat."""
+    """Measure all sizes of one repeat."""
     from recbole_hyper.kernels import gromov as kernels
 
-    base, share = -1 if every_base else int(order[0]), samples.share
+    base, share = -1 if every_base else int(order[0]), EUCLIDEAN_BOUND if width else METRIC_BOUND
     if matrix is None:
-        largest = samples.sizes[-1]
-        matrix = euclidean_distances(samples.points[order[:largest], :width])
-        order = np.arange(largest)
+        matrix = euclidean_distances(points[order[: sizes[-1]], :width])
+        order = np.arange(sizes[-1])
     measurements = []
     diameter, before, attained = 0.0, 0, 0.0
-    for size in samples.sizes:
+    for size in sizes:
         started = time.perf_counter()
         chosen = order[:size]
         diameter = float(kernels.grow_diameter(matrix, chosen, before, diameter))
@@ -169,9 +139,8 @@ def _measure(
             attained = search_all_bases(inner, diameter, share, threads=1)
         else:
             # a smaller sample with the same base is part of this one, so its delta is attained here too
-            attained = search_base(
-                matrix, int(chosen[0]), chosen[1:], diameter, at_least=attained, threads=1, workspace=space
-            )
+            rest = (int(chosen[0]), chosen[1:], diameter)
+            attained = search_base(matrix, *rest, at_least=attained, threads=1, workspace=space)
         delta = min(attained, share * diameter)
         seconds = time.perf_counter() - started
         measurements.append(Measurement(width, size, repeat, base, delta, diameter, 2.0 * delta / diameter, seconds))
@@ -179,11 +148,9 @@ def _measure(
 
 
 def table_of(measurements: Sequence[Measurement]) -> tuple[list[int], list[int], Floats]:
-    """Ranks, sample sizes, and delta_rel (ranks, sizes, repeats); ValueError where a combination was not measured."""
-    ranks = sorted({measurement.rank for measurement in measurements})
-    sizes = sorted({measurement.sample_size for measurement in measurements})
-    repeats = sorted({measurement.repeat for measurement in measurements})
+    """Return ranks, sample sizes and delta_rel (ranks, sizes, repeats); ValueError where a combination is missing."""
     cells = {(t.rank, t.sample_size, t.repeat): t.delta_rel for t in measurements}
+    ranks, sizes, repeats = (sorted(set(values)) for values in zip(*cells, strict=True))
     if len(cells) != len(ranks) * len(sizes) * len(repeats):
         raise ValueError("some combinations of rank, sample size and repeat were not measured")
     return ranks, sizes, np.array([[[cells[k, m, r] for r in repeats] for m in sizes] for k in ranks])

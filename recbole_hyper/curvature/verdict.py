@@ -4,15 +4,14 @@ The paper calls data compatible when delta_rel agrees over SVD ranks, levels off
 little, but names no threshold. The rule here (ours) asks three questions, each of a number with a 95 % t-interval over
 the repeats:
 
-1. *level*: the mean delta_rel at the largest sample over the plateau ranks (the upper half of the ranks measured).
-   It must lie below 0.35: points spread evenly over a flat square or drawn from a plane Gaussian, which have no tree
-   in them, show 0.47 and 0.41 at the same settings; the published data sets lie between 0.05 and 0.28.
-2. *growth with the sample*: relative change of delta_rel per doubling of the sample size between the size nearest
-   half the largest and the largest. At most 5 %: samples of a space of bounded delta_rel stop growing (trees,
-   hyperbolic disks: 0).
+1. *level*: the mean delta_rel at the largest sample over the plateau ranks (the upper half of the ranks measured) must
+   lie below 0.35: points spread evenly over a flat square or drawn from a plane Gaussian, which have no tree in them,
+   show 0.47 and 0.41 at the same settings; the published data sets lie between 0.05 and 0.28.
+2. *growth with the sample*: relative change of delta_rel per doubling of the sample size between the size nearest half
+   the largest and the largest. At most 5 %: samples of a space of bounded delta_rel stop growing (trees, disks: 0).
 3. *change over ranks*: relative slope of delta_rel per doubling of the rank over the plateau ranks. At most 10 %: item
    vectors whose structure has been reached stay as they are, while isotropic noise loses about 20 % per doubling
-   because its distances concentrate. It asks two ranks; a distance matrix has none and skips the question.
+   because its distances concentrate. It needs two ranks; a distance matrix has none and skips the question.
 
 ``compatible``: all intervals lie within their limits. ``not compatible``: one lies outside altogether.
 ``undecided``: neither, or fewer than 3 repeats, or no second size between a quarter and three quarters of the largest.
@@ -28,11 +27,7 @@ from numpy.typing import NDArray
 
 from recbole_hyper.curvature.study import Measurement, table_of
 
-LEVEL_LIMIT = 0.35
-GROWTH_LIMIT = 0.05
-RANK_LIMIT = 0.10
-
-Floats = NDArray[np.float64]
+LEVEL_LIMIT, GROWTH_LIMIT, RANK_LIMIT = 0.35, 0.05, 0.10
 
 
 @dataclass(frozen=True)
@@ -50,14 +45,11 @@ class Question:
         """Does the whole interval lie within the limit (in absolute value)?"""
         if max(abs(self.lower), abs(self.upper)) <= self.limit:
             return "yes"
-        if self.lower > self.limit or self.upper < -self.limit:
-            return "no"
-        return "open"
+        return "no" if self.lower > self.limit or self.upper < -self.limit else "open"
 
     def __str__(self) -> str:
-        return (
-            f"{self.name}: {self.value:.4g} [{self.lower:.4g}, {self.upper:.4g}], limit {self.limit:g}: {self.answer}"
-        )
+        interval = f"{self.value:.4g} [{self.lower:.4g}, {self.upper:.4g}]"
+        return f"{self.name}: {interval}, limit {self.limit:g}: {self.answer}"
 
 
 @dataclass(frozen=True)
@@ -71,12 +63,12 @@ class Verdict:
     largest_sample: int
 
     def explain(self) -> list[str]:
-        """A line for each question asked, and for each that could not be."""
+        """Return a line for each question asked, and for each that could not be."""
         return [str(question) for question in self.questions] + [f"not asked: {reason}" for reason in self.missing]
 
 
 def plateau_ranks(ranks: Sequence[int]) -> list[int]:
-    """The upper half of the ranks measured, the middle one included."""
+    """Return the upper half of the ranks measured, the middle one included."""
     ordered = sorted(set(ranks))
     return ordered[len(ordered) // 2 :] if len(ordered) > 2 else ordered
 
@@ -89,42 +81,39 @@ def judge(measurements: Sequence[Measurement]) -> Verdict:
     repeats = table.shape[2]
     chosen = plateau_ranks(ranks)
     plateau = table[[ranks.index(k) for k in chosen]]
-    questions = [_question("level of delta_rel", plateau[:, -1].mean(axis=0), LEVEL_LIMIT)]
-    missing = []
+    after = plateau[:, -1].mean(axis=0)
+    questions, missing = [_question("level of delta_rel", after, LEVEL_LIMIT)], []
     half = min(range(len(sizes)), key=lambda i: abs(sizes[i] - sizes[-1] / 2))
     if sizes[-1] / 4 <= sizes[half] <= 0.75 * sizes[-1]:
-        doublings = np.log2(sizes[-1] / sizes[half])
-        before, after = plateau[:, half].mean(axis=0), plateau[:, -1].mean(axis=0)
+        before = plateau[:, half].mean(axis=0)
         # against the mean over repeats, which is not 0 where a single sample may be
         scale = (before.mean() + after.mean()) / 2
+        doublings = np.log2(sizes[-1] / sizes[half])
         growth = (after - before) / doublings / scale if scale > 0 else np.zeros_like(after)
         questions.append(_question("growth per doubling of the sample", growth, GROWTH_LIMIT))
     else:
         missing.append(f"growth with the sample (sizes {sizes}: give one near {sizes[-1] // 2} too)")
-    if ranks != [0]:
-        if len(chosen) > 1:
-            steps = np.log2(chosen) - np.log2(chosen).mean()
-            level = plateau[:, -1].mean()
-            slopes = (steps @ plateau[:, -1]) / (steps @ steps)
-            change = slopes / level if level > 0 else np.zeros_like(slopes)
-            questions.append(_question("change per doubling of the rank", change, RANK_LIMIT))
-        else:
-            missing.append(f"change over ranks (ranks {ranks}: give at least two)")
+    if len(chosen) > 1:
+        steps = np.log2(chosen) - np.log2(chosen).mean()
+        level = plateau[:, -1].mean()
+        slopes = (steps @ plateau[:, -1]) / (steps @ steps)
+        change = slopes / level if level > 0 else np.zeros_like(slopes)
+        questions.append(_question("change per doubling of the rank", change, RANK_LIMIT))
+    elif ranks != [0]:
+        missing.append(f"change over ranks (ranks {ranks}: give at least two)")
     if repeats < 3:
         missing.append(f"spread ({repeats} repeats: give at least 3)")
-    answers = [question.answer for question in questions]
+    answers = {question.answer for question in questions}
+    verdict: Literal["compatible", "not compatible", "undecided"] = "undecided"
     if "no" in answers and repeats >= 3:
-        verdict: Literal["compatible", "not compatible", "undecided"] = "not compatible"
-    elif missing or "open" in answers or "no" in answers:
-        verdict = "undecided"
-    else:
+        verdict = "not compatible"
+    elif not missing and answers == {"yes"}:
         verdict = "compatible"
     return Verdict(verdict, tuple(questions), tuple(missing), tuple(chosen), sizes[-1])
 
 
-def _question(name: str, values: Floats, limit: float) -> Question:
-    mean = float(values.mean())
-    if len(values) < 2:
-        return Question(name, mean, mean, mean, limit)
-    half = float(scipy.stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
+def _question(name: str, values: NDArray[np.float64], limit: float) -> Question:
+    mean, half = float(values.mean()), 0.0
+    if len(values) > 1:
+        half = float(scipy.stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
     return Question(name, mean, mean - half, mean + half, limit)

@@ -77,7 +77,7 @@ class NegativeSampler:
 
 @dataclass(frozen=True)
 class BoundNegatives:
-    """Negatives of one batch; made by :meth:`NegativeSampler.bind`. Satisfies ``losses.base.Negatives``."""
+    """Negatives of one batch; made by :meth:`NegativeSampler.bind`."""
 
     _sampler: NegativeSampler
     _users: Tensor

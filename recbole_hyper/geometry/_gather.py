@@ -18,7 +18,6 @@ PIECE = 1 << 18
 #: logits that a piece whose states share their items may hold at once
 LOGITS = 1 << 20
 
-
 #: (states, weight, offset or None, curvature, *data) -> (k,) numbers
 Compute = Callable[..., Tensor]
 
@@ -54,28 +53,24 @@ class _Gathered(torch.autograd.Function):
     def backward(ctx, gradient: Tensor):
         states, weight, offset, curvature = ctx.saved_tensors
         given = ctx.constant if curvature is None else curvature
-        inputs = (states, weight, offset, curvature)
-        totals: list[Tensor | None] = [
+        totals = [
             torch.zeros_like(tensor) if needed and tensor is not None else None
-            for tensor, needed in zip(inputs, ctx.needs_input_grad[:4], strict=True)
+            for tensor, needed in zip((states, weight, offset, curvature), ctx.needs_input_grad[:4], strict=True)
         ]
         done = 0
         for piece in ctx.pieces:
             with torch.autocast(states.device.type, enabled=False), torch.enable_grad():
                 out, leaves = _evaluate(piece, states, weight, offset, given, [total is not None for total in totals])
-                if not out.requires_grad:
-                    done += len(out)
-                    continue
-                with_gradient = [leaf for leaf in leaves if leaf is not None and leaf.requires_grad]
                 upstream = gradient[done : done + len(out)]
-                gradients = iter(torch.autograd.grad(out, with_gradient, upstream, allow_unused=True))
-            done += len(out)
-            indices = (piece.rows, piece.items, piece.items, None)
-            for leaf, total, index in zip(leaves, totals, indices, strict=True):
-                if leaf is None or not leaf.requires_grad:
+                done += len(out)
+                if not out.requires_grad:
                     continue
-                part = next(gradients)
-                if part is None or total is None:
+                indices = (piece.rows, piece.items, piece.items, None)
+                with_gradient = [leaf for leaf, total in zip(leaves, totals, strict=True) if total is not None]
+                gradients = torch.autograd.grad(out, with_gradient, upstream, allow_unused=True)  # type: ignore[arg-type]
+            wanted = [(total, i) for total, i in zip(totals, indices, strict=True) if total is not None]
+            for part, (total, index) in zip(gradients, wanted, strict=True):
+                if part is None:
                     continue
                 if index is None:
                     total.add_(part.to(total.dtype))
@@ -99,14 +94,13 @@ def _evaluate(
     def leaf(tensor: Tensor, needed: bool) -> Tensor:
         return tensor.detach().to(dtype).requires_grad_(needed)
 
-    own_states = leaf(states.detach()[piece.rows], needs[0])
-    own_weight = leaf(torch.nn.functional.embedding(piece.items, weight.detach()), needs[1])
-    own_offset = None if offset is None else leaf(offset.detach()[piece.items], needs[2])
-    own_curvature = curvature
-    if isinstance(curvature, Tensor):
-        own_curvature = curvature.detach().clone().requires_grad_(needs[3])
-    out = piece.compute(own_states, own_weight, own_offset, own_curvature, *piece.data)
-    return out, [own_states, own_weight, own_offset, own_curvature if isinstance(own_curvature, Tensor) else None]
+    own: list[Tensor | None] = [
+        leaf(states.detach()[piece.rows], needs[0]),
+        leaf(torch.nn.functional.embedding(piece.items, weight.detach()), needs[1]),
+        None if offset is None else leaf(offset.detach()[piece.items], needs[2]),
+        curvature.detach().clone().requires_grad_(needs[3]) if isinstance(curvature, Tensor) else None,
+    ]
+    return piece.compute(*own[:3], curvature if own[3] is None else own[3], *piece.data), own
 
 
 def gathered(

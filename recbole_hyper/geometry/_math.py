@@ -29,12 +29,8 @@ def _series(square: Tensor, first_factorial: int) -> Tensor:
 def sinhc_cosh(square: Tensor, shift: Tensor | None = None) -> tuple[Tensor, Tensor]:
     r"""Return :math:`\sinh(x)/x \cdot e^{-t}` and :math:`\cosh(x) \cdot e^{-t}` of :math:`x=\sqrt{square}`.
 
-    Args:
-        square: x^2, any shape, >= 0. Taking the square keeps the gradient finite at x = 0.
-        shift: t, same shape, a constant (no gradient flows into it); None means 0. With t close to x nothing
-            overflows, however large x is.
-
-    Gradients are those of the written formula, finite also at 0.
+    Taking the square keeps the gradient, that of the written formula, finite at x = 0. ``shift`` t (None: 0) is a
+    constant: with t close to x nothing overflows, however large x is.
     """
     small = square < _SERIES_BELOW
     # the inner where keeps the square root's infinite derivative out of the branch that is not taken
@@ -60,7 +56,7 @@ def asinh_(u: Tensor, slope: Tensor, scratch: Tensor) -> None:
     torch.asinh on CPU, which is not vectorised there. float32 on CPU takes one pass, in a compiled kernel.
     """
     if u.device.type == "cpu" and u.dtype == torch.float32 and u.is_contiguous() and slope.is_contiguous():
-        from recbole_hyper.kernels.asinh import asinh_slope  # numba is imported when a loss is computed
+        from recbole_hyper.kernels.softmax import asinh_slope  # numba is imported when a loss is computed
 
         asinh_slope(u.detach().view(-1).numpy(), slope.detach().view(-1).numpy())
         return
@@ -77,20 +73,15 @@ def asinh_(u: Tensor, slope: Tensor, scratch: Tensor) -> None:
     u.view(bits).bitwise_and_(torch.iinfo(bits).min).bitwise_or_(scratch.view(bits))
 
 
-def _asinh_in_graph(u: Tensor) -> Tensor:
-    """Return asinh(u) in the operations of an exported graph, which holds no kernel and no change in place."""
-    w = u.abs()
-    return torch.sign(u) * torch.log1p(w + w * (w / (1 + torch.sqrt(1 + w * w))))
-
-
 class _Asinh(torch.autograd.Function):
     """asinh with the same formula as ``asinh_``; differentiable twice."""
 
     @staticmethod
     def forward(ctx, u: Tensor) -> Tensor:
         ctx.save_for_backward(u)
-        if torch.compiler.is_exporting():
-            return _asinh_in_graph(u)
+        if torch.compiler.is_exporting():  # a graph has no kernel and no change in place
+            w = u.abs()
+            return torch.sign(u) * torch.log1p(w + w * (w / (1 + torch.sqrt(1 + w * w))))
         if u.device.type != "cpu":
             return torch.asinh(u)
         value = u.clone()
@@ -111,9 +102,9 @@ def asinh(u: Tensor) -> Tensor:
 def scaled_asinh_values(v: Tensor, exponent: Tensor) -> tuple[Tensor, Tensor]:
     r"""Return :math:`asinh(v e^E)` and its derivative by v, :math:`1/\sqrt{e^{-2E}+v^2}`, for any size of E >= 0.
 
-    With :math:`f = e^{-E}` and :math:`w = |v|` the value is :math:`\log(1 + w (1 + w / (f + \sqrt{f^2 + w^2})) / f)`,
-    the form that keeps tiny w exact. f is cut at e^-41 (float32; e^-351 in float64), where v is below all rounding
-    errors, so that the derivative stays finite at v = 0.
+    With :math:`f = e^{-E}` and :math:`w = |v|` the value is :math:`\log(1 + w (1 + w / (f + \sqrt{f^2 + w^2})) / f)`:
+    tiny w stay exact. f is cut at e^-41 (float32; e^-351 in float64), below all rounding, so that the derivative is
+    finite.
     """
     taken = torch.clamp(exponent, max=exponent_limit(v.dtype) - 2)
     floor, w = torch.exp(-taken), v.abs()

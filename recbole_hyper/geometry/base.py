@@ -23,7 +23,7 @@ Curvature = float | Tensor
 
 
 class LiftedStates(NamedTuple):
-    """Lifted states: ``vectors`` (n, width); ``exponent`` (n,) or None for 0."""
+    """``vectors`` (n, width); ``exponent`` (n,) or None for 0."""
 
     vectors: Tensor
     exponent: Tensor | None = None
@@ -43,9 +43,8 @@ class ItemTerms(NamedTuple):
 
     def vectors(self, weight: Tensor) -> Tensor:
         """Return the lifted items B (m, d + k); the weight itself where nothing has to be done."""
-        if self.multiplier is not None:
-            weight = weight * self.multiplier.unsqueeze(-1)
-        return weight if self.extra is None else torch.cat((weight, self.extra), dim=-1)
+        vectors = weight if self.multiplier is None else weight * self.multiplier.unsqueeze(-1)
+        return vectors if self.extra is None else torch.cat((vectors, self.extra), dim=-1)
 
     def rows(self, index: slice | Tensor) -> ItemTerms:
         """Return the terms of a subset of the items."""
@@ -71,8 +70,6 @@ class Geometry(Part, ABC):
     has_link: bool = False
     #: True where link is asinh, items have a scale and lifts at most one extra column: there is a kernel for that
     asinh_link: bool = False
-    #: False where states and items without offsets are their own lifts, so that no copies of them are made
-    lifts: bool = True
 
     @abstractmethod
     def lift_states(
@@ -102,12 +99,12 @@ class Geometry(Part, ABC):
         """Raise ValueError if ``curvature`` is not a finite number above 0 (where it has an effect at all)."""
         if not self.curved and self.learns_from is None:
             return
-        if isinstance(curvature, Tensor):
-            if curvature.dim() != 0:
-                raise ValueError(f"curvature must be one number, got a tensor of shape {tuple(curvature.shape)}")
-            if curvature.device.type != "cpu":  # reading it would stall the device at every step
-                return
-        value = float(curvature.detach() if isinstance(curvature, Tensor) else curvature)
+        given = torch.as_tensor(curvature).detach()
+        if given.dim() != 0:
+            raise ValueError(f"curvature must be one number, got a tensor of shape {tuple(given.shape)}")
+        if given.device.type != "cpu":  # reading it would stall the device at every step
+            return
+        value = float(curvature if isinstance(curvature, float) else given)
         if not (math.isfinite(value) and value > 0):
             raise ValueError(
                 f"curvature must be a finite number above 0, got {value}; a typical value is 0.01 to 0.05 "
@@ -125,12 +122,9 @@ class Geometry(Part, ABC):
     def logits(
         self, states: Tensor, weight: Tensor, offset: Tensor | None = None, *, curvature: Curvature = 1.0
     ) -> Tensor:
-        """Return all logits (n, m), differentiable by every tensor argument.
+        """Return all logits (n, m), differentiable by every tensor argument; ValueError for a curvature not above 0.
 
         Of groups of states (g, a, d), each with items of its own (g, k, d), these are (g, a, k).
-
-        Raises:
-            ValueError: curvature is not above 0.
         """
         self.check_curvature(curvature)
         with torch.autocast(states.device.type, enabled=False):

@@ -10,19 +10,30 @@ from recbole_hyper.options import Option, check_options
 from recbole_hyper.registry import register
 
 
+class Flat(Geometry):
+    """A product over a temperature; where "learn" is given, that starts at ``start`` and comes as ``curvature``."""
+
+    def __init__(self, temperature: float | str, start: float) -> None:
+        super().__init__()
+        check_options(type(self), temperature=temperature)
+        self.learns_from = start if temperature == "learn" else None
+        self.temperature = self.learns_from or float(temperature)
+
+    def _vectors(self, states: Tensor, offset: bool) -> LiftedStates:
+        return LiftedStates(torch.nn.functional.pad(states, (0, 1), value=1.0) if offset else states)
+
+    def _named(self) -> str:
+        return f"{self.temperature:g}" if self.learns_from is None else "temperature"
+
+
 @register("geometry", "euclidean")
-class Euclidean(Geometry):
+class Euclidean(Flat):
     r"""logit = <F_i, M_j> / temperature + offset_j: A = [F / temperature, 1], B = [M, offset], scale 1, no link.
 
-    A temperature of 1/4 is the limit of the Poincare head as c -> 0, without offsets. ``curvature`` is ignored, or is
-    the temperature where that is learned.
-
-    Args:
-        temperature: above 0; with 1 and without offsets the lifts are the states and the weights themselves. "learn":
-            the head trains it, from 1.
-
-    Raises:
-        ValueError: a temperature that is neither a finite number above 0 nor "learn".
+    A temperature of 1/4 is the limit of the Poincare head as c -> 0, without offsets. With 1 and without offsets the
+    lifts are the states and the weights themselves. ``curvature`` is ignored, or is the temperature where that is
+    learned. ValueError for a temperature that is neither a finite number above 0 nor "learn": the head trains it, from
+    1.
     """
 
     def __init__(
@@ -36,19 +47,16 @@ class Euclidean(Geometry):
             ),
         ] = 1.0,
     ) -> None:
-        super().__init__()
-        check_options(Euclidean, temperature=temperature)
-        self.learns_from = 1.0 if temperature == "learn" else None
-        self.temperature = self.learns_from or float(temperature)
-        self.lifts = temperature != 1
+        super().__init__(temperature, 1.0)
+        self._lifts = temperature != 1
 
     def lift_states(
         self, states: Tensor, *, curvature: Curvature = 1.0, offset: bool, factored: bool = False
     ) -> LiftedStates:
         """Return [F / temperature, 1] (n, d + 1) with offsets, else without the last column (n, d)."""
-        if self.lifts:
+        if self._lifts:
             states = states / (curvature if self.learns_from else self.temperature)
-        return LiftedStates(torch.nn.functional.pad(states, (0, 1), value=1.0) if offset else states)
+        return self._vectors(states, offset)
 
     def lift_items(
         self, weight: Tensor, offset: Tensor | None, *, curvature: Curvature = 1.0, factored: bool = False
@@ -57,5 +65,5 @@ class Euclidean(Geometry):
         return ItemTerms(extra=None if offset is None else offset.unsqueeze(-1))
 
     def search_query(self, *, offset: bool) -> str:
-        state = f"F/{'temperature' if self.learns_from else f'{self.temperature:g}'}" if self.lifts else "F"
+        state = f"F/{self._named()}" if self._lifts else "F"
         return f"[{state}, 1]" if offset else state

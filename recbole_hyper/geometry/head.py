@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from recbole_hyper.geometry import _gather
-from recbole_hyper.geometry.base import Curvature, Geometry, ItemTerms, LiftedStates
+from recbole_hyper.geometry.base import Curvature, Geometry, ItemTerms
 from recbole_hyper.matmul import float32_products
 
 # items per candidate up to which a product with all items beats gathering the candidates' vectors, on a CPU
@@ -22,14 +22,13 @@ class OutputHead(nn.Module):
 
     Args:
         geometry: how a state scores an item.
-        weight: item matrix (n_items, d), usually the item embedding's own Parameter (tied). It is held by reference
-            and not registered again: it belongs to the module that owns it, and appears once in a state dict.
-        offset: True for a trained offset per item, a Parameter (n_items,) to use that one, False for none. Euclidean:
-            a bias; Poincare: the scalar r of the hyperplane.
-        offset_init: where trained offsets start.
+        weight: item matrix (n_items, d), usually the item embedding's own Parameter (tied). It is held by reference and
+            not registered again: it belongs to the module that owns it, and appears once in a state dict.
+        offset: True for a trained offset per item that starts at ``offset_init``, a Parameter (n_items,) to use that
+            one, False for none. Euclidean: a bias; Poincare: the scalar r of the hyperplane.
         curvature: a number > 0 (the ball's c, sectional curvature -c), or a 0-d tensor. Ignored by flat geometries;
             those that learn their temperature have it in a parameter ``log_temperature``, in place of the curvature.
-        learn_curvature: train the curvature, as exp of a parameter ``log_curvature`` that starts at ``curvature``. It
+        learn_curvature: train the curvature, as exp of a parameter ``log_curvature`` that starts at ``curvature`` and
             ends at ``LEAST_LEARNED``: the head is flat by then, and in float32 its gradient would be noise.
         padding_idx: the item that is never scored by a loss or a ranking; None if there is none.
 
@@ -66,9 +65,8 @@ class OutputHead(nn.Module):
             if not isinstance(offset_init, int | float) or not math.isfinite(offset_init):
                 raise ValueError(f"offset_init (key item_bias_init) must be a finite number, got {offset_init!r}")
             if offset_init and not offset:
-                raise ValueError(
-                    f"offset_init={offset_init} (key item_bias_init) has no effect without offset=True (key item_bias)"
-                )
+                given = f"offset_init={offset_init} (key item_bias_init)"
+                raise ValueError(f"{given} has no effect without offset=True (key item_bias)")
             self.offset = nn.Parameter(weight.new_full((weight.shape[0],), offset_init)) if offset else None
         self._curvature: Curvature = curvature
         self.log_temperature: nn.Parameter | None = None
@@ -77,9 +75,8 @@ class OutputHead(nn.Module):
         self.log_curvature: nn.Parameter | None = None
         if learn_curvature and geometry.curved:
             if float(curvature) < LEAST_LEARNED:
-                raise ValueError(
-                    f"curvature={curvature} (key curvature_init): {LEAST_LEARNED} is the least to learn from"
-                )
+                least = f"{LEAST_LEARNED} is the least to learn from"
+                raise ValueError(f"curvature={curvature} (key curvature_init): {least}")
             self.log_curvature = nn.Parameter(weight.new_tensor(math.log(float(curvature))))
 
     @property
@@ -124,7 +121,11 @@ class OutputHead(nn.Module):
 
     def logits(self, states: Tensor, items: Tensor | None = None) -> Tensor:
         """Return the logits (n, m) of states (n, d) for ``items`` (m,), or for all items (padding included)."""
-        weight, offset = self._select(items)
+        weight, offset = self.weight, self.offset
+        if items is not None:
+            # embedding's backward is a plain scatter, index's is a sort: many times slower
+            weight = nn.functional.embedding(items, weight)
+            offset = None if offset is None else offset[items]
         return self.geometry.logits(states, weight, offset, curvature=self.curvature)
 
     def pair_logits(self, states: Tensor, items: Tensor) -> Tensor:
@@ -132,7 +133,10 @@ class OutputHead(nn.Module):
 
         The gathered items (n, k, d) exist piece by piece only.
         """
-        return pair_logits(self.geometry, states, self.weight, self.offset, items, curvature=self.curvature)
+        if not items.numel():
+            return states.new_zeros(items.shape)
+        pieces = pair_pieces(self.geometry, items, *self.weight.shape)
+        return _gather.gathered(pieces, states, self.weight, self.offset, self.curvature).view(items.shape)
 
     def frozen(self) -> FrozenHead:
         """Return the head for ranking, with items lifted once; ask for a new one after every training step.
@@ -142,34 +146,10 @@ class OutputHead(nn.Module):
         """
         return FrozenHead(self)
 
-    def _select(self, items: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        if items is None:
-            return self.weight, self.offset
-        # embedding's backward is a plain scatter, index's is a sort: many times slower
-        weight = nn.functional.embedding(items, self.weight)
-        return weight, None if self.offset is None else self.offset[items]
-
     def extra_repr(self) -> str:
         """Describe the head in print(model)."""
         curvature = f", curvature={self.curvature_value:.4g}" if self.geometry.curved else ""
         return f"{type(self.geometry).__name__}, n_items={self.n_items}{curvature}, offset={self.offset is not None}"
-
-
-def pair_logits(
-    geometry: Geometry,
-    states: Tensor,
-    weight: Tensor,
-    offset: Tensor | None,
-    items: Tensor,
-    *,
-    curvature: Curvature = 1.0,
-) -> Tensor:
-    """Return the logits (n, k) of states (n, d) with own items (n, k) of the matrix ``weight`` (n_items, d)."""
-    if not items.numel():
-        return states.new_zeros(items.shape)
-
-    pieces = pair_pieces(geometry, items, *weight.shape)
-    return _gather.gathered(pieces, states, weight, offset, curvature).view(items.shape)
 
 
 def pair_pieces(geometry: Geometry, items: Tensor, n_items: int, d: int) -> list[_gather.Piece]:
@@ -179,34 +159,18 @@ def pair_pieces(geometry: Geometry, items: Tensor, n_items: int, d: int) -> list
     gathering k vectors per row.
     """
     n, k = items.shape
-    rows = torch.arange(n, device=items.device)
-    parts = _slices(n, rows_of_a_piece(n_items, k, d))
-    if scores_all(n_items, k):
-        every = torch.arange(n_items, device=items.device)
+    every = torch.arange(n_items, device=items.device) if n_items <= _ALL_PER_CANDIDATE * k else None
+    step = max(1, _gather.PIECE // (k * (d + 1)) if every is None else _gather.LOGITS // n_items)
+    parts = zip(torch.arange(n, device=items.device).split(step), items.split(step), strict=True)
 
-        def choose(states: Tensor, weight: Tensor, offset: Tensor | None, curvature: Curvature, own: Tensor) -> Tensor:
-            return geometry.logits(states, weight, offset, curvature=curvature).gather(1, own).reshape(-1)
-
-        return [_gather.Piece(choose, rows[part], every, (items[part],)) for part in parts]
-
-    def compute(states: Tensor, weight: Tensor, offset: Tensor | None, curvature: Curvature) -> Tensor:
+    def compute(states: Tensor, weight: Tensor, offset: Tensor | None, curvature: Curvature, *own: Tensor) -> Tensor:
+        if own:
+            return geometry.logits(states, weight, offset, curvature=curvature).gather(1, own[0]).reshape(-1)
         return geometry.pair_logits(states, weight, offset, curvature=curvature).reshape(-1)
 
-    return [_gather.Piece(compute, rows[part], items[part]) for part in parts]
-
-
-def rows_of_a_piece(n_items: int, k: int, d: int) -> int:
-    """Return how many rows with k candidates each share one piece of :func:`pair_pieces`."""
-    return max(1, _gather.LOGITS // n_items if scores_all(n_items, k) else _gather.PIECE // (k * (d + 1)))
-
-
-def scores_all(n_items: int, k: int) -> bool:
-    """Whether :func:`pair_pieces` scores all items for k of them."""
-    return n_items <= _ALL_PER_CANDIDATE * k
-
-
-def _slices(stop: int, step: int) -> list[slice]:
-    return [slice(first, min(first + step, stop)) for first in range(0, stop, step)]
+    if every is None:
+        return [_gather.Piece(compute, rows, own) for rows, own in parts]
+    return [_gather.Piece(compute, rows, every, (own,)) for rows, own in parts]
 
 
 class FrozenHead:
@@ -227,24 +191,16 @@ class FrozenHead:
     @torch.no_grad()
     def scores(self, states: Tensor, start: int = 0, stop: int | None = None) -> Tensor:
         """Return the logits (n, stop - start) of states (n, d) for the items start <= j < stop."""
+        geometry, offset, curvature = self._geometry, self._offset, self._curvature
         with float32_products(states.device, len(states)):
-            lifted, terms, vectors, _ = self.lift(states.to(torch.promote_types(states.dtype, torch.float32)))
+            states = states.to(torch.promote_types(states.dtype, torch.float32))
+            factored = geometry.factored(states, offset, curvature)
+            lifted = geometry.lift_states(states, curvature=curvature, offset=offset is not None, factored=factored)
+            if factored not in self._lifted:
+                weight = self._weight.detach()
+                weight = weight.to(torch.promote_types(weight.dtype, torch.float32))
+                terms = geometry.lift_items(weight, offset, curvature=curvature, factored=factored)
+                self._lifted = {factored: (terms, terms.vectors(weight))}
+            terms, vectors = self._lifted[factored]
             part = slice(start, stop)
-            return self._geometry.combine(lifted, terms.rows(part), vectors[part].to(lifted.vectors.dtype))
-
-    def lift(self, states: Tensor) -> tuple[LiftedStates, ItemTerms, Tensor, bool]:
-        """Return lifted states, terms and vectors of all items for them, and whether exponents are taken out."""
-        factored = self._geometry.factored(states, self._offset, self._curvature)
-        lifted = self._geometry.lift_states(
-            states, curvature=self._curvature, offset=self._offset is not None, factored=factored
-        )
-        return lifted, *self.items(factored), factored
-
-    def items(self, factored: bool) -> tuple[ItemTerms, Tensor]:
-        """Return terms and vectors of the items, computed once; with ``factored`` see :class:`Geometry`."""
-        if factored not in self._lifted:
-            weight = self._weight.detach()
-            weight = weight.to(torch.promote_types(weight.dtype, torch.float32))
-            terms = self._geometry.lift_items(weight, self._offset, curvature=self._curvature, factored=factored)
-            self._lifted = {factored: (terms, terms.vectors(weight))}
-        return self._lifted[factored]
+            return geometry.combine(lifted, terms.rows(part), vectors[part].to(lifted.vectors.dtype))

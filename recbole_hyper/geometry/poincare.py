@@ -65,10 +65,9 @@ class Poincare(Geometry):
         """Replace ``inner`` by asinh(inner * exp(exponent)); slope is its derivative by the old ``inner``."""
         if exponent is None:
             _math.asinh_(inner, slope, scratch)
-            return
-        value, derivative = _math.scaled_asinh_values(inner, exponent)
-        inner.copy_(value)
-        slope.copy_(derivative)
+        else:
+            for target, found in zip((inner, slope), _math.scaled_asinh_values(inner, exponent), strict=True):
+                target.copy_(found)
 
     @torch.no_grad()
     def search_items(self, weight: Tensor, offset: Tensor | None = None, *, curvature: Curvature = 1.0) -> Tensor:

@@ -6,16 +6,13 @@ Every point is handled in **lifted coordinates**. With s the distance to the ori
 .. math:: \sigma = \sinh(s)\,\hat x = \sqrt c\,x / \sqrt{1 - c|x|^2}, \qquad C = \cosh(s) = \sqrt{1 + |\sigma|^2} .
 
 The factor :math:`1 - c|x|^2`, in which the usual formulas lose their digits, is :math:`1/C^2` and is never formed.
-Moebius addition becomes
+Moebius addition (Ganea et al. 2018, eq. 4) becomes, exactly,
 
-.. math:: e = C_2 \sigma_1 + C_1 \sigma_2, \qquad
-          \sigma_1 \oplus \sigma_2 = \frac{C_2\, e + |e|^2 \sigma_1}{C_1 \sqrt{1 + |e|^2}}, \qquad
-          |\sigma_1 \oplus \sigma_2| = |e| ,
+.. math:: e = C_2 \sigma_1 + C_1 \sigma_2, \qquad \sigma_1 \oplus \sigma_2 =
+          \frac{C_2\, e + |e|^2 \sigma_1}{C_1 \sqrt{1 + |e|^2}}, \qquad |\sigma_1 \oplus \sigma_2| = |e| .
 
-which equals Ganea et al. (2018), eq. 4, exactly. **Projection**: s is kept at or below ``max_rapidity(dtype)``: 7 in
-float32 (radius 1 - 1.7e-6), 15 in float64 (radius 1 - 1.9e-13). The derivative is that of the projected function.
-
-Coordinates are in the last axis. A leaf module: it imports only torch.
+**Projection**: s is kept at or below ``max_rapidity(dtype)``: 7 in float32 (radius 1 - 1.7e-6), 15 in float64 (radius
+1 - 1.9e-13); the derivative is that of the projected function. Coordinates are in the last axis.
 """
 
 import math
@@ -44,43 +41,35 @@ def square_norm(x: Tensor) -> Tensor:
     return x.square().sum(-1, keepdim=True)
 
 
-def exp_factors(square: Tensor, limit: float) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Return S = sinh(min(s, limit)) / s, C = cosh(min(s, limit)) and (dS/ds) / s, of square = s^2."""
-    guarded = square + tiny(square.dtype)
-    s = guarded.sqrt()
+# value of a radial function at s, its derivative, and the distance that is cut at the limit
+def _sinh(s: Tensor, square: Tensor, limit: float) -> tuple[Tensor, Tensor, Tensor]:
     clipped = s.clamp(max=limit)
-    ratio, cosh = torch.sinh(clipped) / s, torch.cosh(clipped)
-    # the error of the difference is of rounding size; square * slope is all that enters a gradient
-    slope = (torch.where(s > limit, torch.zeros_like(cosh), cosh) - ratio) / guarded
-    return ratio, cosh, slope
+    return torch.sinh(clipped), torch.cosh(clipped), s
 
 
-def log_factors(square: Tensor, limit: float = math.inf) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Return f = min(asinh(n), limit) / n, C = sqrt(1 + n^2) and (df/dn) / n, of square = n^2."""
-    guarded = square + tiny(square.dtype)
-    n, cosh = guarded.sqrt(), (square + 1).sqrt()
-    s = torch.log1p(n + guarded / (cosh + 1))
-    ratio = s.clamp(max=limit) / n
-    slope = (torch.where(s > limit, torch.zeros_like(cosh), 1 / cosh) - ratio) / guarded
-    return ratio, cosh, slope
+def _asinh(n: Tensor, square: Tensor, limit: float) -> tuple[Tensor, Tensor, Tensor]:
+    cosh = (square + 1).sqrt()
+    s = torch.log1p(n + (square + tiny(square.dtype)) / (cosh + 1))
+    return s.clamp(max=limit), 1 / cosh, s
 
 
-def ball_factors(square: Tensor, limit: float) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Return T = tanh(min(s, limit)) / s, 1 / cosh^2 and (dT/ds) / s, of square = s^2."""
-    guarded = square + tiny(square.dtype)
-    s = guarded.sqrt()
+def _tanh(s: Tensor, square: Tensor, limit: float) -> tuple[Tensor, Tensor, Tensor]:
     value = torch.tanh(s.clamp(max=limit))
-    ratio, sech_square = value / s, 1 - value * value
-    slope = (torch.where(s > limit, torch.zeros_like(s), sech_square) - ratio) / guarded
-    return ratio, sech_square, slope
+    return value, 1 - value * value, s
 
 
 class _Radial(torch.autograd.Function):
-    """x -> f(|x|^2) x for one of the factors above."""
+    """x -> f(|x|) x / |x| for one of the functions above."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, limit: float, factors: Any) -> Tensor:
-        ratio, _, slope = factors(square_norm(x), limit)
+    def forward(ctx: Any, x: Tensor, limit: float, function: Any) -> Tensor:
+        square = square_norm(x)
+        guarded = square + tiny(square.dtype)
+        s = guarded.sqrt()
+        value, derivative, distance = function(s, square, limit)
+        ratio = value / s
+        # the error of the difference is of rounding size; square * slope is all that enters a gradient
+        slope = (torch.where(distance > limit, torch.zeros_like(derivative), derivative) - ratio) / guarded
         ctx.save_for_backward(x, ratio, slope)
         return x * ratio
 
@@ -94,12 +83,12 @@ class _Radial(torch.autograd.Function):
 
 def lift_tangent(tangent: Tensor, limit: float | None = None) -> Tensor:
     """Return the lifted point exp_0(t) of a tangent vector t at the origin, s <= ``limit`` (None: max_rapidity)."""
-    return _Radial.apply(tangent, max_rapidity(tangent.dtype) if limit is None else limit, exp_factors)
+    return _Radial.apply(tangent, max_rapidity(tangent.dtype) if limit is None else limit, _sinh)
 
 
 def tangent_of_lifted(lifted: Tensor, limit: float | None = None) -> Tensor:
     """Return log_0 of a lifted point, s <= ``limit`` (None: max_rapidity)."""
-    return _Radial.apply(lifted, max_rapidity(lifted.dtype) if limit is None else limit, log_factors)
+    return _Radial.apply(lifted, max_rapidity(lifted.dtype) if limit is None else limit, _asinh)
 
 
 def lift_point(x: Tensor, curvature: Curvature) -> Tensor:
@@ -130,7 +119,7 @@ def lifted_sum(first: Tensor, second: Tensor) -> Tensor:
 def exp0(tangent: Tensor, curvature: Curvature = 1.0) -> Tensor:
     r"""Return :math:`\exp_0(v) = \tanh(\sqrt c|v|)\,v/(\sqrt c|v|)`, a point of the ball."""
     root = curvature**0.5
-    return _Radial.apply(tangent * root, max_rapidity(tangent.dtype), ball_factors) / root
+    return _Radial.apply(tangent * root, max_rapidity(tangent.dtype), _tanh) / root
 
 
 def log0(x: Tensor, curvature: Curvature = 1.0) -> Tensor:
@@ -146,10 +135,8 @@ def check_finite(values: Tensor, name: str) -> None:
     """
     checked = values.device.type == "cpu" and not torch.compiler.is_exporting()
     if checked and not bool(torch.isfinite(values).all()):
-        count = int((~torch.isfinite(values)).sum())
-        raise ValueError(
-            f"{name}: {count} of {values.numel()} values are NaN or infinite; check learning rate and data"
-        )
+        count = f"{int((~torch.isfinite(values)).sum())} of {values.numel()}"
+        raise ValueError(f"{name}: {count} values are NaN or infinite; check learning rate and data")
 
 
 def check_points(x: Tensor, curvature: Curvature, name: str) -> None:

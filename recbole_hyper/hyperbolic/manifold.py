@@ -17,9 +17,8 @@ def poincare_ball(curvature: float = 1.0, *, learnable: bool = False) -> geoopt.
     head. ValueError for no finite number above 0, and to learn from below ``LEAST_LEARNED``.
     """
     if not (math.isfinite(curvature) and curvature > 0):
-        raise ValueError(
-            f"curvature={curvature}: a finite number above 0 is needed, such as 1.0 (flat layers: torch.nn)"
-        )
+        hint = "a finite number above 0 is needed, such as 1.0 (flat layers: torch.nn)"
+        raise ValueError(f"curvature={curvature}: {hint}")
     if learnable and curvature < LEAST_LEARNED:
         raise ValueError(f"curvature={curvature} (key curvature_init): {LEAST_LEARNED} is the least to learn from")
     ball = _LearnedBall(c=1.0, learnable=True) if learnable else geoopt.PoincareBall(c=1.0)

@@ -25,37 +25,31 @@ RESETS = ("before", "after")
 def recurrence(
     inputs: Tensor, bias: Tensor, weight: Tensor, start: Tensor, rho: Tensor, activation: str, reset: str
 ) -> Tensor:
-    """Run the recurrence, compiled where that is possible: on a CPU in float32; as one scan in an exported graph."""
-    if torch.compiler.is_exporting():
-        return scanned_recurrence(inputs, bias, weight, start, rho, activation, reset)
+    """Run the recurrence, compiled where that is possible: on a CPU in float32, but not in an exported graph."""
     compiled = inputs.device.type == "cpu" and inputs.dtype == torch.float32
-    run = _Compiled.apply if compiled else plain_recurrence
+    run = _Compiled.apply if compiled and not torch.compiler.is_exporting() else plain_recurrence
     return run(inputs, bias, weight, start, rho, activation, reset)
 
 
 def plain_recurrence(
     inputs: Tensor, bias: Tensor, weight: Tensor, start: Tensor, rho: Tensor, activation: str, reset: str
 ) -> Tensor:
-    """Run the recurrence in torch operations, for any device and precision."""
-    moved = lift_tangent(inputs.unflatten(-1, (3, bias.shape[1])))
-    state, states = start, []
-    for x in moved:
-        state = _step(state, x, bias, weight, rho, activation, reset)
-        states.append(state)
-    return torch.stack(states)
-
-
-def scanned_recurrence(
-    inputs: Tensor, bias: Tensor, weight: Tensor, start: Tensor, rho: Tensor, activation: str, reset: str
-) -> Tensor:
-    """Run the recurrence as one operation of a graph, whatever the number of steps; no gradient."""
-    from torch._higher_order_ops import scan
+    """Run the recurrence in torch operations, for any device and precision; as one scan in an exported graph."""
 
     def step(state: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         state = _step(state, x, bias, weight, rho, activation, reset)
-        return state, state.clone()
+        return state, state.clone() if exporting else state
 
-    return scan(step, start, lift_tangent(inputs.unflatten(-1, (3, bias.shape[1]))))[1]
+    moved, exporting = lift_tangent(inputs.unflatten(-1, (3, bias.shape[1]))), torch.compiler.is_exporting()
+    if exporting:  # one operation, whatever the number of steps; it has no gradient
+        from torch._higher_order_ops import scan
+
+        return scan(step, start, moved)[1]
+    state, states = start, []
+    for x in moved:
+        state, _ = step(state, x)
+        states.append(state)
+    return torch.stack(states)
 
 
 def _step(state: Tensor, x: Tensor, bias: Tensor, weight: Tensor, rho: Tensor, activation: str, reset: str) -> Tensor:
@@ -80,20 +74,14 @@ def _pool(workers: int, process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(workers, thread_name_prefix="moebius")
 
 
-def tile_width(width: int, batch: int) -> int:
-    """Return the number of rows that are run together: whole vector registers, and all buffers within the cache."""
-    return min(128 if width <= 16 else 32, -(-batch // 16) * 16)
-
-
 def _run(task: Callable[[int, int], Any], tiles: int) -> list[Any]:
     """Call ``task(begin, end)`` for parts of the tiles, at once in as many threads as torch uses."""
     threads = min(torch.get_num_threads(), tiles)
     if threads <= 1:
         return [task(0, tiles)]
     part = -(-tiles // threads)
-    return list(
-        _pool(threads, os.getpid()).map(lambda begin: task(begin, min(begin + part, tiles)), range(0, tiles, part))
-    )
+    starts = range(0, tiles, part)
+    return list(_pool(threads, os.getpid()).map(lambda begin: task(begin, min(begin + part, tiles)), starts))
 
 
 class _Compiled(torch.autograd.Function):
@@ -109,18 +97,15 @@ class _Compiled(torch.autograd.Function):
         width = bias.shape[1]
         tanh, after = activation == "tanh", reset == "after"
         constants = np.float32(float(rho)), np.float32(max_rapidity(torch.float32)), tanh, after
-        tile = tile_width(width, batch)
+        # rows that are run together: whole vector registers, and all buffers within the cache
+        tile = min(128 if width <= 16 else 32, -(-batch // 16) * 16)
         tiles = -(-batch // tile)
         states = inputs.new_empty(length, batch, width)
         saved = inputs.new_empty(tiles, length, (8 if after else 7) * width, tile)
         given = [tensor.detach().contiguous() for tensor in (inputs, bias, weight)]
         arrays = [tensor.numpy() for tensor in given]
         outputs = [tensor.numpy() for tensor in (start.detach().contiguous(), states, saved)]
-
-        def task(begin: int, end: int) -> None:
-            moebius.forward_tiles(*arrays, constants, *outputs, begin, end)
-
-        _run(task, tiles)
+        _run(lambda begin, end: moebius.forward_tiles(*arrays, constants, *outputs, begin, end), tiles)
         ctx.save_for_backward(*given, saved)
         ctx.constants, ctx.tiles = constants, tiles
         # previous states and reset states times W: what the weight's gradient is made of

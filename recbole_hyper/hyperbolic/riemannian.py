@@ -22,9 +22,11 @@ def manifold_parameters(model: nn.Module) -> dict[str, geoopt.ManifoldParameter]
 
 def without_curvatures(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
     """Return the parameters of ``model`` that are trained: all but the learned curvatures, and these."""
-    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    others = [p for name, p in named if not name.endswith(CURVATURES)]
-    return others, [p for name, p in named if name.endswith(CURVATURES)]
+    found: tuple[list[nn.Parameter], list[nn.Parameter]] = [], []
+    for name, p in model.named_parameters():
+        if p.requires_grad:
+            found[name.endswith(CURVATURES)].append(p)
+    return found
 
 
 def riemannian_optimizer(
@@ -44,25 +46,17 @@ def riemannian_optimizer(
     On a ball the gradient is divided by :math:`\lambda_x^2`, the step is a retraction, moments are carried along; on
     Euclidean parameters both are the plain Adam and SGD. RiemannianAdam keeps one second moment per point.
 
-    Args:
-        model: parameters that need no gradient are left out.
-        learner: riemannian_adam or riemannian_sgd, with ``betas`` or ``momentum`` in [0, 1).
-        learning_rate: of Euclidean parameters, > 0.
-        manifold_learning_rate, curvature_learning_rate: of manifold parameters, and of a learned curvature; None:
-            that of Euclidean parameters.
-        weight_decay: of Euclidean parameters only (decay towards 0 is no geodesic step, and no aim of a curvature).
-        stabilize: project manifold parameters back every so many steps (hyrnn: 10); None: never.
-
-    Raises:
-        ValueError: unknown learner, a rate out of range, no trainable parameter.
+    ``learner`` is riemannian_adam, with ``betas``, or riemannian_sgd, with ``momentum`` in [0, 1). ``learning_rate`` is
+    that of Euclidean parameters; that of manifold parameters and of a learned curvature is the same where it is None.
+    ``weight_decay`` is of Euclidean parameters only (decay towards 0 is no geodesic step, and no aim of a curvature).
+    Every ``stabilize`` steps (hyrnn: 10; None: never) manifold parameters are projected back. ValueError for an unknown
+    learner, a rate out of range, or no trainable parameter.
     """
     if learner not in RIEMANNIAN_LEARNERS:
         raise ValueError(f"learner={learner!r}: allowed are {', '.join(RIEMANNIAN_LEARNERS)}")
-    rates = {
-        "learning_rate": learning_rate,
-        "manifold_learning_rate": learning_rate if manifold_learning_rate is None else manifold_learning_rate,
-        "curvature_learning_rate": learning_rate if curvature_learning_rate is None else curvature_learning_rate,
-    }
+    given = {"manifold_learning_rate": manifold_learning_rate, "curvature_learning_rate": curvature_learning_rate}
+    own = {name: learning_rate if rate is None else rate for name, rate in given.items()}
+    rates = {"learning_rate": learning_rate, **own}
     for name, rate in rates.items():
         if not rate > 0:
             raise ValueError(f"{name}={rate}: a number above 0 is needed")

@@ -10,10 +10,9 @@ import numpy as np
 import numpy.typing as npt
 from numba import prange
 
-from recbole_hyper.kernels.compiled import compiled
-from recbole_hyper.kernels.ranks import LOWEST, with_torch_threads
+from recbole_hyper.kernels.compiled import compiled, threaded
+from recbole_hyper.kernels.ranks import LOWEST, Int32
 
-Int32 = npt.NDArray[np.int32]
 Scores = npt.NDArray[np.float32]
 
 # values with diversity are compared in steps of 1 / GRID: a last bit that the compiler rounds otherwise decides no tie
@@ -31,26 +30,18 @@ def _likeness(one: int, other: int, vectors: Any, kinds: Any) -> float:
     return total
 
 
-@with_torch_threads
-@compiled(parallel=True)
+@threaded()
 def choose_rows(
     items: Int32, scores: Scores, k: int, codes: Int32, limits: Int32, diversity: float, vectors: Scores, kinds: Int32
 ) -> tuple[Int32, Scores]:
-    """Choose ``k`` items of every row one after another, each the best that no limit forbids.
+    """Choose ``k`` of the candidates of every row one after another, each the best that no limit forbids.
 
     The value of an item is (1 - diversity) * relevance - diversity * its largest likeness to an item chosen before;
     relevance is the score, brought to 0 .. 1 over the row's candidates. Values equal to 2^-32 are in item order.
 
-    Args:
-        items, scores: (n, m) candidates, best first, 0 where there are fewer.
-        k: length of the lists.
-        codes, limits: (g, n_items) and (g,): at most ``limits[j]`` items of a list have one code of ``codes[j]``; code
-            -1 has no limit.
-        diversity: weight from 0 to 1.
-        vectors, kinds: (n_items, d) and (n_items,) of which one is empty: what likeness compares.
-
-    Returns:
-        (n, k) items, 0 where none is left, and their scores.
+    ``items`` and ``scores`` (n, m) are best first, 0 where there are fewer. At most ``limits[j]`` (g,) items of a list
+    have one code of ``codes[j]`` (g, n_items); code -1 has no limit. Likeness compares ``vectors`` (n_items, d) or
+    ``kinds`` (n_items,), of which one is empty. Returns (n, k) items, 0 where none is left, and their scores.
     """
     n, m = items.shape
     top, best = np.zeros((n, k), np.int32), np.full((n, k), LOWEST, np.float32)
@@ -97,15 +88,11 @@ def choose_rows(
     return top, best
 
 
-@with_torch_threads
-@compiled(parallel=True)
+@threaded()
 def fill_rows(scores: Scores, top: Int32, best: Scores, codes: Int32, limits: Int32, n_codes: int) -> None:
-    """Go on with lists that :func:`choose_rows` could not fill from their candidates, among all items.
+    """Fill lists ``top`` and their scores ``best`` (n, k) of :func:`choose_rows` in place, from all items.
 
-    Args:
-        scores: (n, n_items), LOWEST where an item is left out.
-        top, best: (n, k) lists and their scores, which are filled in place, one pass over the scores for a place.
-        codes, limits: as there; n_codes is larger than every code.
+    ``scores`` (n, n_items) are LOWEST where an item is left out; ``codes`` and ``limits`` as there, below ``n_codes``.
     """
     n, n_items = scores.shape
     for i in prange(n):

@@ -8,6 +8,7 @@ Kept for: a start of seconds less wherever the package lies, in every process bu
 """
 
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -15,15 +16,11 @@ import numba
 from numba import njit
 from numba.core import event
 
-from recbole_hyper.kernels.clock import COMPILING
-from recbole_hyper.kernels.place import default_folder
+from recbole_hyper.kernels.clock import COMPILING, default_folder
 
 
 def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Return ``numba.njit(**options)`` that keeps what it compiles: see :func:`folder`.
-
-    Where no folder can be written, every process compiles anew.
-    """
+    """Return ``numba.njit(**options)`` that keeps what it compiles in :func:`folder`, if that can be written."""
 
     def compile_(function: Callable[..., Any]) -> Any:
         # functions of other packages stay where they are
@@ -44,6 +41,35 @@ def folder() -> str:
     """Return where kernels are kept: ``NUMBA_CACHE_DIR`` where it is set, else in the user's cache folder."""
     COMPILING.place = str(numba.config.CACHE_DIR) or default_folder()  # type: ignore[attr-defined]
     return COMPILING.place
+
+
+def threaded(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Return :func:`compiled` for a parallel kernel that runs with as many threads as torch uses now.
+
+    numba's first parallel call sets the thread count of OpenMP, which is torch's too; here it stays as it is. A process
+    without torch keeps numba's number.
+    """
+
+    def compile_(function: Callable[..., Any]) -> Any:
+        kernel = compiled(parallel=True, **options)(function)
+
+        @functools.wraps(function)
+        def call(*arguments: Any) -> Any:
+            torch = sys.modules.get("torch")
+            if torch is None:
+                return kernel(*arguments)
+            threads, before = torch.get_num_threads(), numba.get_num_threads()
+            numba.set_num_threads(max(1, min(threads, numba.config.NUMBA_NUM_THREADS)))  # type: ignore[attr-defined]
+            if torch.get_num_threads() != threads:
+                torch.set_num_threads(threads)
+            try:
+                return kernel(*arguments)
+            finally:
+                numba.set_num_threads(before)
+
+        return call
+
+    return compile_
 
 
 class _Compilation(event.Listener):

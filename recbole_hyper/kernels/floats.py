@@ -4,7 +4,7 @@ numba calls libm's exp and log one number at a time. These are polynomials (Ceph
 reduction of the argument by integer arithmetic, without branches; float32 only.
 
 Plain twin: torch's exp and log1p.
-Kept for: the kernels beside it, ``asinh``, ``softmax`` and ``moebius``.
+Kept for: the kernels beside it, ``softmax`` and ``moebius``.
 """
 
 import math
@@ -23,23 +23,11 @@ _LOG2E = _F(1.44269504)
 _LN2_HIGH, _LN2_LOW = _F(0.693359375), _F(-2.12194440e-4)
 _ROUND = _F(12582912.0)  # 1.5 * 2^23: adding and subtracting it rounds to an integer
 _LEAST = _F(-87.0)
-_E5, _E4, _E3, _E2, _E1, _E0 = (
-    _F(c)
-    for c in (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
-)
+_E5, _E4, _E3 = _F(1.9875691500e-4), _F(1.3981999507e-3), _F(8.3334519073e-3)
+_E2, _E1, _E0 = _F(4.1665795894e-2), _F(1.6666665459e-1), _F(5.0000001201e-1)
 # (log(1 + r) - r) / r^2 for 1 + r from sqrt(1/2) to sqrt(2): with the least relative error of log(1 + r), 3.2e-8
-_L7, _L6, _L5, _L4, _L3, _L2, _L1 = (
-    _F(c)
-    for c in (
-        8.7004013360e-2,
-        -1.4266932011e-1,
-        1.4914508164e-1,
-        -1.6577652097e-1,
-        1.9963100553e-1,
-        -2.5001335144e-1,
-        3.3333909512e-1,
-    )
-)
+_L7, _L6, _L5, _L4 = _F(8.7004013360e-2), _F(-1.4266932011e-1), _F(1.4914508164e-1), _F(-1.6577652097e-1)
+_L3, _L2, _L1 = _F(1.9963100553e-1), _F(-2.5001335144e-1), _F(3.3333909512e-1)
 _SQRT_HALF_BITS, _ONE_BITS, _BIAS, _MANTISSA = _I(0x3F3504F3), _I(0x3F800000), _I(127), _I(23)
 _EXPONENT = _I(-(2**23))  # the bits of sign and exponent
 _LN2_OF_BITS = _F(math.log(2) * 2.0**-23)  # times k * 2^23: k * log(2) to 3e-9
@@ -78,6 +66,14 @@ def log1p_nonnegative(y: Any) -> Any:
     r = y * s + (s - ONE)  # not of 1 + y, which has lost digits of y
     p = ((((((_L7 * r + _L6) * r + _L5) * r + _L4) * r + _L3) * r + _L2) * r + _L1) * r - HALF
     return (r * r * p + r) + _F(k) * _LN2_OF_BITS
+
+
+@njit(inline="always", error_model="numpy", fastmath={"contract"})
+def signed_asinh(x: Any, w: Any, root: Any) -> Any:
+    """Return asinh(x) of a float32 x, of w = |x| and root = sqrt(1 + w^2)."""
+    # asinh(w) = log1p(w + w^2 / (1 + sqrt(1 + w^2))): the form that keeps tiny w exact
+    value = log1p_nonnegative(w + w * (w / (ONE + root)))
+    return from_bits(bits(value) | (bits(x) & SIGN))
 
 
 @njit(inline="always", error_model="numpy")

@@ -13,9 +13,8 @@ from recbole_hyper.kernels.compiled import compiled
 
 CHUNK = 32  # columns under one maximum: wide enough for vector instructions, narrow enough to bound tightly
 
-# Reordering a maximum needs no more than these two permissions; no rounding changes.
-_FLAGS = {"nnan", "nsz"}
-_compile = compiled(nogil=True, fastmath=_FLAGS)
+# reordering a maximum needs no more than these two permissions; no rounding changes
+_compile = compiled(nogil=True, fastmath={"nnan", "nsz"})
 
 
 @_compile
@@ -27,14 +26,11 @@ def fill_products(distances, points, to_base, products, chunk_max, row_max, star
     p = points.shape[0]
     violation = 0.0
     for a in range(start, stop):
-        row = distances[points[a]]
-        out = products[a]
-        mine = to_base[a]
+        row, out, mine = distances[points[a]], products[a], to_base[a]
         for b in range(p):
             out[b] = 0.5 * ((mine + to_base[b]) - row[points[b]])
         # 0 <= (a|b) <= min(d(a), d(b)) is the triangle inequality in all its three forms
-        low = 0.0
-        high = 0.0
+        low, high = 0.0, 0.0
         for b in range(p):
             low = min(low, out[b])
             high = max(high, out[b] - min(mine, to_base[b]))
@@ -54,77 +50,61 @@ def fill_products(distances, points, to_base, products, chunk_max, row_max, star
 @_compile
 def bound_rows(products, row_max, bounds, start, stop):
     """``bounds[a]`` = max over b > a of min(max_k (a|k), max_k (b|k)) - (a|b), an upper bound of the row's delta."""
-    p = products.shape[0]
     for a in range(start, stop):
-        row = products[a]
-        mine = row_max[a]
-        top = -np.inf
-        for b in range(a + 1, p):
+        row, mine, top = products[a], row_max[a], -np.inf
+        for b in range(a + 1, products.shape[0]):
             top = max(top, min(mine, row_max[b]) - row[b])
         bounds[a] = top
 
 
 @_compile
-def evaluate(products, chunk_max, a, b, best):
+def _evaluate(products, chunk_max, a, b, best):
     """The larger of ``best`` and the delta of the pair, max_k min((a|k), (k|b)) - (a|b)."""
     p = products.shape[0]
     left, right = products[a], products[b]
     here = left[b]
     for c in range(chunk_max.shape[1]):
-        if min(chunk_max[a, c], chunk_max[b, c]) - here <= best:
-            continue
-        top = -np.inf
-        for k in range(c * CHUNK, min(p, (c + 1) * CHUNK)):
-            top = max(top, min(left[k], right[k]))
-        best = max(best, top - here)
-    return best
-
-
-@_compile
-def search_row(products, chunk_max, row_max, a, best):
-    """The larger of ``best`` and the delta of all pairs (a, b) with b > a."""
-    p = products.shape[0]
-    row = products[a]
-    mine = row_max[a]
-    for first in range(a + 1, p, CHUNK):
-        last = min(p, first + CHUNK)
-        top = -np.inf
-        for b in range(first, last):
-            top = max(top, min(mine, row_max[b]) - row[b])
-        if top <= best:
-            continue
-        for b in range(first, last):
-            if min(mine, row_max[b]) - row[b] > best:
-                best = evaluate(products, chunk_max, a, b, best)
+        if min(chunk_max[a, c], chunk_max[b, c]) - here > best:
+            top = -np.inf
+            for k in range(c * CHUNK, min(p, (c + 1) * CHUNK)):
+                top = max(top, min(left[k], right[k]))
+            best = max(best, top - here)
     return best
 
 
 @_compile
 def search_rows(products, chunk_max, row_max, bounds, rows, best):
     """The larger of ``best`` and the delta of all pairs (a, b > a) of the given rows."""
-    for r in range(rows.shape[0]):
-        if bounds[rows[r]] > best:
-            best = search_row(products, chunk_max, row_max, rows[r], best)
+    p = products.shape[0]
+    for a in rows:
+        row, mine = products[a], row_max[a]
+        for first in range(a + 1, p, CHUNK):
+            if bounds[a] <= best:
+                break
+            last = min(p, first + CHUNK)
+            top = -np.inf
+            for b in range(first, last):
+                top = max(top, min(mine, row_max[b]) - row[b])
+            if top <= best:
+                continue
+            for b in range(first, last):
+                if min(mine, row_max[b]) - row[b] > best:
+                    best = _evaluate(products, chunk_max, a, b, best)
     return best
 
 
 @_compile
-def climb(products, a, b, best):
-    """A delta that is attained: improve a, b and k in turn from the given pair until nothing changes.
-
-    Returns the larger of ``best`` and what was attained.
-    """
+def _climb(products, a, b, best):
+    """The larger of ``best`` and a delta that is attained: a, b and k improve in turn until nothing changes."""
     p = products.shape[0]
-    value = -np.inf
-    k = -1
+    value, k = -np.inf, -1
     for _ in range(50):
         before = value
         left, right = products[a], products[b]
         for x in range(p):
             gain = min(left[x], right[x]) - left[b]
             if gain > value:
-                value = gain
-                k = x
+                value, k = gain, x
         if k < 0:
             break
         middle = products[k]
@@ -134,8 +114,7 @@ def climb(products, a, b, best):
                 if x != k and x != a:
                     gain = min(left[k], middle[x]) - left[x]
                     if gain > value:
-                        value = gain
-                        b = x
+                        value, b = gain, x
             a, b = b, a
         if value <= before:
             break
@@ -145,41 +124,12 @@ def climb(products, a, b, best):
 @_compile
 def climb_rows(products, row_max, bounds, rows, best):
     """Climb from the most promising pair of each of the given rows."""
-    p = products.shape[0]
-    for r in range(rows.shape[0]):
-        a = rows[r]
-        for b in range(a + 1, p):
+    for a in rows:
+        for b in range(a + 1, products.shape[0]):
             if min(row_max[a], row_max[b]) - products[a, b] >= bounds[a]:
-                best = climb(products, a, b, best)
+                best = _climb(products, a, b, best)
                 break
     return best
-
-
-@_compile
-def scan_base(distances, base, best, slack, products, chunk_max, row_max, bounds, points, to_base):
-    """The larger of ``best`` and the delta at ``base`` over the points after it, and the worst triangle violation.
-
-    The arguments after ``slack`` are scratch space for as many points as come after the base. Points no further from
-    the base than ``best - slack`` are left out: products are at most the distance to the base, so these cannot win.
-    """
-    n = distances.shape[0]
-    p = 0
-    for x in range(base + 1, n):
-        if distances[base, x] > best - slack:
-            points[p] = x
-            to_base[p] = distances[base, x]
-            p += 1
-    if p < 3:
-        return best, 0.0
-    square = products[: p * p].reshape((p, p))
-    chunks = (p + CHUNK - 1) // CHUNK
-    maxima = chunk_max[: p * chunks].reshape((p, chunks))
-    violation = fill_products(distances, points[:p], to_base[:p], square, maxima, row_max, 0, p)
-    bound_rows(square, row_max[:p], bounds, 0, p)
-    for a in range(p):
-        if bounds[a] > best:
-            best = search_row(square, maxima, row_max[:p], a, best)
-    return best, violation
 
 
 @_compile

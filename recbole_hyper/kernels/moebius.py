@@ -157,24 +157,16 @@ def cosh_of(a, out):
 @_compiled
 def load(source, begin, feature, out):
     """Copy rows from ``begin``, features from ``feature``, of source (B, .) to columns of out (d, w); pad with 0."""
-    width, columns = out.shape
-    present = min(columns, source.shape[0] - begin)
-    for j in range(present):
-        row = source[begin + j, feature : feature + width]
-        for i in range(width):
-            out[i, j] = row[i]
+    present = min(out.shape[1], source.shape[0] - begin)
+    out[:, :present] = source[begin : begin + present, feature : feature + out.shape[0]].T
     out[:, present:] = ZERO
 
 
 @_compiled
 def store(values, target, begin, feature):
     """Copy the columns of values (d, w) to rows from ``begin``, features from ``feature``, of target (B, .)."""
-    width, columns = values.shape
-    present = min(columns, target.shape[0] - begin)
-    for j in range(present):
-        row = target[begin + j, feature : feature + width]
-        for i in range(width):
-            row[i] = values[i, j]
+    present = min(values.shape[1], target.shape[0] - begin)
+    target[begin : begin + present, feature : feature + values.shape[0]] = values[:, :present].T
 
 
 @_compiled

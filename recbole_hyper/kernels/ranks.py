@@ -4,50 +4,21 @@ Plain twin: ``evaluation.ranking._rank_with_torch``.
 Kept for: ranks of a million items in 1.04 times their product (make bench-rank).
 """
 
-import functools
-import sys
-from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 from numba import prange
 
-from recbole_hyper.kernels.compiled import compiled
+from recbole_hyper.kernels.compiled import compiled, threaded
 
-P = ParamSpec("P")
-R = TypeVar("R")
+Int32 = npt.NDArray[np.int32]
+Int64 = npt.NDArray[np.int64]
 
 # marks excluded items: the smallest finite float32, so that an infinite score of a model is still seen
 LOWEST = np.float32(np.finfo(np.float32).min)
 _BLOCK = 512  # scores looked at between two decisions whether the list of best items may change
 _ONE, _ZERO = np.float32(1.0), np.float32(0.0)
-
-
-def with_torch_threads(kernel: Callable[P, R]) -> Callable[P, R]:
-    """Run a parallel kernel with as many threads as torch uses now, and leave torch's number as it is.
-
-    numba's first parallel call sets the thread count of OpenMP, which is torch's too. A process without torch keeps
-    numba's number.
-    """
-
-    @functools.wraps(kernel)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        torch = sys.modules.get("torch")
-        if torch is None:
-            return kernel(*args, **kwargs)
-        threads = torch.get_num_threads()
-        before = numba.get_num_threads()
-        numba.set_num_threads(max(1, min(threads, numba.config.NUMBA_NUM_THREADS)))  # type: ignore[attr-defined]
-        if torch.get_num_threads() != threads:
-            torch.set_num_threads(threads)
-        try:
-            return kernel(*args, **kwargs)
-        finally:
-            numba.set_num_threads(before)
-
-    return call
 
 
 @compiled()
@@ -68,31 +39,16 @@ def _take(scores: Any, first: int, best: Any, top: Any) -> None:
             top[place] = first + j
 
 
-@with_torch_threads
-@compiled(parallel=True, fastmath={"reassoc", "contract"})
+@threaded(fastmath={"reassoc", "contract"})
 def rank_rows(
-    scores: npt.NDArray[np.float32],
-    targets: npt.NDArray[np.int64],
-    offsets: npt.NDArray[np.int64],
-    seen: npt.NDArray[np.int32],
-    hidden: npt.NDArray[np.int64],
-    k: int,
-) -> tuple[
-    npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.bool_]
-]:
-    """Rank the target of every row; ``scores`` is overwritten where an item is excluded.
+    scores: npt.NDArray[np.float32], targets: Int64, offsets: Int64, seen: Int32, hidden: Int64, k: int
+) -> tuple[Int64, Int64, Int64, Int32, npt.NDArray[np.bool_]]:
+    """Rank the target (n,) of every row of ``scores`` (n, n_items), column 0 padding.
 
-    Args:
-        scores: (n, n_items), column 0 padding.
-        targets: (n,) item ids.
-        offsets, seen: items ``seen[offsets[i]:offsets[i + 1]]`` are excluded from row ``i``.
-        hidden: items that are excluded from every row.
-        k: length of the lists of best items.
-
-    Returns:
-        (n,) number of items with at least the target's score; (n,) number with exactly that score; (n,) number of
-        items that ``seen`` excludes beyond ``hidden``; (n, k) best items, equal scores in item order, 0 where none is
-        left; (n,) True where a score is not finite.
+    Items ``seen[offsets[i]:offsets[i + 1]]`` are excluded from row ``i``, ``hidden`` ones from all; their scores are
+    overwritten. Returns the numbers of items with at least the target's score, with exactly that score, and that
+    ``seen`` excludes beyond ``hidden``, each (n,); the k best items (n, k), equal scores in item order, 0 where none is
+    left; and (n,) True where a score is not finite.
     """
     n, n_items = scores.shape
     at_least, equal, removed = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)

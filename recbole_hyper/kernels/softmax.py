@@ -3,52 +3,56 @@
 For a head with asinh as its link the kernels add the extra column of the products, link and scale on the way:
 logit = scale * asinh(product + column * extra) of products (h, w) float32, column (h,), extra and scale (w,).
 
-Plain twin: the torch operations of ``losses._stream.ItemStream``, which serve other devices, precisions and links.
+Plain twin: the torch operations of ``losses._stream.ItemStream`` and ``geometry._math.asinh_``, which serve other
+devices, precisions and links.
 Kept for: exact cross-entropy over a million items in 0.64 (Euclidean) and 0.62 (Poincare) of the time with the twins,
-each against the bare products of the same run (make bench-ce); over 65,536 items in two passes the Poincare head takes
-1.26 times as long as the Euclidean one in place of 1.42 (AVX2), 1.39 in place of 1.66 (AVX-512).
+each against the bare products of the same run (make bench-ce).
 """
 
 from typing import Any
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
-from recbole_hyper.kernels.asinh import signed_asinh
-from recbole_hyper.kernels.compiled import compiled
-from recbole_hyper.kernels.floats import ONE, exp, largest
-from recbole_hyper.kernels.ranks import with_torch_threads
+from recbole_hyper.kernels.compiled import threaded
+from recbole_hyper.kernels.floats import ONE, exp, largest, signed_asinh
 
 # columns that one thread takes through all rows: their sums stay in the first cache
 STRIP = 256
+_BLOCK = 4096
+_fast: Any = threaded(error_model="numpy", fastmath={"contract", "reassoc"})
 
 
-@njit(inline="always", error_model="numpy", fastmath={"contract", "reassoc"})
-def _summed(row: Any) -> Any:
-    """Return the largest of a row of logits, and the sum of exp(logit - largest)."""
-    highest = largest(row)
-    total = np.float32(0)
-    for j in range(len(row)):
-        total += exp(row[j] - highest)
-    return highest, total
+@threaded(error_model="numpy", fastmath={"contract"})
+def asinh_slope(u: Any, slope: Any) -> None:
+    """Replace ``u`` (n,) float32 by asinh(u) and write 1 / sqrt(1 + u^2) into ``slope`` (n,)."""
+    for block in prange((len(u) + _BLOCK - 1) // _BLOCK):
+        values, slopes = u[block * _BLOCK : (block + 1) * _BLOCK], slope[block * _BLOCK : (block + 1) * _BLOCK]
+        for j in range(len(values)):
+            x = values[j]
+            w = abs(x)
+            root = np.sqrt(ONE + w * w)
+            slopes[j] = ONE / root
+            values[j] = signed_asinh(x, w, root)
 
 
-@with_torch_threads
-@compiled(parallel=True, error_model="numpy", fastmath={"contract", "reassoc"})
+@_fast
 def total_rows(logits: Any, top: Any, total: Any) -> None:
     """Write the largest logit and the sum of exp(logit - top) of each row (h,)."""
     for i in prange(logits.shape[0]):
-        top[i], total[i] = _summed(logits[i])
+        row = logits[i]
+        highest, found = largest(row), np.float32(0)
+        for j in range(len(row)):
+            found += exp(row[j] - highest)
+        top[i], total[i] = highest, found
 
 
-@with_torch_threads
-@compiled(parallel=True, error_model="numpy", fastmath={"contract", "reassoc"})
+@_fast
 def softmax_rows(logits: Any, top: Any, total: Any) -> None:
     """The same, and replace ``logits`` (h, w) float32 by exp(logit - top)."""
     for i in prange(logits.shape[0]):
         row = logits[i]
-        highest = largest(row)
-        found = np.float32(0)
+        highest, found = largest(row), np.float32(0)
         for j in range(len(row)):
             e = exp(row[j] - highest)
             row[j] = e
@@ -56,66 +60,23 @@ def softmax_rows(logits: Any, top: Any, total: Any) -> None:
         top[i], total[i] = highest, found
 
 
-@with_torch_threads
-@compiled(parallel=True, error_model="numpy", fastmath={"contract", "reassoc"})
+@_fast
 def linked_total_rows(products: Any, column: Any, extra: Any, scale: Any, top: Any, total: Any) -> None:
-    """Write largest logit and sum of each row (h,); ``products`` (h, w) may hold anything after."""
+    """Write the largest logit and the sum of exp(logit - top) of each row (h,) of products."""
     for i in prange(products.shape[0]):
         row, own = products[i], column[i]
+        logits = np.empty(len(row), np.float32)
         for j in range(len(row)):
             u = row[j] + own * extra[j]
             w = abs(u)
-            row[j] = signed_asinh(u, w, np.sqrt(ONE + w * w)) * scale[j]
-        top[i], total[i] = _summed(row)
+            logits[j] = signed_asinh(u, w, np.sqrt(ONE + w * w)) * scale[j]
+        highest, found = largest(logits), np.float32(0)
+        for j in range(len(logits)):
+            found += exp(logits[j] - highest)
+        top[i], total[i] = highest, found
 
 
-@with_torch_threads
-@compiled(parallel=True, error_model="numpy", fastmath={"contract", "reassoc"})
-def linked_softmax_rows(
-    products: Any, slope: Any, column: Any, extra: Any, scale: Any, mixing: Any, top: Any, total: Any, mixed: Any
-) -> None:
-    """The same, and replace ``products`` by exp(logit - top) x logit; write exp(logit - top) x slope into ``slope``.
-
-    ``mixed`` (h,) gets the product of the new ``slope`` (h, w) with ``mixing`` (w,).
-    """
-    for i in prange(products.shape[0]):
-        row, slopes, own = products[i], slope[i], column[i]
-        for j in range(len(row)):
-            u = row[j] + own * extra[j]
-            w = abs(u)
-            root = np.sqrt(ONE + w * w)
-            slopes[j] = ONE / root
-            row[j] = signed_asinh(u, w, root) * scale[j]
-        highest = largest(row)
-        found, product = np.float32(0), np.float32(0)
-        for j in range(len(row)):
-            e = exp(row[j] - highest)
-            found += e
-            row[j] *= e
-            slopes[j] *= e
-            product += slopes[j] * mixing[j]
-        top[i], total[i], mixed[i] = highest, found, product
-
-
-@with_torch_threads
-@compiled(parallel=True, error_model="numpy", fastmath={"contract"})
-def add_column_sums(weights: Any, linked: Any, extra: Any, factor: Any, d_extra: Any, d_scale: Any) -> None:
-    """Add extra^T weights to ``d_extra`` (w,) and factor^T linked to ``d_scale`` (w,), tiles (h, w), vectors (h,)."""
-    height, width = weights.shape
-    for strip in prange((width + STRIP - 1) // STRIP):
-        start = strip * STRIP
-        stop = min(start + STRIP, width)
-        first, second = d_extra[start:stop], d_scale[start:stop]
-        for i in range(height):
-            a, b = extra[i], factor[i]
-            row, other = weights[i, start:stop], linked[i, start:stop]
-            for j in range(stop - start):
-                first[j] += a * row[j]
-                second[j] += b * other[j]
-
-
-@with_torch_threads
-@compiled(parallel=True, error_model="numpy", fastmath={"contract", "reassoc"})
+@_fast
 def weigh_rows(
     products: Any,
     column: Any,

@@ -10,11 +10,8 @@ from numba import njit
 
 from recbole_hyper.kernels.compiled import compiled
 
-_PRIME = np.uint64(0x9E3779B97F4A7C15)
-_HALF = np.uint64(32)
-_LOW = np.uint64(0xFFFFFFFF)
-_ONE, _EIGHT = np.uint64(1), np.uint64(8)
-_NONE = np.uint64(0)
+_PRIME, _LOW, _HALF = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xFFFFFFFF), np.uint64(32)
+_NONE, _ONE, _EIGHT = np.uint64(0), np.uint64(1), np.uint64(8)
 _BATCH = 256
 
 
@@ -57,11 +54,11 @@ def _same(text, first, last, names, begin):
 
 @compiled(nogil=True)
 def number(offsets, text, slots, starts, names, known, codes):
-    """Write the number of each text to ``codes`` and return how many are known afterwards.
+    """Write the number of each text to ``codes``; return how many are known then.
 
-    ``offsets`` (n + 1,) and ``text`` are the texts as Arrow holds them. The table is ``slots`` (a power of two, at most
-    half full: hash above, number + 1 below, 0 for free), and the known texts are ``names[starts[c]:starts[c + 1]]``;
-    both must have room for n more.
+    ``offsets`` (n + 1,) and ``text`` are the texts as Arrow has them.
+    The table is ``slots`` (a power of two, at most half full: hash above, number + 1 below, 0 for free), and the known
+    texts are ``names[starts[c]:starts[c + 1]]``; both must have room for n more.
     """
     mask = np.uint64(len(slots) - 1)
     mixed_of, begin_of = np.empty(_BATCH, np.uint64), np.empty(_BATCH, np.uint64)
@@ -133,29 +130,23 @@ def record_ends(text, separator):
             if skipped:
                 skipped = False
             elif byte == 34:
+                after = text[place + 1] if place + 1 < len(text) else 10
                 # two quotes in a row mean one
-                skipped = place + 1 < len(text) and text[place + 1] == 34
-                quoted = skipped
-                if not quoted and place + 1 < len(text):
-                    after = text[place + 1]
-                    if after == separator or after == 10 or after == 13:
-                        closed += 1
-                    else:
-                        others += 1
-                        if across and first < 0:
-                            first = begun
-                elif not quoted:
+                quoted = skipped = after == 34
+                if after == separator or after == 10 or after == 13:
                     closed += 1
+                elif not quoted:
+                    others += 1
+                    if across and first < 0:
+                        first = begun
             elif byte == 10:
                 across = True
             fresh = False
         elif byte == 34 and fresh:
-            quoted, across, begun = True, False, place
-            fresh = False
-        elif byte == 10:
-            ends[count] = place + 1
-            count += 1
-            fresh = True
+            quoted, across, begun, fresh = True, False, place, False
         else:
-            fresh = byte == separator
+            if byte == 10:
+                ends[count] = place + 1
+                count += 1
+            fresh = byte == 10 or byte == separator
     return ends[:count], (closed, others, quoted, begun), first

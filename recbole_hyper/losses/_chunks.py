@@ -15,8 +15,6 @@ GPU_ROWS, GPU_BLOCK = 4096, 1 << 15
 # with fewer rows, the items are read so often that computing every tile twice is faster (measured at 1M items)
 LEAST_KEPT_ROWS = 96
 DEFAULT_BUDGET = 256 << 20
-# items per block of lifts, or of gradients through them, on a CPU
-LIFT_BLOCK = 1 << 11
 
 
 @dataclass(frozen=True)
@@ -29,21 +27,16 @@ class Tiles:
     bytes: int
 
 
+@functools.cache
 def default_budget(device: torch.device) -> int:
     """Return the default memory_budget in bytes.
 
-    On a CPU: 256 MiB, or 1/32 of the machine's memory if that is less. It does not depend on the free memory, so that
-    equal runs have equal tiles and give equal numbers. On a GPU, where large products are faster: 1/16 of its memory,
-    or 1/4 of the free memory at the first call if that is less.
+    On a CPU 256 MiB, or 1/32 of its memory if that is less: not of the free memory, so that equal runs have equal
+    tiles and numbers. On a GPU 1/16 of its memory, or 1/4 of what is free at the first call if that is less.
     """
     if device.type == "cpu":
         return min(DEFAULT_BUDGET, total_memory(device) // 32)
-    return _budget_of_accelerator(device)
-
-
-@functools.cache
-def _budget_of_accelerator(device: torch.device) -> int:
-    # once: later the losses' own tiles would count as taken
+    # cached: later the losses' own tiles would count as taken
     return min(total_memory(device) // 16, free_memory(device) // 4)
 
 
@@ -57,22 +50,14 @@ def cut(
     itemsize: int,
     budget: int | None,
     device: torch.device = CPU,
+    fused: bool = False,
 ) -> Tiles:
-    """Choose the tiles of the exact cross-entropy.
+    """Choose the tiles of the exact cross-entropy for ``n`` rows, lifted to ``width`` numbers of ``itemsize`` bytes.
 
-    Args:
-        n: rows.
-        n_items: items.
-        width: lifted width.
-        arrays: numbers per (row, item) between the passes: 1 without a link, 2 with one.
-        terms: numbers per item besides the weight and its gradient.
-        itemsize: bytes of a number.
-        budget: bytes for everything that grows with rows x items, the per-item terms if tiles are kept, and the lifts
-            of the states. None for the default, to which the lifts are added if they do not fit.
-        device: where the tiles are.
-
-    Raises:
-        ValueError: a given budget is too small for the lifts and one row of logits.
+    ``arrays`` are the numbers per (row, item) between the passes: 1 without a link, 2 with one; but a kernel that is
+    ``fused`` keeps one. ``terms`` are numbers per item besides the weight and its gradient. ``budget`` is bytes for
+    everything that grows with rows x items, the terms if tiles are kept, and the lifts of the states; None for the
+    default, to which the lifts are added if they do not fit. ValueError for a budget under the lifts and one row.
     """
     gpu = device.type != "cpu"
     # without a link the lifts are the states themselves; with one they are kept beside them, with their graph
@@ -89,10 +74,12 @@ def cut(
             f"{n} states take {fixed} bytes and one row of {n_items} items {row}; set it to {least} bytes "
             f"({math.ceil(least / 2**20)} MiB) or more, or leave it out"
         )
-
-    # the compiled kernels work in place: only a link has one tile beside what is kept
-    # on a GPU lifts are factored: the exponents, and what a link with exponents computes on the way
-    spare = arrays - 1 if itemsize == 4 and not gpu else arrays + (5 if gpu and arrays == 2 else 0)
+    if fused:
+        arrays, spare = 1, 0
+    else:
+        # the compiled kernels work in place: only a link has one tile beside what is kept
+        # on a GPU lifts are factored: the exponents, and what a link with exponents computes on the way
+        spare = arrays - 1 if itemsize == 4 and not gpu else arrays + (5 if gpu and arrays == 2 else 0)
 
     def cost(rows: int, block: int, keep: bool) -> int:
         saved_numbers = rows * (n_items if keep else block) * arrays
@@ -103,7 +90,7 @@ def cut(
         sums = 3 * rows * -(-n_items // block) if keep else 5 * n
         return fixed + (saved_numbers + scratch + sums + terms * (n_items if keep else block)) * itemsize
 
-    block = min(n_items, GPU_BLOCK if gpu else CPU_BLOCK)
+    block = widest = min(n_items, GPU_BLOCK if gpu else CPU_BLOCK)
     while block > 16 and cost(1, block, True) > budget:
         block //= 2
     each = cost(2, block, True) - cost(1, block, True)
@@ -113,8 +100,7 @@ def cut(
         block = wider
     if rows >= min(n, LEAST_KEPT_ROWS):
         return Tiles(rows, block, True, cost(rows, block, True))
-    rows = min(n, (GPU_ROWS if gpu else 2 * CPU_ROWS) // arrays)
-    block = min(n_items, GPU_BLOCK if gpu else CPU_BLOCK)
+    rows, block = min(n, (GPU_ROWS if gpu else 2 * CPU_ROWS) // arrays), widest
     # wide items weigh more than few rows: then a smaller block saves more, and keeps the products from becoming thin
     lifts = 4 * width + terms if terms else 0
     while cost(rows, block, False) > budget and max(rows, block) > 1:
@@ -129,11 +115,6 @@ def spans(start: int, stop: int, step: int) -> Iterator[slice]:
     """Yield consecutive slices of at most ``step`` from ``start`` to ``stop``."""
     for first in range(start, stop, step):
         yield slice(first, min(first + step, stop))
-
-
-def lift_spans(n_items: int, device: torch.device) -> Iterator[slice]:
-    """Yield slices of all items to lift together; they are larger on a GPU, where starting an operation is costly."""
-    return spans(0, n_items, LIFT_BLOCK if device.type == "cpu" else GPU_BLOCK)
 
 
 def item_blocks(n_items: int, block: int, padding_idx: int | None) -> list[slice]:

@@ -11,9 +11,12 @@ from torch import Tensor
 
 from recbole_hyper.data.negatives import uniform_negatives
 from recbole_hyper.geometry import _gather
-from recbole_hyper.geometry.base import Curvature, Geometry
+from recbole_hyper.geometry.base import Curvature
 from recbole_hyper.geometry.head import pair_pieces
 from recbole_hyper.losses.base import Head, Negatives
+
+#: items per block of a search
+SEARCH_BLOCK = 1 << 13
 
 
 def draw(
@@ -62,10 +65,8 @@ def groups_of_sets(
 ) -> tuple[Tensor, list[Group]]:
     """Group ``rows`` (m,) by their candidates: row i meets the items of set ``sets[i]``, a row of ``items`` (S, b).
 
-    Sets with similar numbers of rows are computed together, within memory for vectors of ``width`` numbers.
-
-    Returns:
-        the rows (m,) in the order of :func:`group_logsumexp`'s result, and the groups.
+    Sets with similar numbers of rows are computed together, within memory for vectors of ``width`` numbers. Returns the
+    rows (m,) in the order of :func:`group_logsumexp`'s result, and the groups.
     """
     order = torch.argsort(sets, stable=True)
     # planned on the host; this is the only wait for the GPU
@@ -114,10 +115,9 @@ def group_logsumexp(
     Groups are computed one after the other, in bounded memory. ``correction`` maps rows and items of a group to
     numbers (g, a, b) that are subtracted from the logits.
     """
-    geometry = head.geometry
 
     def compute(states: Tensor, weight: Tensor, offset: Tensor | None, curvature: Curvature, group: Group) -> Tensor:
-        logits = geometry.logits(states, weight, offset, curvature=curvature)
+        logits = head.geometry.logits(states, weight, offset, curvature=curvature)
         if correction is not None:
             logits = logits - correction(group.rows, group.items)
         left_out = group.items.unsqueeze(1) == group.targets.unsqueeze(2)
@@ -126,24 +126,27 @@ def group_logsumexp(
         sums = torch.logsumexp(logits.masked_fill(left_out, never(logits.dtype)), dim=2)
         return sums.reshape(-1) if group.chosen is None else sums.reshape(-1)[group.chosen]
 
-    def group_piece(group: Group) -> _gather.Piece:
-        return _gather.Piece(compute, group.rows, group.items, (group,))
-
     class Pieces:
         """The pieces of the groups, then of the targets; each pass makes them again."""
 
         def __iter__(self) -> Iterator[_gather.Piece]:
-            yield from map(group_piece, groups)
-            yield from pair_pieces(geometry, targets.unsqueeze(1), *head.weight.shape)
+            yield from (_gather.Piece(compute, group.rows, group.items, (group,)) for group in groups)
+            yield from pair_pieces(head.geometry, targets.unsqueeze(1), *head.weight.shape)
 
     logsumexp = _gather.gathered(Pieces(), states, head.weight, head.offset, head.curvature)
     return logsumexp[: -len(targets)], logsumexp[-len(targets) :]
 
 
-def item_search_blocks(geometry: Geometry, head: Head, block: int) -> Iterator[tuple[int, Tensor]]:
+def search_states(states: Tensor, head: Head) -> Tensor:
+    """Return the search vectors of the states, without gradient."""
+    own = states.detach().to(torch.promote_types(states.dtype, torch.float32))
+    return head.geometry.search_states(own, curvature=head.curvature, offset=head.offset is not None)
+
+
+def item_search_blocks(head: Head) -> Iterator[tuple[int, Tensor]]:
     """Yield (first item, search vectors) of all items block by block, without gradient."""
     weight, offset, curvature = head.weight.detach(), head.offset, head.curvature
-    for first in range(0, len(weight), block):
-        part = slice(first, min(first + block, len(weight)))
+    for first in range(0, len(weight), SEARCH_BLOCK):
+        part = slice(first, first + SEARCH_BLOCK)
         own = weight[part].to(torch.promote_types(weight.dtype, torch.float32))
-        yield first, geometry.search_items(own, None if offset is None else offset[part], curvature=curvature)
+        yield first, head.geometry.search_items(own, None if offset is None else offset[part], curvature=curvature)

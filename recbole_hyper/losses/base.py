@@ -1,49 +1,19 @@
-"""Base of the losses: states with targets and a head in, one number out; and the memory that a loss needs."""
+"""Bases of the losses: states with targets and a head in, one number out."""
 
 from abc import ABC, abstractmethod
 from numbers import Integral
-from typing import Protocol
+from typing import Annotated
 
 from torch import Tensor, nn
 
-from recbole_hyper.geometry.base import Curvature, Geometry
+from recbole_hyper.data.negatives import BoundNegatives, check_k
+from recbole_hyper.geometry.head import OutputHead
+from recbole_hyper.options import Option
 from recbole_hyper.registry import Part
 
-
-class Head(Protocol):
-    """What a loss needs from an output head (see geometry.head.OutputHead)."""
-
-    geometry: Geometry
-    offset: Tensor | None
-    padding_idx: int | None
-
-    @property
-    def weight(self) -> Tensor:
-        """Item matrix (n_items, d)."""
-
-    @property
-    def curvature(self) -> Curvature:
-        """A float, or a 0-d tensor with a gradient."""
-
-    @property
-    def n_items(self) -> int:
-        """Number of items, padding included."""
-
-    def logits(self, states: Tensor, items: Tensor | None = None) -> Tensor:
-        """Return (n, m) logits for all items or for ``items`` (m,)."""
-
-    def pair_logits(self, states: Tensor, items: Tensor) -> Tensor:
-        """Return (n, k) logits; row i has its own items (n, k)."""
-
-
-class Negatives(Protocol):
-    """Draws negatives for the rows of one batch; never the row's target, never padding."""
-
-    def per_position(self, k: int, *, exclude_seen: bool = True, replacement: bool = True) -> Tensor:
-        """Return (n, k) item ids."""
-
-    def per_sequence(self, k: int, *, exclude_seen: bool = True, replacement: bool = True) -> tuple[Tensor, Tensor]:
-        """Return (S, k) item ids, one set per sequence, and the sequence of each row (n,)."""
+#: what a loss scores with, and what it draws negatives from
+Head = OutputHead
+Negatives = BoundNegatives
 
 
 class Loss(Part, nn.Module, ABC):
@@ -70,6 +40,24 @@ class Loss(Part, nn.Module, ABC):
             head: scores states against items.
             negatives: draws items that the user has not seen; without it, a loss draws from all items but the target.
         """
+
+
+NNegatives = Annotated[int, Option("int >= 1", "negatives per position or sequence")]
+
+
+class SampledLoss(Loss):
+    """A loss that draws k negatives."""
+
+    uses_negatives = True
+
+    def __init__(
+        self,
+        *,
+        n_negatives: Annotated[NNegatives, "distinct negatives that the user has not seen; SCE paper sec. 4.2.3"] = 256,
+    ) -> None:
+        super().__init__()
+        check_k(n_negatives)
+        self.n_negatives = n_negatives
 
 
 def check_int(name: str, value: int, least: int) -> None:

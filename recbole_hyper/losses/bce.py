@@ -6,18 +6,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from recbole_hyper.losses import _pairs
-from recbole_hyper.losses._sampled import NNegatives, SampledLoss
-from recbole_hyper.losses.base import Head, Negatives
+from recbole_hyper.losses.base import Head, Negatives, NNegatives, SampledLoss
 from recbole_hyper.registry import register
 
 
 def binary_cross_entropy(positive: Tensor, negative: Tensor) -> Tensor:
-    r"""Return the mean over rows of :math:`-\log\sigma(s_t)-\sum_j\log(1-\sigma(s_j))`.
-
-    Args:
-        positive: (n,) target logits.
-        negative: (n, k) logits of the negatives.
-    """
+    r"""Return the mean over rows of :math:`-\log\sigma(s_t)-\sum_j\log(1-\sigma(s_j))` of logits (n,) and (n, k)."""
     return (F.softplus(-positive) + F.softplus(negative).sum(1)).mean()
 
 

@@ -3,8 +3,7 @@
 from torch import Tensor
 
 from recbole_hyper.losses import _pairs
-from recbole_hyper.losses._sampled import SampledLoss
-from recbole_hyper.losses.base import Head, Negatives
+from recbole_hyper.losses.base import Head, Negatives, SampledLoss
 from recbole_hyper.losses.gbce import generalised_binary_cross_entropy
 from recbole_hyper.registry import register
 

@@ -6,8 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from recbole_hyper.losses import _pairs
-from recbole_hyper.losses._sampled import NNegatives, SampledLoss
-from recbole_hyper.losses.base import Head, Negatives
+from recbole_hyper.losses.base import Head, Negatives, NNegatives, SampledLoss
 from recbole_hyper.options import Option
 from recbole_hyper.registry import register
 
@@ -15,10 +14,7 @@ from recbole_hyper.registry import register
 def generalised_binary_cross_entropy(positive: Tensor, negative: Tensor, *, beta: float) -> Tensor:
     r"""Return the mean over rows of :math:`-\frac1{k+1}[\beta\log\sigma(s_t)+\sum_j\log(1-\sigma(s_j))]`.
 
-    Args:
-        positive: (n,) target logits.
-        negative: (n, k) logits of the negatives.
-        beta: power of the positive probability, in (0, 1]; 1 is BCE+.
+    ``positive`` (n,) and ``negative`` (n, k) are logits, ``beta`` in (0, 1] is 1 for BCE+.
     """
     total = beta * F.softplus(-positive) + F.softplus(negative).sum(1)
     return (total / (negative.shape[1] + 1)).mean()
@@ -27,13 +23,8 @@ def generalised_binary_cross_entropy(positive: Tensor, negative: Tensor, *, beta
 def calibration(k: int, n_items: int, t: float) -> float:
     """Return beta of gSASRec (Petrov & Macdonald 2023, eq. 13): alpha (t (1 - 1/alpha) + 1/alpha), alpha = k / (N - 1).
 
-    Args:
-        k: negatives per positive.
-        n_items: N, items without padding; alpha is at most 1.
-        t: 0 (beta = 1, plain BCE) to 1 (beta = alpha, fully calibrated).
-
-    Raises:
-        ValueError: t outside [0, 1].
+    ``k`` are negatives per positive, ``n_items`` N without padding; alpha is at most 1. ValueError for t outside
+    [0, 1]: 0 is plain BCE (beta = 1), 1 fully calibrated (beta = alpha).
     """
     check_t(t)
     alpha = min(1.0, k / max(1, n_items - 1))

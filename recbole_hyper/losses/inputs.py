@@ -41,9 +41,8 @@ def checked_head(
 ) -> OutputHead:
     """Return the head of ``weight`` (m, d) and ``offset`` (m,) that scores states (n, d) with targets (n,) int64.
 
-    Raises:
-        ValueError: wrong shapes, dtypes or targets, no row, an unknown geometry, a curvature not above 0, or a padding
-            class that is out of range, the only one, or a target.
+    ValueError for wrong shapes, dtypes or targets, no row, an unknown geometry, a curvature not above 0, or a padding
+    class that is out of range, the only one, or a target.
     """
     check_shapes(states, weight, offset)
     head = OutputHead(geometry_of(geometry), weight, offset=offset, curvature=curvature, padding_idx=padding_idx)
@@ -58,9 +57,7 @@ def checked_head(
         raise ValueError(f"padding_idx must be None or in 0..{n_items - 1}, got {padding_idx}")
     if padding_idx is not None and n_items < 2:
         raise ValueError("the padding class is the only class; there is nothing to score")
-    low, high = int(targets.min()), int(targets.max())
-    if low < 0 or high >= n_items:
-        raise ValueError(f"targets must be in 0..{n_items - 1}, got values from {low} to {high}")
+    _check_range("targets", targets, n_items)
     if padding_idx is not None and bool((targets == padding_idx).any()):
         raise ValueError(f"a target equals padding_idx={padding_idx}, which is never scored; drop these rows before")
     return head
@@ -71,8 +68,7 @@ def checked_negatives(
 ) -> Tensor:
     """Return the given negatives (n, k), or k drawn for each row: uniform with replacement, never target or padding.
 
-    Raises:
-        ValueError: no negatives, one out of range, or one that is its row's target or padding.
+    ValueError for no negatives, one out of range, or one that is its row's target or padding.
     """
     if negatives is None:
         return uniform_negatives(targets, k, head.n_items, head.padding_idx, generator)
@@ -84,11 +80,15 @@ def checked_negatives(
     return negatives
 
 
+def _check_range(name: str, values: Tensor, stop: int, what: str = "") -> None:
+    low, high = int(values.min()), int(values.max())
+    if low < 0 or high >= stop:
+        raise ValueError(f"{name} must be in 0..{stop - 1}{what}, got values from {low} to {high}")
+
+
 def check_items(items: Tensor, head: OutputHead) -> None:
     """Raise ValueError for an item out of range or padding."""
-    low, high = int(items.min()), int(items.max())
-    if low < 0 or high >= head.n_items:
-        raise ValueError(f"negatives must be in 0..{head.n_items - 1}, got values from {low} to {high}")
+    _check_range("negatives", items, head.n_items)
     if head.padding_idx is not None and bool((items == head.padding_idx).any()):
         raise ValueError(f"a negative equals padding_idx={head.padding_idx}, which is never scored")
 
@@ -97,17 +97,14 @@ def check_rows(rows: Tensor, n: int, n_sets: int) -> None:
     """Raise ValueError unless ``rows`` (n,) are numbers of sets."""
     if rows.shape != (n,) or rows.dtype == torch.bool or rows.is_floating_point() or rows.is_complex():
         raise ValueError(f"rows must be whole numbers of shape ({n},), got {rows.dtype} of shape {tuple(rows.shape)}")
-    low, high = int(rows.min()), int(rows.max())
-    if low < 0 or high >= n_sets:
-        raise ValueError(f"rows must be in 0..{n_sets - 1}, the sets of negatives, got values from {low} to {high}")
+    _check_range("rows", rows, n_sets, ", the sets of negatives")
 
 
 def check_shapes(states: Tensor, weight: Tensor, offset: Tensor | None) -> None:
     """Raise ValueError unless states (n, d), weight (m, d) and offset (m,) agree and are floating point."""
     if states.dim() != 2 or weight.dim() != 2 or states.shape[1] != weight.shape[1]:
-        raise ValueError(
-            f"states (n, d) and weight (m, d) must share d, got {tuple(states.shape)} and {tuple(weight.shape)}"
-        )
+        shapes = f"{tuple(states.shape)} and {tuple(weight.shape)}"
+        raise ValueError(f"states (n, d) and weight (m, d) must share d, got {shapes}")
     if offset is not None and offset.shape != weight.shape[:1]:
         raise ValueError(f"offset must have shape ({weight.shape[0]},), got {tuple(offset.shape)}")
     for name, tensor in (("states", states), ("weight", weight), ("offset", offset)):

@@ -10,7 +10,6 @@ from torch import Tensor
 from recbole_hyper.geometry import _gather
 from recbole_hyper.losses import _pairs
 from recbole_hyper.losses.base import Head, Loss, Negatives, check_int
-from recbole_hyper.losses.sce import SEARCH_BLOCK
 from recbole_hyper.options import Option
 from recbole_hyper.registry import register
 
@@ -23,16 +22,12 @@ def sort_by_direction(
 
     Directions are n_buckets Gaussian vectors; equal directions keep the order of the indices.
     """
-    geometry = head.geometry
-    own = states.detach().to(torch.promote_types(states.dtype, torch.float32))
-    lifted = geometry.search_states(own, curvature=head.curvature, offset=head.offset is not None)
-    directions = torch.randn(n_buckets, lifted.shape[1], generator=generator, device=own.device, dtype=lifted.dtype)
+    lifted = _pairs.search_states(states, head)
+    directions = torch.randn(n_buckets, lifted.shape[1], generator=generator, device=lifted.device, dtype=lifted.dtype)
+    blocks = (vectors.to(lifted.dtype) for _, vectors in _pairs.item_search_blocks(head))
+    best = torch.cat([(vectors @ directions.t()).argmax(1) for vectors in blocks])
     rows = torch.argsort((lifted @ directions.t()).argmax(1), stable=True)
-    best = [
-        (vectors.to(lifted.dtype) @ directions.t()).argmax(1)
-        for _, vectors in _pairs.item_search_blocks(geometry, head, SEARCH_BLOCK)
-    ]
-    items = torch.argsort(torch.cat(best), stable=True)
+    items = torch.argsort(best, stable=True)
     if head.padding_idx is None:
         return rows, items
     # padding has one place in the order, which is left out without waiting for a GPU
@@ -97,26 +92,23 @@ def reduced_cross_entropy(
             times += (x.of[rows].unsqueeze(2) - y.of[items].unsqueeze(1)).abs_() <= reach
         return times.clamp_(min=1).log_()
 
-    def parts() -> Iterator[tuple[int, Tensor, slice, Tensor, Tensor]]:
-        for number, (x, y) in enumerate(zip(rounds_x, rounds_y, strict=True)):
-            used = torch.arange(math.ceil(n / x.size), device=targets.device)
-            step, first = _gather.groups_at_once(x.size, (2 * reach + 1) * y.size, states.shape[1]), 0
-            for chunks in used.split(step):
-                rows, _ = x.windows(chunks, 0)
-                # only the last chunk of all may be short
-                real = slice(0, n - first * x.size)
-                first += len(chunks)
-                yield number, rows, real, *y.windows(chunks, reach)
-
     class Groups:
         """Made anew in each pass: all rounds' indices at once would be several times the catalogue."""
 
         def __iter__(self) -> Iterator[_pairs.Group]:
-            for _, rows, real, items, exists in parts():
-                yield _pairs.Group(rows, items, targets[rows], real, exists)
+            for x, y in zip(rounds_x, rounds_y, strict=True):
+                used = torch.arange(math.ceil(n / x.size), device=targets.device)
+                step, first = _gather.groups_at_once(x.size, (2 * reach + 1) * y.size, states.shape[1]), 0
+                for chunks in used.split(step):
+                    rows, _ = x.windows(chunks, 0)
+                    # only the last chunk of all may be short
+                    real = slice(0, n - first * x.size)
+                    first += len(chunks)
+                    items, exists = y.windows(chunks, reach)
+                    yield _pairs.Group(rows, items, targets[rows], real, exists)
 
     logsumexp, positive = _pairs.group_logsumexp(head, states, targets, Groups(), correction)
-    place = [rows.reshape(-1)[real] + number * n for number, rows, real, *_ in parts()]
+    place = [x.order + number * n for number, x in enumerate(rounds_x)]
     # each row is once in each round
     sums = logsumexp[torch.argsort(torch.cat(place))].view(rounds, n)
     return _pairs.softmax_loss(torch.logsumexp(sums, dim=0), positive).mean()
@@ -124,13 +116,10 @@ def reduced_cross_entropy(
 
 def check_sizes(n_buckets: int, buckets_per_chunk: int, n_extra_chunks: int, rounds: int) -> None:
     """Raise ValueError for impossible settings."""
-    for name, value, least in (
-        ("n_buckets", n_buckets, 1),
-        ("buckets_per_chunk", buckets_per_chunk, 1),
-        ("n_extra_chunks", n_extra_chunks, 0),
-        ("rounds", rounds, 1),
-    ):
-        check_int(f"rece_{name}", value, least)
+    check_int("rece_n_buckets", n_buckets, 1)
+    check_int("rece_buckets_per_chunk", buckets_per_chunk, 1)
+    check_int("rece_n_extra_chunks", n_extra_chunks, 0)
+    check_int("rece_rounds", rounds, 1)
     if n_buckets % buckets_per_chunk:
         raise ValueError(f"rece_buckets_per_chunk={buckets_per_chunk} must divide rece_n_buckets={n_buckets}")
 
@@ -158,8 +147,7 @@ class ReducedCrossEntropy(Loss):
             Option("int >= 1", "directions per chunk, divides rece_n_buckets; RECE code", key="rece_buckets_per_chunk"),
         ] = 1,
         n_extra_chunks: Annotated[
-            int,
-            Option("int >= 0", "neighbour chunks on each side; RECE code", key="rece_n_extra_chunks"),
+            int, Option("int >= 0", "neighbour chunks on each side; RECE code", key="rece_n_extra_chunks")
         ] = 1,
         rounds: Annotated[int, Option("int >= 1", "independent sortings; RECE code", key="rece_rounds")] = 8,
     ) -> None:
@@ -175,12 +163,8 @@ class ReducedCrossEntropy(Loss):
 
     def forward(self, states: Tensor, targets: Tensor, head: Head, negatives: Negatives | None = None) -> Tensor:
         """Return the mean loss; ``negatives`` is not used."""
+        n_buckets = self.buckets(len(states), head.n_items)
+        per, extra = self.buckets_per_chunk, self.n_extra_chunks
         return reduced_cross_entropy(
-            states,
-            targets,
-            head,
-            n_buckets=self.buckets(len(states), head.n_items),
-            buckets_per_chunk=self.buckets_per_chunk,
-            n_extra_chunks=self.n_extra_chunks,
-            rounds=self.rounds,
+            states, targets, head, n_buckets=n_buckets, buckets_per_chunk=per, n_extra_chunks=extra, rounds=self.rounds
         )

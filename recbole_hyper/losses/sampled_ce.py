@@ -5,31 +5,20 @@ from torch import Tensor
 
 from recbole_hyper.data.negatives import uniform_set
 from recbole_hyper.losses import _pairs
-from recbole_hyper.losses._sampled import SampledLoss
-from recbole_hyper.losses.base import Head, Negatives
+from recbole_hyper.losses.base import Head, Negatives, SampledLoss
 from recbole_hyper.registry import register
 
 
 def sampled_cross_entropy(states: Tensor, targets: Tensor, head: Head, negatives: Tensor, rows: Tensor) -> Tensor:
     r"""Return the mean of :math:`-\log\big(e^{s_t}/(e^{s_t}+\sum_{j\in N} e^{s_j})\big)`.
 
-    There is no correction for sampling. If N has all other items, it is the exact cross-entropy.
-
-    Args:
-        states: (n, d).
-        targets: (n,).
-        head: scores states against items.
-        negatives: (S, k) one set of items per sequence; a row's own target in its set is left out.
-        rows: (n,) the set of each row.
+    There is no correction for sampling. If N has all other items, it is the exact cross-entropy. ``negatives`` (S, k)
+    are one set of items per sequence, ``rows`` (n,) the set of each row; its own target in there is left out.
     """
     every = torch.arange(len(targets), device=targets.device)
     order, groups = _pairs.groups_of_sets(every, rows, negatives, targets, states.shape[1])
     candidates, positive = _pairs.group_logsumexp(head, states, targets, groups)
     return _pairs.softmax_loss(candidates, positive[order]).mean()
-
-
-# the most rows of a sequence, which share a set of negatives, in the estimate of memory
-_LONGEST = 200
 
 
 @register("losses", "sampled_ce")

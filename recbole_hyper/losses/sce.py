@@ -12,9 +12,6 @@ from recbole_hyper.losses.base import Head, Loss, Negatives, check_int
 from recbole_hyper.options import Option
 from recbole_hyper.registry import register
 
-#: items per block of projections
-SEARCH_BLOCK = 1 << 13
-
 
 @torch.no_grad()
 def find_buckets(
@@ -33,18 +30,15 @@ def find_buckets(
     geometry's search vectors. Directions are Gaussian, or with ``mix`` Gaussian mixtures of the states. The padding
     item is in no bucket.
     """
-    geometry = head.geometry
-    own = states.detach().to(torch.promote_types(states.dtype, torch.float32))
-    lifted = geometry.search_states(own, curvature=head.curvature, offset=head.offset is not None)
-    n, width = lifted.shape
-    columns = n if mix else width
-    directions = torch.randn(n_buckets, columns, generator=generator, device=own.device, dtype=lifted.dtype)
+    lifted = _pairs.search_states(states, head)
+    columns = lifted.shape[0 if mix else 1]
+    directions = torch.randn(n_buckets, columns, generator=generator, device=lifted.device, dtype=lifted.dtype)
     if mix:
         directions = directions @ lifted
     rows = (directions @ lifted.t()).topk(bucket_size_x, dim=1).indices
-    best = torch.empty(n_buckets, 0, dtype=lifted.dtype, device=own.device)
-    items = torch.empty(n_buckets, 0, dtype=torch.int64, device=own.device)
-    for first, vectors in _pairs.item_search_blocks(geometry, head, SEARCH_BLOCK):
+    best = lifted.new_empty(n_buckets, 0)
+    items = rows.new_empty(n_buckets, 0)
+    for first, vectors in _pairs.item_search_blocks(head):
         scores = directions @ vectors.to(lifted.dtype).t()
         if head.padding_idx is not None and first <= head.padding_idx < first + len(vectors):
             scores[:, head.padding_idx - first] = float("-inf")
@@ -76,34 +70,22 @@ def scalable_cross_entropy(
     Statistics, 0-d float64: ``selected``, the share of rows in a bucket; ``selected_once``, in exactly one;
     ``positives_found``, the share of (bucket, row) pairs whose target is among the bucket's items.
 
-    Args:
-        states: (n, d); targets: (n,); head: scores states against items.
-        n_buckets: number of buckets.
-        bucket_size_x: rows in a bucket, or all rows if there are fewer.
-        bucket_size_y: items in a bucket, at most all items but padding.
-        mix: directions are mixtures of the states ("Mix").
-        generator: of the directions.
-
-    Raises:
-        ValueError: a size that is not a whole number or is below 1, or bucket_size_y above the number of items.
+    A bucket has ``bucket_size_x`` rows (all if there are fewer) and ``bucket_size_y`` items. ``mix``: directions, drawn
+    by ``generator``, are mixtures of the states. ValueError for a size that is not a whole number or is below 1, or
+    more items than there are without padding.
     """
     check_sizes(n_buckets, bucket_size_x, bucket_size_y)
     n, n_items = len(states), head.n_items - (head.padding_idx is not None)
     if bucket_size_y > n_items:
         raise ValueError(f"sce_bucket_size_y={bucket_size_y} exceeds the {n_items} items; set it to {n_items} or less")
     size = min(bucket_size_x, n)
-    rows, items = find_buckets(
-        states,
-        head,
-        n_buckets=n_buckets,
-        bucket_size_x=size,
-        bucket_size_y=bucket_size_y,
-        mix=mix,
-        generator=generator,
-    )
+    sizes = {"n_buckets": n_buckets, "bucket_size_x": size, "bucket_size_y": bucket_size_y}
+    rows, items = find_buckets(states, head, mix=mix, generator=generator, **sizes)
+    step = max(1, _gather.LOGITS // (size * bucket_size_y))
+    buckets = [_pairs.Group(r, i, targets[r]) for r, i in zip(rows.split(step), items.split(step), strict=True)]
     with torch.no_grad():
         # the loss of every pair, to find each row's hardest bucket; only that one needs a gradient
-        candidates, positive = _pairs.group_logsumexp(head, states, targets, _bucket_groups(rows, items, targets))
+        candidates, positive = _pairs.group_logsumexp(head, states, targets, buckets)
         flat = rows.reshape(-1)
         # a NaN counts as the hardest, so that it reaches the loss
         pair_losses = _pairs.softmax_loss(candidates, positive[flat]).nan_to_num_(nan=math.inf, posinf=math.inf)
@@ -115,30 +97,17 @@ def scalable_cross_entropy(
         chosen = torch.full((n,), len(flat), device=flat.device).scatter_reduce_(0, flat, is_hardest, "amin")
         chosen = chosen[chosen < len(flat)].sort().values
         counts = flat.new_zeros(n).scatter_add_(0, flat, torch.ones_like(flat))
-        share = _share_found(rows, items, targets)
+        ordered, wanted = items.sort(dim=1).values, targets[rows]
+        place = torch.searchsorted(ordered, wanted).clamp_(max=bucket_size_y - 1)
+        met = ordered.gather(1, place) == wanted
     selected, groups = _pairs.groups_of_sets(flat[chosen], chosen // size, items, targets, states.shape[1])
     candidates, positive = _pairs.group_logsumexp(head, states, targets, groups)
     losses = _pairs.softmax_loss(candidates, positive[selected])
-    statistics = {
-        "selected": (counts > 0).float().mean().double(),
-        "selected_once": (counts == 1).float().mean().double(),
-        "positives_found": share,
-    }
+    shares = {"selected": counts > 0, "selected_once": counts == 1, "positives_found": met}
+    statistics = {name: share.float().mean().double() for name, share in shares.items()}
     # also for rows in no bucket: a target logit of NaN makes the item's gradient NaN
     loss = torch.where(positive.isnan().any(), math.nan, losses.mean())
     return loss, statistics
-
-
-def _bucket_groups(rows: Tensor, items: Tensor, targets: Tensor) -> list[_pairs.Group]:
-    step = max(1, _gather.LOGITS // (rows.shape[1] * items.shape[1]))
-    return [_pairs.Group(r, i, targets[r]) for r, i in zip(rows.split(step), items.split(step), strict=True)]
-
-
-def _share_found(rows: Tensor, items: Tensor, targets: Tensor) -> Tensor:
-    ordered = items.sort(dim=1).values
-    wanted = targets[rows]
-    place = torch.searchsorted(ordered, wanted).clamp_(max=ordered.shape[1] - 1)
-    return (ordered.gather(1, place) == wanted).float().mean().double()
 
 
 def check_sizes(n_buckets: int, bucket_size_x: int, bucket_size_y: int) -> None:

@@ -48,25 +48,16 @@ def test_a_tile_against_float64(shape: tuple[int, int], size: float) -> None:
     given[0][0, 0] = 0
     by_slope, by_logit, top, total, mixed = exact(*given)
     tolerance = {"rtol": 1e-5, "atol": 1e-6 * np.abs(by_slope).max()}
-    linked, slope, (found_top, found_total, found_mixed) = (
-        given[0].copy(),
-        given[0].copy(),
-        np.empty((3, shape[0]), "f"),
-    )
-    softmax.linked_softmax_rows(linked, slope, *given[1:], found_top, found_total, found_mixed)
-    np.testing.assert_allclose(slope, by_slope, **tolerance)
-    np.testing.assert_allclose(linked, by_logit, rtol=1e-5, atol=1e-6 * np.abs(by_logit).max())
-    np.testing.assert_allclose(found_mixed, mixed, rtol=1e-4, atol=1e-5 * np.abs(given[4]).sum())
-    np.testing.assert_allclose(found_total, total, rtol=2e-6)
-    found_top, found_total = np.empty((2, shape[0]), np.float32)
-    softmax.linked_total_rows(given[0].copy(), *given[1:4], found_top, found_total)
+    inner, (found_top, found_total) = given[0].copy(), np.empty((2, shape[0]), np.float32)
+    softmax.linked_total_rows(inner, *given[1:4], found_top, found_total)
+    np.testing.assert_array_equal(inner, given[0])
     np.testing.assert_allclose(found_top, top, rtol=1e-6)
     np.testing.assert_allclose(found_total, total, rtol=2e-6)
 
     generator = np.random.default_rng(3)
     factor = generator.random(shape[0]).astype(np.float32)
     first, second = np.ones((2, shape[1]), np.float32)
-    inner, strips = given[0].copy(), np.empty((shape[0], -(-shape[1] // softmax.STRIP)), np.float32)
+    strips = np.empty((shape[0], -(-shape[1] // softmax.STRIP)), np.float32)
     softmax.weigh_rows(inner, *given[1:], found_top, factor, strips, first, second)
     np.testing.assert_allclose(inner, by_slope, **tolerance)
     np.testing.assert_allclose(strips.sum(1), mixed, rtol=1e-4, atol=1e-5 * np.abs(given[4]).sum())
@@ -125,11 +116,11 @@ def test_the_loss_equals_its_twin_and_float64(
     expected = [truth.detach(), *gradients(truth, (exact_leaves[0], *exact_leaves[2:]))]
     expected = [e for e in expected if e is not None]
     calls = []
-    for name in ("linked_total_rows", "linked_softmax_rows", "weigh_rows"):
+    for name in ("linked_total_rows", "weigh_rows"):
         kernel = getattr(softmax, name)
         monkeypatch.setattr(softmax, name, lambda *given, n=name, k=kernel: calls.append(n) or k(*given))
     fused = relative(step(leaves, padding_idx=padding), expected)
-    assert set(calls) == ({"linked_softmax_rows"} if tiles.keep else {"linked_total_rows", "weigh_rows"})
+    assert set(calls) == {"linked_total_rows", "weigh_rows"}
     calls.clear()
     monkeypatch.setattr(Poincare, "asinh_link", False)
     twin = relative(step(leaves, padding_idx=padding), expected)
@@ -161,10 +152,7 @@ def stream(size: float = 1.0, dtype: torch.dtype = torch.float32, geometry: str 
     return ItemStream(states, targets, weight, offset, curvature, part, 0, None, (True,) * 4)
 
 
-def test_where_the_kernels_do_not_fit_the_twins_serve(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert stream().compiled
-    assert not stream().fused  # one pass
-    monkeypatch.setattr(_chunks, "cut", lambda *given, **options: CUTS[-1])
+def test_where_the_kernels_do_not_fit_the_twins_serve() -> None:
     assert stream().fused
     assert not stream(size=60.0).compiled  # exponents are taken out
     assert not stream(dtype=torch.float64).compiled

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from recbole_hyper import run
-from recbole_hyper.kernels import compiled, place
+from recbole_hyper.kernels import clock, compiled
 from recbole_hyper.kernels.clock import COMPILING, CompileClock
 from recbole_hyper.training.loop import Loop
 from tests.conftest import SMALL
@@ -61,7 +61,7 @@ def test_kernels_are_kept_in_the_users_cache(tmp_path: Path, monkeypatch: pytest
     assert seconds > 0.1
     assert rest > 0
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert folder == place.default_folder()
+    assert folder == clock.default_folder()
     assert list((tmp_path / "recbole_hyper" / "kernels").rglob("pairs.counts*.nbc"))
     assert compiled_by(XDG_CACHE_HOME=str(tmp_path))[0] == 0
 
@@ -104,12 +104,12 @@ def test_other_packages_keep_their_place(tmp_path: Path, monkeypatch: pytest.Mon
 def test_other_sources_have_another_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("a.py", "b.py"):
         (tmp_path / name).write_text("x = 1\n")
-    monkeypatch.setattr(place, "__file__", str(tmp_path / "place.py"))
-    before = place.default_folder()
+    monkeypatch.setattr(clock, "__file__", str(tmp_path / "clock.py"))
+    before = clock.default_folder()
     (tmp_path / "b.py").write_text("x = 2\n")
-    assert place.default_folder() != before
-    monkeypatch.setattr(place, "cache_folder", lambda: Path("~nobody-of-this-name").expanduser())
-    assert place.default_folder() == ""
+    assert clock.default_folder() != before
+    monkeypatch.setattr(clock, "cache_folder", lambda: Path("~nobody-of-this-name").expanduser())
+    assert clock.default_folder() == ""
 
 
 def test_one_kernel_inside_another_counts_once() -> None:

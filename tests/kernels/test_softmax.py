@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from numba import njit
 
 from recbole_hyper.kernels.floats import exp, largest, log1p_nonnegative
-from recbole_hyper.kernels.softmax import add_column_sums, softmax_rows, total_rows
+from recbole_hyper.kernels.softmax import softmax_rows, total_rows
 
 Floats = npt.NDArray[np.float32]
 
@@ -63,16 +63,6 @@ def test_softmax_of_a_tile(size: tuple[int, int]) -> None:
     np.testing.assert_allclose(logits, expected, rtol=1e-5)
     np.testing.assert_array_equal(top, exact.max(1).astype(np.float32))
     np.testing.assert_allclose([total, alone], [expected.sum(1)] * 2, rtol=2e-6)
-
-
-def test_sums_of_columns() -> None:
-    generator = np.random.default_rng(2)
-    slope, linked = generator.standard_normal((2, 6, 600)).astype(np.float32)
-    extra, factor, first, second = (generator.standard_normal(n).astype(np.float32) for n in (6, 6, 600, 600))
-    sums = first + extra @ slope.astype(np.float64), second + factor @ linked.astype(np.float64)
-    add_column_sums(slope, linked, extra, factor, first, second)
-    np.testing.assert_allclose(first, sums[0], rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(second, sums[1], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

@@ -17,7 +17,7 @@ from recbole_hyper.geometry import _gather
 from recbole_hyper.geometry import head as head_module
 from recbole_hyper.geometry.cosine import Cosine
 from recbole_hyper.geometry.head import OutputHead
-from recbole_hyper.losses import rece, sce
+from recbole_hyper.losses import _pairs, rece, sce
 from recbole_hyper.losses._pairs import groups_of_sets
 from recbole_hyper.losses.gbce import calibration
 from recbole_hyper.losses.sampled_ce import sampled_cross_entropy
@@ -212,7 +212,7 @@ def search_vectors(states: Tensor, head: OutputHead) -> tuple[Tensor, Tensor]:
 def test_sce(
     geometry: str, mix: bool, n_buckets: int, size_x: int, size_y: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sce, "SEARCH_BLOCK", 7)
+    monkeypatch.setattr(_pairs, "SEARCH_BLOCK", 7)
     states, targets, head = problem(geometry)
     rows, items = search_vectors(states, head)
     generator = torch.Generator().manual_seed(5)
