@@ -99,12 +99,12 @@ class Geometry(Part, ABC):
         """Raise ValueError if ``curvature`` is not a finite number above 0 (where it has an effect at all)."""
         if not self.curved and self.learns_from is None:
             return
-        given = torch.as_tensor(curvature).detach()
-        if given.dim() != 0:
-            raise ValueError(f"curvature must be one number, got a tensor of shape {tuple(given.shape)}")
-        if given.device.type != "cpu":  # reading it would stall the device at every step
-            return
-        value = float(curvature if isinstance(curvature, float) else given)
+        if isinstance(curvature, Tensor):
+            if curvature.dim() != 0:
+                raise ValueError(f"curvature must be one number, got a tensor of shape {tuple(curvature.shape)}")
+            if curvature.device.type != "cpu":  # reading it would stall the device at every step
+                return
+        value = float(curvature.detach() if isinstance(curvature, Tensor) else curvature)
         if not (math.isfinite(value) and value > 0):
             raise ValueError(
                 f"curvature must be a finite number above 0, got {value}; a typical value is 0.01 to 0.05 "
