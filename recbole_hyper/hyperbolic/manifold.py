@@ -28,6 +28,8 @@ def poincare_ball(curvature: float = 1.0, *, learnable: bool = False) -> geoopt.
 
 
 class _LearnedBall(geoopt.PoincareBall):
+    name = "PoincareBall"  # in messages
+
     @property
     def c(self) -> Tensor:
         """Curvature, 0-d; at the floor, below which its gradient in float32 would be noise, it has none."""
