@@ -229,7 +229,10 @@ def delimited(block: Block, form: Format, malformed: Malformed) -> Rows:
         values[field] = pc.replace_substring_regex(values[field], _COMMA, r"\1.\2")
     records = np.arange(len(table) + len(wrong))
     records = np.delete(records, places) if wrong else records
-    filled = np.logical_or.reduce([np.asarray(pc.binary_length(column)) > 0 for column in values.values()])
+    filled = np.zeros(len(records), dtype=bool)
+    for column in values.values():
+        if not filled.all():
+            filled |= np.asarray(pc.binary_length(column)) > 0
     if form.kind == "atomic" and not filled.all():  # no id is a fault, and only a blank line is none
         lines = data.split(b"\n")
         for row in np.flatnonzero(~filled):
