@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, OSError, FloatingPointError) as error:
         if getattr(arguments, "traceback", False):
             raise
-        from recbole_hyper.outputs import printable
+        from recbole_hyper.files import printable
 
         print(f"error: {printable(str(error))}", file=sys.stderr)
         return 1

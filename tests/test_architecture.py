@@ -19,7 +19,6 @@ STAGES = [
         "kernels",
         "cluster",
         "matmul",
-        "outputs",
         "random_numbers",
         "recbole_files",
         "recbole_keys",

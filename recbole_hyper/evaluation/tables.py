@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from recbole_hyper.files import write_text
-from recbole_hyper.outputs import printable
+from recbole_hyper.files import printable, write_text
 
 Rows = Sequence[Mapping[str, Any]]
 

@@ -10,9 +10,8 @@ import numpy as np
 
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.evaluation.results import package_version
-from recbole_hyper.files import replaced_folder, write_json
+from recbole_hyper.files import is_written_by, replaced_folder, write_json
 from recbole_hyper.models.base import HyperRecommender
-from recbole_hyper.outputs import is_written_by
 from recbole_hyper.runs.load import load
 from recbole_hyper.runs.plugin_files import trusting
 from recbole_hyper.runs.saved_data import DATA

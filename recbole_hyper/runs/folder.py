@@ -18,9 +18,8 @@ import yaml
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.config.checks import schedule_keys
 from recbole_hyper.errors import LockedError
-from recbole_hyper.files import locked, plain, read_json, read_written_yaml
+from recbole_hyper.files import locked, plain, read_json, read_written_yaml, require_no_link
 from recbole_hyper.options import AUTO, GROWS, PLACE
-from recbole_hyper.outputs import require_no_link
 from recbole_hyper.runs.plugin_files import require_same_plugins
 from recbole_hyper.runs.saved_data import ABOUT, DATA, read_about
 from recbole_hyper.settings import deciding

@@ -21,11 +21,10 @@ from torch.export import Dim, ExportedProgram
 
 from recbole_hyper.errors import ConfigError, positive_int, require
 from recbole_hyper.evaluation.results import versions
-from recbole_hyper.files import file_digest, read_json, replaced, write_json
+from recbole_hyper.files import file_digest, is_written_by, read_json, replaced, require_own, write_json
 from recbole_hyper.geometry.base import Geometry, ItemTerms
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.models.base import HyperRecommender
-from recbole_hyper.outputs import is_written_by, require_own
 
 OPSET = 20
 WRITTEN_BY = "recbole-hyper export"

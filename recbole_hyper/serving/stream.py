@@ -19,8 +19,7 @@ import pyarrow.parquet
 from tqdm import tqdm
 
 from recbole_hyper.evaluation.results import package_version
-from recbole_hyper.files import digest, locked, replaced
-from recbole_hyper.outputs import require_own
+from recbole_hyper.files import digest, locked, replaced, require_own
 from recbole_hyper.serving.query import Query, array_digest
 from recbole_hyper.serving.recommender import Recommender
 from recbole_hyper.serving.rules import Plan

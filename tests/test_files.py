@@ -10,7 +10,7 @@ import pytest
 from recbole_hyper import run
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.evaluation.tables import frame_table
-from recbole_hyper.outputs import printable, require_own
+from recbole_hyper.files import printable, require_own
 from tests.conftest import SMALL
 
 
