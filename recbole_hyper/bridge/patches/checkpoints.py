@@ -14,7 +14,7 @@ from recbole_hyper.bridge.patches.names import around, replace
 from recbole_hyper.bridge.patches.old_checkpoints import OldConfig, readable
 
 # of a Config: restored from the name of the model, or built again
-_NOT_KEPT = ("model_class", "yaml_loader", "_named", "_files")
+_NOT_KEPT = ("model_class", "yaml_loader", "_own_keys")
 # restored_config in earlier releases
 _EARLIER = "recbole_hyper.compat.checkpoints.restored_config"
 
