@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from recbole_hyper.bridge.models import keys_in_source
 from recbole_hyper.bridge.patches.names import around, replace
 from recbole_hyper.bridge.patches.old_checkpoints import OldConfig, readable
 
@@ -35,6 +36,7 @@ def restored_config(state: dict[str, Any], bridged: bool) -> Any:
     config.__dict__.update(state)
     if bridged:
         config.model_class = get_model(config.model)
+        config._own_keys = keys_in_source(config.model_class)
     return config
 
 
