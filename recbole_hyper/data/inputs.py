@@ -89,9 +89,9 @@ def read_histories(values: Any, own: Names, times: Any = None, unit: str | None 
 def of_table(table: Table, unit: str | None = None) -> Histories:
     """Return the histories of a table of interactions, by user in order of appearance; times in ``unit``."""
     interactions, columns = table.read_all(unit), table.columns
-    users, items = (single(column).dictionary_encode() for column in (interactions.users, interactions.items))
+    users, items = (single(interactions[name]).dictionary_encode() for name in ("user_id", "item_id"))
     codes, item_codes = np.asarray(users.indices), np.asarray(items.indices, dtype=np.int64)
-    order = np.lexsort((codes,) if interactions.times is None else (interactions.times, codes))
+    order = np.lexsort((interactions["timestamp"], codes) if "timestamp" in interactions else (codes,))
     names = text_array(users.dictionary)
     if isinstance(table.source, Frame) and len(names):  # as they were given
         given = table.source.rows({"user_id": columns["user_id"]}).columns["user_id"]
@@ -99,7 +99,7 @@ def of_table(table: Table, unit: str | None = None) -> Histories:
     offsets = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(names)))])
     timed = "timestamp" in columns and not table.form.positions
     where = f"by the column {columns['timestamp']!r}" if timed else "as the rows are: no column of times"
-    times = interactions.times[order] if timed and interactions.times is not None else None
+    times = interactions["timestamp"][order] if timed else None
     return Histories(names, True, offsets, item_codes[order], text_array(items.dictionary), times, where)
 
 
@@ -201,8 +201,7 @@ def read_id_file(path: Path, own: Names, field: str, layout: Layout | None = Non
     table = open_table(
         _file(path), layout, format="csv" if bare else None, fields=(field,), optional=(), own=own, alone=True
     )
-    rows = table.read_all()
-    texts = text_array(rows.users if field == "user_id" else rows.items)  # type: ignore[arg-type]
+    texts = text_array(table.read_all()[field])
     first = lines[0].strip().strip('"').removesuffix(":token") if bare else ""
     return texts[1:] if bare and matching_names(field, [first], own.get(field, ())) else texts
 
@@ -213,20 +212,19 @@ def read_exclusions(path: Path, own: Names, layout: Layout | None = None) -> Any
     if path.suffix != ".txt" and not _is_column(_lines(path)):
         table = open_table(_file(path), layout, fields=fields, optional=fields, own=own)
         if set(table.columns) == {*fields}:
-            rows = table.read_all()
-            pairs = pd.DataFrame({"user": rows.users.to_pandas(), "item": rows.items.to_pandas()})  # type: ignore[union-attr]
-            return pairs.groupby("user")["item"].apply(list).to_dict()
+            pairs = pd.DataFrame({name: column.to_pandas() for name, column in table.read_all().items()})
+            return pairs.groupby("user_id")["item_id"].apply(list).to_dict()
     return read_id_file(path, own, "item_id", layout)
 
 
 def read_boosts(path: Path, own: Names) -> dict[str, float]:
     """Return {item id: number} from a table with a column ``boost``; DataError where there is none."""
     rows = open_table(_file(path), fields=("item_id",), optional=(), own=own, others=("boost",)).read_all()
-    column = single(rows.others["boost"]) if rows.others else pa.array([], pa.float64())
+    column = single(rows[name]) if (name := guess.OTHER + "boost") in rows else pa.array([], pa.float64())
     values, good = to_numbers(column)
     if not good.all():
         raise DataError(f"{path}: the column boost holds {column[int(np.argmin(good))].as_py()!r}, no number")
-    return dict(zip(rows.items.to_pylist(), values.tolist(), strict=True))  # type: ignore[union-attr]
+    return dict(zip(rows["item_id"].to_pylist(), values.tolist(), strict=True))
 
 
 def read_table(path: Path) -> pa.Table:

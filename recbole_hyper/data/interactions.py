@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,8 @@ import pyarrow.csv as pacsv
 from recbole_hyper.data.atomic import MISSING
 from recbole_hyper.data.blocks import mapped, reading_threads
 from recbole_hyper.data.ids import PAD, Tokens
+from recbole_hyper.data.parsers import Rows
 from recbole_hyper.data.sequences import grouped
-from recbole_hyper.data.tables import Checked
 from recbole_hyper.errors import DataError
 
 ROWS = 1 << 16
@@ -91,23 +91,24 @@ class Interactions:
         self.users = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
 
 
-def joined(blocks: Iterable[Checked]) -> Interactions:
+def joined(blocks: Iterable[Rows]) -> Interactions:
     """Number the tokens of all blocks and join them; a row without a time has its number in the file, from 1."""
     users, items = Tokens(), Tokens()
     before, times, ratings = 0, [np.zeros(0)], []
 
-    def numbered(block: Checked) -> Checked:
-        items.add(block.items)
-        return replace(block, items=None)
+    def numbered(block: Rows) -> Rows:
+        items.add(block.columns.pop("item_id"))
+        return block
 
     # one thread for the items, this one for the users
     for block in mapped(numbered, blocks, threads=1):
-        users.add(block.users)
+        users.add(block.columns["user_id"])
         after = before + len(block.lines)
-        times.append(np.arange(before + 1.0, after + 1.0) if block.times is None else block.times)
+        timed = "timestamp" in block.columns
+        times.append(block.columns["timestamp"] if timed else np.arange(before + 1.0, after + 1.0))
         before = after
-        if block.ratings is not None:
-            ratings.append(block.ratings)
+        if "rating" in block.columns:
+            ratings.append(block.columns["rating"])
     user_codes, user_tokens = users.joined()
     item_codes, item_tokens = items.joined()
     rated = np.concatenate(ratings) if ratings else None

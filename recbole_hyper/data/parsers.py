@@ -29,7 +29,7 @@ from recbole_hyper.data.formats import Format
 from recbole_hyper.data.ids import as_mask, as_text, column_of_values, is_list, single
 from recbole_hyper.errors import DataError
 
-Columns = dict[str, pa.Array]
+Columns = dict[str, Any]  # by field, and by ``guess.OTHER`` and name of others
 _PARQUET_ROWS = 1 << 19
 _ARRAY = re.compile(rb"(\xef\xbb\xbf)?\s*\[\s*[{\]]")
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # what Hive and Spark call the folder of rows without a value
@@ -47,7 +47,7 @@ _BEFORE = rf"""(?:{_STRING}: (?:{_STRING}|[^'"\[\]{{}},]+), )*?"""
 
 @dataclass(frozen=True)
 class Rows:
-    """Some rows, unchecked: a column by field, each row's line from 1, and the ``part`` of the source."""
+    """Some rows: a column by field, each row's line from 1, and the ``part`` of the source."""
 
     columns: Columns
     lines: npt.NDArray[np.int64]
@@ -57,8 +57,9 @@ class Rows:
         """Return the rows that the mask keeps."""
         if keep.all():
             return self
-        mask = pa.array(keep)
-        return Rows({name: column.filter(mask) for name, column in self.columns.items()}, self.lines[keep], self.part)
+        mask, columns = pa.array(keep), self.columns.items()
+        kept = {name: one[keep] if isinstance(one, np.ndarray) else one.filter(mask) for name, one in columns}
+        return Rows(kept, self.lines[keep], self.part)
 
 
 @dataclass(frozen=True)

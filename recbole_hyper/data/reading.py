@@ -20,12 +20,13 @@ from recbole_hyper.data.atomic import Column, nothing_in
 from recbole_hyper.data.blocks import Refused
 from recbole_hyper.data.filters import k_core, require_allowed
 from recbole_hyper.data.formats import Layout
+from recbole_hyper.data.guess import OTHER
 from recbole_hyper.data.ids import PAD, as_text, original_ids, text_array
 from recbole_hyper.data.interactions import Interactions, joined
-from recbole_hyper.data.parsers import Frame
+from recbole_hyper.data.parsers import Frame, Rows
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.data.source import Source
-from recbole_hyper.data.tables import Checked, open_table
+from recbole_hyper.data.tables import open_table
 from recbole_hyper.errors import ConfigError, DataError
 
 logger = logging.getLogger("recbole_hyper")
@@ -57,7 +58,7 @@ def read_store(source: Source) -> SequenceStore:
     return replace(store, columns=source.columns_of_source)
 
 
-def _blocks(source: Source, sizes: list[int], masks: list[Mask]) -> Iterator[Checked]:
+def _blocks(source: Source, sizes: list[int], masks: list[Mask]) -> Iterator[Rows]:
     """Yield the rows of all files, and note of each file how many, and of each block what ``val_interval`` keeps."""
     filtering = source.filtering("inter")
     if odd := [name for name, kind in filtering.items() if kind.endswith("_seq")]:
@@ -80,12 +81,12 @@ def _blocks(source: Source, sizes: list[int], masks: list[Mask]) -> Iterator[Che
         sizes.append(size)
 
 
-def _kept_values(source: Source, path: Path, block: Checked, kinds: Mapping[str, str]) -> Mask:
+def _kept_values(source: Source, path: Path, block: Rows, kinds: Mapping[str, str]) -> Mask:
     """Return the rows that ``val_interval`` keeps: numbers in an interval, or tokens of a list."""
     keep = np.ones(len(block.lines), dtype=bool)
     for name, kind in kinds.items():
         allowed = source.val_interval[name]
-        column = Column(path, name, pa.chunked_array([as_text(block.others[name])]), block.lines)
+        column = Column(path, name, pa.chunked_array([as_text(block.columns[OTHER + name])]), block.lines)
         if kind == "float":
             keep &= within(column.numbers(), allowed)
         else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,18 +35,6 @@ _SHORT = {"user_id": "no user", "item_id": "no item", "timestamp": "no time", "r
 
 
 @dataclass(frozen=True)
-class Checked:
-    """Good rows of a block: ids, Unix seconds, ratings (None where there are none), and other columns as they came."""
-
-    users: pa.Array | None
-    items: pa.Array | None
-    times: npt.NDArray[np.float64] | None
-    ratings: npt.NDArray[np.float32] | None
-    others: Mapping[str, Any] = field(default_factory=dict)
-    lines: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))  # of the rows, from 1
-
-
-@dataclass(frozen=True)
 class Table:
     """A source and its form; ``blank_ratings`` leaves unreadable ratings blank, instead of dropping the row."""
 
@@ -60,16 +48,14 @@ class Table:
         columns = self.form.columns or dict(zip(FIELDS[:3], FIELDS[:3], strict=True))
         return {name: column for name, column in columns.items() if name in FIELDS}
 
-    def blocks(
-        self, malformed: Malformed, where: Where | None = None, progress: bool | None = None
-    ) -> Iterator[Checked]:
+    def blocks(self, malformed: Malformed, where: Where | None = None, progress: bool | None = None) -> Iterator[Rows]:
         """Yield the readable rows that meet ``where``, in order; unreadable rows are counted.
 
         DataError for a damaged file, too many unreadable rows, no readable one, or a value that ``where`` cannot
         compare.
         """
 
-        def work(piece: Block | Rows) -> tuple[Malformed, Checked]:
+        def work(piece: Block | Rows) -> tuple[Malformed, Rows]:
             own = malformed if isinstance(malformed, Refused) else Malformed(malformed.name, part=piece.part)
             rows = parsed(piece, self.form, own)
             if where is not None and len(rows.lines):
@@ -83,8 +69,8 @@ class Table:
         if not isinstance(malformed, Refused):
             malformed.check()
 
-    def read_all(self, unit: str | None = "unix") -> Checked:
-        """Return all rows in one, times in ``unit``, or in that of the table where it is None or they are no dates.
+    def read_all(self, unit: str | None = "unix") -> dict[str, Any]:
+        """Return the columns of all rows, times in ``unit``, or in that of the table if it is None or they are no dates.
 
         A warning counts the rows of a csv file without an id. DataError, which names the row, for one that cannot be
         read.
@@ -97,18 +83,17 @@ class Table:
                 "%s: %d rows without an id are left out (the first: line %d); --missing_ids=keep keeps such as NA",
                 self.source, refused.count, refused.examples[0][0],
             )  # fmt: skip
-        users, items = (
-            pa.chunked_array([getattr(block, part) for block in blocks], pa.string()) if name in self.columns else None
-            for name, part in (("user_id", "users"), ("item_id", "items"))
-        )
-        moments = [block.times for block in blocks if block.times is not None]
-        joined = np.concatenate(moments) if moments else None
-        if joined is not None and unit is not None and times.unit_of_times(joined) is not None:
-            joined = joined * times.UNITS[unit]
-        names = blocks[0].others if blocks else {}
-        return Checked(
-            users, items, joined, None, {n: pa.chunked_array([one.others[n] for one in blocks]) for n in names}
-        )
+        columns: dict[str, Any] = {}
+        for name in blocks[0].columns if blocks else self.columns:
+            parts = [block.columns[name] for block in blocks]
+            if name in ("timestamp", "rating"):
+                columns[name] = np.concatenate([np.zeros(0), *parts])
+            else:
+                columns[name] = pa.chunked_array(parts, pa.string() if name in FIELDS else None)
+        moments = columns.get("timestamp")
+        if moments is not None and unit is not None and times.unit_of_times(moments) is not None:
+            columns["timestamp"] = moments * times.UNITS[unit]
+        return columns
 
 
 def open_table(
@@ -167,48 +152,34 @@ def read_columns(source: SourceFile) -> pa.Table:
     """Return all columns of a file, those of a text as text; DataError where it is no table."""
     form = guess.named(source, find(guess.format_of(source, timed=False)))
     table = Table(source, replace(form, columns={guess.OTHER + one: one for one in form.names}))
-    columns = table.read_all().others
+    columns = {name.removeprefix(guess.OTHER): one for name, one in table.read_all().items()}
 
     def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:  # bytes, as texts come, are text without blanks around it
         of_text = pa.types.is_binary(column.type)
         return pa.chunked_array([to_strings(chunk)[0] for chunk in column.chunks], pa.string()) if of_text else column
 
-    return pa.table({one: plain(columns[one]) if columns else pa.array([], pa.string()) for one in form.names})
+    return pa.table({one: plain(columns[one]) if one in columns else pa.array([], pa.string()) for one in form.names})
 
 
-def check(rows: Rows, form: Format, malformed: Malformed, *, blank_ratings: bool = False) -> Checked:
-    """Return the rows whose values can all be read; the others are counted as malformed."""
-    columns = rows.columns
-    good: dict[str, Mask] = {}
-    values_by_field: dict[str, Any] = {}
+def check(rows: Rows, form: Format, malformed: Malformed, *, blank_ratings: bool = False) -> Rows:
+    """Return the rows whose values can all be read, ids as text and times as Unix seconds; the others are counted."""
+    columns, good = dict(rows.columns), dict[str, Mask]()
     for name in ("user_id", "item_id"):
         if name in columns:
-            values_by_field[name], good[name] = id_texts(columns[name], form)
+            columns[name], good[name] = id_texts(columns[name], form)
     if "timestamp" in columns:
-        values_by_field["timestamp"], good["timestamp"] = _seconds(rows, form, malformed)
+        columns["timestamp"], good["timestamp"] = _seconds(rows, form, malformed)
     if "rating" in columns:
         numbers, readable = times.to_numbers(columns["rating"])
-        values_by_field["rating"] = np.where(readable, numbers, np.nan).astype(np.float32)
+        columns["rating"] = np.where(readable, numbers, np.nan).astype(np.float32)
         if not blank_ratings:
             good["rating"] = readable
-    values_by_field |= {name: column for name, column in columns.items() if name.startswith(guess.OTHER)}
     good_rows = np.logical_and.reduce([np.ones(len(rows.lines), bool), *good.values()])
     malformed.good += int(np.count_nonzero(good_rows))
-    lines = rows.lines
-    if not good_rows.all():
-        for row in np.flatnonzero(~good_rows):
-            bad = next(name for name in _SHORT if name in good and not good[name][row])
-            _tell(rows, int(row), bad, form, malformed)
-        mask, lines = pa.array(good_rows), lines[good_rows]
-        values_by_field = {
-            name: one[good_rows] if isinstance(one, np.ndarray) else one.filter(mask)
-            for name, one in values_by_field.items()
-        }
-    others = {
-        name.removeprefix(guess.OTHER): one for name, one in values_by_field.items() if name.startswith(guess.OTHER)
-    }
-    users, items, moments, ratings = map(values_by_field.get, FIELDS)
-    return Checked(users, items, moments, ratings, others, lines)
+    for row in np.flatnonzero(~good_rows):
+        bad = next(name for name in _SHORT if name in good and not good[name][row])
+        _tell(rows, int(row), bad, form, malformed)
+    return Rows(columns, rows.lines, rows.part).filter(good_rows)
 
 
 def id_texts(values: pa.Array, form: Format) -> tuple[pa.Array, Mask]:

@@ -21,8 +21,7 @@ DAY = 86_400
 def interactions_of(frame: Any, columns: dict[str, str] | None = None) -> pa.Table:
     """Return the interactions of a frame, as runs and histories read them."""
     found = open_table(Frame(frame), Layout(columns=columns)).read_all()
-    assert found.times is not None
-    return pa.table({"user_id": found.users, "item_id": found.items, "timestamp": pa.array(found.times)})
+    return pa.table({name: found[name] for name in ("user_id", "item_id", "timestamp")})
 
 
 TIMES = [17_000.0 * DAY, 16_999.0 * DAY + 3_600.25, 16_998.0 * DAY]

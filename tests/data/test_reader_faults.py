@@ -380,12 +380,9 @@ def test_the_same_reader_takes_a_table_of_any_kind(tmp_path: Path) -> None:
     frame.to_json(tmp_path / "x.json", orient="records")
     for name in ("x.csv", "x.parquet", "x.jsonl", "x.json"):
         found = open_table(SourceFile(tmp_path / name)).read_all()
-        assert found.users is not None
-        assert found.items is not None
-        assert found.times is not None
-        assert found.users.to_pylist() == ["a", "b"], name
-        assert found.items.to_pylist() == ["x", "y"], name
-        assert found.times.tolist() == [T, T + 1], name
+        assert found["user_id"].to_pylist() == ["a", "b"], name
+        assert found["item_id"].to_pylist() == ["x", "y"], name
+        assert found["timestamp"].tolist() == [T, T + 1], name
 
 
 def test_a_folder_without_ml_100k_does_not_silently_give_the_copy_of_the_package(
@@ -398,7 +395,7 @@ def test_a_folder_without_ml_100k_does_not_silently_give_the_copy_of_the_package
 def test_an_encoding_that_was_guessed_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "d.inter"
     path.write_bytes(f"user_id:token\titem_id:token\ttimestamp:float\nZo\xeb\ti\t{T}\n".encode("cp1252"))
-    assert open_table(SourceFile(path)).read_all().users.to_pylist() == ["Zo\xeb"]  # type: ignore[union-attr]
+    assert open_table(SourceFile(path)).read_all()["user_id"].to_pylist() == ["Zo\xeb"]
     assert "is read as cp1252" in caplog.text
 
 

@@ -23,13 +23,14 @@ from recbole_hyper.data.blocks import Malformed
 from recbole_hyper.data.formats import FIELDS
 from recbole_hyper.data.ids import as_text, escaped
 from recbole_hyper.data.interactions import NO_IDS, Interactions, joined, write_interactions
+from recbole_hyper.data.parsers import Rows
 from recbole_hyper.data.prepare import public
 from recbole_hyper.data.prepare.cleaning import Cleaning, apply
 from recbole_hyper.data.prepare.items import Items, read_items
 from recbole_hyper.data.prepare.public import Candidate, Entry
 from recbole_hyper.data.prepare.statistics import Statistics, describe
 from recbole_hyper.data.source import CARD
-from recbole_hyper.data.tables import Checked, open_table
+from recbole_hyper.data.tables import open_table
 from recbole_hyper.data.times import to_numbers
 from recbole_hyper.data.where import parse_where
 from recbole_hyper.errors import DataError, did_you_mean
@@ -137,16 +138,16 @@ def prepare(
     return result
 
 
-def _read(blocks: Iterator[Checked], column: str | None) -> Interactions:
+def _read(blocks: Iterator[Rows], column: str | None) -> Interactions:
     """Join the blocks, with a column of quantities; DataError, with the line, for one that is no number."""
     quantities: list[Any] = []
 
-    def noting() -> Iterator[Checked]:
+    def noting() -> Iterator[Rows]:
         for block in blocks:
-            numbers, good = to_numbers(block.others[str(column)])
+            numbers, good = to_numbers(block.columns[f"{guess.OTHER}{column}"])
             if not good.all():
                 row = int(np.flatnonzero(~good)[0])
-                value = as_text(block.others[str(column)])[row].as_py()
+                value = as_text(block.columns[f"{guess.OTHER}{column}"])[row].as_py()
                 raise DataError(f"--returns={column}: {value!r} in line {block.lines[row]} is no number")
             quantities.append(numbers)
             yield block
