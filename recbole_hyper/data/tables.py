@@ -70,7 +70,7 @@ class Table:
             malformed.check()
 
     def read_all(self, unit: str | None = "unix") -> dict[str, Any]:
-        """Return the columns of all rows, times in ``unit``, or in that of the table if it is None or they are no dates.
+        """Return the columns of all rows, times in ``unit``; in that of the table for None, or where they are no dates.
 
         A warning counts the rows of a csv file without an id. DataError, which names the row, for one that cannot be
         read.
