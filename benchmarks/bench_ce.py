@@ -91,6 +91,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=0, help="0: 5, 3 and 1 for the three catalogues")
     parser.add_argument("--naive-bytes", type=float, default=6e9, help="largest full logits with their copies")
+    parser.add_argument(
+        "--budget", type=int, help="memory_budget of our loss; a small one makes the tiles of 1,000,000"
+    )
     parser.add_argument("--processor", action="store_true", help="processor time in place of wall time")
     parser.add_argument("--output", type=Path, default=Path("results"))
     options = parser.parse_args()
@@ -111,7 +114,8 @@ def main() -> None:
 
         def ours(name: str, states=states, weight=weight, offset=offset, targets=targets, known=geometries) -> None:
             own = offset if name == "poincare" else None
-            loss = exact_cross_entropy(states, targets, weight, own, known[name], curvature=0.02, padding_idx=0)
+            how = {"curvature": 0.02, "padding_idx": 0, "memory_budget": options.budget}
+            loss = exact_cross_entropy(states, targets, weight, own, known[name], **how)
             torch.autograd.grad(loss, [t for t in (states, weight, own) if t is not None])
 
         def naive(name: str, states=states, weight=weight, offset=offset, targets=targets, known=geometries) -> None:
