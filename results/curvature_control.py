@@ -2,7 +2,7 @@
 
     python results/curvature_control.py DATA     DATA: ml-100k or tree; --help lists the options
     python results/curvature_control.py DATA --table                 means and standard deviations over the seeds
-    python results/curvature_control.py figure                       curvature_control.png
+    python results/curvature_control.py figure                       docs/images/curvature.png
 
 Each run is FMLPRecCE with its defaults but for the width (on the tree: ten epochs, no dropout), leave-one-out. A row of
 the file is a run; rows that are there are not run again. ``same_genre`` is the share of wrong items among the ten best
@@ -32,12 +32,24 @@ from recbole_hyper.models.contract import make_scorer
 from recbole_hyper.runs.load import load_model, read_finished, read_run
 
 FILE = Path(__file__).parent / "curvature_control.csv"
+FIGURE = FILE.parents[1] / "docs" / "images" / "curvature.png"
 HEADS = {
     "poincare": {"geometry": "poincare", "curvature": "auto"},
     "euclidean": {"geometry": "euclidean"},
     "flat limit": {"geometry": "euclidean", "temperature": 0.25},
     "poincare, learned": {"geometry": "poincare", "curvature": "learn"},
     "euclidean, learned": {"geometry": "euclidean", "temperature": "learn"},
+}
+# Okabe and Ito; a learned head has the colour of the fixed one, darker
+COLORS = {
+    "poincare": "#E69F00",
+    "poincare, learned": "#D55E00",
+    "euclidean": "#56B4E9",
+    "flat limit": "#009E73",
+    "euclidean, learned": "#0072B2",
+    "poincare, offsets": "#CC79A7",
+    "flat limit, offsets": "#000000",
+    "poincare, c = 1": "#F0E442",
 }
 # what else widens the coverage: an offset for each item
 WITH_OFFSETS = {
@@ -105,24 +117,32 @@ def mistakes(folder: Path, likeness: Callable[[str, str], float]) -> float:
 
 def figure(done: pd.DataFrame) -> None:
     """Draw NDCG@10 against the width on both data sets, and against the coverage on ml-100k; bars: standard error."""
-    _, axes = plt.subplots(1, 3, figsize=(13, 4.2))
-    for axis, data in zip(axes, DATA, strict=False):
-        for n, (head, rows) in enumerate(done[done["data"] == data].groupby("head", sort=False)):
-            of = rows.groupby("d")["ndcg@10"]
+    _, axes = plt.subplots(1, 3, figsize=(12.5, 3.8))
+    panels = [("tree", "d", "walks on a tree"), ("ml-100k", "d", "ml-100k"), ("ml-100k", "coverage@10", "ml-100k")]
+    for axis, (data, across, title) in zip(axes, panels, strict=True):
+        for head, rows in done[done["data"] == data].groupby("head", sort=False):
+            by = rows.groupby("d")
+            x = by["coverage@10"].mean() if across != "d" else sorted(rows["d"].unique())
             axis.errorbar(
-                of.mean().index * 1.03 ** (n - 3), of.mean(), of.sem(), marker="o", ms=4, capsize=2, label=head
+                x,
+                by["ndcg@10"].mean(),
+                by["ndcg@10"].sem(),
+                marker="o",
+                ms=4,
+                capsize=2,
+                color=COLORS[head],
+                label=head,
             )
-        axis.set(title=data, xlabel="width d", ylabel="test NDCG@10", xscale="log")
-        axis.set_xticks(DATA[data]["widths"], DATA[data]["widths"])
-        axis.minorticks_off()
-    for head, rows in done[done["data"] == "ml-100k"].groupby("head", sort=False):
-        of = rows.groupby("d")[["coverage@10", "ndcg@10"]].mean()
-        axes[2].plot(of["coverage@10"], of["ndcg@10"], marker="o", ms=4, label=head)
-    axes[2].set(title="ml-100k, d from 8 to 64", xlabel="test item coverage@10", ylabel="test NDCG@10")
+        axis.set(title=title, xlabel="width d" if across == "d" else "item coverage@10", ylabel="test NDCG@10")
+        axis.set_xscale("log" if across == "d" else "linear")
+        if across == "d":
+            widths = sorted(done.loc[done["data"] == data, "d"].unique())
+            axis.set_xticks(widths, widths)
+            axis.minorticks_off()
     axes[0].legend(fontsize=7)
-    axes[1].legend(fontsize=7)
     plt.tight_layout()
-    plt.savefig(FILE.with_suffix(".png"), dpi=110, metadata={"Software": None})
+    FIGURE.parent.mkdir(exist_ok=True)
+    plt.savefig(FIGURE, dpi=100, metadata={"Software": None})
 
 
 def main() -> None:
