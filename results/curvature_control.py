@@ -2,7 +2,7 @@
 
     python results/curvature_control.py DATA     DATA: ml-100k or tree; --help lists the options
     python results/curvature_control.py DATA --table                 means and standard deviations over the seeds
-    python results/curvature_control.py figure                       docs/images/curvature.png
+    python results/curvature_control.py figure                       docs/images/curvature.png, curvature_means.csv
 
 Each run is FMLPRecCE with its defaults but for the width (on the tree: ten epochs, no dropout), leave-one-out. A row of
 the file is a run; rows that are there are not run again. ``same_genre`` is the share of wrong items among the ten best
@@ -116,7 +116,14 @@ def mistakes(folder: Path, likeness: Callable[[str, str], float]) -> float:
 
 
 def figure(done: pd.DataFrame) -> None:
-    """Draw NDCG@10 against the width on both data sets, and against the coverage on ml-100k; bars: standard error."""
+    """Draw NDCG@10 against the width on both data sets, and against the coverage on ml-100k; bars: standard error.
+
+    The means over the seeds go to curvature_means.csv.
+    """
+    groups = done.groupby(["data", "d", "head"])
+    means = groups[["curvature", "valid", "ndcg@10", "coverage@10", "same_genre", "tree_distance"]].mean().round(4)
+    means.insert(0, "seeds", groups["seed"].nunique())
+    means.to_csv(FILE.with_name("curvature_means.csv"))
     _, axes = plt.subplots(1, 3, figsize=(12.5, 3.8))
     panels = [("tree", "d", "walks on a tree"), ("ml-100k", "d", "ml-100k"), ("ml-100k", "coverage@10", "ml-100k")]
     for axis, (data, across, title) in zip(axes, panels, strict=True):
