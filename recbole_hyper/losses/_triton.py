@@ -100,8 +100,8 @@ def _states(space, rows, row, n, d, WIDTH: tl.constexpr):
 
 
 @triton.jit
-def _items(weight, terms, item, m, d, WIDTH: tl.constexpr):
-    """Load a block of items (ITEMS, WIDTH), their multipliers, extra columns, scales and exponents (ITEMS,)."""
+def _items(weight, terms, item, m, d, padding, WIDTH: tl.constexpr):
+    """Load a block of items (ITEMS, WIDTH); multipliers, extra columns, scales, exponents, what is scored (ITEMS,)."""
     place, here = tl.arange(0, WIDTH), item < m
     start = weight + item.to(tl.int64)[:, None] * d
     vectors = tl.load(start + place[None, :], here[:, None] & (place < d)[None, :], 0.0)
@@ -112,6 +112,7 @@ def _items(weight, terms, item, m, d, WIDTH: tl.constexpr):
         extra,
         tl.load(terms + 2 * m + item, here, 0.0),
         tl.load(terms + 3 * m + item, here, 0.0),
+        here & (item != padding),
     )
 
 
@@ -149,8 +150,7 @@ def _totals(
     highest, found = tl.full((ROWS,), -3.0e38, tl.float32), tl.zeros((ROWS,), tl.float32)
     for start in range(first, tl.minimum(first + share, m), ITEMS):
         item = start + tl.arange(0, ITEMS)
-        items, multiplier, extra, scale, other = _items(weight, terms, item, m, d, WIDTH)
-        scored = (item < m) & (item != padding)
+        items, multiplier, extra, scale, other, scored = _items(weight, terms, item, m, d, padding, WIDTH)
         logit, _ = _logits(states, column, own, items, multiplier, extra, scale, other, scored, ASINH, PRECISION)
         above = tl.maximum(highest, tl.max(logit, 1))
         found = found * tl.exp(highest - above) + tl.sum(tl.exp(logit - above[:, None]), 1)
@@ -173,8 +173,7 @@ def _state_gradients(
     by_space, by_column = tl.zeros((ROWS, WIDTH), tl.float32), tl.zeros((ROWS,), tl.float32)
     for start in range(first, tl.minimum(first + share, m), ITEMS):
         item = start + tl.arange(0, ITEMS)
-        items, multiplier, extra, scale, other = _items(weight, terms, item, m, d, WIDTH)
-        scored = (item < m) & (item != padding)
+        items, multiplier, extra, scale, other, scored = _items(weight, terms, item, m, d, padding, WIDTH)
         logit, slope = _logits(states, column, own, items, multiplier, extra, scale, other, scored, ASINH, PRECISION)
         softmax = tl.exp(logit - highest[:, None]) * factor[:, None] * slope * scale[None, :]
         by_column += tl.sum(softmax * extra[None, :], 1)
@@ -191,8 +190,7 @@ def _item_gradients(
 ):  # fmt: skip
     """Write the gradients of a block of lifted items: first d columns; extra column, and scale times its own (sums)."""
     item = tl.program_id(0) * ITEMS + tl.arange(0, ITEMS)
-    items, multiplier, extra, scale, other = _items(weight, terms, item, m, d, WIDTH)
-    scored = (item < m) & (item != padding)
+    items, multiplier, extra, scale, other, scored = _items(weight, terms, item, m, d, padding, WIDTH)
     found = tl.zeros((ITEMS, WIDTH), tl.float32)
     by_extra, by_scale = tl.zeros((ITEMS,), tl.float32), tl.zeros((ITEMS,), tl.float32)
     for start in range(0, n, ROWS):
