@@ -129,11 +129,10 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         """Raise ConfigError if the device cannot hold the weights over ``n_items`` ids in training.
 
         Parts are built without memory for their weights, or over 4 ids if their constructors may read values: plugins,
-        or a curvature or temperature to learn. Raises what a constructor raises.
+        or a curvature to learn. Raises what a constructor raises.
         """
         kinds = {key: registry.resolve(kind, config[key]) for key, kind in _KINDS.items()}
-        learns = "learn" in (config["curvature"], config.final_config_dict.get("temperature"))
-        is_empty = all(map(is_ours, kinds.values())) and not learns
+        is_empty = all(map(is_ours, kinds.values())) and config["curvature"] != "learn"
         # what auto will estimate is not known yet
         curvature = 1.0 if config["curvature"] == "auto" else resolve_curvature(config)
         with OwnDraws(seed=0), torch.device("meta" if is_empty else "cpu"):

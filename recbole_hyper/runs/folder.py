@@ -186,7 +186,7 @@ def require_continued(config: Config, folder: Path) -> dict[str, Any]:
             f"{folder}: this run cannot be resumed with another configuration ({detail}); continue it as it was with "
             f"'recbole-hyper run --resume=True --output_dir={folder}', or choose another output_dir"
         )
-    if config["epochs"] == AUTO:
+    if config["epochs"] == AUTO:  # the earlier run found the number
         config["epochs"] = begun.get("epochs")
     if schedule_keys(config) and begun.get("epochs") != config["epochs"]:
         raise ConfigError(
@@ -198,8 +198,6 @@ def require_continued(config: Config, folder: Path) -> dict[str, Any]:
     for file, before in ((CONFIG, begun), (RESULT, result.get("config", {}))):
         for key in UPWARDS:
             value = before.get(key, config[key]) if isinstance(before, dict) else before
-            if key == "epochs" and value == AUTO == config[key]:
-                continue
             if not isinstance(value, int):
                 raise ConfigError(f"{folder / file} is damaged: {key}={value!r}")
             if config[key] < value and not config.ignores(key):
