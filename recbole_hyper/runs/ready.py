@@ -35,7 +35,7 @@ def check_against_data(config: Config, split: Split) -> None:
 
 
 def resolve_auto(config: Config, data: SequenceDataset, split: Split, output_dir: Path | None = None) -> dict[str, Any]:
-    """Replace every ``auto`` of ``config`` by a number; return what result.json says of them, and of item features.
+    """Replace every ``auto`` in ``config`` by a number; return the entries of result.json on them and on item features.
 
     An ``output_dir`` keeps where the numbers came from, for a resumed run that has them in its configuration.
     """
@@ -56,10 +56,11 @@ def resolve_data_defaults(config: Config, split: Split, output_dir: Path | None 
     choice = choose_values(keys, statistics, None if "train_batch_size" in keys else int(config["train_batch_size"]))
     for key, value in choice.items():
         config[key] = value
+    shares = ", ".join(f"{share:.0%}" for share in statistics.kept)
     logger.info(
         "auto: %s (%d sequences, %.1f interactions an item; the newest 50, 100 and 200 keep %s of the interactions)",
         ", ".join(f"{key}={value}" for key, value in choice.items()),
-        statistics.n_sequences, statistics.interactions_per_item, ", ".join(f"{file:.0%}" for file in statistics.kept),
+        statistics.n_sequences, statistics.interactions_per_item, shares,
     )  # fmt: skip
     said = {"chosen": choice, "statistics": dataclasses.asdict(statistics)}
     if output_dir:

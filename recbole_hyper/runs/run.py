@@ -204,7 +204,7 @@ def _train_and_test(
     finally:
         trainer.close_loggers(outcome["test"])
     if isinstance(model, HyperRecommender):
-        outcome |= {"curvature": model.head.curvature_value, **model.head.learned}
+        outcome |= model.head.learned or {"curvature": model.head.curvature_value}
         if not type(model.encoder).causal:
             outcome["causal"] = False
     return {
@@ -220,7 +220,7 @@ def _train_and_test(
 
 
 def checked_for_leaks(model: Any, config: Config, split: Split) -> dict[str, str]:
-    """Return what result.json says of it; ConfigError for a RecBole model that reads the target or ranks no case."""
+    """Return the entry of result.json on leaks; ConfigError if a RecBole model reads the target or ranks nothing."""
     if isinstance(model, OwnModel) or fold_in_scorer(model) is not None:
         return {}
     cases = split.valid if len(split.valid) else split.test

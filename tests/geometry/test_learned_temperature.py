@@ -48,6 +48,7 @@ def test_a_run_learns_it_and_serves_with_it(name: str, loss: str, tmp_path: Path
         Euclidean(temperature="learn").learns_from if name == "euclidean" else Cosine(temperature="learn").learns_from
     )
     assert result["temperature"] != pytest.approx(start)
+    assert "curvature" not in result
     model = load(tmp_path / "run").model
     states = torch.randn(3, model.head.weight.shape[1])
     torch.testing.assert_close(model.head.frozen().scores(states), model.head.logits(states), rtol=1e-5, atol=1e-5)
