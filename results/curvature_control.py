@@ -6,13 +6,14 @@
 
 Each run is FMLPRecCE with its defaults but for the width (on the tree: ten epochs, no dropout), leave-one-out. A row of
 the file is a run; rows that are there are not run again. ``same_genre`` is the share of wrong items among the ten best
-that have a genre of the target (ml-100k); ``tree_distance`` their mean number of edges to the target (tree).
+that have a genre of the target (ml-100k); ``tree_distance`` their mean number of edges to the target (tree). ``logq``
+columns are those of the same network, ranked by its scores less LOGQ x log(training interactions of the item): how much
+coverage a model without curvature buys, and for how much NDCG.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import itertools
 import tempfile
 from collections.abc import Callable
@@ -25,6 +26,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import recbole
+import torch
 
 import recbole_hyper
 from recbole_hyper.evaluation.ranking import rank_cases
@@ -65,6 +67,9 @@ DATA = {
         "keys": {"hidden_dropout_prob": 0.0, "epochs": 10},
     },
 }
+# how much of the logarithm of an item's training interactions a ranking takes from its score
+LOGQ = (0.1, 0.3)
+LOGQ_COLUMNS = [f"{metric}@10_logq{weight}" for weight in LOGQ for metric in ("ndcg", "coverage")]
 BRANCHES, DEPTH, WALKS, LENGTH = 3, 6, 3000, 14
 
 
@@ -103,16 +108,27 @@ def genres() -> Callable[[str, str], bool]:
     return lambda one, other: bool(of[one] & of[other])
 
 
-def mistakes(folder: Path, likeness: Callable[[str, str], float]) -> float:
-    """Return the mean likeness to the target of the wrong items among the ten best, over at most 2,000 test cases."""
+def look(folder: Path, likeness: Callable[[str, str], float]) -> dict[str, float]:
+    """Return the mean likeness to the target of the wrong items among the ten best, and what logQ does to the ranking.
+
+    Over at most 2,000 test cases.
+    """
     config, dataset, split = read_finished(folder, read_run(folder), data_set=False)
     model, _ = load_model(config, dataset, split)
     model.eval()
-    cases = split.test[: min(2000, len(split.test))]
-    best = rank_cases(make_scorer(model, config), cases, n_items=split.store.n_items, k=10).top_items
+    cases, n_items = split.test[: min(2000, len(split.test))], split.store.n_items
+    score = make_scorer(model, config)
+    best = rank_cases(score, cases, n_items=n_items, k=10).top_items
     names = [str(token) for token in split.store.item_tokens]
     pairs = ((names[item], names[target]) for items, target in zip(best, cases.targets, strict=True) for item in items)
-    return float(np.mean([likeness(item, target) for item, target in pairs if item != target]))
+    found = {"likeness": float(np.mean([likeness(item, target) for item, target in pairs if item != target]))}
+    popularity = torch.from_numpy(np.log1p(split.store.counts(split.train_lengths))).float()
+    for weight in LOGQ:
+        less = rank_cases(lambda part, w=weight: score(part) - w * popularity, cases, n_items=n_items, k=10)
+        gains = np.where(less.ranks <= 10, 1 / np.log2(less.ranks + 1), 0)
+        found[f"ndcg@10_logq{weight}"] = round(float(gains.mean()), 4)
+        found[f"coverage@10_logq{weight}"] = round(len(np.unique(less.top_items)) / (n_items - 1), 4)
+    return found
 
 
 def figure(done: pd.DataFrame) -> None:
@@ -121,7 +137,8 @@ def figure(done: pd.DataFrame) -> None:
     The means over the seeds go to curvature_means.csv.
     """
     groups = done.groupby(["data", "d", "head"])
-    means = groups[["curvature", "valid", "ndcg@10", "coverage@10", "same_genre", "tree_distance"]].mean().round(4)
+    metrics = ["curvature", "valid", "ndcg@10", "coverage@10", *LOGQ_COLUMNS, "same_genre", "tree_distance"]
+    means = groups[metrics].mean().round(4)
     means.insert(0, "seeds", groups["seed"].nunique())
     means.to_csv(FILE.with_name("curvature_means.csv"))
     _, axes = plt.subplots(1, 3, figsize=(12.5, 3.8))
@@ -191,17 +208,14 @@ def main() -> None:
             }
             frame = {"interactions": walks(distances)} if by_tree else {}
             result = recbole_hyper.run("FMLPRecCE", given.data, config_dict=settings, **frame)
-            like = mistakes(Path(folder), likeness)
+            seen = look(Path(folder), likeness)
         row |= {"curvature": result["curvature"] if "poincare" in head else None}
         row |= {"valid": result["valid"]["ndcg@10"], "ndcg@10": result["test"]["ndcg@10"]}
         row |= {"coverage@10": result["test"]["itemcoverage@10"]}
-        row |= {"same_genre": None if by_tree else round(like, 4), "tree_distance": round(like, 3) if by_tree else None}
-        new = not FILE.exists()
-        with FILE.open("a", newline="") as file:
-            writer = csv.DictWriter(file, row, lineterminator="\n")
-            if new:
-                writer.writeheader()
-            writer.writerow(row)
+        like = round(seen.pop("likeness"), 4)
+        row |= {"same_genre": None if by_tree else like, "tree_distance": like if by_tree else None, **seen}
+        done = pd.concat([done, pd.DataFrame([row])], ignore_index=True)
+        done.to_csv(FILE, index=False, lineterminator="\n")
 
 
 if __name__ == "__main__":
