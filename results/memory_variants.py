@@ -1,0 +1,168 @@
+"""Other memories beside the same trained network, compared on validation: memory_variants.csv.
+
+    python results/memory_variants.py RUN...       folders of FMLPRecMemory runs
+
+No variant trains anything. Each takes the probabilities of the run's network on at most 10,000 validation cases and
+mixes them with another memory. The share of the memory is the best of .1 to .7 (of two memories: the best pair from .1
+to .4), and its decay the best of .4, .6 and .9. So every row is the best that its variant could reach.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import scipy.sparse
+import torch
+
+from recbole_hyper.data.loader import history_matrix
+from recbole_hyper.data.sequences import ranges
+from recbole_hyper.evaluation.scorers import state_scorer
+from recbole_hyper.models.item_memory import ItemMemory
+from recbole_hyper.runs.load import load_model, read_finished, read_run
+
+FILE = Path(__file__).parent / "memory_variants.csv"
+SHARES, PAIRS = np.arange(1, 8) / 10, list(itertools.product(np.arange(1, 5) / 10, repeat=2))
+DECAYS = (0.4, 0.6, 0.9)
+CASES, BLOCK = 10_000, 500
+NEIGHBOURS = 200  # sequences that vote
+
+
+class Run:
+    """The validation cases of a run, the probabilities of its network, and its training sequences."""
+
+    def __init__(self, folder: str) -> None:
+        config, dataset, split = read_finished(folder, read_run(folder), data_set=False)
+        model, _ = load_model(config, dataset, split)
+        model.eval()
+        cases, self.n_items = split.valid, split.store.n_items
+        if len(cases) > CASES:
+            cases = cases[np.sort(np.random.default_rng(0).choice(len(cases), CASES, replace=False))]
+        self.cases, self.dataset, self.exclude_seen = cases, config["dataset"], config["exclude_seen"]
+        score, parts = state_scorer(model, int(config["MAX_ITEM_LIST_LENGTH"]), config["device"]), []
+        with torch.no_grad():
+            for start in range(0, len(cases), BLOCK):
+                logits = score(cases[start : start + BLOCK]).clone()
+                logits[:, 0] = -torch.inf
+                parts.append(logits.softmax(1).numpy())
+        self.network = np.concatenate(parts)
+        store, lengths = split.store, np.asarray(split.train_lengths)
+        self.items = store.items[ranges(store.offsets[:-1], lengths)].astype(np.int64)
+        self.owners, self.n_rows = np.repeat(np.arange(len(lengths)), lengths), len(lengths)
+        self.popularity = store.counts(lengths)
+        self.seen = history_matrix(cases).tocoo()
+
+    def ranks(self, scores: np.ndarray) -> np.ndarray:
+        """Return the rank of each target; ``scores`` (n, n_items) are overwritten."""
+        scores[:, 0] = -np.inf
+        if self.exclude_seen:
+            scores[self.seen.row, self.seen.col] = -np.inf
+        of_target = scores[np.arange(len(scores)), self.cases.targets][:, None]
+        return np.where(np.isinf(of_target[:, 0]), self.n_items, (scores >= of_target).sum(axis=1))
+
+    def mixed(self, memories: Iterable[tuple[float, np.ndarray]]) -> np.ndarray:
+        """Return the ranks of the best mixture of the network and a memory, by NDCG@10."""
+        choices = itertools.product(memories, SHARES)
+        return max((self.ranks((1 - s) * self.network + s * memory) for (_, memory), s in choices), key=ndcg)
+
+
+def ndcg(ranks: np.ndarray) -> float:
+    return float(np.where(ranks <= 10, 1 / np.log2(ranks + 1.0), 0).mean())
+
+
+def directed(run: Run, window: int, exponent: float) -> scipy.sparse.csr_matrix:
+    """Return how often item j follows item i within ``window`` steps, a pair of s steps as s^-exponent."""
+    keys, weights, n = [], [], run.n_items
+    for steps in range(1, window + 1):
+        first, second = run.items[:-steps], run.items[steps:]
+        pair = (run.owners[:-steps] == run.owners[steps:]) & (first != second)
+        keys.append((run.owners[:-steps][pair] * n + first[pair]) * n + second[pair])
+        weights.append(np.full(len(keys[-1]), steps**-exponent))
+    pairs, places = np.unique(np.concatenate(keys), return_index=True)  # a sequence counts once for a pair
+    return scipy.sparse.csr_matrix((np.concatenate(weights)[places], (pairs // n % n, pairs % n)), shape=(n, n))
+
+
+def item_memories(run: Run, counts: scipy.sparse.csr_matrix) -> Iterator[tuple[float, np.ndarray]]:
+    """Yield the memory's distribution after each history (n, n_items), for each decay."""
+    memory = ItemMemory(counts, np.asarray(counts.sum(axis=1)).ravel().astype(np.float32), window=10)
+    newest = memory.newest(run.cases)
+    for decay in DECAYS:
+        yield decay, memory.after(newest, decay).toarray()
+
+
+def sequence_memory(run: Run, decay: float, power: int) -> np.ndarray:
+    """Return the votes of the training sequences most like each history (n, n_items).
+
+    Likeness: the items in common, each by its rarity and by ``decay`` per step of age in the history, over the square
+    root of the sequence's length, to the ``power``.
+    """
+    rows = scipy.sparse.csr_matrix(
+        (np.ones(len(run.items), np.float32), (run.owners, run.items)), shape=(run.n_rows, run.n_items)
+    )
+    rarity = np.log(run.n_rows / np.maximum(run.popularity, 1)).astype(np.float32)
+    newest = ItemMemory(rows, rarity, window=50).newest(run.cases)
+    weights = np.where(newest > 0, decay ** np.arange(newest.shape[1]) * rarity[newest], 0).astype(np.float32)
+    places = np.arange(0, newest.size + 1, newest.shape[1])
+    histories = scipy.sparse.csr_matrix((weights.ravel(), newest.ravel(), places), shape=(len(newest), run.n_items))
+    length = np.sqrt(np.maximum(np.bincount(run.owners, minlength=run.n_rows), 1)).astype(np.float32)
+    votes = np.zeros((len(newest), run.n_items), np.float32)
+    for start in range(0, len(newest), BLOCK):
+        likeness = (histories[start : start + BLOCK] @ rows.T).toarray() / length
+        likeness[np.arange(len(likeness)), run.cases.rows[start : start + BLOCK]] = 0  # not the history's own sequence
+        least = np.partition(likeness, -NEIGHBOURS, axis=1)[:, -NEIGHBOURS][:, None]
+        likeness = np.where(likeness >= least, likeness, 0) ** power
+        votes[start : start + BLOCK] = (scipy.sparse.csr_matrix(likeness) @ rows).toarray()
+    if run.exclude_seen:
+        votes[run.seen.row, run.seen.col] = 0
+    return votes / np.maximum(votes.sum(axis=1, keepdims=True), 1e-9)
+
+
+def variants(run: Run) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the name of each variant and its ranks."""
+    yield "the network alone", run.ranks(run.network.copy())
+    follows = directed(run, 10, 0.5)
+    both = (follows + follows.T).tocsr()
+    default = list(item_memories(run, both))
+    yield "with the memory, as the default model", run.mixed(default)
+    yield "backward pairs count half", run.mixed(item_memories(run, (follows + 0.5 * follows.T).tocsr()))
+    yield "forward pairs only", run.mixed(item_memories(run, follows))
+    close = directed(run, 5, 0.5)
+    yield "pairs at most 5 steps apart", run.mixed(item_memories(run, (close + close.T).tocsr()))
+    steep = directed(run, 10, 1.0)
+    yield "a pair counts 1 / steps", run.mixed(item_memories(run, (steep + steep.T).tocsr()))
+    log_counts = np.log1p(run.popularity).astype(np.float32)
+    _, share, memory = max(
+        ((ndcg(run.ranks((1 - s) * run.network + s * m)), s, m) for (_, m), s in itertools.product(default, SHARES)),
+        key=lambda choice: choice[0],
+    )
+    mixture = np.log((1 - share) * run.network + share * memory + 1e-30)
+    for weight in (0.05, 0.1):
+        yield f"less {weight} x log popularity", run.ranks(mixture - weight * log_counts)
+    for decay, power in ((0.7, 1), (0.7, 2), (0.9, 2)):
+        votes = sequence_memory(run, decay, power)
+        mixtures = (run.ranks((1 - s - v) * run.network + s * memory + v * votes) for s, v in PAIRS)
+        yield f"and like sequences, decay {decay}, power {power}", max(mixtures, key=ndcg)
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    table = pd.read_csv(FILE) if FILE.exists() else pd.DataFrame()
+    for folder in sys.argv[1:]:
+        run = Run(folder)
+        rows = []
+        for variant, ranks in variants(run):
+            se = np.where(ranks <= 10, 1 / np.log2(ranks + 1.0), 0).std() / np.sqrt(len(ranks))
+            row = {"data": run.dataset, "cases": len(ranks), "variant": variant, "valid ndcg@10": ndcg(ranks)}
+            rows.append(row | {"standard error": se, "valid hit@10": (ranks <= 10).mean()})
+            print(rows[-1], flush=True)
+        kept = table[table["data"] != run.dataset] if len(table) else table
+        table = pd.concat([kept, pd.DataFrame(rows)], ignore_index=True)
+        table.round(4).to_csv(FILE, index=False, lineterminator="\n")
+
+
+if __name__ == "__main__":
+    main()
