@@ -1,5 +1,4 @@
-"""One table of several runs on one split: metrics, cost, their mean and deviation over seeds, and whether a difference
-to the best is more than chance."""
+"""Compare runs on one split: metrics and costs with mean and deviation over seeds, and tests against the best model."""
 
 import re
 import statistics
@@ -21,25 +20,25 @@ _SHOWN = ("train_seconds", "peak_memory_mib", "parameters", "p_value", "over", "
 
 
 def require_one_split(results: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raise StatisticsError unless all results (content of result.json by name) are of one split of one dataset."""
+    """Raise StatisticsError unless all results (content of result.json by name) are on one split of one data set."""
     first, *others = results
     for name in others:
         pair = results[first], results[name]
-        values = {f"{key} is": [one.get(key) for one in pair] for key in SAME}
-        values["their candidates were drawn with candidate_seed"] = [_candidate_seed(one) for one in pair]
+        values = {key: [result.get(key) for result in pair] for key in SAME}
+        values["candidate_seed"] = [_candidate_seed(result) for result in pair]
         for fact, (one, other) in values.items():
             if one != other:
                 raise StatisticsError(
-                    f"{first} and {name} cannot be compared: {fact} {one!r} and {other!r}; use another output_dir"
+                    f"{first} and {name} cannot be compared: {fact} is {one!r} and {other!r}; use another output_dir"
                 )
 
 
 def _candidate_seed(result: Mapping[str, Any]) -> Any:
-    """Return the seed that drew the candidates of the test, None where none were drawn."""
+    """Return the seed that drew the test candidates, None for full ranking."""
     mode = result["eval_args"]["mode"]
     if not re.fullmatch(r"(uni|pop)\d+", str(mode["test"] if isinstance(mode, Mapping) else mode)):
         return None
-    # runs from before the key drew with their own seed
+    # runs of releases without the key drew candidates with their seed
     return result.get("config", {}).get("candidate_seed", result.get("seed"))
 
 
@@ -51,25 +50,30 @@ def comparison(
     part: str = "test",
     failed: Mapping[str, str] | None = None,
 ) -> tuple[list[dict[str, Any]], list[Pair]]:
-    """Return a row per model, in the order given, and the tested pairs of models.
+    """Return a row per model and the tested pairs of models.
 
-    ``results`` (content of result.json) and ``folders`` are by model and seed, None for the one run of a model; all
-    models have the same seeds. ``failed`` has the messages of models without a result.
+    ``results`` (content of result.json) and ``folders`` are by model and seed; the seed is None if each model has one
+    run. All models have the same seeds. ``failed`` has the messages of models without a result.
 
-    A row has model, metrics of ``part``, train_seconds, total_seconds, peak_memory_mib, parameters and best_epoch; over
-    several seeds their means, and ``<metric> std`` beside each metric. Where the cases were saved, all rows but that of
-    the best by ``metric`` also have difference (to the best), low, high, p_value and over (what the p-value covers).
-    P-values are adjusted for all pairs of models, so that they cover the choice of the best
+    A row has model, metrics of ``part``, train_seconds, total_seconds, peak_memory_mib, parameters and best_epoch. With
+    several seeds these are means, and each metric has a ``<metric> std``. If the cases were saved, all rows except the
+    best by ``metric`` also have difference (from the best), low, high, p_value and over (what the p-value covers).
+    P-values are adjusted for all pairs of models, so they allow for the choice of the best
     (:func:`recbole_hyper.evaluation.pairs.compare_models`).
     """
-    labelled = {(name, seed): result for name, runs in results.items() for seed, result in runs.items()}
-    require_one_split({name if seed is None else f"{name}, seed {seed}": r for (name, seed), r in labelled.items()})
+    require_one_split(
+        {
+            name if seed is None else f"{name}, seed {seed}": result
+            for name, by_seed in results.items()
+            for seed, result in by_seed.items()
+        }
+    )
     rows: dict[str, dict[str, Any]] = {}
     for name, by_seed in results.items():
         runs: list[dict[str, Any]] = []
         for result in by_seed.values():
-            rest = {name: result[name] for name in ("parameters", "best_epoch")}
-            # results of earlier versions do not say the device
+            rest = {key: result[key] for key in ("parameters", "best_epoch")}
+            # results of earlier releases have no device
             rest["device"] = in_words(result["device"]) if result.get("device") else None
             runs.append({**result[part], "total_seconds": result["seconds"]["total"], **costs(result), **rest})
         rows[name] = {"model": name} | ({} if None in by_seed else {"seeds": len(runs)})
@@ -84,7 +88,7 @@ def comparison(
 
 
 def mean(values: Sequence[Any]) -> Any:
-    """Return the mean of numbers, all different texts, or the one value of all; None if a value is missing."""
+    """Return the mean of numbers, the different texts joined, or the common value; None if a value is missing."""
     if any(value is None for value in values):
         return None
     if len(set(values)) == 1:
@@ -93,17 +97,17 @@ def mean(values: Sequence[Any]) -> Any:
 
 
 def deviation(values: Sequence[Any]) -> float | None:
-    """Return the standard deviation with n - 1; None for one value or if one is missing."""
+    """Return the standard deviation (n - 1); None for a single value, or if one is missing."""
     return None if len(values) < 2 or any(value is None for value in values) else statistics.stdev(values)
 
 
 def add_tests(
     rows: Mapping[str, dict[str, Any]], metric: str, folders: Mapping[str, Sequence[Path]], part: str = "test"
 ) -> list[Pair]:
-    """Add difference, low, high, p_value and over to all ``rows`` (by name) but the best by ``metric``, and the mark †
-    to metrics with p < .05; return the tested pairs.
+    """Add difference, low, high, p_value and over to all ``rows`` except the best by ``metric``; return the pairs.
 
-    ``folders`` are the runs of each name, one for each seed. A name without saved cases gets a note and is not tested.
+    ``metric`` gets the mark † where p < .05. ``rows`` and ``folders`` (one run per seed) are by model; a model without
+    saved cases gets a note and is not tested.
     """
     scored = {name: row[metric] for name, row in rows.items() if row.get(metric) is not None}
     cases = {}
@@ -130,7 +134,7 @@ def add_tests(
 
 
 def p_value_text(metric: str, *, several: bool) -> str:
-    """Return the note that explains p-values and marks."""
+    """Return the note that explains p-values and marks, for ``several`` seeds or one."""
     text = (
         f"p_value: {metric} against the best model, adjusted for all pairs of models ({SEEDS if several else USERS}); "
         f"{MARK} where it is below {LEVEL:g}."
@@ -142,7 +146,7 @@ def p_value_text(metric: str, *, several: bool) -> str:
 def comparison_table(
     rows: Sequence[Mapping[str, Any]], topk: Sequence[int], *, caption: str = "", note: str = ""
 ) -> Table:
-    """Return the table of :func:`comparison`: metrics at the largest cut-off or without one, costs, and the test."""
+    """Return the table of :func:`comparison`: metrics at the largest cut-off, costs, and the test."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     largest = f"@{max(topk)}"
     metrics = [name for name in names if is_metric(name) and ("@" not in name or name.endswith(largest))]
@@ -153,37 +157,36 @@ def comparison_table(
 
 
 def pair_table(pairs: Sequence[Pair], metric: str) -> Table:
-    """Return all pairs, with simultaneous bounds."""
+    """Return the table of all pairs."""
     rows = [{**vars(pair), "over": pair.over} for pair in pairs]
     columns = ["first", "second", "difference", "low", "high", "p_value", "over"]
-    note = f"{metric} of the first less the second. low to high: simultaneous 95 % intervals of all pairs."
+    note = f"{metric} of the first minus the second. low to high: simultaneous 95 % intervals of all pairs."
     forms = {"p_value": "p"} | dict.fromkeys(("difference", "low", "high"), "+.4f")
     return Table(rows, columns, forms=forms, note=note)
 
 
 def measured_on(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the device on which the rows of :func:`comparison` were measured, or each model's, in a sentence."""
+    """Return a sentence on the device of all rows of :func:`comparison`, or a warning if the devices differ."""
     devices = {str(row["model"]): str(row["device"]) for row in rows if row.get("device")}
     if len(set(devices.values())) <= 1:
         return f" Seconds and memory: {next(iter(devices.values()))}." if devices else ""
     each = ", ".join(f"{model} on {device}" for model, device in devices.items())
-    return f" Seconds and memory do not compare: {each}."
+    return f" Seconds and memory cannot be compared: {each}."
 
 
 def comparison_caption(result: Mapping[str, Any], part: str = "test", seeds: Sequence[int] = ()) -> str:
     """Return the caption: data set, protocol, candidates, cases and seeds."""
-    what = f"{result['dataset']}, {protocol_text(result, part)}, split {result['eval_args']['split']}, "
-    what += f"{result[f'n_{part}_cases']:,} {part} cases{repeats_text(result, part)}, "
-    if not seeds:
-        return f"{what}one seed ({result['seed']}). Best in bold."
-    over = "mean and standard deviation (n - 1)" if len(seeds) > 1 else "one seed"
-    return f"{what}{over}: {'seeds' if len(seeds) > 1 else 'seed'} {', '.join(map(str, seeds))}. Best in bold."
+    text = f"{result['dataset']}, {protocol_text(result, part)}, split {result['eval_args']['split']}, "
+    text += f"{result[f'n_{part}_cases']:,} {part} cases{repeats_text(result, part)}, "
+    if len(seeds) < 2:
+        return f"{text}one seed ({seeds[0] if seeds else result['seed']}). Best in bold."
+    return f"{text}mean and standard deviation (n - 1) over seeds {', '.join(map(str, seeds))}. Best in bold."
 
 
 def seeds_table(results: Mapping[int, Mapping[str, Any]]) -> Table:
-    """Return a row per metric: metric, mean and deviation (``valid``, ``valid std``, ...), and the value of each seed.
+    """Return a row per metric: mean and deviation on validation and test, and the value of each seed.
 
-    ``results`` are result.json by seed; StatisticsError for runs on other data, splits or candidates.
+    ``results`` are result.json by seed. StatisticsError if data, splits or candidates differ.
     """
     require_one_split({f"seed {seed}": result for seed, result in results.items()})
     first = next(iter(results.values()))
@@ -191,12 +194,12 @@ def seeds_table(results: Mapping[int, Mapping[str, Any]]) -> Table:
     for name in dict.fromkeys([*first["valid"], *first["test"]]):
         values = {part: [result[part].get(name) for result in results.values()] for part in ("valid", "test")}
         rows.append({"metric": name})
-        for part, own in values.items():
-            rows[-1] |= {part: mean(own), f"{part} std": deviation(own)}
-        for part, own in values.items():
-            rows[-1] |= {f"{part} seed {seed}": value for seed, value in zip(results, own, strict=True)}
+        for part, by_seed in values.items():
+            rows[-1] |= {part: mean(by_seed), f"{part} std": deviation(by_seed)}
+        for part, by_seed in values.items():
+            rows[-1] |= {f"{part} seed {seed}": value for seed, value in zip(results, by_seed, strict=True)}
     note = (
-        f"{headline(first)}, seeds {', '.join(map(str, results))}. Mean and standard deviation (n - 1) over the seeds; "
-        "split and candidates are the same in all of them."
+        f"{headline(first)}, seeds {', '.join(map(str, results))}. Mean and standard deviation (n - 1) over seeds; all "
+        "have the same split and candidates."
     )
     return Table(rows, ["metric", "valid", "test"], forms=dict.fromkeys(("valid", "test"), ".4f"), note=note)

@@ -1,23 +1,27 @@
-"""Which models of a family differ: every pair is tested, and the p-values are adjusted for all pairs.
+"""Which models differ: every pair is tested, and the p-values are adjusted for the number of pairs.
 
-The test itself chooses the best model of a table, so a test against it alone would find differences that are not there.
-Adjusted for all m (m - 1) / 2 pairs, the chance that any pair of equal models has p < .05 is at most .05.
+The best model of a table is chosen on the same test cases. Testing only against it would find differences that do not
+exist. With p-values adjusted for all m (m - 1) / 2 pairs, the chance that any pair of equal models has p < .05 is at
+most .05.
 
-One seed: the result covers other users with these trained models. The signs of a user's summed differences are
-flipped, for all pairs at once, and each pair is compared with the largest studentized difference of all pairs (maximum
+One seed: the result covers other users of these trained models. A permutation flips the signs of a user's summed
+differences, for all pairs at once. Each pair is compared with the largest studentized difference of all pairs (maximum
 statistic; Westfall and Young, 1993; Romano and Wolf, 2005).
 
-Several seeds: the result covers other users and other seeds. A mixed model with seeds nested in models and crossed
-with users, as for readers and cases (Obuchowski and Rockette, 1995; Hillis, 2014), gives the variance of a difference,
+Several seeds: the result covers other users and other seeds. It uses a mixed model with seeds nested in models and
+crossed with users, as for readers and cases (Obuchowski and Rockette, 1995; Hillis, 2014). The variance of a difference
+is
 
-    v_a / S_a + v_b / S_b + max(0, var(d) / U - e_a^2 / (S_a U) - e_b^2 / (S_b U)),
+    v_a / S_a + v_b / S_b + max(0, var(d) / U - e_a^2 / (S_a U) - e_b^2 / (S_b U)).
 
-with d the mean difference of each of U users over the S seeds, e^2 the variance of a user's value over seeds, and v the
-variance of a model's mean between seeds: half that of the model's seeds, half the mean over all models, and at least
-e^2 / U, its value if seeds change single users only. Degrees of freedom are Satterthwaite's; p-values are adjusted by
-Holm. Three seeds alone say little about a variance: without the other models' half the test would need twice the
-difference, and the mean of all models alone would trust a model whose seeds vary more than the others'. Permutations of
-three seeds against three have 20 orders, so no p-value below .1.
+Here d is the mean difference of each of U users over the S seeds, and e^2 is the variance of a user's value over seeds.
+v is the variance of a model's mean between seeds: half of it from the model's own seeds, half the mean over all models,
+and at least e^2 / U, its value if seeds change single users only. Degrees of freedom are Satterthwaite's, and p-values
+are adjusted by Holm.
+
+Why half and half? Three seeds say little about a variance: with the model's seeds alone, a difference would have to be
+twice as large to be found. With the mean over all models alone, the test would trust a model whose seeds vary more than
+those of the others. Permuting the seeds is no way out: three against three have 20 orders, so no p-value is below .1.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,9 +46,9 @@ _KEYS = ["user_id", "item_id", "position", "timestamp"]
 
 @dataclass(frozen=True)
 class Pair:
-    """The mean of ``first`` less that of ``second`` by a metric, with bounds and a two-sided p-value for all pairs.
+    """The mean of ``first`` minus that of ``second``, with bounds and a two-sided p-value adjusted for all pairs.
 
-    ``seeds`` is the number of seeds of the model with fewer of them.
+    ``seeds`` is the smaller number of seeds of the two models.
     """
 
     first: str
@@ -61,22 +65,22 @@ class Pair:
         return "users, one seed" if self.seeds == 1 else f"users and {self.seeds} seeds"
 
     def turned(self) -> "Pair":
-        """Return the same as ``second`` less ``first``."""
+        """Return the pair with the models swapped."""
         return Pair(self.second, self.first, -self.difference, -self.high, -self.low, self.p_value, self.seeds)
 
 
 class _Model(NamedTuple):
-    """One model: what its runs say of users and of seeds."""
+    """What the runs of one model say about users and seeds."""
 
     n_seeds: int
     mean: float  # over cases and seeds
-    values: Float64  # (U,) what each user adds to the mean, less the mean; scaled so that U users average to it
+    values: Float64  # (U,) each user's share of the mean, minus the mean, scaled to average over users
     between: float  # variance of the mean between seeds; 0 for one seed
-    noise: float  # e^2 / U: what the values of users over seeds add to the variance of a mean; 0 for one seed
+    noise: float  # e^2 / U: what the variance of users over seeds adds to that of a mean; 0 for one seed
 
     @classmethod
     def of(cls, sums: Float64, counts: Float64) -> "_Model":
-        """Return the model with these (seeds, U) sums of a metric over the cases of each user."""
+        """Return the model for (seeds, U) sums of a metric over each user's (U,) ``counts`` of cases."""
         means = sums.sum(axis=1) / counts.sum()
         values = (sums - means[:, None] * counts) * (len(counts) / counts.sum())
         between = noise = 0.0
@@ -86,7 +90,7 @@ class _Model(NamedTuple):
 
 
 def read_cases(folder: Path, part: str = "test") -> pd.DataFrame:
-    """Return the saved cases of a run; StatisticsError where it saved none."""
+    """Return the saved cases of a run; StatisticsError if there are none."""
     path = Path(folder) / f"cases_{part}.parquet"
     if not path.is_file():
         raise StatisticsError(f"{path} does not exist; run with save_cases=True")
@@ -96,20 +100,20 @@ def read_cases(folder: Path, part: str = "test") -> pd.DataFrame:
 def compare_models(
     cases: Mapping[str, Mapping[Any, pd.DataFrame]], metric: str, *, flips: int = FLIPS, seed: int = 0
 ) -> list[Pair]:
-    """Compare every pair of models by ``metric`` on the same ``cases``: tables (cases_test.parquet) by model and seed.
+    """Compare every pair of models by ``metric``. ``cases`` are tables (cases_test.parquet) by model and seed.
 
-    ``flips`` sign flips, drawn by ``seed``, are the test where every model has one seed. StatisticsError for fewer than
-    two models, other cases or numbers of candidates, or a metric that is no mean over cases.
+    If every model has one seed, the test draws ``flips`` sign flips with ``seed``. StatisticsError for fewer than two
+    models, different cases or numbers of candidates, or a metric that is not a mean over cases.
     """
     if len(cases) < 2:
-        raise StatisticsError(f"two models are needed for a comparison, got {len(cases)}")
+        raise StatisticsError(f"a comparison needs at least two models, got {len(cases)}")
     return compare_sums(*_user_sums(cases, metric), flips=flips, seed=seed)
 
 
 def compare_sums(sums: Mapping[str, Float64], counts: Float64, *, flips: int = FLIPS, seed: int = 0) -> list[Pair]:
-    """Compare as :func:`compare_models`, by the (seeds, U) sums of a metric over the cases of each user, by model.
+    """Compare as :func:`compare_models`, given each model's (seeds, U) sums of a metric over the cases of each user.
 
-    ``counts`` (U,) are the numbers of cases of the users.
+    ``counts`` (U,) are the users' numbers of cases.
     """
     models = {name: _Model.of(own, counts) for name, own in sums.items()}
     if all(model.n_seeds == 1 for model in models.values()):
@@ -126,8 +130,10 @@ def compare_sums(sums: Mapping[str, Float64], counts: Float64, *, flips: int = F
 
 
 def mean_interval(cases: Sequence[pd.DataFrame], metric: str) -> tuple[float, float] | None:
-    """Return the 95 % interval of the mean over the cases of several seeds of one model, over users and seeds by the
-    mixed model; None for a metric that is no mean over cases."""
+    """Return the 95 % interval, over users and seeds, of one model's mean over several seeds.
+
+    None for a metric that is not a mean over cases.
+    """
     if case_values(metric, np.ones(1, dtype=np.int64)) is None:
         return None
     sums, counts = _user_sums({"": dict(enumerate(cases))}, metric)
@@ -148,10 +154,10 @@ def holm(p_values: npt.ArrayLike) -> Float64:
 
 
 def _user_sums(cases: Mapping[str, Mapping[Any, pd.DataFrame]], metric: str) -> tuple[dict[str, Float64], Float64]:
-    """Return what :func:`compare_sums` takes, after a check that all runs have the same cases."""
+    """Return the arguments of :func:`compare_sums`, after a check that all runs have the same cases."""
     if case_values(metric, np.ones(1, dtype=np.int64)) is None:
         raise StatisticsError(
-            f"metric {metric!r} is not a mean over cases at a cut-off; hit, ndcg, mrr, map, recall and precision are"
+            f"metric {metric!r} cannot be compared by case; use hit, ndcg, mrr, map, recall or precision at a cut-off"
         )
     first: pd.DataFrame | None = None
     user = np.empty(0, dtype=np.int64)
@@ -170,34 +176,36 @@ def _user_sums(cases: Mapping[str, Mapping[Any, pd.DataFrame]], metric: str) -> 
 
 def _require_same_cases(first: pd.DataFrame, other: pd.DataFrame, name: str) -> None:
     if len(first) != len(other):
-        raise StatisticsError(f"{name}: {len(other)} cases, {len(first)} in the first run: another split")
+        raise StatisticsError(f"{name} has {len(other)} cases, the first run {len(first)}: the splits differ")
     for key in [key for key in _KEYS if key in first and key in other]:
         different = int((first[key].to_numpy() != other[key].to_numpy()).sum())
         if different:
-            raise StatisticsError(f"{name}: {different} of {len(first)} cases differ in {key}: another split")
+            raise StatisticsError(f"{name}: {different} of {len(first)} cases differ in {key}: the splits differ")
     ranked = [np.sort(frame["n_candidates"].to_numpy()) for frame in (first, other) if "n_candidates" in frame]
     if len(ranked) == 2 and not np.array_equal(ranked[0], ranked[1]):
-        raise StatisticsError(f"{name} ranked among other numbers of candidates (mode, exclude_seen or catalogue)")
+        raise StatisticsError(
+            f"{name} ranked its targets among other numbers of candidates: mode, exclude_seen or catalogue differ"
+        )
 
 
 def _by_users(
     sums: Float64, models: Sequence[_Model], flips: int, generator: np.random.Generator
 ) -> tuple[Float64, list[float]]:
-    """Test all pairs of models with one seed each, by joint sign flips of the (U, m) ``sums`` of users.
+    """Test all pairs of models with one seed each, by joint sign flips of the users' (U, m) ``sums``.
 
-    Return the p-value of each pair, and half the width of its bounds.
+    Return the p-value of each pair, and half the width of its interval.
     """
     named = list(combinations(range(len(models)), 2))
     first, second = np.array(named).T
-    moving = sums[(sums != sums[:, :1]).any(axis=1)]  # a user on whom all models agree moves nothing
+    moving = sums[(sums != sums[:, :1]).any(axis=1)]  # a user on whom all models agree changes nothing
     lengths = np.array([np.linalg.norm(moving[:, a] - moving[:, b]) for a, b in named])
-    lengths = np.where(lengths > 0, lengths, np.inf)  # equal results: the statistic is 0
+    lengths = np.where(lengths > 0, lengths, np.inf)  # models with equal results: the statistic is 0
 
     def statistic(totals: Float64) -> Float64:
         return np.abs(totals[..., first] - totals[..., second]) / lengths
 
     largest = np.sort(np.concatenate([statistic(part).max(axis=1) for part in _flipped(moving, flips, generator)]))
-    # sums that are equal on paper may differ in the last bits
+    # sums that are mathematically equal may differ in the last bits
     beyond = len(largest) - np.searchsorted(largest, statistic(moving.sum(axis=0)) * (1 - 1e-9))
     every = 2 ** len(moving) <= flips
     critical = float(np.quantile(largest, CONFIDENCE))
@@ -206,7 +214,7 @@ def _by_users(
 
 
 def _flipped(rows: Float64, flips: int, generator: np.random.Generator) -> Any:
-    """Yield (F, m) sums of ``rows`` (U, m) under sign flips: all of them where there are no more than ``flips``."""
+    """Yield (F, m) sums of ``rows`` (U, m) under random sign flips, or under all of them if at most ``flips`` exist."""
     if 2 ** len(rows) <= flips:
         bits = (np.arange(2 ** len(rows))[:, None] >> np.arange(len(rows))) & 1
         yield (1.0 - 2.0 * bits) @ rows
@@ -214,19 +222,19 @@ def _flipped(rows: Float64, flips: int, generator: np.random.Generator) -> Any:
     step = max(1, _CHUNK // len(rows))
     for start in range(0, flips, step):
         signs = generator.integers(0, 2, size=(min(step, flips - start), len(rows)), dtype=np.int8)
-        # sum of +-1 times a row = twice the rows with a 1, less all rows
+        # the sum of rows times +-1 is twice the sum of the rows with a 1, minus the sum of all rows
         yield 2.0 * (signs.astype(np.float64) @ rows) - rows.sum(axis=0)
 
 
 def _by_users_and_seeds(models: Sequence[_Model]) -> tuple[Float64, list[float]]:
-    """Test all pairs by the mixed model, as :func:`_by_users`; a model with one seed adds no variance of its seeds."""
+    """Test all pairs by the mixed model, as :func:`_by_users`. A model with one seed adds no variance of seeds."""
     n_seeds, between, noise = (np.array([getattr(m, name) for m in models]) for name in ("n_seeds", "between", "noise"))
-    vary = between > 0  # neither one seed nor a model that has no chance in it
+    vary = between > 0  # False for one seed, and for a model without randomness
     shared = np.where(vary, 1 / max(1, int(vary.sum())), 0.0)
     pairs = list(combinations(range(len(models)), 2))
     errors, freedoms = np.empty(len(pairs)), np.empty(len(pairs))
     for number, pair in enumerate(pairs):
-        weights = np.zeros(len(models))  # of the models' own variances in the variance of this difference
+        weights = np.zeros(len(models))  # of each model's variance in the variance of this difference
         for one in pair:
             weights += vary[one] * ((np.arange(len(models)) == one) + shared) / (2 * n_seeds[one])
         users = _error(models[pair[0]].values - models[pair[1]].values) ** 2

@@ -1,4 +1,4 @@
-"""Rank the target of every case among its candidates, within a memory budget, the same way for every model."""
+"""Rank the target of every case among its candidates: the same for every model, within a memory budget."""
 
 from collections.abc import Callable
 
@@ -12,18 +12,18 @@ from recbole_hyper.data.loader import history_items
 from recbole_hyper.errors import NonFiniteScoreError
 from recbole_hyper.types import Cases, Prefixes, Ranks
 
-# scores in float32 and one comparison of them
+# a float32 score and the result of one comparison
 _BYTES_PER_SCORE = 5
-# scores computed at once, unless 256 rows are more
+# most scores computed at once, unless 256 rows have more
 SCORES_PER_BLOCK = 6 << 20
 
 Scorer = Callable[[Prefixes], Tensor]
-# of some cases: ranks, numbers of candidates, best items and their scores, and how many targets tied
+# per case: rank, number of candidates, best items, their scores; and the number of targets with a tie
 _Ranked = tuple[npt.NDArray, npt.NDArray, npt.NDArray, npt.NDArray, int]
 
 
 class ScoresError(ValueError):
-    """A scorer returned something else than the scores of its cases."""
+    """A scorer did not return a score per case and item."""
 
 
 def rank_cases(
@@ -37,23 +37,23 @@ def rank_cases(
     memory_budget: int = 256 << 20,
     progress: str | None = None,
 ) -> Ranks:
-    """Rank every target among all items, or among its case's candidates.
+    """Rank every target among all items, or among the candidates of its case.
 
-    Equal scores count against the target: it ranks behind every candidate with the same score, so that a constant
-    scorer gets the last rank. The lists of best items order equal scores by item id.
+    Ties count against the target: it ranks behind every candidate with the same score, so that a constant scorer gets
+    the last rank. The lists of best items order equal scores by item id.
 
     Args:
-        score: gives (n, n_items) scores of consecutive slices of cases; column 0, padding, is ignored.
+        score: returns (n, n_items) scores for a slice of the cases; column 0 (padding) is ignored.
         n_items: number of item ids, padding included.
         k: length of the lists of best items.
         exclude_seen: leave out the items of each case's history. A target that is in its own history, or not in
             the catalogue, then gets the last rank, below the lists of best items: a miss at every cut-off up to k.
-        catalogue: (n_items,) True where an item may be recommended; None is every item.
-        memory_budget: bytes held at once, five for each score; a slice has at least one case.
+        catalogue: (n_items,) True for items that may be recommended; None allows all.
+        memory_budget: bytes used at once, five per score; a slice has at least one case.
         progress: label of a progress bar, or None.
 
-    ValueError for a k, a catalogue, histories or candidates that do not fit ``n_items``; ScoresError for anything but
-    (n, n_items) floating scores; NonFiniteScoreError for NaN or infinite ones.
+    ValueError if k, catalogue, histories or candidates do not fit ``n_items``. ScoresError for anything but (n,
+    n_items) floating-point scores. NonFiniteScoreError for NaN and infinite scores.
     """
     _check_cases(cases, n_items, k, catalogue)
     hidden = np.flatnonzero(~catalogue) if catalogue is not None else np.empty(0, dtype=np.int64)
@@ -67,7 +67,7 @@ def rank_cases(
                 parts.append(_rank_here(score, scores, part, k, hidden, exclude_seen))
             else:
                 parts.append(_rank_with_torch(scores, part, k, hidden, exclude_seen))
-            del scores  # or two blocks would be held while the next one is computed
+            del scores  # else two blocks take memory while the next one is computed
             bar.update(len(part))
     if not parts:
         empty = np.empty(0, dtype=np.int64)
@@ -78,9 +78,9 @@ def rank_cases(
 
 
 def rows_of_a_block(n_items: int, memory_budget: int) -> int:
-    """Return how many rows of scores of ``n_items`` are computed at once within ``memory_budget`` bytes."""
+    """Return how many rows of ``n_items`` scores to compute at once within ``memory_budget`` bytes."""
     size = max(1, int(memory_budget) // (n_items * _BYTES_PER_SCORE))
-    # small blocks stay in the cache and in memory that the allocator keeps; 256 rows are enough for a good product
+    # small blocks stay in the cache and in memory that the allocator reuses; 256 rows make an efficient product
     return min(size, max(256, SCORES_PER_BLOCK // n_items))
 
 
@@ -94,21 +94,24 @@ def _rank_here(
         lengths, seen = history_items(part)
         np.cumsum(lengths, out=offsets[1:])
     values = scores.contiguous().numpy()
-    from recbole_hyper.kernels.ranks import rank_rows  # numba is imported when scores are ranked
+    from recbole_hyper.kernels.ranks import rank_rows  # imports numba, so only when it is needed
 
     at_least, equal, removed, top, bad = rank_rows(values, part.targets.astype(np.int64), offsets, seen, hidden, k)
     if bad.any():
-        _require_finite(scores_of(score, part, values.shape[1]), part)  # the first scores have been overwritten
-        raise NonFiniteScoreError("scores are not finite, and not the same when they are computed again")
+        # the kernel has overwritten the scores: compute them again to find the bad one
+        _require_finite(scores_of(score, part, values.shape[1]), part)
+        raise NonFiniteScoreError(
+            "some scores were not finite, but are finite when computed again; is the model random?"
+        )
     counts = values.shape[1] - 1 - int((hidden > 0).sum()) - removed
-    # an excluded score is below every finite one: only such a target has no column below it
+    # an excluded score is below every finite one, so only an excluded target has all columns at or above it
     ranks, counts = _behind_all(at_least, counts, at_least == values.shape[1], k)
-    best = np.take_along_axis(values, top.astype(np.int64), axis=1)  # of excluded items alone it is overwritten
+    best = np.take_along_axis(values, top.astype(np.int64), axis=1)  # overwritten only for excluded items
     return ranks, counts, top, best, int(((equal > 1) & (at_least < values.shape[1])).sum())
 
 
 def _rank_with_torch(scores: Tensor, part: Cases, k: int, hidden: npt.NDArray[np.int64], exclude_seen: bool) -> _Ranked:
-    """Rank on any device, among all items or among given candidates."""
+    """Rank on any device, among all items or among the cases' candidates."""
     _require_finite(scores, part)
     scores[:, 0] = -torch.inf
     if len(hidden):
@@ -138,45 +141,46 @@ def _rank_with_torch(scores: Tensor, part: Cases, k: int, hidden: npt.NDArray[np
 def _behind_all(
     ranks: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], excluded: npt.NDArray[np.bool_], k: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return ranks and numbers of candidates, an excluded target as one candidate more, behind all and in no list."""
+    """Return ranks and numbers of candidates; an excluded target is one more candidate, behind all and in no list."""
     last = np.maximum(counts + 1, k + 1)
     return np.where(excluded, last, ranks), np.where(excluded, last, counts)
 
 
 def _check_cases(cases: Cases, n_items: int, k: int, catalogue: npt.NDArray[np.bool_] | None) -> None:
-    """Raise ValueError where a number would point past the scores: the compiled ranking does not look again."""
-    if k > n_items - 1:
-        raise ValueError(f"topk={k} asks for more items than the {n_items - 1} there are")
-    if k < 1:
-        raise ValueError(f"topk={k}: a list holds at least one item")
+    """Raise ValueError for an id that would point past the scores: the compiled ranking does not check bounds."""
+    if not 1 <= k < n_items:
+        raise ValueError(f"topk={k}: a list has 1 to {n_items - 1} items here")
     if catalogue is not None and (catalogue.shape != (n_items,) or catalogue.dtype != np.bool_):
-        raise ValueError(f"catalogue is {catalogue.dtype} {catalogue.shape}; {n_items} truth values are needed")
-    _require_items("the sequences hold", cases.store.items, n_items)
+        raise ValueError(f"catalogue is {catalogue.dtype} {catalogue.shape}; it must be bool ({n_items},)")
+    _require_items("the sequences", cases.store.items, n_items)
     if cases.candidates is not None:
         if cases.candidates.ndim != 2 or len(cases.candidates) != len(cases):
-            raise ValueError(f"candidates are {cases.candidates.shape}; a row for each of {len(cases)} cases is needed")
-        _require_items("the candidates hold", cases.candidates, n_items)
+            raise ValueError(
+                f"candidates are {cases.candidates.shape}; they need one row for each of {len(cases)} cases"
+            )
+        _require_items("the candidates", cases.candidates, n_items)
 
 
-def _require_items(who: str, items: npt.NDArray[np.int32], n_items: int) -> None:
+def _require_items(name: str, items: npt.NDArray[np.int32], n_items: int) -> None:
     if items.size and not 1 <= items.min() <= items.max() < n_items:
         wrong = items[(items < 1) | (items >= n_items)]
-        raise ValueError(f"{who} item id {wrong[0]} ({wrong.size} such); ids go from 1 to {n_items - 1}")
+        raise ValueError(f"{name} contain {wrong.size} item ids outside 1 to {n_items - 1}, such as {wrong[0]}")
 
 
 def scores_of(score: Scorer, cases: Prefixes, n_items: int) -> Tensor:
-    """Return the scores (n, n_items) of ``cases``; ScoresError where the scorer gives anything else."""
+    """Return the (n, n_items) scores of ``cases``; ScoresError if the scorer returns anything else."""
     scores = score(cases)
-    wanted = f"floating scores of shape ({len(cases)}, {n_items}), a row per case and a column per item id"
-    if not isinstance(scores, Tensor):
-        raise ScoresError(f"the scorer gave a {type(scores).__name__}; a tensor is needed: {wanted}")
-    if scores.shape != (len(cases), n_items) or not scores.is_floating_point():
-        raise ScoresError(f"the scorer gave {scores.dtype} of shape {tuple(scores.shape)}; needed are {wanted}")
+    if not isinstance(scores, Tensor) or scores.shape != (len(cases), n_items) or not scores.is_floating_point():
+        kind = f"{scores.dtype} of shape {tuple(scores.shape)}" if isinstance(scores, Tensor) else type(scores).__name__
+        raise ScoresError(
+            f"the scorer returned {kind}; it must return a floating-point tensor of shape ({len(cases)}, {n_items}), a "
+            "row per case and a column per item id"
+        )
     return scores.detach()
 
 
 def _require_finite(scores: Tensor, cases: Prefixes) -> None:
-    # a sum is NaN or infinite if an element is: one cheap pass, the exact place only when it fails
+    # a sum is not finite if an element is not: one cheap pass, and a search for the element only if it fails
     if bool(torch.isfinite(scores[:, 1:].sum(dtype=torch.float64 if scores.device.type == "cpu" else None))):
         return
     bad = ~torch.isfinite(scores[:, 1:])
@@ -192,16 +196,16 @@ def _require_finite(scores: Tensor, cases: Prefixes) -> None:
 
 
 def _best(scores: Tensor, pool: Tensor | None, k: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
-    """Return the (n, k) item ids with the largest scores, equal scores in item order, and these scores.
+    """Return the (n, k) item ids with the largest scores, ties in item order, and their scores.
 
-    ``pool`` maps columns to items. Places that only excluded items could fill hold 0.
+    ``pool`` maps columns to items. The id is 0 where only excluded items are left.
     """
     if pool is not None:
         order = pool.argsort(dim=1)
         pool, scores = pool.gather(1, order), scores.gather(1, order)
     wanted = min(k + 1, scores.shape[1])
     values, columns = scores.topk(wanted, dim=1)
-    # topk picks any of several equal scores: where the cut falls among equals, sort the row stably
+    # topk picks any of several equal scores: if the cut falls among equal ones, sort the row stably
     if wanted > k:
         split = ((values[:, k - 1] == values[:, k]) & (values[:, k] > -torch.inf)).nonzero()[:, 0]
         for row in split.tolist():

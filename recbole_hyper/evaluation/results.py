@@ -1,4 +1,4 @@
-"""The origin of a result, the rank of every case, what a protocol did with the data, and the metrics of a run."""
+"""What a run saves beside its metrics: versions and commit, the rank of every case, and what the protocol did."""
 
 import platform
 import re
@@ -19,14 +19,16 @@ from recbole_hyper.matmul import product_library
 from recbole_hyper.protocols.boundaries import date
 from recbole_hyper.types import Cases, Ranks, Split
 
-# a count of a split, and the share of such targets that a result mentions
+# a count of a split, and the share of repeats above which a result warns
 REPEATED, REPEATS = "targets that repeat an item of their history", 0.05
 PACKAGES = ("recbole-hyper", "recbole", "torch", "numpy", "pandas", "scipy", "geoopt", "ray")
 
 
 def cases_frame(cases: Cases, ranks: Ranks, item_counts: Counter, user_counts: Counter) -> pd.DataFrame:
-    """Return a row per case: user_id, item_id, position (length of history), timestamp, rank, n_candidates, and the
-    training interactions of its target and user (item_count, user_count)."""
+    """Return a row per case: user_id, item_id, position (length of the history), timestamp, rank, n_candidates.
+
+    Columns item_count and user_count are the numbers of training interactions of the target and of the user.
+    """
     store = cases.store
     items, users = cases.targets, store.users[cases.rows]
     return pd.DataFrame(
@@ -50,20 +52,20 @@ def write_cases(path: Path, frame: pd.DataFrame) -> None:
 
 
 def counted(counter: Counter, size: int) -> npt.NDArray[np.int64]:
-    """Return the (size,) counts of the ids 0 .. size - 1."""
+    """Return a counter of ids as a (size,) array."""
     counts = np.zeros(size, dtype=np.int64)
     counts[list(counter)] = list(counter.values())
     return counts
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of python, platform and packages, and the library of CPU products: what decides a result."""
+    """Return what a result depends on: Python, platform, package versions, and the library of CPU matrix products."""
     system = {"python": platform.python_version(), "platform": f"{platform.system()} {platform.machine()}"}
     return {**system, **{name: package_version(name) for name in PACKAGES}, "cpu products": product_library()}
 
 
 def package_version(name: str = PACKAGES[0]) -> str:
-    """Return the version of an installed package, of this one unless another is named."""
+    """Return the version of an installed package, by default of this one."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -71,8 +73,10 @@ def package_version(name: str = PACKAGES[0]) -> str:
 
 
 def commit() -> str | None:
-    """Return the commit of the checkout that this package runs from ("+" when changed); None outside one, and for a
-    copy of the package inside the checkout of something else."""
+    """Return the commit of the checkout that this package runs from, with "+" if files were changed since.
+
+    None if the package is not part of a checkout, as a copy that was installed inside another project's.
+    """
     folder = Path(__file__).parent
 
     def git(*arguments: str) -> str:
@@ -88,13 +92,15 @@ def commit() -> str | None:
 
 
 def headline(result: Mapping[str, Any]) -> str:
-    """Return what was run and how it was ranked, in a line without the seed."""
+    """Return one line on what was run and how targets were ranked, without the seed."""
     return f"{result['model']} on {result['dataset']}: {protocol_text(result)}{repeats_text(result)}"
 
 
 def protocol_text(result: Mapping[str, Any], part: str = "") -> str:
-    """Return split, candidates (of a ``part`` if given) and seen items: "leave-one-out, full ranking, seen items
-    excluded"."""
+    """Return protocol, candidates and seen items: "leave-one-out, full ranking, seen items excluded".
+
+    ``part`` ("valid" or "test") chooses whose candidates to name, if they differ.
+    """
     mode = (result.get("eval_args") or {}).get("mode", "full")
     candidates = candidates_text(mode.get(part, "full") if part and isinstance(mode, Mapping) else mode)
     seen = "seen items excluded" if result.get("exclude_seen", True) else "seen items are candidates"
@@ -102,26 +108,26 @@ def protocol_text(result: Mapping[str, Any], part: str = "") -> str:
 
 
 def repeats_text(result: Mapping[str, Any], part: str = "test") -> str:
-    """Return a warning where more than 5 % of the targets are in their own history and so are never recommended."""
+    """Return a warning if over 5 % of the targets are in their own history and so never recommended; else ""."""
     counts = result.get("protocol_counts") or {}
     name = {"valid": "validation"}.get(part, part)
     cases, repeated = counts.get(f"{name} cases"), counts.get(f"{name} {REPEATED}")
     if not result["exclude_seen"] or not cases or not repeated or repeated / cases <= REPEATS:
         return ""
     return (
-        f" ({repeated / cases:.0%} of the {part} targets are in their own history, and excluded items are never hit: "
+        f" ({repeated / cases:.0%} of the {part} targets are in their own history and can never be hit; "
         "--repeatable=True ranks them)"
     )
 
 
 def epochs_text(result: Mapping[str, Any]) -> str:
-    """Return which epoch is the best and which there were, counted from 0 as in train.csv and in RecBole."""
+    """Return the best epoch and the range of epochs, counted from 0 as in train.csv and in RecBole."""
     best = result.get("best_epoch")
     return "no epoch" if best is None or best < 0 else f"best epoch {best} of 0 to {result['epochs'] - 1}"
 
 
 def metrics_table(result: Mapping[str, Any]) -> str:
-    """Return the metrics of validation and test as a table, with their intervals where the result has some."""
+    """Return a table of the validation and test metrics, with their intervals if the result has any."""
     parts = [part for part in ("valid", "test") if result.get(part)]
     rows: list[dict[str, Any]] = []
     for name in dict.fromkeys(name for part in parts for name in result[part]):
@@ -135,7 +141,7 @@ def metrics_table(result: Mapping[str, Any]) -> str:
 
 
 def costs(result: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return train_seconds (with a refit, without validation) and peak_memory_mib (in training) of a result."""
+    """Return train_seconds (refit included, validation not) and peak_memory_mib (of training)."""
     seconds = result.get("seconds") or {}
     peak = (result.get("peak_memory_bytes_per_phase") or {}).get("train") or result.get("peak_memory_bytes")
     train = None if seconds.get("train") is None else seconds["train"] + seconds.get("refit", 0.0)
@@ -143,7 +149,7 @@ def costs(result: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 def candidates_text(mode: Any) -> str:
-    """Return what targets are ranked among, from the ``mode`` of eval_args: "99 drawn candidates (uni99)"."""
+    """Describe the candidates by the ``mode`` of eval_args, such as "99 drawn candidates (uni99)"."""
     if isinstance(mode, Mapping):
         texts = {part: candidates_text(mode.get(part, "full")) for part in ("valid", "test")}
         same = texts["valid"] == texts["test"]
@@ -155,7 +161,7 @@ def candidates_text(mode: Any) -> str:
 
 
 def report_rows(split: Split) -> list[dict[str, Any]]:
-    """Return a row per part: interactions or cases, users, items, first and last time, and candidates if sampled."""
+    """Return a row per part: interactions or cases, users, items, first and last time; of cases, candidates as well."""
     store = split.store
     rows: list[dict[str, Any]] = [
         _part("all", store.row_of, store.items, store.times),
@@ -175,7 +181,7 @@ def report_rows(split: Split) -> list[dict[str, Any]]:
 
 
 def lost(split: Split) -> dict[str, int]:
-    """Return how many users and items of the data no part uses."""
+    """Return how many users and items of the data are in no part."""
     store = split.store
     used_rows = np.zeros(store.n_rows, dtype=bool)
     used_items = np.zeros(store.n_items, dtype=bool)
@@ -192,7 +198,7 @@ def lost(split: Split) -> dict[str, int]:
 
 
 def protocol_report(split: Split) -> str:
-    """Return the tables of :func:`report_rows`, of the protocol's own counts and of :func:`lost` as text."""
+    """Return as text what the protocol did: :func:`report_rows`, its counts, and :func:`lost`."""
     columns = ["part", "interactions", "users", "items", "from", "to", "candidates", "history, median"]
     counts = {**split.counts, **lost(split)}
     title = counts.pop("protocol", "protocol")

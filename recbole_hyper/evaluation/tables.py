@@ -1,6 +1,6 @@
-"""One table as text, csv, markdown, LaTeX and HTML: the best of a column in bold, deviations, marks and a note.
+"""Tables as text, CSV, markdown, LaTeX and HTML, with bold best values, deviations, marks and a note.
 
-Every table that this package shows or saves is made here, so that a number is written in one way everywhere.
+Every table that the package shows or saves is made here, so numbers look the same everywhere.
 """
 
 import html
@@ -18,18 +18,18 @@ from recbole_hyper.files import printable, write_text
 
 Rows = Sequence[Mapping[str, Any]]
 
-# columns of long texts, which a page may break anywhere
+# columns of long text, which a page may break anywhere
 LONG = {"settings", "curve", "reason", "protocol", "folder", "verdict", "note"}
 _LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 _LATEX |= {"±": r"$\pm$", "†": r"$\dagger$"}
 _LATEX |= {letter: f"\\{letter}" for letter in "&%$#_{}"}
-# where a page may break the head of a column: inside the name of a key, or a long one of a metric
+# where a page may break a column's head: in the name of a key, or before the cut-off of a long metric
 _BREAK = r"(?<=_)|(?<=\w{9})(?=@)"
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell as text: its number or words, a deviation, a mark, whether it is the best of its column, the raw value."""
+    """A formatted cell: text, deviation, mark, whether it is the best of its column, and the raw value."""
 
     text: str
     deviation: str = ""
@@ -38,7 +38,7 @@ class Cell:
     raw: str = ""
 
     def shown(self, escape: Any = str, bold: str = "{}", raised: str = "{}", deviation: str = " ± {}") -> str:
-        """Return the cell in a form, given by its words around the parts."""
+        """Return the cell as one text; each template is filled with one of its parts."""
         text = bold.format(escape(self.text)) if self.best else escape(self.text)
         text += raised.format(escape(self.mark)) if self.mark else ""
         return text + (deviation.format(self.deviation) if self.deviation else "")
@@ -46,14 +46,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows, and how they are shown. Columns ``x std`` and ``x mark`` hold the deviations and marks of column ``x``.
+    """Rows, and how to show them. Columns ``x std`` and ``x mark`` are the deviations and marks of column ``x``.
 
     Attributes:
-        columns: the columns that are shown, in this order; csv has all.
-        best, smaller: columns whose best value is bold, and those of them whose smallest value is the best.
-        heads: names of columns, where they are not their keys.
-        forms: format of a column, such as ",.0f"; else every number of a column has equally many digits.
-        caption, note: above and below the table.
+        columns: columns to show, in this order; CSV has all of them.
+        best, smaller: columns whose best value is bold; of these, the ones where smaller is better.
+        heads: column heads that differ from the keys.
+        forms: format of a column, such as ",.0f"; by default all numbers of a column have the same number of digits.
+        caption, note: text above and below the table.
     """
 
     rows: Rows
@@ -67,12 +67,12 @@ class Table:
 
     @classmethod
     def of(cls, frame: pd.DataFrame, **more: Any) -> "Table":
-        """Return the table of a frame, without its deviations and marks as columns, and without what is all missing."""
-        shown = [str(name) for name in frame if any(not is_missing(value) and value != "" for value in frame[name])]
+        """Return the table of a frame. Empty columns are not shown; deviations and marks join their column."""
+        filled = [str(name) for name in frame if any(not is_missing(value) and value != "" for value in frame[name])]
         columns = [
-            name for name in shown if not (name.endswith((" std", " mark")) and name.rpartition(" ")[0] in shown)
+            name for name in filled if not (name.endswith((" std", " mark")) and name.rpartition(" ")[0] in filled)
         ]
-        # a column of pandas keeps its whole numbers, a row of pandas does not
+        # by column: a pandas row would turn integers into floats
         lists = {str(name): [None if is_missing(v) else v for v in frame[name].tolist()] for name in frame}
         rows = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
         return cls(rows, columns, **more)
@@ -82,7 +82,7 @@ class Table:
         return [self.heads.get(column, column) for column in self.columns]
 
     def is_number(self, column: str) -> bool:
-        """Return whether a column has no text."""
+        """Return whether a column has only numbers and missing values."""
         return all(_is_number(row.get(column)) or is_missing(row.get(column)) for row in self.rows)
 
     def cells(self) -> Iterator[tuple[Cell, ...]]:
@@ -92,21 +92,22 @@ class Table:
     def _column(self, column: str) -> list[Cell]:
         values = [row.get(column) for row in self.rows]
         texts = number_texts(values, self.forms.get(column, ""))
-        top: Any = None
+        best: Any = None
         if column in self.best and self.is_number(column):
             known: set[Any] = {value for value in values if not is_missing(value)}
-            top = (min if column in self.smaller else max)(known) if len(known) > 1 else None
+            best = (min if column in self.smaller else max)(known) if len(known) > 1 else None
         cells = []
         for row, value, text in zip(self.rows, values, texts, strict=True):
-            spread, missing = row.get(f"{column} std"), is_missing(value)
-            digits = len(text.rpartition(".")[2]) if "." in text else 0
-            deviation = "" if missing or is_missing(spread) else f"{spread:,.{digits}f}"
-            mark = "" if missing else str(row.get(f"{column} mark") or "")
-            cells.append(Cell(text, deviation, mark, not missing and value == top, "" if missing else str(value)))
+            if is_missing(value):
+                cells.append(Cell(text))
+                continue
+            spread, digits = row.get(f"{column} std"), len(text.rpartition(".")[2]) if "." in text else 0
+            deviation = "" if is_missing(spread) else f"{spread:,.{digits}f}"
+            cells.append(Cell(text, deviation, str(row.get(f"{column} mark") or ""), value == best, str(value)))
         return cells
 
     def text(self) -> str:
-        """Return plain text, numbers right."""
+        """Return plain text with numbers aligned right."""
         joined = [[cell.shown() for cell in row] for row in self.cells()]
         widths = [max(map(len, entries)) for entries in zip(self._heads, *joined, strict=True)]
         right = [self.is_number(column) for column in self.columns]
@@ -118,23 +119,22 @@ class Table:
         return "\n".join([line(self._heads), line(["-" * width for width in widths]), *map(line, joined)])
 
     def csv(self) -> str:
-        """Return all columns, with all digits, as csv."""
+        """Return CSV with all columns and all digits."""
         names = dict.fromkeys([*self.columns, *(name for row in self.rows for name in row)])
         return pd.DataFrame(list(self.rows), columns=list(names), dtype=object).to_csv(index=False, lineterminator="\n")
 
     def markdown(self) -> str:
-        """Return a table of markdown, between caption and note."""
-        right = ["---:" if self.is_number(column) else "---" for column in self.columns]
-        lines = [[markdown_text(head) for head in self._heads], right]
-        for row in self.cells():
-            lines.append([cell.shown(markdown_text, "**{}**") for cell in row])
+        """Return a markdown table between caption and note."""
+        rules = ["---:" if self.is_number(column) else "---" for column in self.columns]
+        lines = [[markdown_text(head) for head in self._heads], rules]
+        lines += [[cell.shown(markdown_text, "**{}**") for cell in row] for row in self.cells()]
         shown = "\n".join(f"| {' | '.join(line)} |" for line in lines)
         return "\n\n".join(filter(None, [self.caption, shown, self.note])) + "\n"
 
     def latex(self) -> str:
         """Return a table environment for the package booktabs."""
-        form = r"\textbf{{{}}}", r"\textsuperscript{{{}}}", r" $\pm$ {}"
-        rows = [[cell.shown(latex_text, *form) for cell in row] for row in self.cells()]
+        templates = r"\textbf{{{}}}", r"\textsuperscript{{{}}}", r" $\pm$ {}"
+        rows = [[cell.shown(latex_text, *templates) for cell in row] for row in self.cells()]
         body = pd.DataFrame(rows, columns=[latex_text(head) for head in self._heads]).to_latex(
             index=False, column_format="".join("r" if self.is_number(column) else "l" for column in self.columns)
         )
@@ -143,31 +143,33 @@ class Table:
         return f"% \\usepackage{{booktabs}}\n\\begin{{table}}[t]\n\\centering\n{caption}{body}{note}\\end{{table}}\n"
 
     def html(self) -> str:
-        """Return an HTML table; the raw value of each cell is in ``data-value``, for sorting."""
+        """Return an HTML table; sorting reads the raw values in ``data-value``."""
         kinds = ["number" if self.is_number(c) else "long" if c in LONG else "" for c in self.columns]
-        texts = [re.sub(_BREAK, "<wbr>", html.escape(head)) for head in self._heads]
-        marks = [_classes(kind if kind == "number" else "") for kind in kinds]
-        head = "".join(f"<th{mark}>{text}</th>" for mark, text in zip(marks, texts, strict=True))
+        head = ""
+        for kind, title in zip(kinds, self._heads, strict=True):
+            text = re.sub(_BREAK, "<wbr>", html.escape(title))
+            head += f"<th{_classes(kind if kind == 'number' else '')}>{text}</th>"
         body = ""
         for row in self.cells():
             body += "<tr>"
             for kind, cell in zip(kinds, row, strict=True):
-                label = _classes(kind, "best" if cell.best else "")
+                classes = _classes(kind, "best" if cell.best else "")
                 text = cell.shown(html.escape, "{}", "<sup>{}</sup>", '<span class="deviation">± {}</span>')
-                body += f'<td{label} data-value="{html.escape(cell.raw)}">{text}</td>'
+                body += f'<td{classes} data-value="{html.escape(cell.raw)}">{text}</td>'
             body += "</tr>"
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
     def save(self, folder: Path, name: str) -> list[Path]:
-        """Write csv, markdown and LaTeX; return their paths."""
-        texts = {"csv": self.csv(), "md": self.markdown(), "tex": self.latex()}
-        for ending, content in texts.items():
-            write_text(folder / f"{name}.{ending}", content)
-        return [folder / f"{name}.{ending}" for ending in texts]
+        """Write ``name`` as csv, md and tex into ``folder``; return the paths."""
+        texts = {folder / f"{name}.csv": self.csv(), folder / f"{name}.md": self.markdown()}
+        texts[folder / f"{name}.tex"] = self.latex()
+        for path, content in texts.items():
+            write_text(path, content)
+        return list(texts)
 
 
 def table(rows: Rows, columns: Sequence[str] | None = None) -> str:
-    """Return rows as plain text; every number has its own digits, for columns of unlike values."""
+    """Return rows as plain text. Each number is formatted by itself, because the values of a column may differ much."""
     columns = list(columns or rows[0])
     return printable(Table(rows, columns, forms=dict.fromkeys(columns, "own")).text())
 
@@ -179,15 +181,15 @@ def frame_table(frame: pd.DataFrame) -> str:
 
 
 def is_metric(column: str) -> bool:
-    """Return whether a column of a table is a metric: "ndcg@10", or "gauc", the one without a cut-off."""
+    """Return whether a column is a metric, such as "ndcg@10", or "gauc", the only one without a cut-off."""
     return ("@" in column and " " not in column) or column == "gauc"
 
 
 def number_texts(values: Sequence[Any], form: str = "") -> list[str]:
-    """Return the values of a column as a reader wants them, by ``form`` or with as many digits as tell most apart.
+    """Return the values of a column as text, by ``form`` or with the same number of digits.
 
-    A number that these digits would make 0 or round by much, such as a rate of 1e-5 beside one of 1e-3, has its own.
-    The form "p" is that of p-values; "own" gives each number four digits, or one from 100 on.
+    A number that would round to 0 or lose most of its digits, such as 1e-5 beside 1e-3, is formatted by itself.
+    ``form`` is a format, "p" for p-values, or "own": each number with four digits, or with one from 100 on.
     """
     if form == "own":
         return [_own_digits(value) for value in values]
@@ -216,7 +218,7 @@ def number_texts(values: Sequence[Any], form: str = "") -> list[str]:
 
 
 def cell(value: Any) -> str:
-    """Return a value by itself: four digits, thousands apart, a dash where there is none."""
+    """Return one value as text: four digits, thousands separated, a dash for a missing value."""
     if is_missing(value):
         return "-"
     if isinstance(value, bool | np.bool_):
@@ -231,18 +233,18 @@ def cell(value: Any) -> str:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a value is None or NaN."""
+    """Return whether a value is None, NaN or pandas' NA."""
     return value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value))
 
 
 def markdown_text(text: str) -> str:
-    """Return a text that markdown shows as it is: no HTML, no column, no link, no code, on one line."""
+    """Return ``text`` on one line, escaped so that markdown shows it literally."""
     shown = re.sub(r"[\\`|*\[\]]", r"\\\g<0>", html.escape(text, quote=False))
-    return " ".join(shown.split("\n")).replace("\r", " ")
+    return re.sub("[\r\n]", " ", shown)
 
 
 def latex_text(text: str) -> str:
-    """Return a text that LaTeX prints as it is, on one line."""
+    """Return ``text`` on one line, escaped so that LaTeX prints it literally."""
     return "".join(_LATEX.get(letter, letter) for letter in " ".join(text.split()))
 
 

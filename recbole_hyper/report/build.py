@@ -1,4 +1,4 @@
-"""Write the report over runs and sweeps: report.html, csv and markdown tables, figures."""
+"""Write the report on runs and sweeps: report.html, tables as CSV, markdown and LaTeX, and figures."""
 
 import re
 import sys
@@ -29,21 +29,20 @@ from recbole_hyper.report.tables import (
 from recbole_hyper.sweep.trial import FINISHED
 
 METRIC, CASES = "ndcg@10", "cases_test.parquet"
-SEGMENT_CAPTION = "Segments of at least 30 cases, with 95 % intervals; the table has all."
-# columns of a leaderboard that are written above its table where they are constant
+# leaderboard columns that are written once, above the table, if they are constant
 _ONCE = ("selected by", "seeds", "epochs", "curvature", "over")
 _UNITS = {"train seconds": "training,\u00a0s", "peak MiB": "peak memory,\u00a0MiB"}
 
 
 class _Report(Page):
-    """The page of a report, and the folder with its tables and figures."""
+    """A report's page, and the folder of its tables and figures."""
 
     def __init__(self, title: str, subtitle: str, folder: Path) -> None:
         super().__init__(title, subtitle)
         self.folder = folder
 
     def draw(self, figure: Figure | None, caption: str, *name: object) -> None:
-        """Write a figure to the folder and add it to the page; nothing for None."""
+        """Save a figure and add it to the page; None adds nothing."""
         if figure is not None:
             self.figure(figures.save(figure, self.folder / "figures", _file_name(*name)), caption)
 
@@ -55,14 +54,15 @@ def _file_name(*words: object) -> str:
 def build_report(
     folders: Sequence[str | Path], output: str | Path, metric: str = METRIC, segments: Sequence[str] = ()
 ) -> Path:
-    """Write a report over the runs and sweeps in and below ``folders`` into ``output``; return the path of report.html.
+    """Write a report on the runs and sweeps in and below ``folders`` to ``output``; return the path of report.html.
 
-    ``metric`` is the validation metric of the cost and size figures; ``segments`` add a section, see
-    :func:`recbole_hyper.evaluation.segments.segment_table`. ReportError if there is no run, or none has ``metric``.
+    ``metric`` is the validation metric of the cost and size figures. ``segments`` (names as in
+    :func:`recbole_hyper.evaluation.segments.segment_table`) adds a section. ReportError if there are no runs, or if no
+    run has ``metric``.
     """
     collection = collect(folders)
     known = dict.fromkeys(name for entry in collection.entries for name in entry.result.get("valid") or {})
-    # the default may be missing
+    # runs need not have the default metric
     if metric != METRIC and metric not in known:
         hint = did_you_mean(metric, list(known)) or f"; known: {', '.join(known) or 'none'}"
         raise ReportError(f"metric {metric!r}: no run or trial here has it on validation{hint}")
@@ -91,23 +91,26 @@ def _count(things: Sequence[object], name: str) -> str:
 def _leaderboard(page: _Report, frame: pd.DataFrame) -> None:
     page.section(
         "Leaderboard",
-        "Every tested configuration. Validation chose the configurations; the test was evaluated once for each seed. "
-        "Settings are those in which the rows of a model differ. Compare rows of one table only: they share data, "
-        "split and candidates. Click a column to sort. leaderboard.csv has all cut-offs.",
+        "Every tested configuration. Configurations were chosen on validation, and each seed was tested once. The "
+        "settings column lists what differs between the rows of a model. Compare rows within one table only: they "
+        "share data, split and candidates. Click a column to sort. leaderboard.csv has all cut-offs.",
     )
     if frame.empty:
-        page.text("No tested run: trials use validation only, and no sweep has ended.")
+        page.text("No run was tested: trials use validation only, and no sweep has finished.")
         return
     Table.of(frame).save(page.folder, "leaderboard")
     for (dataset, protocol), part in frame.groupby(["dataset", "protocol"], sort=False):
         page.heading(f"{dataset}: {protocol}")
-        known = [name for name in _ONCE if name in part]
-        once = [name for name in known if part[name].nunique() == 1 and (part[name].notna().all() or name == "over")]
-        words = {"over": "p_value over"}
-        texts = [f"{words.get(name, name)}: {cell(part[name].dropna().iloc[0])}" for name in once]
+        constant = [
+            name
+            for name in _ONCE
+            if name in part and part[name].nunique() == 1 and (part[name].notna().all() or name == "over")
+        ]
+        labels = {"over": "p_value over"}
+        texts = [f"{labels.get(name, name)}: {cell(part[name].dropna().iloc[0])}" for name in constant]
         texts += ["\u00b1 is the standard deviation over seeds"] if part["seeds"].max() > 1 else []
         page.text("; ".join(texts).capitalize() + "." if texts else "", small=True)
-        page.table(_board(part.drop(columns=once), part["selected by"], part["seeds"]))
+        page.table(_board(part.drop(columns=constant), part["selected by"], part["seeds"]))
         metric = str(part["selected by"].iloc[0])
         covered = f"itemcoverage@{metric.rpartition('@')[2]}"
         if {metric, covered} <= set(part) and part[[metric, covered]].dropna().shape[0] > 1:
@@ -116,10 +119,11 @@ def _leaderboard(page: _Report, frame: pd.DataFrame) -> None:
 
 
 def _segments(page: _Report, board: pd.DataFrame, collection: Collection, names: Sequence[str]) -> None:
-    """Add the selection metric of each tested row per segment, without the runs that saved no cases."""
+    """Add the test value of the selection metric by segment, for the rows whose cases were saved."""
     if not names or board.empty:
         return
-    page.section("Segments", "The selection metric on test, per segment, with 95 % intervals over users; one seed.")
+    page.section("Segments", "The selection metric on test by segment, with 95 % intervals over users; one seed.")
+    caption = "Segments with at least 30 cases, with 95 % intervals. The table lists all segments."
     results = {str(entry.folder): entry.result for entry in collection.of(RUN, FINAL)}
     for (dataset, protocol), part in board.groupby(["dataset", "protocol"], sort=False):
         label = part["model"].where(part["settings"] == "", part["model"] + ", " + part["settings"])
@@ -133,28 +137,27 @@ def _segments(page: _Report, board: pd.DataFrame, collection: Collection, names:
         table = segments_of_models(runs, names, metric, items=items)
         table.save(page.folder, _file_name("segments", dataset, protocol))
         page.heading(f"{dataset}: {protocol}")
-        page.draw(figures.segment_figure(table, metric, str(dataset)), SEGMENT_CAPTION, "segments", dataset, protocol)
+        page.draw(figures.segment_figure(table, metric, str(dataset)), caption, "segments", dataset, protocol)
         page.table(table, folded="As a table")
 
 
 def _new_data(page: _Report, collection: Collection, metric: str) -> None:
-    """Add the series of evaluations on new data, over time."""
+    """Add the evaluations of finished runs on new data, over time."""
     models = {str(entry.folder): entry.model for entry in collection.of(RUN)}
-    series = {
-        f"{models.get(str(folder), '')} ({folder.name})": [result for result in results if metric in result["test"]]
-        for folder, results in collection.new_data.items()
-    }
-    series = {name: results for name, results in series.items() if results}
+    series, rows = {}, []
+    for folder, results in collection.new_data.items():
+        name = f"{models.get(str(folder), '')} ({folder.name})"
+        if measured := [result for result in results if metric in result["test"]]:
+            series[name] = measured
+        for result in measured:
+            counts, end = result["protocol_counts"], result["protocol_counts"]["until"]
+            # the end is a Unix time, or a number in another unit
+            until = str(pd.Timestamp(end, unit="s").floor("s")) if end > 1e6 else f"{end:g}"
+            cases = {"cases": counts["test cases"], "of new users": counts["cases of new users"]}
+            rows.append({"run": name, "until": until, **result["test"], **cases})
     if not series:
         return
-    page.section("New data", "Finished runs on interactions after their training ('evaluate RUN --data=').")
-    rows = []
-    for name, result in ((name, result) for name, results in series.items() for result in results):
-        counts, end = result["protocol_counts"], result["protocol_counts"]["until"]
-        # a Unix time, or any other number
-        until = str(pd.Timestamp(end, unit="s").floor("s")) if end > 1e6 else f"{end:g}"
-        cases = {"cases": counts["test cases"], "of new users": counts["cases of new users"]}
-        rows.append({"run": name, "until": until, **result["test"], **cases})
+    page.section("New data", "Finished runs, evaluated on interactions from after their training ('evaluate --data').")
     table = Table.of(pd.DataFrame(rows))
     table.save(page.folder, "new_data")
     caption = f"{metric} over time, with the intervals that were computed."
@@ -163,14 +166,14 @@ def _new_data(page: _Report, collection: Collection, metric: str) -> None:
 
 
 def _board(part: pd.DataFrame, selected_by: pd.Series, seeds: pd.Series) -> Table:
-    """Return the table of comparable rows of a leaderboard, with metrics at the cut-off of the one that selected."""
+    """Return the table of comparable leaderboard rows, with the metrics at the cut-off of the selection metric."""
     selected = selected_by.unique()
     cut = str(selected[0]).rpartition("@")[2]
-    heads: dict[str, str] = dict(_UNITS)
-    # validation scores of different metrics cannot be compared
-    heads["valid"] = f"valid {selected[0]}" if len(selected) == 1 else "valid score"
     metrics = [str(name) for name in part if is_metric(str(name))]
     shown = [name for name in metrics if "@" not in name or name.endswith(f"@{cut}")]
+    # validation scores by different metrics have no common name and no common best
+    one_metric = len(selected) == 1
+    heads = {**_UNITS, "valid": f"valid {selected[0]}" if one_metric else "valid score"}
     heads |= {name: f"test {name}" for name in shown}
     dropped = {"dataset", "protocol", "folder", *metrics} - set(shown)
     first = ["model", "settings", "epochs", "selected by", "valid", *shown, "p_value", "over"]
@@ -178,7 +181,7 @@ def _board(part: pd.DataFrame, selected_by: pd.Series, seeds: pd.Series) -> Tabl
     columns = [name for name in usual.columns if name not in dropped]
     columns.sort(key=lambda name: first.index(name) if name in first else len(first))
     smaller = [name for name in shown if is_smaller_better(name)]
-    smaller += ["valid"] if len(selected) == 1 and is_smaller_better(str(selected[0])) else []
+    smaller += ["valid"] if one_metric and is_smaller_better(str(selected[0])) else []
     note = p_value_text(str(selected[0]), several=bool(seeds.min() > 1)) if "p_value" in part else ""
     return Table(
         usual.rows, columns, best=[*shown, "valid", *_UNITS], smaller=[*smaller, *_UNITS], heads=heads,
@@ -190,14 +193,14 @@ def _costs(page: _Report, collection: Collection, metric: str) -> None:
     costs = cost_table(collection, metric)
     page.section(
         "Quality against cost",
-        f"Validation {metric} of every finished trial and run against the peak memory and the time of its training. "
-        "Memory: on a CPU the resident set of the process, with python and libraries; on a GPU the allocator's peak.",
+        f"Validation {metric} of every finished trial and run against its peak memory and training time. Memory is "
+        "the process's resident set on a CPU (Python and libraries included), and the allocator's peak on a GPU.",
     )
     if costs.empty:
         page.text(f"No finished trial or run has a validation {metric}.")
         return
     Table.of(costs).save(page.folder, "costs")
-    caption = "A point is a trial or a run. The line joins the points of a model that none of its other points beats."
+    caption = "Each point is a trial or a run. The line is a model's Pareto front."
     fronts = []
     for number, ((dataset, protocol), part) in enumerate(costs.groupby(["dataset", "protocol"])):
         if len(part) > 1:
@@ -210,13 +213,13 @@ def _costs(page: _Report, collection: Collection, metric: str) -> None:
         return
     page.section(
         "Embedding size",
-        "A curve joins runs that differ only in the embedding size (mean over seeds). Its label names the settings in "
-        "which the curves of a model differ.",
+        "A curve joins runs that differ only in the embedding size (mean over seeds). Its label names the settings "
+        "that tell the curves of a model apart.",
     )
     Table.of(sizes).save(page.folder, "embedding_size")
     for number, ((dataset, protocol), part) in enumerate(sizes.groupby(["dataset", "protocol"])):
         figure = figures.size_figure(part, f"valid {metric}", f"{dataset}: {protocol}")
-        page.draw(figure, "The ring marks the optimum of a curve.", "embedding_size", dataset, number)
+        page.draw(figure, "A ring marks the best size of a curve.", "embedding_size", dataset, number)
     page.table(Table.of(sizes[sizes["optimum"]].drop(columns=["optimum", "protocol"])))
 
 
@@ -246,24 +249,26 @@ def _curves(page: _Report, collection: Collection) -> None:
         groups.setdefault(entry.model, []).append(entry)
     # models with one run each share a figure
     single = [entries[0] for entries in groups.values() if len(entries) == 1]
-    drawn = {"one run of a model" if len(single) > 1 else single[0].model: single} if single else {}
-    drawn |= {model: entries for model, entries in groups.items() if len(entries) > 1}
+    by_title = {"one run per model" if len(single) > 1 else single[0].model: single} if single else {}
+    by_title |= {model: entries for model, entries in groups.items() if len(entries) > 1}
     for sweep in collection.sweeps:
-        own = [entry for entry in sweep.trials if entry.status == FINISHED and entry.score is not None]
-        drawn[sweep.folder.name] = sorted(own, key=lambda entry: float(entry.score or 0.0), reverse=sweep.bigger)
-    curves = {title: figures.curve_figure(entries, title) for title, entries in drawn.items()}
+        done = [entry for entry in sweep.trials if entry.status == FINISHED and entry.score is not None]
+        by_title[sweep.folder.name] = sorted(done, key=lambda entry: float(entry.score or 0.0), reverse=sweep.bigger)
+    curves = {title: figures.curve_figure(entries, title) for title, entries in by_title.items()}
     if any(curves.values()):
-        page.section("Training curves", "At most six of each. The loss is the mean over the steps of an epoch.")
+        page.section("Training curves", "At most six in each figure. The loss is the mean over the steps of an epoch.")
     for title, figure in curves.items():
         page.draw(figure, f"{title}: training loss and validation by epoch.", "curves", title)
 
 
 def _environment(page: _Report, collection: Collection) -> None:
     frame = environment_table(collection)
-    page.section("Environment", "Versions, commit and data of the runs. Equal fingerprints: equal data in equal order.")
+    page.section(
+        "Environment", "Versions, commit and data of the runs. Equal fingerprints mean equal data in the same order."
+    )
     Table.of(frame).save(page.folder, "environment")
     versions = list(frame)[list(frame).index("commit") + 1 :]
-    alike = [name for name in versions if frame[name].map(str).nunique() == 1 and frame[name].notna().all()]
-    page.text(", ".join(f"{name} {frame[name].iloc[0]}" for name in alike), small=True)
-    prints = frame["data fingerprint"].map(lambda text: str(text)[:12])
-    page.table(Table.of(frame.assign(**{"data fingerprint": prints}).drop(columns=alike)))
+    equal = [name for name in versions if frame[name].map(str).nunique() == 1 and frame[name].notna().all()]
+    page.text(", ".join(f"{name} {frame[name].iloc[0]}" for name in equal), small=True)
+    short = frame["data fingerprint"].map(lambda text: str(text)[:12])
+    page.table(Table.of(frame.assign(**{"data fingerprint": short}).drop(columns=equal)))

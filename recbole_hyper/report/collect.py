@@ -18,7 +18,7 @@ RUN, TRIAL, FINAL = "run", "trial", "final"
 
 _NUMBER, _TEXT, _MAPPING = (int, float, type(None)), (str, type(None)), (dict, type(None))
 OF_NUMBERS = ("valid", "test", "seconds", "peak_memory_bytes_per_phase")
-# what a report reads of a result.json; the first three say that it is one of this program
+# the fields of result.json that a report reads, and their types; the first three must be there
 FIELDS: dict[str, tuple[type, ...]] = {
     **{"model": (str,), "dataset": (str,), "config": (dict,)},
     **dict.fromkeys(("protocol", "commit", "data_fingerprint"), _TEXT),
@@ -28,60 +28,60 @@ FIELDS: dict[str, tuple[type, ...]] = {
 
 
 class ReportError(ValueError):
-    """Folders without anything to report on; the message says what was looked for."""
+    """The folders have nothing to report on."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One run, one trial of a sweep, or one tested run of a sweep's winner."""
+    """A run, a trial of a sweep, or a tested run of a sweep's winner."""
 
     folder: Path
     kind: str  # "run", "trial" or "final"
-    result: dict[str, Any]  # content of result.json; empty where there is none
+    result: dict[str, Any]  # content of result.json; empty if there is none
     score: float | None  # best validation score
     history: list[dict[str, float]]  # rows of train.csv
-    status: str = FINISHED  # or how a trial ended else
+    status: str = FINISHED  # of a trial
     settings: dict[str, Any] = field(default_factory=dict)  # values of the keys that its sweep varies
     reason: str = ""  # why a trial failed
 
     @property
     def valid_metric(self) -> str:
-        """Name of the metric that the run was selected by."""
+        """The metric that the epoch was selected by."""
         return str(self.result.get("config", {}).get("valid_metric", "")).lower()
 
     @property
     def identity(self) -> str:
-        """A text that is equal for runs that differ in nothing but seed and place."""
-        of = [self.result.get(key) for key in ("model", "dataset", "data_fingerprint")]
-        return canonical([of, protocol_text(self.result), self.read])
+        """A text that is equal for runs that differ only in their seed and folder."""
+        data = [self.result.get(key) for key in ("model", "dataset", "data_fingerprint")]
+        return canonical([data, protocol_text(self.result), self.read])
 
     @property
     def read(self) -> dict[str, Any]:
-        """The part of the configuration that decides what the model learns."""
+        """The settings that decide what the model learns."""
         return read_settings(str(self.result.get("model")), self.result.get("config", {}))
 
     @property
     def model(self) -> str:
-        """The model, with its loss where a sweep varies the loss."""
+        """The model's name, with its loss if the sweep varies the loss."""
         name = str(self.result.get("model"))
         return f"{name} ({self.settings['loss_type']})" if "loss_type" in self.settings else name
 
     @property
     def costs(self) -> dict[str, float | None]:
-        """Train seconds and peak MiB of the training, as :func:`recbole_hyper.evaluation.results.costs`."""
-        of_run = costs(self.result)
-        return {"train seconds": of_run["train_seconds"], "peak MiB": of_run["peak_memory_mib"]}
+        """Training time and peak memory, as column names and values of a report."""
+        run_costs = costs(self.result)
+        return {"train seconds": run_costs["train_seconds"], "peak MiB": run_costs["peak_memory_mib"]}
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """The request of a sweep, its outcome (empty before its end), and its trials."""
+    """A sweep and its trials."""
 
     folder: Path
     request: dict[str, Any]
-    outcome: dict[str, Any]
+    outcome: dict[str, Any]  # empty until the sweep ends
     trials: list[Entry]
-    keys: list[str]  # that the space varies
+    keys: list[str]  # keys that the space varies
 
     @property
     def bigger(self) -> bool:
@@ -91,12 +91,12 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Collection:
-    """All runs and sweeps of some folders, and a line for each unreadable file."""
+    """All runs and sweeps in some folders."""
 
     entries: list[Entry]
     sweeps: list[Sweep]
     new_data: dict[Path, list[dict[str, Any]]] = field(default_factory=dict)  # evaluations by run, oldest first
-    problems: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)  # one line per unreadable file
 
     def of(self, *kinds: str) -> list[Entry]:
         """Return the entries of these kinds."""
@@ -104,21 +104,20 @@ class Collection:
 
 
 def collect(folders: Sequence[str | Path]) -> Collection:
-    """Find runs (``result.json``) and sweeps (``sweep.yaml``) in and below ``folders``; ReportError without any."""
+    """Find runs (``result.json``) and sweeps (``sweep.yaml``) in and below ``folders``; ReportError if none."""
     collection = Collection([], [])
-    for start in folders:
-        root = Path(start)
+    for root in map(Path, folders):
         if not root.is_dir():
-            raise ReportError(f"{str(start)!r} is no folder; give folders of runs or sweeps, or one above them")
-        for place, below, files in os.walk(root):
-            below.sort()
-            folder = Path(place)
+            raise ReportError(f"{str(root)!r} is not a folder; name folders of runs or sweeps, or a folder above them")
+        for name, subfolders, files in os.walk(root):
+            subfolders.sort()
+            folder = Path(name)
             with _noted(collection.problems):
                 if REQUEST in files:
-                    below.clear()
+                    subfolders.clear()
                     _add_sweep(folder, collection)
                 elif "result.json" in files and "config.yaml" in files:
-                    below.clear()
+                    subfolders.clear()
                     collection.entries.append(run_entry(folder))
                     new = [read_result(path) for path in sorted(folder.glob("evaluation_new_data-*.json"))]
                     if new:
@@ -126,8 +125,8 @@ def collect(folders: Sequence[str | Path]) -> Collection:
     entries = list({entry.folder.resolve(): entry for entry in collection.entries}.values())
     if not entries:
         raise ReportError(
-            f"no run was found in {', '.join(map(str, folders))}: result.json (of a run) or {REQUEST} (of a sweep) is "
-            "looked for in these folders and all below" + "".join(f"; {line}" for line in collection.problems[:5])
+            f"no run was found in or below {', '.join(map(str, folders))}: a run has result.json and config.yaml, a "
+            f"sweep has {REQUEST}" + "".join(f"; {line}" for line in collection.problems[:5])
         )
     sweeps = list({sweep.folder.resolve(): sweep for sweep in collection.sweeps}.values())
     return Collection(entries, sweeps, collection.new_data, list(dict.fromkeys(collection.problems)))
@@ -135,21 +134,21 @@ def collect(folders: Sequence[str | Path]) -> Collection:
 
 @contextlib.contextmanager
 def _noted(problems: list[str]) -> Iterator[None]:
-    """Note an unreadable file, or one of another program, in ``problems`` in one line."""
+    """Turn an error about an unreadable file into a line of ``problems``."""
     try:
         yield
     except (ValueError, OSError) as error:
-        problems.append(f"left out: {' '.join(str(error).split())[:300]}")
+        problems.append(f"skipped: {' '.join(str(error).split())[:300]}")
 
 
 def run_entry(folder: Path, kind: str = RUN, settings: dict[str, Any] | None = None) -> Entry:
-    """Return the finished run in ``folder``; ValueError, which names the file, where its result cannot be read."""
+    """Return the finished run in ``folder``; ValueError, which names the file, if its result cannot be read."""
     result = read_result(folder / "result.json")
     return Entry(folder, kind, result, result.get("best_valid_score"), read_history(folder), settings=settings or {})
 
 
 def _add_sweep(folder: Path, collection: Collection) -> None:
-    """Add the sweep in ``folder``, its trials and the tested runs of its winner; ValueError where it is damaged."""
+    """Add the sweep in ``folder``, its trials and the tested runs of its winner; ValueError if it is damaged."""
     request, outcome = read_request(folder), _outcome(folder / OUTCOME)
     _, varied = parse_space(request["space"], str(folder / REQUEST)).split_constants()
     trials: list[Entry] = []
@@ -157,11 +156,11 @@ def _add_sweep(folder: Path, collection: Collection) -> None:
         with _noted(collection.problems):
             record, file = read_record(path.parent), path.with_name("result.json")
             if record is None:
-                raise ValueError(f"{path} is no record of a trial")
+                raise ValueError(f"{path} is not the record of a trial")
             # a trial that did not finish has no result
             result = read_result(file) if file.is_file() else {}
-            own = record.status, dict(record.settings), record.reason
-            trials.append(Entry(path.parent, TRIAL, result, record.score, read_history(path.parent), *own))
+            details = record.status, dict(record.settings), record.reason
+            trials.append(Entry(path.parent, TRIAL, result, record.score, read_history(path.parent), *details))
     collection.sweeps.append(Sweep(folder, request, outcome, trials, list(varied.domains)))
     collection.entries.extend(trials)
     best = (outcome.get("best") or {}).get("settings", {})
@@ -171,26 +170,26 @@ def _add_sweep(folder: Path, collection: Collection) -> None:
 
 
 def _outcome(path: Path) -> dict[str, Any]:
-    """Read sweep.json; empty before the end of the sweep, ValueError for anything else."""
+    """Read sweep.json; empty if the sweep has not ended, ValueError if the file is something else."""
     if not path.is_file():
         return {}
     content = read_json(path)
     best = {} if content.get("best") is None else content["best"]
     mappings = [content.get("trials", {}), best, best.get("settings", {}) if isinstance(best, dict) else {}]
     if not all(isinstance(value, dict) for value in mappings):
-        raise ValueError(f"{path} is no outcome of a sweep")
+        raise ValueError(f"{path} is not the outcome of a sweep")
     return content
 
 
 def read_result(path: Path) -> dict[str, Any]:
-    """Read the result of a run; ValueError, which names the file, where it is damaged or of another program."""
+    """Read the result of a run; ValueError, which names the file, if it is damaged or something else."""
     result = read_json(path)
     for name, kind in FIELDS.items():
         if not isinstance(result.get(name), kind):
-            came = f"a {type(result[name]).__name__}" if name in result else "missing"
-            raise ValueError(f"{path} is no result of a run: {name} is {came}")
+            problem = f"a {type(result[name]).__name__}" if name in result else "missing"
+            raise ValueError(f"{path} is not the result of a run: {name} is {problem}")
     for name in OF_NUMBERS:
         wrong = [key for key, value in (result.get(name) or {}).items() if not isinstance(value, _NUMBER)]
         if wrong:
-            raise ValueError(f"{path} is no result of a run: {name}.{wrong[0]} is not a number")
+            raise ValueError(f"{path} is not the result of a run: {name}.{wrong[0]} is not a number")
     return {name: value for name, value in result.items() if value is not None or name not in (*OF_NUMBERS, "versions")}

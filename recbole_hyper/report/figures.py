@@ -1,4 +1,4 @@
-"""The figures of a report, each a matplotlib figure that is written as SVG and PNG."""
+"""The figures of a report, as matplotlib figures, and :func:`save`, which writes them as SVG and PNG."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -21,8 +21,8 @@ from recbole_hyper.sweep.trial import FINISHED
 # Okabe and Ito's colours, which colour-blind readers can tell apart
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C8C00")
 MARKERS = "osD^vPX*"
-CURVES, FEW = 6, 30
-PLAIN = "{x:,.8g}"  # numbers at an axis
+CURVES, FEW = 6, 30  # most runs among the training curves; fewest cases of a segment that is drawn
+PLAIN = "{x:,.8g}"  # tick labels
 STYLE: Any = {
     "figure.dpi": 100,
     "font.size": 10,
@@ -39,7 +39,7 @@ STYLE: Any = {
 
 @mpl.rc_context(STYLE)
 def save(figure: Figure, folder: Path, name: str) -> Path:
-    """Write ``name.svg`` and ``name.png`` and return the path of the SVG."""
+    """Write ``name.svg`` and ``name.png``; return the path of the SVG."""
     with replaced(folder / f"{name}.svg") as part:
         figure.savefig(part, format="svg", bbox_inches="tight", metadata={"Date": None})
     with replaced(folder / f"{name}.png") as part:
@@ -48,17 +48,20 @@ def save(figure: Figure, folder: Path, name: str) -> Path:
 
 
 def canvas(width: float, height: float, title: str, rows: int = 1, columns: int = 1, **more: Any) -> tuple[Figure, Any]:
-    """Return a figure of that size in inches, with its title, and its axes, as ``Figure.subplots`` gives them."""
+    """Return an empty figure of this size in inches, and its axes as ``Figure.subplots`` returns them."""
     figure = Figure(figsize=(width, height), layout="constrained")
     figure.suptitle(legend_text(title), fontsize=11)
     return figure, figure.subplots(rows, columns, **more)
 
 
 def _panels(n: int, columns: int, width: float, height: float, title: str, label: str) -> tuple[Figure, Any]:
-    """Return a figure of ``n`` panels of that size, ``columns`` a line, and their axes; ``label`` is that of y."""
+    """Return a figure of ``n`` panels in rows of ``columns``, and their axes.
+
+    ``width`` and ``height`` are those of one panel, ``label`` belongs to the y axis.
+    """
     columns = min(columns, n)
-    lines = math.ceil(n / columns)
-    figure, axes = canvas(width * columns, height * lines, title, lines, columns, sharey=True, squeeze=False)
+    rows = math.ceil(n / columns)
+    figure, axes = canvas(width * columns, height * rows, title, rows, columns, sharey=True, squeeze=False)
     for axis in axes.ravel()[n:]:
         axis.set_visible(False)
     for axis in axes[:, 0]:
@@ -68,18 +71,18 @@ def _panels(n: int, columns: int, width: float, height: float, title: str, label
 
 @mpl.rc_context(STYLE)
 def cost_figure(costs: pd.DataFrame, metric: str, title: str) -> Figure:
-    """Draw validation ``metric`` against memory and time of training, as Figure 6 of the SCE paper.
+    """Plot validation ``metric`` against peak memory and training time, like Figure 6 of the SCE paper.
 
-    The stepped line joins the points of a model that no other of its points beats.
+    The stepped line is a model's Pareto front.
     """
     figure, axes = canvas(10, 4.2, title, columns=2, sharey=True)
-    words = {"peak MiB": "peak memory, MiB", "train seconds": "training time, s"}
-    for axis, (cost, label) in zip(axes, words.items(), strict=True):
+    labels = {"peak MiB": "peak memory, MiB", "train seconds": "training time, s"}
+    for axis, (cost, label) in zip(axes, labels.items(), strict=True):
         for number, (model, part) in enumerate(costs.groupby("model")):
-            look = _look(number)
-            axis.scatter(part[cost], part[metric], s=34, alpha=0.75, label=legend_text(str(model)), **look)
+            style = _style(number)
+            axis.scatter(part[cost], part[metric], s=34, alpha=0.75, label=legend_text(str(model)), **style)
             front = pareto(part, cost, metric)
-            axis.step(front[cost], front[metric], where="post", color=look["color"], linewidth=1.5)
+            axis.step(front[cost], front[metric], where="post", color=style["color"], linewidth=1.5)
         if costs[cost].min() > 0 and costs[cost].max() / costs[cost].min() > 10:
             _plain_log(axis, costs[cost].max() / costs[cost].min())
         else:
@@ -93,9 +96,9 @@ def cost_figure(costs: pd.DataFrame, metric: str, title: str) -> Figure:
 
 @mpl.rc_context(STYLE)
 def parameter_figure(sweep: Sweep) -> Figure | None:
-    """Draw the validation score against every key that the sweep varies; None where nothing varies.
+    """Plot the validation score against each key that the sweep varies; None if nothing varies.
 
-    A point is one trial; a line joins trials that differ in this key alone, the mean over those that differ in nothing.
+    A point is one trial. A line joins the trials that differ only in this key, as the mean over their seeds.
     """
     done = [trial for trial in sweep.trials if trial.status == FINISHED and trial.score is not None]
     keys = [key for key in sweep.keys if len({str(trial.settings.get(key)) for trial in done}) > 1]
@@ -107,7 +110,6 @@ def parameter_figure(sweep: Sweep) -> Figure | None:
     for axis, key in zip(axes, keys, strict=True):
         points = []
         for trial in done:
-            # equal for trials that differ in the key and the seed alone
             others = {name: value for name, value in trial.settings.items() if name not in (key, "seed")}
             points.append((trial.settings.get(key), float(trial.score or 0.0), canonical(others)))
         _score_by_value(axis, points)
@@ -117,37 +119,37 @@ def parameter_figure(sweep: Sweep) -> Figure | None:
 
 def _score_by_value(axis: Any, points: list[tuple[Any, float, str]]) -> None:
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value, _, _ in points)
-    # a value may be a list or a mapping
+    # lists and mappings cannot be sorted; their texts can
     points = points if numbers else [(_short(value), score, others) for value, score, others in points]
     values = sorted({value for value, _, _ in points})
-    place = {value: value for value in values}
+    x = {value: value for value in values}
     if len(values) <= 12 or not numbers:  # equal steps: grids are rarely evenly spaced
-        place = {value: index for index, value in enumerate(values)}
+        x = {value: index for index, value in enumerate(values)}
         axis.set_xticks(range(len(values)), [_short(value) for value in values], rotation=30 if len(values) > 6 else 0)
     elif values[0] > 0 and values[-1] / values[0] > 30:
         _plain_log(axis, values[-1] / values[0])
-    axis.scatter([place[v] for v, _, _ in points], [s for _, s, _ in points], s=22, color=COLOURS[0], alpha=0.55)
+    axis.scatter([x[v] for v, _, _ in points], [s for _, s, _ in points], s=22, color=COLOURS[0], alpha=0.55)
     lines = pd.DataFrame(points, columns=["value", "score", "others"]).groupby(["others", "value"])["score"].mean()
     for number, (_, line) in enumerate(lines.groupby(level="others")):
-        spots = [place[value] for value in line.index.get_level_values("value")]
-        if len(spots) > 1:
-            axis.plot(spots, line.to_numpy(), color=COLOURS[1 + number % (len(COLOURS) - 1)], linewidth=1.0, alpha=0.8)
+        if len(line) > 1:
+            color = COLOURS[1 + number % (len(COLOURS) - 1)]
+            axis.plot(line.index.get_level_values("value").map(x), line, color=color, linewidth=1.0, alpha=0.8)
 
 
 @mpl.rc_context(STYLE)
 def size_figure(sizes: pd.DataFrame, value: str, title: str) -> Figure:
-    """Draw the validation value against the embedding size, a curve for runs that differ in nothing else.
+    """Plot the validation value against the embedding size: a curve joins runs that differ in nothing else.
 
-    The optimum of each curve is ringed.
+    A ring marks the best size of each curve.
     """
     figure, axis = canvas(6.2, 3.8, title)
     for number, ((model, curve), part) in enumerate(sizes.groupby(["model", "curve"], sort=True)):
-        look, part = _look(number), part.sort_values("hidden_size")
+        style, part = _style(number), part.sort_values("hidden_size")
         label = legend_text(f"{model}{', ' if curve else ''}{curve}")
-        axis.plot(part["hidden_size"], part[value], label=label, **look)
-        top = part[part["optimum"]].iloc[0]
-        ring = {"facecolors": "none", "edgecolors": look["color"], "linewidths": 1.5}
-        axis.scatter([top["hidden_size"]], [top[value]], s=170, **ring)
+        axis.plot(part["hidden_size"], part[value], label=label, **style)
+        best = part[part["optimum"]].iloc[0]
+        ring = {"facecolors": "none", "edgecolors": style["color"], "linewidths": 1.5}
+        axis.scatter([best["hidden_size"]], [best[value]], s=170, **ring)
     axis.set_xscale("log", base=2)
     ticks = sorted(sizes["hidden_size"].unique())
     axis.set_xticks(ticks, [str(tick) for tick in ticks])
@@ -159,9 +161,9 @@ def size_figure(sizes: pd.DataFrame, value: str, title: str) -> Figure:
 
 @mpl.rc_context(STYLE)
 def segment_figure(table: Table, metric: str, title: str) -> Figure:
-    """Draw ``metric`` of each model in each segment with its interval, a panel for each kind of segment.
+    """Plot each model's ``metric`` by segment with its interval, in one panel per kind of segment.
 
-    Segments of fewer than ``FEW`` cases are left out, unless no other is there.
+    Segments of fewer than ``FEW`` cases are left out, unless all are that small.
     """
     kinds: dict[str, list[Any]] = {}
     for row in [row for row in table.rows if row["cases"] >= FEW] or table.rows:
@@ -172,14 +174,14 @@ def segment_figure(table: Table, metric: str, title: str) -> Figure:
         labels = list(dict.fromkeys(row["segment"] for row in rows))
         for number, model in enumerate(models):
             own = [row for row in rows if row["model"] == model]
-            places = [labels.index(row["segment"]) + 0.6 * ((number + 0.5) / len(models) - 0.5) for row in own]
+            x = [labels.index(row["segment"]) + 0.6 * ((number + 0.5) / len(models) - 0.5) for row in own]
             names = (metric, f"{metric} low", f"{metric} high")
             value, low, high = (np.array([row[name] for row in own]) for name in names)
-            bounds, look = np.maximum(0, [value - low, high - value]), _look(number)
-            line = {"fmt": look["marker"], "color": look["color"], "markersize": 5, "capsize": 2, "linewidth": 1.2}
-            axis.errorbar(places, value, bounds, label=legend_text(model), **line)
-        turned = {"rotation": 30, "ha": "right"} if len(labels) > 3 else {}
-        axis.set_xticks(range(len(labels)), labels, **turned)
+            bounds, style = np.maximum(0, [value - low, high - value]), _style(number)
+            line = {"fmt": style["marker"], "color": style["color"], "markersize": 5, "capsize": 2, "linewidth": 1.2}
+            axis.errorbar(x, value, bounds, label=legend_text(model), **line)
+        slanted = {"rotation": 30, "ha": "right"} if len(labels) > 3 else {}
+        axis.set_xticks(range(len(labels)), labels, **slanted)
         axis.set_xlabel(kind)
     _legend(figure, axes[0])
     return figure
@@ -187,10 +189,10 @@ def segment_figure(table: Table, metric: str, title: str) -> Figure:
 
 @mpl.rc_context(STYLE)
 def coverage_figure(board: pd.DataFrame, metric: str, coverage: str, title: str) -> Figure:
-    """Draw test ``metric`` against the share of the catalogue that is recommended, a point for each row of a board."""
+    """Plot test ``metric`` against the share of the catalogue that is recommended: a point per leaderboard row."""
     figure, axis = canvas(6.2, 3.8, title)
     for number, (model, part) in enumerate(board.groupby("model")):
-        axis.scatter(part[coverage], part[metric], s=40, label=legend_text(str(model)), **_look(number))
+        axis.scatter(part[coverage], part[metric], s=40, label=legend_text(str(model)), **_style(number))
     axis.set(xlabel=f"{coverage}: share of the items in some list", ylabel=f"test {metric}", xlim=(0, None))
     _legend(figure, axis)
     return figure
@@ -198,16 +200,16 @@ def coverage_figure(board: pd.DataFrame, metric: str, coverage: str, title: str)
 
 @mpl.rc_context(STYLE)
 def series_figure(series: Mapping[str, Sequence[Mapping[str, Any]]], metric: str, title: str) -> Figure:
-    """Draw ``metric`` of evaluations on new data over time: a line for each run, a point at the end of each period."""
+    """Plot ``metric`` on new data over time: a line per run, a point at the end of each evaluated period."""
     figure, axis = canvas(7.2, 3.6, title)
     for number, (name, results) in enumerate(series.items()):
-        look = _look(number)
+        style = _style(number)
         ends = [result["protocol_counts"]["until"] for result in results]
         times: Any = pd.to_datetime(ends, unit="s") if min(ends) > 1e6 else ends
-        axis.plot(times, [result["test"][metric] for result in results], label=legend_text(name), **look)
-        bounds = [entry for entry in ((r.get("test_intervals") or {}).get(metric) for r in results) if entry]
-        if len(bounds) == len(results):
-            axis.fill_between(times, *zip(*bounds, strict=True), color=look["color"], alpha=0.15)
+        axis.plot(times, [result["test"][metric] for result in results], label=legend_text(name), **style)
+        bounds = [(result.get("test_intervals") or {}).get(metric) for result in results]
+        if all(bounds):
+            axis.fill_between(times, *zip(*bounds, strict=True), color=style["color"], alpha=0.15)
     axis.set(xlabel="end of the period", ylabel=f"{metric} on new data")
     figure.autofmt_xdate()
     _legend(figure, axis)
@@ -216,8 +218,10 @@ def series_figure(series: Mapping[str, Sequence[Mapping[str, Any]]], metric: str
 
 @mpl.rc_context(STYLE)
 def curve_figure(entries: list[Entry], title: str) -> Figure | None:
-    """Draw training loss, validation metric and a learned curvature by epoch for at most ``CURVES`` entries; None
-    without any epoch."""
+    """Plot training loss, validation metric and learned curvature by epoch for the first ``CURVES`` entries.
+
+    Entries of a single epoch are left out; None if no other is left.
+    """
     shown = [entry for entry in entries if len(entry.history) > 1][:CURVES]
     if not shown:
         return None
@@ -235,7 +239,7 @@ def curve_figure(entries: list[Entry], title: str) -> Figure | None:
 
 
 def _over_epochs(axis: Any, entries: list[Entry], column_of: Callable[[Entry], str], **style: Any) -> set[str]:
-    """Draw the column of each entry's history by epoch; return the columns of which there was something to draw."""
+    """Plot a column of each entry's history by epoch; return the names of the columns that have values."""
     drawn = set()
     for number, (entry, label) in enumerate(zip(entries, entry_labels(entries), strict=True)):
         column, colour = column_of(entry), COLOURS[number % len(COLOURS)]
@@ -248,8 +252,8 @@ def _over_epochs(axis: Any, entries: list[Entry], column_of: Callable[[Entry], s
     return drawn
 
 
-def _look(number: int) -> dict[str, str]:
-    """Return colour and marker of the line or point number ``number``; no two of 64 are equal."""
+def _style(number: int) -> dict[str, str]:
+    """Return colour and marker of the series ``number``; the first 64 differ."""
     marker = MARKERS[(number // len(COLOURS) + number) % len(MARKERS)]
     return {"color": COLOURS[number % len(COLOURS)], "marker": marker}
 
@@ -259,7 +263,7 @@ def _short(value: Any) -> str:
 
 
 def _plain_log(axis: Any, ratio: float) -> None:
-    """Scale x by logarithms, with a few ticks that are written as plain numbers, for a largest / smallest ``ratio``."""
+    """Give x a log scale with a few plain numbers as ticks; ``ratio`` is the largest value over the smallest."""
     axis.set_xscale("log")
     steps = (1.0, 2.0, 5.0) if ratio < 200 else (1.0, 3.0) if ratio < 2000 else (1.0,)
     axis.xaxis.set_major_locator(LogLocator(subs=steps, numticks=9))
@@ -268,7 +272,7 @@ def _plain_log(axis: Any, ratio: float) -> None:
 
 
 def _legend(figure: Figure, axis: Any) -> None:
-    """Put the legend of ``axis`` under the figure, where long names have room."""
+    """Put the legend of ``axis`` below the figure, where long names fit."""
     handles, labels = axis.get_legend_handles_labels()
     widest = max(len(line) for label in labels for line in label.split("\n"))
     columns = max(1, min(len(labels), int(figure.get_figwidth() * 13 // (widest + 6))))

@@ -1,4 +1,4 @@
-"""Reproduce a published table: run or sweep every row of a recipe, and print our values beside the published ones."""
+"""Reproduce a published table: run or sweep every row of a recipe, and print the values beside the published ones."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ from recbole_hyper.sweep.space import BUDGETS as SPACE_BUDGETS
 from recbole_hyper.sweep.space import read_space
 from recbole_hyper.yaml_files import merged
 
-# under the short budget settings replace a row's search space
+# the short budget replaces a row's search space by settings
 BUDGETS = (*SPACE_BUDGETS, "short")
 
 
@@ -38,16 +38,16 @@ def reproduce(
     """Run a recipe and return its table. Finished runs in ``output_dir`` are not repeated.
 
     Args:
-        name: recipe.
-        budget: "full" for the paper's way; "short" for the rows' own quicker settings, chosen on validation; "small"
-            for a few epochs that show that everything runs, without verdicts.
-        rows: printed names of the rows to run; none for all (with short settings, under that budget).
+        name: name or file of the recipe.
+        budget: "full" trains as the paper does. "short" uses quicker settings that were chosen on validation. "small"
+            trains a few epochs to show that everything runs, without verdicts.
+        rows: printed names of the rows to run; by default all (with "short": all that have short settings).
         output_dir: folder of the runs and of table.csv, table.md, table.tex and table.html.
-        data_path: folder that holds the data set's folder.
-        n_seeds: seeds of every row.
+        data_path: folder that contains the data set's folder.
+        n_seeds: number of seeds per row.
 
-    Returns a row per cell: row, metric, seeds, ours, low and high of the 95% interval, published, difference, relative
-    difference, verdict, note. ConfigError for a setting that cannot run, or another finished run in ``output_dir``.
+    Returns a row per cell: row, metric, seeds, ours, low and high of the 95 % interval, published, difference, relative
+    difference, verdict, note. ConfigError for settings that cannot run, or a different finished run in ``output_dir``.
     """
     recipe = read_recipe(name)
     if budget not in BUDGETS:
@@ -58,9 +58,9 @@ def reproduce(
     keys = {title: _keys(recipe, row, budget, data_path) for title, row in chosen.items()}
     folder = Path(output_dir or Path("saved") / f"reproduce-{recipe.name}-{budget}")
     plans = {}
+    # check everything before the first run; sweep checks its folder itself
     for title, row in chosen.items():
         config = _bound(recipe, row, keys[title])
-        # a sweep looks at its folder itself
         if row.space:
             read_space(row.space, row.model, budget)
         else:
@@ -68,19 +68,20 @@ def reproduce(
             plans[title] = plan_runs(row.model, recipe.dataset, seeds, folder / _folder_name(title), keys[title])
     cells: list[dict[str, Any]] = []
     for title, row in chosen.items():
-        place = folder / _folder_name(title)
+        row_folder = folder / _folder_name(title)
         print(f"\n{recipe.name}: {title}", flush=True)
         if row.space:
+            resume = (row_folder / "sweep.yaml").is_file()
             outcome = sweep(
                 row.model, recipe.dataset, space=row.space, search=row.search, num_samples=row.num_samples,
                 budget=budget, n_seeds=n_seeds,
-                config_dict={**keys[title], "output_dir": str(place), "resume": (place / "sweep.yaml").is_file()},
+                config_dict={**keys[title], "output_dir": str(row_folder), "resume": resume},
             )  # fmt: skip
-            results = [place / name for name in outcome["best_runs"]]
+            results = [row_folder / name for name in outcome["best_runs"]]
         else:
-            results = [seed_folder(place, seed) for seed in plans[title]]
-            for left in filter(None, plans[title].values()):
-                run(row.model, recipe.dataset, config_dict=left)
+            results = [seed_folder(row_folder, seed) for seed in plans[title]]
+            for settings in filter(None, plans[title].values()):
+                run(row.model, recipe.dataset, config_dict=settings)
         cells += compare(title, row, results, recipe.tolerance, comparable=budget != "small")
         _write(recipe, budget, pd.DataFrame(cells), folder)
     frame = pd.DataFrame(cells)
@@ -89,32 +90,32 @@ def reproduce(
 
 
 def _chosen(recipe: Recipe, rows: Sequence[str], budget: str) -> dict[str, Row]:
-    """Return the rows to run; those of the short budget without a search space."""
+    """Return the rows to run; with the short budget, without their search space."""
     chosen = {title: row for title, row in recipe.rows.items() if not rows or title in rows}
     if budget != "short":
         return chosen
-    have = [title for title, row in recipe.rows.items() if recipe.short or row.short]
-    if missing := [title for title in rows if title not in have] or ([] if have else list(chosen)):
-        hint = f"rows that have them: {', '.join(have)}" if have else "no row of the recipe has; leave --budget out"
-        raise ConfigError(f"{recipe.name}, row {missing[0]!r}: there are no settings for --budget=short; {hint}")
-    return {title: replace(row, space="") for title, row in chosen.items() if title in have}
+    short = [title for title, row in recipe.rows.items() if recipe.short or row.short]
+    if missing := [title for title in rows if title not in short] or ([] if short else list(chosen)):
+        hint = f"rows with such settings: {', '.join(short)}" if short else "no row has any; leave --budget out"
+        raise ConfigError(f"{recipe.name}, row {missing[0]!r} has no settings for --budget=short; {hint}")
+    return {title: replace(row, space="") for title, row in chosen.items() if title in short}
 
 
 def _keys(recipe: Recipe, row: Row, budget: str, data_path: str | None) -> dict[str, Any]:
-    over = {"short": (recipe.short, row.short), "small": (recipe.small, row.small)}.get(budget, ())
-    place = {"data_path": data_path} if data_path else {}
-    return merged(recipe.settings, row.settings, {"show_progress": False}, *over, place)
+    of_budget = {"short": (recipe.short, row.short), "small": (recipe.small, row.small)}.get(budget, ())
+    path = {"data_path": data_path} if data_path else {}
+    return merged(recipe.settings, row.settings, {"show_progress": False}, *of_budget, path)
 
 
 def _bound(recipe: Recipe, row: Row, keys: Mapping[str, Any]) -> Config:
-    """Return the configuration of a row; ConfigError tells how to prepare the data where they are missing."""
+    """Return the configuration of a row; if the data are missing, the ConfigError says how to prepare them."""
     try:
         return Config(row.model, recipe.dataset, config_dict=dict(keys))
     except ConfigError as error:
         if "was not found" in str(error) and recipe.dataset in str(error):
             raise ConfigError(
                 f"recipe {recipe.name} needs the data set {recipe.dataset!r}. Prepare it with '{recipe.prepare}', or "
-                f"give the folder that holds it with --data_path=DIR. ({error})"
+                f"name the folder above it with --data_path=DIR. ({error})"
             ) from error
         raise
 
@@ -122,19 +123,18 @@ def _bound(recipe: Recipe, row: Row, keys: Mapping[str, Any]) -> Config:
 def compare(
     title: str, row: Row, folders: Sequence[Path], tolerance: float, *, comparable: bool = True
 ) -> list[dict[str, Any]]:
-    """Return a cell per published metric: ours is the mean over ``folders`` (one for each seed).
+    """Return a cell per published metric, or per metric of the runs if the row was not published.
 
-    A row that was not published has a cell per metric of its runs. The 95 % interval is over users for one seed, over
-    users and seeds for several; a metric that is no mean over cases, such as coverage, has none.
+    ``ours`` is the mean over ``folders``, one per seed. The 95 % interval covers users if there is one seed, and users
+    and seeds if there are several. A metric that is not a mean over cases, such as coverage, has no interval.
     """
     results = [read_json(folder / "result.json") for folder in folders]
-    printed: Mapping[str, float | None] = row.published or dict.fromkeys(results[0]["test"])
-    bounds = _intervals(folders, list(printed))
+    published_values: Mapping[str, float | None] = row.published or dict.fromkeys(results[0]["test"])
+    bounds = _intervals(folders, list(published_values))
     cells = []
-    for metric, published in printed.items():
+    for metric, published in published_values.items():
         values = [result["test"].get(metric) for result in results]
-        known = [value for value in values if value is not None]
-        ours = float(np.mean(known)) if len(known) == len(values) else None
+        ours = None if None in values else float(np.mean(values))
         low, high = bounds.get(metric, (None, None))
         difference = relative = None
         if ours is not None and published is not None:
@@ -151,7 +151,7 @@ def compare(
 def verdict(
     ours: float | None, low: float | None, high: float | None, published: float | None, tolerance: float
 ) -> str:
-    """Return in words whether a published value is reproduced, by tolerance or by interval."""
+    """Return a verdict in words: is the published value within the tolerance, or inside our interval?"""
     if published is None:
         return "not published"
     if ours is None:
@@ -178,7 +178,7 @@ def _intervals(folders: Sequence[Path], metrics: Sequence[str]) -> dict[str, tup
 def _table(recipe: Recipe, frame: pd.DataFrame) -> Table:
     values = dict.fromkeys(("ours", "low", "high", "published"), ".4f")
     forms = {**values, "difference": "+.4f", "relative": "+.1%"}
-    note = "low to high: 95 % interval, over users for one seed, over users and seeds for several."
+    note = "low to high: 95 % interval, over users with one seed, over users and seeds with several."
     return Table.of(frame, forms=forms, caption=recipe.about, note=note)
 
 
@@ -186,10 +186,10 @@ def _write(recipe: Recipe, budget: str, frame: pd.DataFrame, folder: Path) -> No
     table = _table(recipe, frame)
     table.save(folder, "table")
     page = Page(recipe.about, f"recipe {recipe.name}, {budget} budget, data set {recipe.dataset}")
-    page.section("Ours beside the published values")
+    page.section("Our values beside the published ones")
     notes = {
         "small": "The small budget shows that the recipe runs; its values cannot be compared with published ones.",
-        "short": "The short budget trains by quicker settings than the paper's, chosen on validation.",
+        "short": "The short budget trains with quicker settings than the paper's, chosen on validation.",
     }
     page.notes([notes[budget]] if budget in notes else [])
     page.table(table)

@@ -151,7 +151,9 @@ def test_get_model_by_name() -> None:
     assert get_model("HSASRecCE") is recbole_hyper.HSASRecCE
     assert get_model("BPR") is BPR
     assert get_model("Pop") is RecBolePop
-    with pytest.raises(ValueError, match=r"'SASRecCEE' is no model of RecBole.*Did you mean.*SASRecCE"):
+    with pytest.raises(
+        ValueError, match=r"neither RecBole nor this package has a model 'SASRecCEE'.*Did you mean.*SASRecCE"
+    ):
         get_model("SASRecCEE")
     with pytest.raises(ValueError, match=r"Did you mean BPR"):
         get_model("bpr")

@@ -186,7 +186,7 @@ def test_the_log_and_comparisons_name_the_device(data: Path, tmp_path: Path, for
     rows = [{"model": "A", "device": words}, {"model": "B", "device": words}]
     assert measured_on(rows) == f" Seconds and memory: {words}."
     rows[1]["device"] = "cpu (x)"
-    assert measured_on(rows) == f" Seconds and memory do not compare: A on {words}, B on cpu (x)."
+    assert measured_on(rows) == f" Seconds and memory cannot be compared: A on {words}, B on cpu (x)."
     assert measured_on([{"model": "A", "device": None}]) == ""
 
 

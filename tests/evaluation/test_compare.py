@@ -156,7 +156,7 @@ def test_results_on_other_drawn_candidates_are_refused(tmp_path: Path, mode: str
     if not refused:
         require_one_split(results)
         return
-    with pytest.raises(StatisticsError, match=r"Good and Bad cannot be compared: .* candidate_seed 7 and 3"):
+    with pytest.raises(StatisticsError, match=r"Good and Bad cannot be compared: .* candidate_seed is 7 and 3"):
         require_one_split(results)
     results["Bad"]["seed"] = 7
     require_one_split(results)
@@ -257,7 +257,7 @@ def test_models_over_seeds(
     assert calls == ["Pop"] * 3 + ["SASRecCE"] * 3
     printed = capsys.readouterr().out
     assert "[5/6] SASRecCE, seed 8" in printed
-    assert "mean and standard deviation (n - 1): seeds 7, 8, 9." in printed
+    assert "mean and standard deviation (n - 1) over seeds 7, 8, 9." in printed
     assert "mixed model of seeds and users" in printed
     assert "users and 3 seeds" in printed
     runs = [read_json(tmp_path / "table" / "SASRecCE" / f"seed-{seed}" / "result.json") for seed in (7, 8, 9)]
@@ -365,7 +365,7 @@ def test_one_seed_is_said_to_be_one() -> None:
 def test_targets_that_repeat_their_history_are_named(tmp_path: Path) -> None:
     result = {**results_of(tmp_path)[0]["Good"], "dataset": "d", "protocol": "leave-one-out", "seed": 1}
     result["protocol_counts"] = {"test cases": 12, "test targets that repeat an item of their history": 11}
-    said = "(92% of the test targets are in their own history, and excluded items are never hit: --repeatable=True"
+    said = "(92% of the test targets are in their own history and can never be hit; --repeatable=True"
     assert said in headline(result)
     assert said in comparison_caption(result)
     assert "history" not in headline({**result, "exclude_seen": False})

@@ -210,15 +210,15 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
     def compare(other: pd.DataFrame, metric: str = "hit@10") -> None:
         compare_models({"a": {0: cases}, "b": {0: other}}, metric)
 
-    with pytest.raises(StatisticsError, match="b: 19 cases, 20 in the first run"):
+    with pytest.raises(StatisticsError, match="b has 19 cases, the first run 20"):
         compare(cases[1:])
     with pytest.raises(StatisticsError, match="b: 1 of 20 cases differ in item_id"):
         compare(cases.assign(item_id=["other", *cases["item_id"][1:]]))
-    with pytest.raises(StatisticsError, match="b ranked among other numbers of candidates"):
+    with pytest.raises(StatisticsError, match="b ranked its targets among other numbers of candidates"):
         compare(cases.assign(n_candidates=99))
-    with pytest.raises(StatisticsError, match="'itemcoverage@10' is not a mean over cases"):
+    with pytest.raises(StatisticsError, match="'itemcoverage@10' cannot be compared by case"):
         compare(cases, "itemcoverage@10")
-    with pytest.raises(StatisticsError, match="two models are needed for a comparison, got 1"):
+    with pytest.raises(StatisticsError, match="needs at least two models, got 1"):
         compare_models({"a": {0: cases}}, "hit@10")
     with pytest.raises(StatisticsError, match=r"cases_test\.parquet does not exist; run with save_cases=True"):
         read_cases(tmp_path)

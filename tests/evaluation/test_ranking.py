@@ -147,7 +147,7 @@ def test_metrics_by_hand() -> None:
 
 
 def test_more_than_there_is() -> None:
-    with pytest.raises(ValueError, match="topk=13 asks for more items than the 12"):
+    with pytest.raises(ValueError, match="topk=13: a list has 1 to 12 items here"):
         rank_cases(lambda part: torch.zeros(1, N_ITEMS), cases_of([[1, 2]]), n_items=N_ITEMS, k=13)
 
 
@@ -155,15 +155,15 @@ def test_more_than_there_is() -> None:
 @pytest.mark.parametrize(
     ("gives", "message"),
     [
-        (lambda n, dtype: torch.zeros(n + 1, N_ITEMS, dtype=dtype), r"shape \(3, 13\); needed.*\(2, 13\)"),
-        (lambda n, dtype: torch.zeros(1, N_ITEMS, dtype=dtype), r"shape \(1, 13\); needed"),  # read past its row
-        (lambda n, dtype: torch.zeros(n, N_ITEMS - 1, dtype=dtype), r"shape \(2, 12\); needed"),
-        (lambda n, dtype: torch.zeros(n, N_ITEMS + 1, dtype=dtype), r"shape \(2, 14\); needed"),
-        (lambda n, dtype: torch.zeros(n * N_ITEMS, dtype=dtype), r"shape \(26,\); needed"),
-        (lambda n, dtype: torch.zeros(n, N_ITEMS, 1, dtype=dtype), r"shape \(2, 13, 1\); needed"),
-        (lambda n, dtype: torch.zeros(n, N_ITEMS, dtype=torch.int64), "gave torch.int64 of shape"),
-        (lambda n, dtype: torch.zeros(n, N_ITEMS).bool(), "gave torch.bool of shape"),
-        (lambda n, dtype: np.zeros((n, N_ITEMS)), "gave a ndarray; a tensor is needed"),
+        (lambda n, dtype: torch.zeros(n + 1, N_ITEMS, dtype=dtype), r"shape \(3, 13\); it must.*\(2, 13\)"),
+        (lambda n, dtype: torch.zeros(1, N_ITEMS, dtype=dtype), r"shape \(1, 13\); it must"),  # read past its row
+        (lambda n, dtype: torch.zeros(n, N_ITEMS - 1, dtype=dtype), r"shape \(2, 12\); it must"),
+        (lambda n, dtype: torch.zeros(n, N_ITEMS + 1, dtype=dtype), r"shape \(2, 14\); it must"),
+        (lambda n, dtype: torch.zeros(n * N_ITEMS, dtype=dtype), r"shape \(26,\); it must"),
+        (lambda n, dtype: torch.zeros(n, N_ITEMS, 1, dtype=dtype), r"shape \(2, 13, 1\); it must"),
+        (lambda n, dtype: torch.zeros(n, N_ITEMS, dtype=torch.int64), "returned torch.int64 of shape"),
+        (lambda n, dtype: torch.zeros(n, N_ITEMS).bool(), "returned torch.bool of shape"),
+        (lambda n, dtype: np.zeros((n, N_ITEMS)), "returned ndarray; it must return a floating-point tensor"),
     ],
 )
 def test_scores_that_do_not_fit_the_cases_are_refused(way: str, gives: object, message: str) -> None:
@@ -180,10 +180,10 @@ def test_candidates_out_of_range_are_refused(bad: int) -> None:
     cases = cases_of([[1, 2, 3]])
     drawn = np.array([[4, 5], [7, bad]], dtype=np.int32)
     asked = Cases(cases.store, cases.rows, cases.ends, cases.starts, drawn)
-    with pytest.raises(ValueError, match=rf"candidates hold item id {bad} \(1 such\); ids go from 1 to 12"):
+    with pytest.raises(ValueError, match=rf"candidates contain 1 item ids outside 1 to 12, such as {bad}"):
         rank_cases(lambda part: torch.zeros(len(part), N_ITEMS), asked, n_items=N_ITEMS, k=2)
     short = Cases(cases.store, cases.rows, cases.ends, cases.starts, drawn[:1])
-    with pytest.raises(ValueError, match="a row for each of 2 cases"):
+    with pytest.raises(ValueError, match="one row for each of 2 cases"):
         rank_cases(lambda part: torch.zeros(len(part), N_ITEMS), short, n_items=N_ITEMS, k=2)
 
 
@@ -192,9 +192,9 @@ def test_numbers_that_point_past_the_scores_are_refused(dtype: torch.dtype) -> N
     def scores(part: Cases) -> torch.Tensor:
         return torch.zeros(len(part), 7, dtype=dtype)
 
-    with pytest.raises(ValueError, match=r"sequences hold item id 9 \(1 such\); ids go from 1 to 6"):
+    with pytest.raises(ValueError, match="sequences contain 1 item ids outside 1 to 6, such as 9"):
         rank_cases(scores, cases_of([[1, 2, 9]]), n_items=7, k=2)
-    with pytest.raises(ValueError, match=r"catalogue is bool \(13,\); 7 truth values are needed"):
+    with pytest.raises(ValueError, match=r"catalogue is bool \(13,\); it must be bool \(7,\)"):
         rank_cases(scores, cases_of([[1, 2]]), n_items=7, k=2, catalogue=np.zeros(13, dtype=bool))
-    with pytest.raises(ValueError, match="topk=0: a list holds at least one item"):
+    with pytest.raises(ValueError, match="topk=0: a list has 1 to 6 items here"):
         rank_cases(scores, cases_of([[1, 2]]), n_items=7, k=0)

@@ -208,7 +208,7 @@ def test_a_result_of_another_program_is_left_out_with_one_line(
     (tmp_path / "bad" / "result.json").write_text(text)
     page = build_report([tmp_path], tmp_path / "report").read_text()
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("warning: left out: ")
+    assert line.startswith("warning: skipped: ")
     assert str(tmp_path / "bad" / "result.json") in line
     assert str(tmp_path / "bad" / "result.json") in page
     assert [entry.folder.name for entry in collect([tmp_path]).entries] == ["good"]
@@ -250,7 +250,7 @@ def test_the_best_of_a_metric_that_should_be_small_is_the_smallest(tmp_path: Pat
 
 
 def test_nothing_to_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ReportError, match="is no folder"):
+    with pytest.raises(ReportError, match="is not a folder"):
         collect([tmp_path / "nothing"])
     assert main(["report", str(tmp_path)]) == 1
     assert "no run was found" in capsys.readouterr().err

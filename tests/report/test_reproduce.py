@@ -194,12 +194,12 @@ def test_small_budget_gives_no_verdict(recipe: dict, tmp_path: Path) -> None:
 
 
 def test_the_short_budget_runs_the_rows_that_have_short_settings(recipe: dict, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="row 'plain': there are no settings for --budget=short; no row of the"):
+    with pytest.raises(ConfigError, match="row 'plain' has no settings for --budget=short; no row has any"):
         reproduce(**recipe, budget="short")
     content = json.loads(Path(recipe["name"]).read_text())
     content["rows"]["tuned"]["short"] = {"epochs": 3, "learning_rate": 0.03}
     Path(recipe["name"]).write_text(json.dumps(content))
-    with pytest.raises(ConfigError, match=r"row 'plain': .* rows that have them: tuned"):
+    with pytest.raises(ConfigError, match=r"row 'plain' .* rows with such settings: tuned"):
         reproduce(**recipe, budget="short", rows=["plain", "tuned"])
     frame = reproduce(**recipe, budget="short")
     assert frame[["row", "verdict"]].to_numpy().tolist() == [["tuned", "above the published value"]]

@@ -1,6 +1,6 @@
-"""RecBole's own functions take this package's models by name; a name of both packages (Pop) means RecBole's model.
+"""RecBole's own functions accept this package's models by name. A name that both packages have (Pop) is RecBole's.
 
-These patches import :mod:`recbole_hyper.bridge` when a model of this package is used, and not before.
+The patches import :mod:`recbole_hyper.bridge` only when a model of this package is used.
 """
 
 import contextlib
@@ -13,16 +13,16 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-# where RecBole looks for a model, in this order
+# where RecBole searches for a model, in this order
 FOLDERS = tuple(
     f"{kind}_recommender" for kind in ("general", "context_aware", "sequential", "knowledge_aware", "exlib")
 )
-# by name: earlier stages may not import the bridge
+# imported by name, because earlier stages may not import the bridge
 _BRIDGE = "recbole_hyper.bridge"
 
 
 def replace(module: Any, name: str, make: Callable[[Any], Any]) -> None:
-    """Replace a function by ``make(original)``, also in modules that have imported it by name already."""
+    """Replace a function by ``make(original)``, also in modules that already imported it by name."""
     original = getattr(module, name)
     if getattr(original, "patched", False):
         return
@@ -34,7 +34,7 @@ def replace(module: Any, name: str, make: Callable[[Any], Any]) -> None:
 
 
 def around(function: Callable[..., Any]) -> Callable[[Any], Any]:
-    """Return the ``make`` of :func:`replace` whose function is ``function(original, *arguments)``."""
+    """Turn ``function(original, *arguments)`` into a ``make`` for :func:`replace`."""
 
     def make(original: Any) -> Any:
         @functools.wraps(original)
@@ -47,13 +47,13 @@ def around(function: Callable[..., Any]) -> Callable[[Any], Any]:
 
 
 def _is_bridged(config: Any) -> bool:
-    """Return whether RecBole's functions work for a model of this package."""
+    """Return whether a configuration is that of a model of this package."""
     return bool(getattr(type(config), "bridged", False))
 
 
 def _get_model(name: str) -> type:
-    """Return RecBole's model class of that name, else that of this package."""
-    # for an unknown name, RecBole's own function ends in the import of lightgbm and xgboost
+    """Return RecBole's model class of this name, else this package's."""
+    # RecBole's own function fails for an unknown name while it imports lightgbm and xgboost
     from recbole_hyper import registry
     from recbole_hyper.errors import ConfigError, did_you_mean
     from recbole_hyper.recbole_files import later_model, recbole_models
@@ -74,25 +74,25 @@ def _get_model(name: str) -> type:
         raise ConfigError(later)
     hint = did_you_mean(name, [*stock, *ours], " Did you mean ", 4, 0.5)
     raise ConfigError(
-        f"{name!r} is no model of RecBole or of this package.{hint} Models of this package: {', '.join(ours)}"
+        f"neither RecBole nor this package has a model {name!r}.{hint} Models of this package: {', '.join(ours)}"
     )
 
 
 def patch_utils(utils: Any) -> None:
-    """``get_model`` knows this package's models, whose operations ``get_flops`` does not count."""
+    """``get_model`` finds this package's models; ``get_flops`` does not count their operations."""
     replace(utils, "get_model", lambda original: _get_model)
     replace(utils, "get_flops", _get_flops)
 
 
 @around
 def _get_flops(original: Callable[..., Any], model: Any, dataset: Any, *arguments: Any, **keywords: Any) -> Any:
-    # 1 is RecBole's word for a model whose operations it cannot count
+    # RecBole returns 1 for a model whose operations it cannot count
     bridged = _is_bridged(getattr(dataset, "config", None))
     return 1 if bridged else original(model, dataset, *arguments, **keywords)
 
 
 def patch_config(configurator: Any) -> None:
-    """``Config`` of a model of this package is :class:`recbole_hyper.bridge.config.BridgeConfig`."""
+    """``Config(...)`` of a model of this package returns a :class:`recbole_hyper.bridge.config.BridgeConfig`."""
 
     def new(
         cls: type,
@@ -110,18 +110,19 @@ def patch_config(configurator: Any) -> None:
 
 
 def _names_ours(model: Any, files: Sequence[Any], settings: Mapping[str, Any]) -> bool:
-    """Return whether the model that RecBole's Config would take is of this package; parts of ``plugins`` are loaded."""
+    """Load ``plugins``, and return whether the model that RecBole's Config would take is of this package."""
     from recbole_hyper import registry
 
-    if plugins := _given("plugins", files, settings):
+    if plugins := _value_of("plugins", files, settings):
         registry.load_plugins(plugins)
-    named = _given("model", files, settings) if model is None else model
-    cls = _get_model(named) if isinstance(named, str) else named
+    if model is None:
+        model = _value_of("model", files, settings)
+    cls = _get_model(model) if isinstance(model, str) else model
     return isinstance(cls, type) and issubclass(cls, registry.Model)
 
 
-def _given(key: str, files: Sequence[Any], settings: Mapping[str, Any]) -> Any:
-    """Return the value that RecBole takes for a key: of the command line, else the dictionary, else the last file."""
+def _value_of(key: str, files: Sequence[Any], settings: Mapping[str, Any]) -> Any:
+    """Return RecBole's value of a key: from the command line, else the dictionary, else the last file that has it."""
     from recbole_hyper.yaml_files import read_yaml
 
     for word in sys.argv[1:]:
@@ -131,13 +132,13 @@ def _given(key: str, files: Sequence[Any], settings: Mapping[str, Any]) -> Any:
         return settings[key]
     value = None
     for file in files:
-        with contextlib.suppress(OSError, ValueError):  # a broken file fails where it is read
+        with contextlib.suppress(OSError, ValueError):  # RecBole's Config reports a broken file
             value = read_yaml(Path(file)).get(key, value)
     return value
 
 
 def patch_data(data: Any) -> None:
-    """``create_dataset`` and ``data_preparation`` make data and split by this package's protocols for its models."""
+    """``create_dataset`` and ``data_preparation`` use this package's reader and protocols for its models."""
 
     @around
     def chosen(original: Callable[..., Any], config: Any, *arguments: Any) -> Any:
@@ -149,7 +150,7 @@ def patch_data(data: Any) -> None:
 
 
 def patch_trainer(trainer: Any) -> None:
-    """A trainer of RecBole that is built for a model of this package can train it; a user's own class stays."""
+    """RecBole's trainers train this package's models; a user's trainer class is left alone."""
 
     def new(cls: type, config: Any = None, *_arguments: Any, **_keywords: Any) -> Any:
         if cls.__module__ == trainer.__name__ and _is_bridged(config):
@@ -167,7 +168,7 @@ def _in_trial() -> bool:
 
 
 def _report(**metrics: Any) -> None:
-    """``tune.report`` with RecBole's arguments; ray 2 takes a dictionary, and only in a trial."""
+    """``tune.report`` with RecBole's arguments: Ray 2 takes a dictionary, and only in a trial."""
     from ray import tune
 
     if _in_trial():
@@ -177,10 +178,10 @@ def _report(**metrics: Any) -> None:
 def objective_function(
     config_dict: Mapping[str, Any] | None = None, config_file_list: Sequence[str] | None = None, saved: bool = True
 ) -> dict[str, Any]:
-    """RecBole's objective function; a worker of ray that unpickles it by its name here has the patches."""
+    """RecBole's objective function. A Ray worker unpickles it by its name here, and so imports the patches."""
     quick_start = import_module("recbole.quick_start.quick_start")
     result = quick_start.objective_function.__wrapped__(config_dict, config_file_list, saved)
-    # ray takes the result of a trial as one more report
+    # Ray takes the result of a trial as one more report
     return {**result["test_result"], **result} if _in_trial() else result
 
 
@@ -188,21 +189,22 @@ def objective_function(
 def _run(original: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
     from recbole_hyper.errors import ConfigError
 
-    given = inspect.signature(original).bind(*arguments, **keywords)
-    given.apply_defaults()
-    model, files, settings = (given.arguments[name] for name in ("model", "config_file_list", "config_dict"))
-    processes, world = given.arguments["nproc"], given.arguments["world_size"]
+    call = inspect.signature(original).bind(*arguments, **keywords)
+    call.apply_defaults()
+    model, files, settings = (call.arguments[name] for name in ("model", "config_file_list", "config_dict"))
+    processes, world = call.arguments["nproc"], call.arguments["world_size"]
     if (processes != 1 or world > 0) and _names_ours(model, files or (), settings or {}):
         raise ConfigError(
-            f"nproc={processes}, world_size={world}: RecBole's distributed training does not take models of this "
-            "package; recbole_hyper.run trains in num_workers processes"
+            f"nproc={processes}, world_size={world}: RecBole's distributed training cannot train models of this "
+            "package; use recbole_hyper.run with num_workers"
         )
     return original(*arguments, **keywords)
 
 
 def patch_quick_start(quick_start: Any) -> None:
-    """``tune.report`` of the installed ray, an objective function with the patches, and no ``run`` of this package's
-    models in more processes, which would lack the patches.
+    """``objective_function`` works with Ray 2. ``run`` refuses this package's models in several processes.
+
+    RecBole starts these processes without the patches.
     """
     replace(quick_start, "run", _run)
     if isinstance(quick_start.tune, ModuleType):
