@@ -60,6 +60,22 @@ def test_the_files_that_guide_a_newcomer_are_there() -> None:
         assert [name for name in named if not (base / name).exists() and not (CHECKOUT / name).exists()] == [], page
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("models/") and page != "models/index"])
+def test_a_model_page_has_what_a_reader_looks_for(page: str) -> None:
+    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    idea, _, rest = text.partition("\n## Formula\n")
+    assert re.search(r"!\[.{20,}\]\(../images/\w+\.svg\)", idea, flags=re.DOTALL), "a picture with its description"
+    figures = "## Figures\n\n| data | model | published | ours |"
+    order = ["$$", "## When to use it", "```sh", "| key | meaning |", figures]
+    assert sorted(order, key=rest.index) == order
+
+
+def test_pictures_are_those_of_the_script() -> None:
+    """If it fails, run python docs/images/draw.py."""
+    drawn = re.findall(r"^def (\w+)\(\) -> Figure:", (DOCS / "images/draw.py").read_text(), flags=re.MULTILINE)
+    assert {picture.stem for picture in (DOCS / "images").glob("*.svg")} == set(drawn)
+
+
 def test_every_block_has_a_language() -> None:
     """Only a block of sh, python or text can be told apart from what is executed."""
     for page in PAGES:

@@ -119,3 +119,13 @@ def test_pages_point_at_files_that_are_there() -> None:
         text = page.read_text(encoding="utf-8")
         for target in re.findall(r"\]\((?!https?:|#)([^)#\s]+)", text):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_model_pages_show_the_result_files() -> None:
+    """If it fails, run python results/model_pages.py."""
+    writer = script("model_pages")
+    pages = yaml.safe_load((RESULTS / "model_pages.yaml").read_text(encoding="utf-8"))
+    assert {path.stem for path in writer.DOCS.glob("*.md")} - {"index"} == set(pages)
+    for page in pages:
+        written = (writer.DOCS / f"{page}.md").read_text(encoding="utf-8")
+        assert written == writer.text_of(page), page

@@ -12,11 +12,17 @@ from markdown.inlinepatterns import InlineProcessor
 from markdown.preprocessors import Preprocessor
 
 
+def _mathml(latex: str, display: str = "inline") -> str:
+    """Return a formula as MathML, without blanks inside the bars of |x|."""
+    bar = "&#x0007C;</mo>"
+    return convert(latex, display=display).replace(f'<mo stretchy="false">{bar}', f'<mo lspace="0" rspace="0">{bar}')
+
+
 class _Inline(InlineProcessor):
     """``$x$`` inside a line; as in Pandoc, "$5 and $6" is no formula."""
 
     def handleMatch(self, m: re.Match[str], data: str) -> tuple[str, int, int]:  # type: ignore[override]
-        return self.md.htmlStash.store(convert(m[1])), m.start(0), m.end(0)
+        return self.md.htmlStash.store(_mathml(m[1])), m.start(0), m.end(0)
 
 
 class _Block(Preprocessor):
@@ -24,7 +30,9 @@ class _Block(Preprocessor):
 
     def run(self, lines: list[str]) -> list[str]:
         def stash(match: re.Match[str]) -> str:
-            return "\n" + self.md.htmlStash.store(convert(match[1].strip(), display="block")) + "\n"
+            formula = _mathml(match[1].strip(), "block")
+            # on a telephone a long formula scrolls by itself
+            return "\n" + self.md.htmlStash.store(f'<div style="overflow-x: auto">{formula}</div>') + "\n"
 
         return re.sub(r"^\$\$\n(.+?)\n\$\$$", stash, "\n".join(lines), flags=re.DOTALL | re.MULTILINE).split("\n")
 
