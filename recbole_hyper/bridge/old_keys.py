@@ -1,7 +1,7 @@
-"""Keys of earlier releases of RecBole, translated into today's names.
+"""Translates keys of earlier RecBole releases.
 
-RecBole silently ignores old names, and so trains on other data than the author meant. Sources: RecBole's
-properties and configurator at v0.1.1, v0.2.1, v1.0.1 and v1.1.0.
+RecBole silently ignores old names, and so trains on other data than the author intended. Sources: RecBole's properties
+and configurator at v0.1.1, v0.2.1, v1.0.1 and v1.1.0.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,16 +14,16 @@ SET_BY_RECBOLE = {
     *("MODEL_TYPE", "MODEL_INPUT_TYPE", "device", "eval_type", "single_spec"),
     *("eval_neg_sample_args", "valid_neg_sample_args", "test_neg_sample_args"),
 }
-# keys without effect today, and what happens instead
+# keys that no longer have an effect, and why they need none
 GONE = {
     "real_time_process": "batches are always made when they are needed",
-    "drop_filter_field": "a column that is read to filter by is always dropped",
+    "drop_filter_field": "a column that is only read to filter by is always dropped",
     "fill_nan": "missing values are always filled",
     "drop_preload_weight": "it had no effect on results",
-    "draw_loss_pic": "train.csv in the folder of the run has the losses",
+    "draw_loss_pic": "train.csv in the run's folder has the losses",
 }
 REFUSED = {
-    "fields_in_same_space": "since 1.0 fields share ids by alias_of_user_id and alias_of_item_id",
+    "fields_in_same_space": "since 1.0, alias_of_user_id and alias_of_item_id let fields share ids",
 }
 _ORDERS, _SPLITS = ("RO", "TO"), ("RS", "LS")
 _BOUNDS = ("lowest_val", "highest_val", "equal_val", "not_equal_val")
@@ -31,42 +31,42 @@ _BOUNDS = ("lowest_val", "highest_val", "equal_val", "not_equal_val")
 Remark = Callable[[str, str], None]
 
 
-def translated(given: Mapping[str, Any], where: str, *, sequential: bool = True) -> tuple[dict[str, Any], list[str]]:
-    """Return the keys of one file (``where``) in today's names, and a line for each key that was translated.
+def translated(keys: Mapping[str, Any], where: str, *, sequential: bool = True) -> tuple[dict[str, Any], list[str]]:
+    """Return the keys of one file (``where``) with today's names, and a line for each key that was translated.
 
-    A new name in the same file wins over an old one. The default of ``eval_setting`` depends on ``sequential``, the
-    kind of the model. ConfigError for a key that has no equal.
+    A new name in the same file wins over an old one. The default of ``eval_setting`` depends on whether the model is
+    ``sequential``. ConfigError for a key that cannot be translated.
     """
-    content, lines, renamed = dict(given), list[str](), dict[str, Any]()
+    content, lines, renamed = dict(keys), list[str](), dict[str, Any]()
 
     def remark(old: str, text: str) -> None:
-        lines.append(f"{old} is of an earlier release of RecBole: {text}")
+        lines.append(f"{old} is from an earlier release of RecBole: {text}")
 
     for key, why in REFUSED.items():
         if content.pop(key, None) is not None:
-            raise ConfigError(f"{where}: {key} has no equal in today's RecBole: {why}")
-    for key, holds in GONE.items():
+            raise ConfigError(f"{where}: RecBole no longer has {key}: {why}")
+    for key, why in GONE.items():
         if key in content:
             content.pop(key)
-            remark(key, holds)
+            remark(key, why)
     for rule in (_counts, _values, _negatives, _evaluation):
         renamed |= rule(content, remark, sequential)
     for key in [key for key in renamed if key in content and key != "eval_args"]:
-        lines.append(f"{key}={content[key]!r} is there too, and counts")
+        lines.append(f"{key}={content[key]!r} is in the file too and is used")
         del renamed[key]
     if "eval_args" in renamed and isinstance(content.get("eval_args"), Mapping):
         renamed["eval_args"] = {**renamed["eval_args"], **content["eval_args"]}
     return {**content, **renamed}, lines
 
 
-def rename_loss(given: dict[str, Any], model: str) -> None:
-    """Let ``loss_type: CE`` be this package's ``ce`` for a ``model`` made of its parts; ConfigError for ``BPR``."""
-    if given.get("loss_type") == "CE":
-        given["loss_type"] = "ce"
-    if given.get("loss_type") == "BPR":
+def rename_loss(settings: dict[str, Any], model: str) -> None:
+    """Turn ``loss_type: CE`` into this package's ``ce``; ConfigError for ``BPR``, which its models do not have."""
+    if settings.get("loss_type") == "CE":
+        settings["loss_type"] = "ce"
+    if settings.get("loss_type") == "BPR":
         raise ConfigError(
-            f"loss_type='BPR': {model} has no such loss. loss_type=bce draws negatives too (n_negatives), but each "
-            "score counts by itself; loss_type=ce compares the target with all items; RecBole's own models have BPR"
+            f"loss_type='BPR': {model} has no such loss. loss_type=bce also draws negatives (n_negatives), but judges "
+            "each score by itself; loss_type=ce compares the target with all items; RecBole's own models have BPR"
         )
 
 
@@ -86,13 +86,13 @@ def _counts(content: dict[str, Any], remark: Remark, _: bool) -> dict[str, Any]:
 
 
 def _values(content: dict[str, Any], remark: Remark, _: bool) -> dict[str, Any]:
-    """``lowest_val: {rating: 3}`` and its like: ``val_interval: {rating: "[3,inf)"}``."""
+    """``lowest_val: {rating: 3}``, ``not_equal_val``...: ``val_interval: {rating: "[3,inf)"}``."""
     old = [name for name in _BOUNDS if name in content]
     bounds: dict[str, dict[str, float]] = {}
     for name in old:
         limits = content.pop(name) or {}
         if not isinstance(limits, Mapping):
-            raise ConfigError(f"{name}={limits!r}: a mapping such as {{rating: 3}} is expected")
+            raise ConfigError(f"{name}={limits!r}: write a mapping such as {{rating: 3}}")
         for field, value in limits.items():
             bounds.setdefault(field, {})[name] = value
     intervals = {field: _interval(limits) for field, limits in bounds.items()}
@@ -102,17 +102,17 @@ def _values(content: dict[str, Any], remark: Remark, _: bool) -> dict[str, Any]:
 
 
 def _interval(bounds: Mapping[str, float | None]) -> str:
-    """Return the values that all bounds keep, as RecBole writes intervals."""
-    lowest, highest, equal, other = (bounds.get(name) for name in _BOUNDS)
+    """Return the interval that satisfies all bounds, as RecBole writes intervals."""
+    lowest, highest, equal, unequal = (bounds.get(name) for name in _BOUNDS)
     low = "(-inf" if lowest is None else f"[{lowest}"
     high = "inf)" if highest is None else f"{highest}]"
     if equal is not None:
         return f"[{equal},{equal}]"
-    return f"{low},{high}" if other is None else f"{low},{other});({other},{high}"
+    return f"{low},{high}" if unequal is None else f"{low},{unequal});({unequal},{high}"
 
 
 def _negatives(content: dict[str, Any], remark: Remark, _: bool) -> dict[str, Any]:
-    """``training_neg_sample_num`` of 0.x, ``neg_sampling`` of 1.0, and its form ``{uniform: 1}`` under today's name."""
+    """The keys of 0.x and 1.0 for negative sampling: ``train_neg_sample_args``, also in its form ``{uniform: 1}``."""
     names = ("training_neg_sample_num", "training_neg_sample_distribution")
     old = [name for name in names if name in content]
     if old:
@@ -121,27 +121,27 @@ def _negatives(content: dict[str, Any], remark: Remark, _: bool) -> dict[str, An
         remark(" and ".join(old), f"train_neg_sample_args={value}")
         return {"train_neg_sample_args": value}
     if "neg_sampling" in content:
-        given = content.pop("neg_sampling")
-        value = _form_of_1_0(given) if isinstance(given, Mapping) else None
-        if given is not None and value is None:
-            raise ConfigError(f"neg_sampling={given!r}: ~ or {{uniform: 1}} is expected")
+        sampling = content.pop("neg_sampling")
+        value = _form_of_1_0(sampling) if isinstance(sampling, Mapping) else None
+        if sampling is not None and value is None:
+            raise ConfigError(f"neg_sampling={sampling!r}: write ~ or {{uniform: 1}}")
         remark("neg_sampling", f"train_neg_sample_args={value}")
         return {"train_neg_sample_args": value}
-    given = content.get("train_neg_sample_args")
-    if isinstance(given, Mapping) and (value := _form_of_1_0(given)) is not None:
-        remark(f"train_neg_sample_args={dict(given)}", f"train_neg_sample_args={value}")
+    sampling = content.get("train_neg_sample_args")
+    if isinstance(sampling, Mapping) and (value := _form_of_1_0(sampling)) is not None:
+        remark(f"train_neg_sample_args={dict(sampling)}", f"train_neg_sample_args={value}")
         content["train_neg_sample_args"] = value
     return {}
 
 
-def _form_of_1_0(given: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return ``{uniform: 2, dynamic: 5}`` as today's mapping, None for another form."""
-    distribution = next((name for name in ("uniform", "popularity") if name in given), None)
-    if distribution is None or not set(given) <= {distribution, "dynamic"}:
+def _form_of_1_0(sampling: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return ``{uniform: 2, dynamic: 5}`` as today's mapping, None for any other form."""
+    distribution = next((name for name in ("uniform", "popularity") if name in sampling), None)
+    if distribution is None or not set(sampling) <= {distribution, "dynamic"}:
         return None
-    count = given.get("dynamic")
+    count = sampling.get("dynamic")
     dynamic = {"dynamic": True, "candidate_num": int(count)} if isinstance(count, int) and count else {}
-    return {"distribution": distribution, "sample_num": given[distribution], **dynamic}
+    return {"distribution": distribution, "sample_num": sampling[distribution], **dynamic}
 
 
 def _evaluation(content: dict[str, Any], remark: Remark, sequential: bool) -> dict[str, Any]:
@@ -151,12 +151,13 @@ def _evaluation(content: dict[str, Any], remark: Remark, sequential: bool) -> di
     if not old:
         return {}
     setting, by_user, ratio, held_out = (content.pop(name, None) for name in names)
-    given = setting is not None
-    setting = str(setting if given else "TO_LS,full" if sequential else "RO_RS,full")
-    words = [word.strip() for word in setting.split(",")]
+    is_default = setting is None
+    if is_default:
+        setting = "TO_LS,full" if sequential else "RO_RS,full"
+    words = [word.strip() for word in str(setting).split(",")]
     order, _, split = words[0].partition("_")
     if order not in _ORDERS or split not in _SPLITS or len(words) > 2:
-        raise ConfigError(f"eval_setting={setting!r}: TO_LS,full or its like is expected: RO or TO, RS or LS, a mode")
+        raise ConfigError(f"eval_setting={setting!r}: write RO or TO, RS or LS, and a mode, such as TO_LS,full")
     if split == "LS" and held_out not in (None, 2):
         raise ConfigError(
             f"leave_one_num={held_out!r}: RecBole held out two interactions, for validation and test; to hold out one, "
@@ -169,8 +170,8 @@ def _evaluation(content: dict[str, Any], remark: Remark, sequential: bool) -> di
         # without a mode RecBole ranked by labels
         "mode": words[1] if len(words) == 2 else "labeled",
     }
-    default = "" if given else f" (by default {setting} for such a model)"
-    unread = ["split_ratio"] if ratio is not None and split == "LS" else []
-    unread += ["leave_one_num"] if held_out is not None and split == "RS" else []
-    remark(" and ".join(old), f"eval_args={value}{default}" + (f"; it read no {unread[0]} then" if unread else ""))
+    default = f" (the default for such a model was {setting})" if is_default else ""
+    unread = "split_ratio" if split == "LS" and ratio is not None else ""
+    unread = "leave_one_num" if split == "RS" and held_out is not None else unread
+    remark(" and ".join(old), f"eval_args={value}{default}" + (f"; {unread} had no effect" if unread else ""))
     return {"eval_args": value}

@@ -1,4 +1,4 @@
-"""RecBole's trainer for a model of this package: RecBole's interface and file, this package's loop and ranking."""
+"""RecBole's trainer for models of this package: RecBole's interface and checkpoint, this package's loop and ranking."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -19,15 +19,15 @@ from recbole_hyper.training.loop import Loop
 
 @functools.cache
 def bridge_trainer(base: type) -> type:
-    """Return ``base``, a trainer of RecBole, with the behaviour of :class:`HostedTrainer`."""
-    return type(f"Hosted{base.__name__}", (HostedTrainer, base), {})
+    """Return a subclass of ``base``, a RecBole trainer, with the behaviour of :class:`BridgeTrainer`."""
+    return type(f"Bridge{base.__name__}", (BridgeTrainer, base), {})
 
 
-class HostedTrainer:
-    """Mixin over a RecBole trainer: trains and ranks as a run does, and writes RecBole's single checkpoint.
+class BridgeTrainer:
+    """Mixin for RecBole trainers: trains and ranks as ``recbole_hyper.run`` does, and writes RecBole's checkpoint.
 
-    ``saved_model_file`` has RecBole's content: configuration, epoch, model and optimizer of the best epoch. Training
-    that resumes from it draws other random numbers; ``recbole_hyper.run`` resumes exactly.
+    ``saved_model_file`` has RecBole's content: configuration, epoch, model and optimizer of the best epoch. A resumed
+    training draws other random numbers; use ``recbole_hyper.run`` to resume exactly.
     """
 
     config: Any
@@ -39,7 +39,7 @@ class HostedTrainer:
     best_valid_score: float
 
     def __init__(self, config: Any, model: Any) -> None:
-        self.loop = HostedLoop(config, model, self)
+        self.loop = BridgeLoop(config, model, self)
         with lent_loggers(self.loop.tensorboard, self.loop.wandblogger):
             super().__init__(config, model)  # type: ignore[call-arg]
 
@@ -48,7 +48,7 @@ class HostedTrainer:
 
     @property
     def best_epoch(self) -> int:
-        """The epoch of the best validation score, from 0; -1 before the first."""
+        """The epoch with the best validation score, counted from 0; -1 before the first validation."""
         return self.loop.best_epoch
 
     def fit(
@@ -60,7 +60,7 @@ class HostedTrainer:
         show_progress: bool = False,
         callback_fn: Callable[[int, float], None] | None = None,
     ) -> tuple[float, Any]:
-        """Train from ``start_epoch`` on; returns (best validation score, best validation result), as RecBole does."""
+        """Train from ``start_epoch`` on; return the best validation score and result, as RecBole does."""
         batches = train_data.batches(self.model) if isinstance(train_data, TrainingData) else train_data
         self.loop.begin(self.start_epoch, self.cur_step, self.best_valid_score, saved=saved)
         self.loop.on_validation = callback_fn
@@ -72,9 +72,9 @@ class HostedTrainer:
     def evaluate(
         self, eval_data: Any, load_best_model: bool = True, model_file: Any = None, show_progress: bool = False
     ) -> Any:
-        """Return RecBole's metrics by name for the cases of ``eval_data``, None without a case.
+        """Return the metrics of ``eval_data`` by RecBole's names, None if it has no cases.
 
-        The model is that of ``model_file`` or ``saved_model_file``, or without ``load_best_model`` as it is.
+        Loads the weights of ``model_file`` or ``saved_model_file`` first, unless ``load_best_model`` is False.
         """
         if not eval_data:
             return None
@@ -94,14 +94,15 @@ class HostedTrainer:
         return content
 
     def resume_checkpoint(self, resume_file: Any) -> None:
-        """Resume from a file that such a trainer wrote, with the next epoch.
+        """Resume after the epoch of a checkpoint that such a trainer wrote.
 
-        CheckpointError for a file that does not fit; ConfigError with ``ema_decay``; torch's errors for an unsafe file.
+        CheckpointError if the file does not fit the model, ConfigError with ``ema_decay``, torch's errors for an unsafe
+        file.
         """
         if self.loop.average is not None:
             raise ConfigError(
-                "ema_decay: RecBole's file has only the averaged weights, from which training cannot resume; "
-                "recbole_hyper.run keeps the raw ones too and resumes exactly"
+                "ema_decay: training cannot resume, because RecBole's checkpoint has only the averaged weights; "
+                "recbole_hyper.run also saves the raw weights and resumes exactly"
             )
         file = self.saved_model_file = str(resume_file)
         content = self._load(file)
@@ -112,26 +113,26 @@ class HostedTrainer:
         self.loop.best_epoch = content["epoch"]
 
     def save_checkpoint(self, epoch: int) -> None:
-        """Write RecBole's file, with the model as it is."""
+        """Write RecBole's checkpoint with the current weights."""
         self.cur_step, self.best_valid_score = self.loop.cur_step, self.loop.best_valid_score
         host.Trainer._save_checkpoint(self, epoch)
 
 
-class HostedLoop(Loop):
-    """A loop that writes RecBole's checkpoint of the best epoch and nothing else."""
+class BridgeLoop(Loop):
+    """A loop whose only file is RecBole's checkpoint of the best epoch."""
 
-    def __init__(self, config: Any, model: Any, trainer: HostedTrainer) -> None:
+    def __init__(self, config: Any, model: Any, trainer: BridgeTrainer) -> None:
         super().__init__(config, model, Path(config["checkpoint_dir"]))
         self.trainer = trainer
         self.saved = True
 
     def begin(self, epoch: int, cur_step: int, best_valid_score: float, *, saved: bool) -> None:
-        """Continue with ``epoch``; the earlier epochs are those of RecBole's file."""
+        """Start with ``epoch``, after the epochs of RecBole's checkpoint."""
         self.saved, self.cur_step, self.best_valid_score = saved, cur_step, best_valid_score
-        self.history = self.history[:epoch] or [{"epoch": before} for before in range(epoch)]
+        self.history = self.history[:epoch] or [{"epoch": earlier} for earlier in range(epoch)]
 
     def measure(self, evaluation: Any, show_progress: bool = False) -> dict[str, float]:
-        """Return the metrics of a part, which may be a loader of RecBole."""
+        """Return the metrics of an evaluation, or of a loader of RecBole."""
         return self.trainer.evaluate(evaluation, load_best_model=False, show_progress=show_progress)
 
     def _take_best(self, epoch: int) -> None:
@@ -141,19 +142,19 @@ class HostedLoop(Loop):
                 self.trainer.save_checkpoint(epoch)
 
     def _save_best(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Nothing: RecBole's file has the best weights alone."""
+        """Do nothing: RecBole's checkpoint is the only file."""
 
     def _put_aside_best(self, state: dict[str, Any]) -> None:
-        """Nothing, as above."""
+        """Do nothing, as above."""
 
     def _write_state(self) -> None:
-        """Nothing: RecBole's file is the only one."""
+        """Do nothing, as above."""
 
     def _is_time(self) -> bool:
         return False
 
     def _write_history(self) -> None:
-        """Nothing: the log has the losses and metrics of the epochs."""
+        """Do nothing: the log has losses and metrics."""
 
     def has_state(self) -> bool:
         return Path(self.trainer.saved_model_file).is_file()

@@ -1,4 +1,4 @@
-"""Metrics by segment: for users with short and long histories, for popular and rare items, for columns of the items."""
+"""Metrics by segment: length of the history, popularity of the target, new or known users, or a column of the items."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -17,20 +17,20 @@ from recbole_hyper.evaluation.tables import Table, is_metric
 
 Labels = npt.NDArray[np.str_]
 
-_LENGTHS, _COUNTS = (1, 5, 10, 20, 50, 100), (1, 5, 20, 100, 500)  # the first of each group
-_SMALL = 30  # labels of a column with fewer cases are joined
+_LENGTHS, _COUNTS = (1, 5, 10, 20, 50, 100), (1, 5, 20, 100, 500)  # the smallest value of each segment
+_SMALL = 30  # labels with fewer cases are joined
 _OTHER = "other"
 
 
 def segment_table(
     cases: pd.DataFrame, names: Sequence[str], metrics: Sequence[str], *, items: Path | None = None
 ) -> list[dict[str, Any]]:
-    """Return a row per segment: by, segment, cases, users, each metric, and its 95 % interval (``<metric> low, high``).
+    """Return a row per segment: by, segment, cases, users, each metric, and its 95 % interval (``<metric> low``, high).
 
-    ``cases`` are those that a run saves (cases_test.parquet), ``items`` the .item file of the data. ``names`` are
-    history_length, item_popularity (training interactions of the target), user.new, or item.COLUMN, where a case whose
-    item has several values is in the segment of each. ``metrics`` that are no mean over cases are left out. ConfigError
-    for an unknown segment or column, or cases that were saved without their counts.
+    ``cases`` are the saved cases of a run (cases_test.parquet), ``items`` is the .item file of the data. ``names`` are
+    history_length, item_popularity (training interactions of the target), user.new, or item.COLUMN; if an item has
+    several values, its cases are in the segment of each. ``metrics`` that are not means over cases are left out.
+    ConfigError for an unknown segment or column, or if the cases were saved without counts.
     """
     shown = [name for name in metrics if case_values(name, np.ones(1, dtype=np.int64)) is not None]
     rows = []
@@ -52,9 +52,9 @@ def segment_table(
 def segments_of_models(
     folders: Mapping[str, Sequence[Path]], names: Sequence[str], metric: str, *, items: Path, part: str = "test"
 ) -> Table:
-    """Return a row per segment and model by ``metric``; ``folders`` are the runs of each model, one for each seed.
+    """Return a row per segment and model; ``folders`` are the runs of each model, one per seed.
 
-    The cases of all seeds are pooled; the intervals are over users. Raises as :func:`segment_table`.
+    The cases of all seeds are pooled; the intervals cover users. Raises as :func:`segment_table`.
     """
     rows = []
     for name, runs in folders.items():
@@ -62,12 +62,14 @@ def segments_of_models(
         rows += [{"model": name, **row} for row in segment_table(cases, names, [metric], items=items)]
     order = list(dict.fromkeys((row["by"], row["segment"]) for row in rows))
     rows.sort(key=lambda row: order.index((row["by"], row["segment"])))
-    note = f"{metric} by segment; 95 % intervals over users of these trained models, the cases of all seeds together."
+    note = (
+        f"{metric} by segment; 95 % intervals over users of these trained models, with the cases of all seeds pooled."
+    )
     return replace(segments_text(rows, ("by", "segment", "model", "cases")), note=note)
 
 
 def segments_text(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ("by", "segment", "cases")) -> Table:
-    """Return the rows of :func:`segment_table` for readers: each metric with its interval, at the largest cut-off."""
+    """Return a table of the rows of :func:`segment_table`: metrics at the largest cut-off, with their intervals."""
     metrics = [name for name in rows[0] if is_metric(name)]
     cut = max((name.rpartition("@")[2] for name in metrics), key=int, default="")
     shown = [name for name in metrics if name.endswith(f"@{cut}")]
@@ -78,7 +80,7 @@ def segments_text(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ("
 
 
 def check_segments(names: Sequence[str], items: Path | None = None) -> None:
-    """Raise ConfigError for an unknown segment, and for a column of items if the file ``items`` does not exist."""
+    """Raise ConfigError for an unknown segment, or for a column of items if the file ``items`` does not exist."""
     for name in names:
         if name.startswith("item.") and items is not None and not items.is_file():
             raise ConfigError(f"segment {name}: {items} does not exist")
@@ -89,7 +91,7 @@ def check_segments(names: Sequence[str], items: Path | None = None) -> None:
 
 
 def _segments(name: str, cases: pd.DataFrame, items: Path | None) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
-    """Yield the label of each segment that has a case, and the places of its cases."""
+    """Yield the label of each segment that has cases, and the positions of its cases."""
     check_segments([name])
     if name.startswith("item."):
         yield from _by_column(cases, items, name.removeprefix("item."))
@@ -101,16 +103,16 @@ def _segments(name: str, cases: pd.DataFrame, items: Path | None) -> Iterator[tu
             yield label, index
 
 
-def _binned(values: npt.NDArray[np.int64], firsts: Sequence[int], zero: str) -> tuple[Labels, list[str]]:
-    """Return the label of each value, "5 to 9" for example, and all labels in order."""
-    order = [zero, *(f"{first} to {then - 1}" for first, then in pairwise(firsts)), f"{firsts[-1]} and more"]
-    return np.array(order)[np.searchsorted(firsts, values, side="right")], order
+def _binned(values: npt.NDArray[np.int64], edges: Sequence[int], zero: str) -> tuple[Labels, list[str]]:
+    """Return the label of each value, such as "5 to 9", and all labels in order."""
+    order = [zero, *(f"{first} to {end - 1}" for first, end in pairwise(edges)), f"{edges[-1]} and more"]
+    return np.array(order)[np.searchsorted(edges, values, side="right")], order
 
 
 def _column(cases: pd.DataFrame, name: str) -> npt.NDArray[np.int64]:
     if name not in cases:
         raise ConfigError(
-            f"the saved cases have no {name}: an earlier version saved them; run 'recbole-hyper evaluate'"
+            f"the saved cases have no {name}: an earlier release saved them; run 'recbole-hyper evaluate' on the run"
         )
     return cases[name].to_numpy()
 

@@ -20,30 +20,29 @@ from recbole_hyper.geometry.poincare import Poincare
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.report.collect import run_entry
 from recbole_hyper.report.figures import COLOURS, STYLE, canvas, curve_figure, save
-from recbole_hyper.runs.folder import RESULT
+from recbole_hyper.runs.folder import require_finished
 from recbole_hyper.runs.load import load
 
 FOLDER = "inspect"
-# shares of the items, the most popular first
+# groups of items by popularity: these shares of them, the most popular first
 _EDGES = (0.0, 0.01, 0.05, 0.2, 0.5, 1.0)
-_POINTS = 20_000  # most items that a figure draws
-_POPULARITY = "share of the training interactions"
+_POINTS = 20_000  # most items that a figure shows
 
 
 def inspect_run(folder: str | Path, output: str | Path | None = None, *, n_items: int = 5, k: int = 5) -> str:
-    """Return tables that describe the finished run in ``folder``; figures and items.csv go to ``output`` or inspect/.
+    """Return tables that describe the finished run in ``folder``; write figures and items.csv.
 
-    The ``k`` neighbours of the ``n_items`` most popular items are shown. ConfigError and CheckpointError as of
-    :func:`recbole_hyper.runs.load.load`.
+    The files go to ``output``, by default to inspect/ in the folder. The tables show the ``k`` nearest items of the
+    ``n_items`` most popular ones. Raises like :func:`recbole_hyper.runs.load.load`.
     """
-    folder, place = Path(folder), Path(output or Path(folder) / FOLDER)
-    if not (folder / RESULT).is_file():
-        raise ConfigError(f"{folder} holds no finished run: {RESULT} is missing")
+    folder = Path(folder)
+    output = Path(output or folder / FOLDER)
+    require_finished(folder)
     entry = run_entry(folder)
     result = entry.result
     recommender = load(folder)
     head = recommender.model.head if isinstance(recommender.model, HyperRecommender) else None
-    # of a ball of radius 1 / sqrt(c)
+    # only the Poincare ball of radius 1 / sqrt(c) has a distance from the origin
     curvature = head.curvature_value if head is not None and isinstance(head.geometry, Poincare) else None
     items = items_table(recommender, curvature)
     title = f"{result['model']} on {result['dataset']}"
@@ -54,18 +53,19 @@ def inspect_run(folder: str | Path, output: str | Path | None = None, *, n_items
         groups_table(items),
         neighbours(recommender, items, n_items, k),
     ]
-    write_text(place / "items.csv", items.to_csv(index=False))
-    files = [place / "items.csv", *(save(figure, place, name) for name, figure in figures.items() if figure)]
+    write_text(output / "items.csv", items.to_csv(index=False))
+    files = [output / "items.csv", *(save(figure, output, name) for name, figure in figures.items() if figure)]
     return "\n\n".join([title, *filter(None, texts), "\n".join(map(str, files))])
 
 
 def items_table(recommender: Any, curvature: float | None) -> pd.DataFrame:
-    """Return a row per item, the most popular first: item_id, popularity, and what its vector says.
+    """Return a row per item, the most popular first: item_id and popularity.
 
-    Columns norm (where the model has item vectors) and, with the ``curvature`` of a ball, :func:`in_ball`.
+    If the model has item vectors, column norm is their length. With the ``curvature`` of a ball, there are the columns
+    of :func:`in_ball` too.
     """
     items = pd.DataFrame({"item_id": recommender.item_ids, "popularity": recommender.popularity[1:]})
-    with contextlib.suppress(ConfigError):  # of a model without item vectors
+    with contextlib.suppress(ConfigError):  # raised by a model without item vectors
         items["norm"] = np.linalg.norm(recommender.item_vectors().to_numpy(), axis=1).astype(np.float64)
         if curvature is not None:
             items = items.assign(**in_ball(items["norm"], curvature))
@@ -73,13 +73,15 @@ def items_table(recommender: Any, curvature: float | None) -> pd.DataFrame:
 
 
 def in_ball(norm: Any, curvature: float) -> dict[str, Any]:
-    """Return where exp_0(z) lies for tangent vectors z of length ``norm``: its distance from the origin of the ball,
-    and its own length as a share of the ball's radius, below 1."""
+    """Return where exp_0(z) is, for tangent vectors z of length ``norm``.
+
+    ``distance`` is its distance from the origin of the ball, ``radius`` its length as a share of the ball's radius.
+    """
     return {"distance": 2 * norm, "radius": np.tanh(np.sqrt(curvature) * norm)}
 
 
 def facts(result: Mapping[str, Any], curvature: float | None) -> str:
-    """Return what was trained, on what, how long."""
+    """Return what was trained, on which data, and for how long."""
     config, seconds = result["config"], result.get("seconds") or {}
     parts = ", ".join(str(config[key]) for key in ("encoder", "geometry", "loss_type") if config.get(key))
     counts = {name: result.get(name) for name in ("n_users", "n_items", "n_interactions")}
@@ -101,7 +103,7 @@ def facts(result: Mapping[str, Any], curvature: float | None) -> str:
 
 
 def groups_table(items: pd.DataFrame) -> str:
-    """Return norms, and distances, by popularity: groups of items, the most popular first."""
+    """Return mean and deviation of norm, distance and radius in groups of items, the most popular first."""
     edges = np.unique(np.ceil(np.array(_EDGES) * len(items)).astype(int))
     rows = []
     for first, last in itertools.pairwise(edges.tolist()):
@@ -120,7 +122,7 @@ def groups_table(items: pd.DataFrame) -> str:
 
 
 def neighbours(recommender: Any, items: pd.DataFrame, n_items: int, k: int) -> str:
-    """Return the ``k`` nearest items of each of the ``n_items`` most popular; "" for a model without a similarity."""
+    """Return the ``k`` nearest items of the ``n_items`` most popular ones; "" for a model without a similarity."""
     k = min(k, recommender.n_recommendable - 1)
     if k < 1:
         return ""
@@ -135,7 +137,7 @@ def neighbours(recommender: Any, items: pd.DataFrame, n_items: int, k: int) -> s
 
 @mpl.rc_context(STYLE)
 def item_figures(items: pd.DataFrame, curvature: float | None, title: str) -> dict[str, Figure]:
-    """Draw the norms of item vectors against popularity, and how far items lie from the origin of a ball."""
+    """Plot the norms of item vectors against popularity and, in a ball, the distance of items from the origin."""
     figures = {}
     if "norm" in items:
         figures["norms"], axis = canvas(6.2, 3.8, title)
@@ -149,12 +151,12 @@ def item_figures(items: pd.DataFrame, curvature: float | None, title: str) -> di
 
 
 def _against_popularity(axis: Any, items: pd.DataFrame, column: str, label: str) -> None:
-    """Draw points, and the median of each doubling of popularity."""
+    """Plot items as points, and their median for each doubling of popularity."""
     trained = items[items.popularity > 0]
     shown = trained.sample(min(len(trained), _POINTS), random_state=0)
     axis.scatter(shown.popularity, shown[column], s=6, alpha=0.3, color=COLOURS[0], linewidths=0, rasterized=True)
     doubling = np.floor(np.log2(trained.popularity))
     medians = trained.groupby(doubling)[[column, "popularity"]].median()
     axis.plot(medians.popularity, medians[column], color=COLOURS[1], marker="o", markersize=3, label="median")
-    axis.set(xscale="log", xlabel=_POPULARITY, ylabel=label)
+    axis.set(xscale="log", xlabel="share of the training interactions", ylabel=label)
     axis.legend()

@@ -59,10 +59,10 @@ def test_other_old_keys(given: dict[str, Any], found: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"fields_in_same_space": [["a", "b"]]}, "has no equal in today's RecBole: .*alias_of_user_id"),
+        ({"fields_in_same_space": [["a", "b"]]}, "RecBole no longer has fields_in_same_space: .*alias_of_user_id"),
         ({"eval_setting": "TO_LS,full", "leave_one_num": 1}, r"write eval_args: \{split: \{LS: test_only\}\}"),
-        ({"eval_setting": "by_value"}, "TO_LS,full or its like"),
-        ({"neg_sampling": 5}, r"~ or \{uniform: 1\} is expected"),
+        ({"eval_setting": "by_value"}, "such as TO_LS,full"),
+        ({"neg_sampling": 5}, r"write ~ or \{uniform: 1\}"),
         ({"lowest_val": 3}, r"a mapping such as \{rating: 3\}"),
     ],
 )

@@ -146,7 +146,7 @@ def test_old_names_are_translated_wherever_they_are_given(data: Path, caplog: py
     config = bound(data, "loss_type: BPR\n", train_neg_sample_args={"uniform": 2}, min_user_inter_num=3)
     assert config["train_neg_sample_args"]["sample_num"] == 2
     assert config["user_inter_num_interval"] == "[3,inf)"
-    assert caplog.text.count("is of an earlier release of RecBole") == 2
+    assert caplog.text.count("is from an earlier release of RecBole") == 2
 
 
 @pytest.mark.parametrize("word", ["None", "~", "null"])

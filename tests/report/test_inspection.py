@@ -77,4 +77,4 @@ def test_other_models_show_what_they_have(random_data: Path, tmp_path: Path, mod
 
 def test_a_folder_without_a_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", str(tmp_path)]) == 1
-    assert "holds no finished run" in capsys.readouterr().err
+    assert "no finished run" in capsys.readouterr().err

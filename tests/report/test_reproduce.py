@@ -91,7 +91,9 @@ def test_a_table_holds_its_data_sets_and_their_own_settings() -> None:
 
 
 def test_a_table_without_a_data_set_is_told_which_there_are() -> None:
-    with pytest.raises(ConfigError, match=r"'dualrec-table5' has a table .*name one: dualrec-table5-beauty, dualr"):
+    with pytest.raises(
+        ConfigError, match=r"'dualrec-table5' has several data sets; name one: dualrec-table5-beauty, dualr"
+    ):
         read_recipe("dualrec-table5")
     with pytest.raises(ConfigError, match=r"'dualrec-table5-toy' is unknown; did you mean dualrec-table5-toys"):
         read_recipe("dualrec-table5-toy")
@@ -114,7 +116,7 @@ def test_a_table_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(ConfigError, match="'my-own-ab' is unknown; did you mean my-own-a-b"):
         read_recipe("my-own-ab")
     for wrong, message in (
-        ({"rows": {"two": {}}}, "data set c: row 'two' is none of one"),
+        ({"rows": {"two": {}}}, "data set c: the table has no row 'two'; its rows: one"),
         ({"metrics": []}, "data set c: unknown key 'metrics'"),
     ):
         Path("my-own.yaml").write_text(json.dumps({**content, "datasets": {"c": wrong}}))

@@ -1,7 +1,7 @@
-"""RecBole's checkpoints load as torch loads by default: without running code that a file names.
+"""RecBole's checkpoints load with torch's safe loader, which runs no code from a file.
 
-RecBole writes its Config into every checkpoint, and some models write scipy matrices or whole modules. Here the Config
-is written as plain values, and the classes that these files need are on torch's list of safe ones.
+RecBole writes its Config into every checkpoint, and some models write scipy matrices or whole modules. The patches
+write the Config as plain values, and add the classes that checkpoints need to torch's list of safe classes.
 """
 
 from collections.abc import Callable
@@ -14,20 +14,20 @@ from recbole_hyper.bridge.models import keys_in_source
 from recbole_hyper.bridge.patches.names import around, replace
 from recbole_hyper.bridge.patches.old_checkpoints import OldConfig, readable
 
-# of a Config: restored from the name of the model, or built again
-_NOT_KEPT = ("model_class", "yaml_loader", "_own_keys")
-# restored_config in earlier releases
+# attributes of a Config that are rebuilt when it is loaded
+_NOT_SAVED = ("model_class", "yaml_loader", "_own_keys")
+# the name of restored_config in earlier releases
 _EARLIER = "recbole_hyper.compat.checkpoints.restored_config"
 
 
 def plain_config(config: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Return how a Config of RecBole's functions is pickled: a function of this module, and plain values."""
-    state = {key: value for key, value in vars(config).items() if key not in _NOT_KEPT}
+    """Return what pickle writes for a Config: a function of this module, and plain values as its arguments."""
+    state = {key: value for key, value in vars(config).items() if key not in _NOT_SAVED}
     return restored_config, (state, bool(getattr(type(config), "bridged", False)))
 
 
 def restored_config(state: dict[str, Any], bridged: bool) -> Any:
-    """Return the Config of :func:`plain_config`; the model is looked up by its name, so the file has values only."""
+    """Return the Config that :func:`plain_config` wrote; the model's class is found by its name."""
     from recbole.config import Config
     from recbole.utils import get_model
 
@@ -41,7 +41,7 @@ def restored_config(state: dict[str, Any], bridged: bool) -> Any:
 
 
 def patch_config(configurator: Any) -> None:
-    """A Config is pickled as plain values; torch's safe loader accepts what RecBole writes."""
+    """A Config is pickled as plain values; torch's safe loader accepts RecBole's classes."""
     from torch.serialization import add_safe_globals
 
     def reduced(self: Any, protocol: Any) -> Any:
@@ -54,17 +54,16 @@ def patch_config(configurator: Any) -> None:
 
 
 def _safe_classes() -> list[Any]:
-    """Return RecBole's enumerations, and what pickled arrays and sparse matrices name."""
+    """Return RecBole's enumerations, and the classes in pickled arrays and sparse matrices."""
     import numpy as np
     import scipy.sparse
     from numpy._core import multiarray
     from recbole.utils import enum_type
 
-    classes: list[Any] = []
-    classes += [
+    classes: list[Any] = [
         cls for cls in vars(enum_type).values() if isinstance(cls, type) and cls.__module__ == enum_type.__name__
     ]
-    # the types of dtypes have no names of their own in a pickle, but torch asks whether they may be restored
+    # a pickle does not name the types of dtypes, but torch checks them
     classes += [np.ndarray, np.matrix, np.dtype, *(type(np.dtype(code)) for code in "?bBhHiIlLqQefdOSU")]
     for module in ("numpy._core.multiarray", "numpy.core.multiarray"):  # the second one before numpy 2
         classes += [(getattr(multiarray, name), f"{module}.{name}") for name in ("_reconstruct", "scalar")]
@@ -73,7 +72,7 @@ def _safe_classes() -> list[Any]:
 
 
 def patch_models(abstract: Any) -> None:
-    """``load_other_parameter``: a sparse matrix of a file is checked, since scipy's loops trust its indices."""
+    """``load_other_parameter`` checks sparse matrices from a file, because scipy does not check their indices."""
 
     def load_other_parameter(self: Any, para: Any) -> None:
         import scipy.sparse
@@ -87,10 +86,10 @@ def patch_models(abstract: Any) -> None:
 
 
 def _save_checkpoint(self: Any, epoch: int, verbose: bool = True, **kwargs: Any) -> None:
-    """``Trainer._save_checkpoint``: the same content, in the pickle protocol that torch's safe loader reads.
+    """``Trainer._save_checkpoint``: the same content, in a pickle protocol that torch's safe loader reads.
 
-    Modules among the other parameters are left out: SASRecF, GRU4RecF, FDSA, DIN and DIEN name one that holds the whole
-    dataset, and its tensors are in ``state_dict`` already.
+    Modules among the other parameters are left out: those of SASRecF, GRU4RecF, FDSA, DIN and DIEN contain the whole
+    dataset, and their tensors are in ``state_dict`` already.
     """
     import torch
     from recbole.utils import set_color
@@ -143,7 +142,7 @@ def _load_data_and_model(original: Callable[..., Any], model_file: Any) -> Any:
 
 
 def patch_trainer(trainer: Any) -> None:
-    """Checkpoints are written for torch's safe loader, and to a temporary name first; older ones are read too."""
+    """Checkpoints are written for torch's safe loader, to a temporary name first; older ones are read as well."""
     if trainer.Trainer._save_checkpoint is _save_checkpoint:
         return
     trainer.Trainer._save_checkpoint = _save_checkpoint
@@ -152,5 +151,5 @@ def patch_trainer(trainer: Any) -> None:
 
 
 def patch_quick_start(quick_start: Any) -> None:
-    """``load_data_and_model`` reads older files too."""
+    """``load_data_and_model`` reads older checkpoints as well."""
     replace(quick_start, "load_data_and_model", _load_data_and_model)
