@@ -1,1 +1,1 @@
-"""This package's models inside RecBole's own functions: what :mod:`recbole_hyper.bridge.patches.names` leads to."""
+"""Connects RecBole and this package: its functions train our models, and our runs train anyone's RecBole models."""

@@ -25,16 +25,16 @@ from recbole_hyper.types import Cases, Split
 
 
 def create_dataset(config: Any) -> SequenceDataset:
-    """Return the filtered data set, as a run of this package reads it."""
+    """Return the filtered data set, as ``recbole_hyper.run`` reads it."""
     use_threads(config["n_threads"])
     return read_dataset(config)
 
 
 def data_preparation(config: Any, dataset: Any) -> tuple[TrainingData, CaseData, CaseData]:
-    """Split ``dataset`` as ``eval_args`` says, and resolve what is ``auto`` in ``config``.
+    """Split ``dataset`` by ``eval_args``, and resolve the ``auto`` settings in ``config``.
 
-    ConfigError for a dataset that is not :func:`create_dataset`'s or is too small for ``topk``, or a model that is too
-    large for the memory; ProtocolError for a split that cannot be made.
+    ConfigError if :func:`create_dataset` did not make ``dataset``, if it is too small for ``topk``, or if the model is
+    too large for the memory. ProtocolError for a split that cannot be made.
     """
     if not isinstance(dataset, SequenceDataset):
         raise ConfigError(
@@ -50,14 +50,14 @@ def data_preparation(config: Any, dataset: Any) -> tuple[TrainingData, CaseData,
 
 
 class TrainingData:
-    """The training part, from whose ``dataset`` a model is built: what RecBole's scripts take for a training loader."""
+    """The training part, as a training loader for RecBole's scripts; a model is built from its ``dataset``."""
 
     def __init__(self, config: Any, training: SequenceDataset, split: Split) -> None:
         self.config, self.split = config, split
         self.dataset = self._dataset = training
 
     def batches(self, model: Any) -> Any:
-        """Return the batches of an epoch as ``model`` wants them."""
+        """Return the batches of an epoch in the form that ``model`` trains on."""
         return model.training_loader(self.dataset, self.split.store, self.split.train_lengths, self.config)
 
     @cached_property
@@ -73,9 +73,9 @@ class TrainingData:
 
 
 class CaseData:
-    """The validation or the test part: what RecBole's scripts take for an evaluation loader.
+    """The validation or test part, as an evaluation loader for RecBole's scripts.
 
-    The trainer ranks ``evaluation``. Everything else, such as RecBole's case study, gets RecBole's loader of its cases.
+    The trainer ranks ``evaluation``. Anything else, such as RecBole's case study, gets RecBole's loader of its cases.
     """
 
     def __init__(self, config: Any, evaluation: Evaluation, training: SequenceDataset) -> None:
@@ -107,7 +107,7 @@ class CaseData:
 
 
 def _used(cases: Cases, n_users: int) -> Any:
-    """Return for each user the items of the histories and targets of its cases."""
+    """Return, for each user, the items in the histories and targets of the user's cases."""
     used = np.array([set() for _ in range(n_users)])
     store = cases.store
     for row, start, end, target in zip(cases.rows, cases.starts, cases.ends, cases.targets.tolist(), strict=True):

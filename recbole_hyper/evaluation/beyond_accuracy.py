@@ -1,4 +1,4 @@
-"""What RecBole's metrics leave out of a list beside its accuracy: how new, how diverse, how popular for its user."""
+"""Metrics beyond accuracy that RecBole lacks: novelty, diversity, and a user's taste for popularity."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from recbole_hyper.types import Cases
 Items = npt.NDArray[np.int64]
 Float64 = npt.NDArray[np.float64]
 
-# of all training interactions: what the most popular and the least popular items have together
+# share of all training interactions that the most popular items have together, and the least popular ones
 HEAD, TAIL = 0.2, 0.2
-_CHUNK = 1 << 20  # pairs of items, or items of histories, at once
+_CHUNK = 1 << 20  # most pairs of items at once
 
 
 def novelty(items: Items, counts: Items, topk: Sequence[int]) -> dict[int, float]:
-    """Return the mean self-information in bits of the first k of ``items`` (n, K), 0 where a list is shorter, by k.
+    """Return the mean self-information in bits of the first k of ``items`` (n, K; 0 fills short lists), by k.
 
-    That of an item is -log2 of its share of the training interactions ``counts`` (n_items,), of at least one (Zhou et
-    al., 2010; Vargas and Castells, 2011). Larger is better: the lists show less popular items. It is the mean over the
-    items of a list, then over the lists that have one.
+    The self-information of an item is -log2 of its share of the training interactions ``counts`` (n_items,), counted
+    as at least one (Zhou et al., 2010; Vargas and Castells, 2011). Larger is better: the lists show less popular items.
+    The mean is over the items of a list, then over the lists that are not empty.
     """
     seen = np.maximum(counts, 1)
     information = -np.log2(seen / max(1, int(counts.sum())))
@@ -35,9 +35,9 @@ def novelty(items: Items, counts: Items, topk: Sequence[int]) -> dict[int, float
 def intra_list_diversity(items: Items, tokens: scipy.sparse.csr_matrix, topk: Sequence[int]) -> dict[int, float]:
     """Return the mean distance of two items among the first k of a list (n, K), by k: 0 to 1, larger is more diverse.
 
-    The distance is 1 less the Jaccard similarity of their rows of ``tokens`` (n_items, T; binary), such as genres; an
-    item without tokens has distance 1 to every other (Ziegler et al., 2005; Zhang and Hurley, 2008). It is the mean
-    over the pairs of a list, then over the lists with two items or more; 0 where there is none.
+    The distance is 1 minus the Jaccard similarity of the items' rows in ``tokens`` (n_items, T; binary), such as
+    genres; an item without tokens has distance 1 to all others (Ziegler et al., 2005; Zhang and Hurley, 2008). The mean
+    is over the pairs of a list, then over the lists with at least two items; 0 if there are none.
     """
     first, second = np.triu_indices(items.shape[1], k=1)
     sums, pairs = ({k: np.zeros(len(items)) for k in topk} for _ in range(2))
@@ -58,12 +58,12 @@ def intra_list_diversity(items: Items, tokens: scipy.sparse.csr_matrix, topk: Se
 
 
 def popularity_miscalibration(items: Items, cases: Cases, counts: Items, topk: Sequence[int]) -> dict[int, float]:
-    """Return how far the first k of ``items`` (n, K) are in popularity from the user's history, by k: 0 (best) to 1.
+    """Return how far the first k of ``items`` (n, K) are from the user's history in popularity, by k: 0 (best) to 1.
 
-    It is the Jensen-Shannon divergence in bits of two distributions over head, middle and tail items, of the
-    history and of the list, and its mean over the cases that have both (user popularity deviation of Abdollahpouri et
-    al., 2021; calibration of Steck, 2018). The head are the most popular items with together at most 20 % of the
-    training interactions ``counts`` (n_items,), the tail the least popular ones; of equal counts the smaller id is the
+    It is the Jensen-Shannon divergence in bits between the history and the list, as distributions over head, middle and
+    tail items; the mean is over the cases that have both (user popularity deviation of Abdollahpouri et al., 2021;
+    calibration of Steck, 2018). The head is the most popular items that together have at most 20 % of the training
+    interactions ``counts`` (n_items,), the tail is the least popular ones. Of equal counts, the smaller id counts as
     more popular.
     """
     group = popularity_groups(counts)
@@ -81,15 +81,15 @@ def popularity_miscalibration(items: Items, cases: Cases, counts: Items, topk: S
 
 
 def popularity_groups(counts: Items) -> Items:
-    """Return the (n_items,) group of each item: 0 head, 1 middle, 2 tail, where padding is too."""
+    """Return the (n_items,) group of each item: 0 head, 1 middle, 2 tail (and padding)."""
     order = np.lexsort((np.arange(len(counts)), -counts))
     order = order[order > 0]
-    reached = np.cumsum(counts[order])
+    cumulated = np.cumsum(counts[order])
     total = max(1, int(counts[1:].sum()))
     group = np.full(len(counts), 2)
-    # items from the top whose sum stays within a share; from the bottom likewise
-    group[order[reached - counts[order] < (1 - TAIL) * total]] = 1
-    group[order[reached <= HEAD * total]] = 0
+    # tail: the item and all less popular ones have at most TAIL; head: it and all more popular ones have at most HEAD
+    group[order[cumulated - counts[order] < (1 - TAIL) * total]] = 1
+    group[order[cumulated <= HEAD * total]] = 0
     return group
 
 
@@ -106,6 +106,6 @@ def _divergence(one: Items, other: Items) -> Float64:
 
 
 def _mean(sums: Float64, counts: npt.NDArray) -> float:
-    """Return the mean of sums / counts over the entries that have a count; 0 where none has."""
-    there = counts > 0
-    return float((sums[there] / counts[there]).mean()) if there.any() else 0.0
+    """Return the mean of sums / counts where counts are not 0; 0 if all are."""
+    filled = counts > 0
+    return float((sums[filled] / counts[filled]).mean()) if filled.any() else 0.0

@@ -1,4 +1,4 @@
-"""RecBole's metrics, those beyond accuracy, and whether everyone gets the same items, computed from ranks."""
+"""Metrics from ranks: RecBole's, those beyond accuracy, and whether everyone gets the same items."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from recbole_hyper.evaluation.beyond_accuracy import intra_list_diversity, novel
 from recbole_hyper.evaluation.results import counted
 from recbole_hyper.types import Cases, Ranks
 
-# counted over the lists of all cases together, placeholders among them
-_OF_ALL_LISTS = {"itemcoverage", "giniindex", "shannonentropy"}
+# metrics over all lists together, in which RecBole would count the zeros that fill short lists
+_OVER_ALL_LISTS = {"itemcoverage", "giniindex", "shannonentropy"}
 
 
 def compute_metrics(
@@ -36,19 +36,19 @@ def compute_metrics(
     cases: Cases | None = None,
     item_tokens: scipy.sparse.csr_matrix | None = None,
 ) -> dict[str, float]:
-    """Return ``{"ndcg@10": ...}`` of ``ranks``, as means over cases, by RecBole's own metric classes where it has one.
+    """Return ``{"ndcg@10": ...}``; RecBole's metric classes compute the metrics that RecBole has.
 
     Args:
         metrics: names of RecBole, or of :mod:`recbole_hyper.evaluation.beyond_accuracy`.
         topk, decimals: cut-offs, and metric_decimal_place.
-        n_items: items that can be recommended, the denominator of coverage (RecBole's own run counts padding).
+        n_items: number of items that can be recommended, the denominator of coverage (RecBole also counts padding).
         item_counts, user_counts: training interactions by id, for popularity metrics.
-        tail_ratio: of TailPercentage: share of the items, or largest count above 1; None is RecBole's .1.
+        tail_ratio: tail of TailPercentage, a share of the items or, above 1, the largest count; None is RecBole's 0.1.
         cases: the ranked cases, for Novelty and PopularityMiscalibration.
-        item_tokens: (n_items + 1, T) binary matrix of what IntraListDiversity compares.
+        item_tokens: (n_items + 1, T) binary matrix of the features that IntraListDiversity compares.
     """
     if not len(ranks.ranks):
-        raise ValueError("no case was ranked, so no metric exists")
+        raise ValueError("no case was ranked, so there are no metrics")
     largest = max(topk)
     hits = np.zeros((len(ranks.ranks), largest + 1), dtype=np.int64)
     inside = np.flatnonzero(ranks.ranks <= largest)
@@ -56,10 +56,9 @@ def compute_metrics(
     hits[:, -1] = 1  # every case has one target
     struct = DataStruct()
     struct.set("rec.topk", torch.from_numpy(hits))
-    items = ranks.top_items
-    if items.shape[1] < largest:
-        items = np.pad(items, ((0, 0), (0, largest - items.shape[1])))
-    struct.set("rec.items", torch.from_numpy(items[:, :largest].astype(np.int64)))
+    items = ranks.top_items[:, :largest].astype(np.int64)
+    items = np.pad(items, ((0, 0), (0, largest - items.shape[1])))
+    struct.set("rec.items", torch.from_numpy(items))
     ones = np.ones_like(ranks.ranks)
     struct.set("rec.meanrank", torch.from_numpy(np.stack([ranks.ranks, ranks.n_candidates, ones], axis=1)).double())
     struct.set("data.num_items", n_items)
@@ -67,19 +66,17 @@ def compute_metrics(
     struct.set("data.count_items", item_counts or Counter())
     struct.set("data.count_users", user_counts or Counter())
     settings = {"topk": list(topk), "metric_decimal_place": decimals, "tail_ratio": tail_ratio}
-    short = bool((items[:, :largest] == 0).any())
+    short = bool((items == 0).any())
     result: dict[str, float] = {}
-    for name in metrics:
-        key = name.lower()
+    for key in map(str.lower, metrics):
         if key in OWN_METRICS:
-            values = _own_metric(key, items[:, :largest].astype(np.int64), topk, item_counts, cases, item_tokens)
-            result.update({f"{key}@{k}": round(value, decimals) for k, value in values.items()})
-            continue
-        if short and key in _OF_ALL_LISTS:
-            result.update(_without_placeholders(key, struct, settings))
-            continue
-        values = metrics_dict[key](settings).calculate_metric(struct)
-        result.update({metric: float(value) for metric, value in values.items()})
+            values = _own_metric(key, items, topk, item_counts, cases, item_tokens)
+            result |= {f"{key}@{k}": round(value, decimals) for k, value in values.items()}
+        elif short and key in _OVER_ALL_LISTS:
+            result |= _without_zeros(key, struct, settings)
+        else:
+            values = metrics_dict[key](settings).calculate_metric(struct)
+            result |= {metric: float(value) for metric, value in values.items()}
     return result
 
 
@@ -100,12 +97,12 @@ def _own_metric(
     return novelty(items, counts, topk) if key == NOVELTY else popularity_miscalibration(items, cases, counts, topk)
 
 
-def _without_placeholders(key: str, struct: DataStruct, settings: dict[str, Any]) -> dict[str, float]:
-    """Return a metric of all lists together, where 0 fills lists that are shorter than the cut-off."""
+def _without_zeros(key: str, struct: DataStruct, settings: dict[str, Any]) -> dict[str, float]:
+    """Return a metric over all lists, without the zeros that fill short lists."""
     items = struct.get("rec.items")
     result = {}
     for k in settings["topk"]:
-        # one list of what was recommended at all: these metrics do not ask whose list an item is in
+        # one long list: these metrics do not depend on whose list an item is in
         listed = items[:, :k][items[:, :k] > 0][None]
         struct.set("rec.items", listed)
         metric = metrics_dict[key]({**settings, "topk": [listed.shape[1]]})
@@ -114,21 +111,21 @@ def _without_placeholders(key: str, struct: DataStruct, settings: dict[str, Any]
     return result
 
 
-# (share) .12 and less after two epochs of training on ml-100k, .38 to .98 before a model learns, and for popularity
+# overlap above which a run warns: at most 0.12 after two epochs on ml-100k; 0.38 to 0.98 for untrained models and Pop
 SAME = 0.3
-# of fewer cases, or fewer candidates for a place of the lists, the share is chance
+# with fewer cases, or fewer candidates per position of a list, the overlap would be chance
 CASES, CANDIDATES = 100, 20
 
 
 def list_overlap(ranks: Ranks) -> float | None:
-    """Return which share of the best items of one case another case has among its best too, 0 to 1.
+    """Return which share of their best items two cases have in common, from 0 to 1.
 
-    The mean over all pairs of different cases, sum_i c_i (c_i - 1) / (n (n - 1) k) with c_i lists that hold item i.
-    None where it would be chance: under 100 cases or 20 k candidates.
+    It is the mean over all pairs of cases, sum_i c_i (c_i - 1) / (n (n - 1) k), where item i is in c_i lists. None if
+    it would be chance: with fewer than 100 cases or 20 k candidates.
     """
     n, k = ranks.top_items.shape
     if n < CASES or ranks.n_candidates.mean() < CANDIDATES * k:
         return None
     counts = np.bincount(ranks.top_items.ravel()).astype(float)
-    counts[0] = 0.0  # padding of short lists
+    counts[0] = 0.0  # zeros fill short lists
     return float((counts * (counts - 1.0)).sum() / (n * (n - 1.0) * k))

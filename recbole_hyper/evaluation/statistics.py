@@ -1,8 +1,8 @@
-"""How sure a metric is: resampling by user, because cases of one user depend.
+"""Confidence intervals of metrics: a BCa bootstrap (Efron, 1987) over users, because the cases of a user depend.
 
-BCa bootstrap (Efron, 1987) over users. A user is drawn with all of its cases, and the metric of a draw is the mean over
-the cases in it, so leave-one-out (one case a user) is the ordinary bootstrap and successive evaluation is a cluster
-bootstrap. Whether models differ is in :mod:`recbole_hyper.evaluation.pairs`.
+A user is drawn with all cases, and the metric of a draw is the mean over its cases. With one case per user
+(leave-one-out) this is the ordinary bootstrap, with several (successive evaluation) a cluster bootstrap.
+:mod:`recbole_hyper.evaluation.pairs` tests whether models differ.
 """
 
 from collections.abc import Sequence
@@ -16,18 +16,18 @@ Float64 = npt.NDArray[np.float64]
 
 METHOD = "BCa bootstrap over users"
 RESAMPLES = 5000
-_CHUNK = 1 << 22  # drawn numbers at once
+_CHUNK = 1 << 22  # most numbers drawn at once
 
 
 class StatisticsError(ValueError):
-    """Results that cannot be compared; the message says why."""
+    """The results cannot be compared."""
 
 
 def case_values(metric: str, ranks: npt.NDArray[np.int64]) -> Float64 | None:
-    """Return the (n,) value of a metric such as "ndcg@10" for each case, None if it is not a mean over cases.
+    """Return the (n,) values of a metric such as "ndcg@10" by case, None if the metric is not a mean over cases.
 
-    With one target a case: hit is 1, ndcg is 1 / log2(rank + 1), mrr is 1 / rank, recall is hit and precision hit / k,
-    where the rank is at most k; else 0.
+    A case has one target. If its rank is at most k: hit and recall are 1, precision is 1 / k, mrr and map are 1 / rank,
+    ndcg is 1 / log2(rank + 1). Otherwise all are 0.
     """
     name, _, cut = metric.lower().partition("@")
     if not cut.isdigit():
@@ -47,10 +47,10 @@ def intervals(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> dict[str, list[float]]:
-    """Return {metric: [low, high]} at the level ``confidence`` for the metrics that are means over cases.
+    """Return {metric: [low, high]} at level ``confidence`` for the metrics that are means over cases.
 
-    ``users`` (n,), the user of each case with its rank from 1 (n,), are drawn ``resamples`` times by ``seed``. Coverage
-    and the like have no interval: a resample holds about 63 % of the distinct lists.
+    ``ranks`` (n,) start from 1, ``users`` (n,) is the user of each case. Users are drawn ``resamples`` times with
+    ``seed``. Coverage and similar metrics have no interval: a resample has about 63 % of the distinct lists.
     """
     values = {metric: per_case for metric in metrics if (per_case := case_values(metric, ranks)) is not None}
     if not values or not len(ranks):
@@ -69,7 +69,7 @@ def user_sums(user: npt.NDArray[np.int64], values: Float64) -> Float64:
 def _bca(
     sums: Float64, counts: Float64, confidence: float, resamples: int, generator: np.random.Generator
 ) -> list[tuple[float, float]]:
-    """BCa intervals of ``sums.sum(0) / counts.sum()`` under resampling of the rows of sums (U, m) and counts (U,)."""
+    """Return the BCa intervals of ``sums.sum(0) / counts.sum()`` when the rows of (U, m) and (U,) are resampled."""
     estimate = sums.sum(axis=0) / counts.sum()
     drawn = _resample(sums, counts, resamples, generator)
     below = (drawn < estimate).mean(axis=0) + 0.5 * (drawn == estimate).mean(axis=0)
@@ -93,8 +93,8 @@ def _bca(
 
 
 def _resample(sums: Float64, counts: Float64, resamples: int, generator: np.random.Generator) -> Float64:
-    """Return (resamples, m) means of draws of as many users as there are."""
-    # users with equal results are one category of the multinomial: ten kinds of users instead of a million users
+    """Return the (resamples, m) means of draws of U users each."""
+    # users with equal results are one category of the multinomial: ten categories instead of a million users
     rows, kind = np.unique(np.column_stack([sums, counts]), axis=0, return_counts=True)
     shares = kind / kind.sum()
     result = np.empty((resamples, sums.shape[1]))

@@ -1,4 +1,4 @@
-"""How runs differ: the configuration keys that a model reads and that have different values."""
+"""How runs differ: the keys that a model reads and whose values differ."""
 
 import functools
 import json
@@ -13,7 +13,7 @@ from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.options import METRICS, PLACE
 from recbole_hyper.settings import deciding
 
-# where, how and by what a run is measured, not what is trained
+# keys that do not change what is learned: files, hardware, metrics
 PLACE_KEYS = deciding(PLACE, METRICS) | {"seed", "model", "dataset", "device", *REFUSED}
 MAIN_KEYS = ("hidden_size", "n_layers", "learning_rate", "train_batch_size", "n_negatives", "curvature")
 LEGEND_WIDTH = 48
@@ -22,15 +22,15 @@ LEGEND_WIDTH = 48
 def read_settings(model: str, config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a configuration that decides what ``model`` learns."""
     bound = _bound(model)
-    # what is fitted in one step is not selected
+    # a model that is fitted in one step has no epochs to select from
     one_step = bound is not None and bound["MODEL_TYPE"] == ModelType.TRADITIONAL
-    apart = PLACE_KEYS | ({"valid_metric"} if one_step else set())
-    return {key: value for key, value in config.items() if key not in apart and not (bound and bound.ignores(key))}
+    ignored = PLACE_KEYS | ({"valid_metric"} if one_step else set())
+    return {key: value for key, value in config.items() if key not in ignored and not (bound and bound.ignores(key))}
 
 
 @functools.cache
 def _bound(model: str) -> Config | None:
-    """Return the configuration of a model of RecBole; None where all keys may be read: of ours, or an unknown one."""
+    """Return the configuration of a RecBole model; None for our models and unknown ones, which may read any key."""
     try:
         config = Config(model, config_dict={"interactions": "given"})
     except (ConfigError, ImportError):
@@ -39,10 +39,10 @@ def _bound(model: str) -> Config | None:
 
 
 def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the keys whose values are not the same in all of ``settings``, the best known first."""
-    keys = dict.fromkeys(key for entry in settings for key in entry)
-    keys_that_differ = [key for key in keys if len({canonical(entry.get(key)) for entry in settings}) > 1]
-    return sorted(keys_that_differ, key=lambda key: (MAIN_KEYS.index(key) if key in MAIN_KEYS else len(MAIN_KEYS), key))
+    """Return the keys whose values differ between ``settings``, the most important first."""
+    keys = {key for entry in settings for key in entry}
+    differ = [key for key in keys if len({canonical(entry.get(key)) for entry in settings}) > 1]
+    return sorted(differ, key=lambda key: (MAIN_KEYS.index(key) if key in MAIN_KEYS else len(MAIN_KEYS), key))
 
 
 def canonical(value: Any) -> str:
@@ -51,14 +51,14 @@ def canonical(value: Any) -> str:
 
 
 def in_words(settings: Mapping[str, Any]) -> str:
-    """Return settings in one line."""
+    """Return settings on one line."""
     return ", ".join(
         f"{key}={value:.10g}" if isinstance(value, float) else f"{key}={value}" for key, value in settings.items()
     )
 
 
 def legend_text(label: str) -> str:
-    """Return a label in lines of at most about ``LEGEND_WIDTH`` letters, broken behind commas; no formula in it."""
+    """Return a label broken after commas into lines of about ``LEGEND_WIDTH`` letters, without TeX formulas."""
     lines = [""]
     for part in label.split(", "):
         if lines[-1] and len(lines[-1]) + len(part) > LEGEND_WIDTH:

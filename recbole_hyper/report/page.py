@@ -1,4 +1,4 @@
-"""From tables and figures to one HTML page."""
+"""One HTML page of tables and figures."""
 
 import base64
 import html
@@ -14,7 +14,7 @@ FRAME = Path(__file__).with_name("page.html")
 
 
 class Page:
-    """An HTML page, filled section by section and then rendered. Text is escaped, and the page loads nothing."""
+    """An HTML page: add sections, then render. Text is escaped, and the page loads nothing from elsewhere."""
 
     def __init__(self, title: str, subtitle: str) -> None:
         self.title, self.subtitle = title, subtitle
@@ -22,7 +22,7 @@ class Page:
         self._sections: list[tuple[str, str]] = []
 
     def section(self, title: str, text: str = "") -> None:
-        """Begin a section."""
+        """Start a section."""
         name = f"s{len(self._sections)}"
         self._sections.append((name, title))
         self._parts.append(f'<h2 id="{name}">{html.escape(title)}</h2>')
@@ -33,7 +33,7 @@ class Page:
         self._parts.append(f"<h3>{html.escape(title)}</h3>")
 
     def text(self, text: str, *, small: bool = False) -> None:
-        """Add a paragraph, or a small one, such as the note of a table."""
+        """Add a paragraph; ``small`` is for notes."""
         if text:
             kind = ' class="soft small"' if small else ""
             self._parts.append(f"<p{kind}>{html.escape(text)}</p>")
@@ -45,7 +45,7 @@ class Page:
             self._parts.append(f'<div class="notes"><ul>{items}</ul></div>')
 
     def table(self, table: Table, *, folded: str = "") -> None:
-        """Add a table that sorts by a click on a column's head, folded away under the summary ``folded`` if given."""
+        """Add a table that sorts by a click on a column head. With ``folded`` it is folded under that summary."""
         content = f'<div class="wide">{table.html()}</div>'
         if folded:
             content = f"<details><summary>{html.escape(folded)}</summary>{content}</details>"
@@ -53,7 +53,7 @@ class Page:
         self.text(table.note, small=True)
 
     def figure(self, svg: Path, caption: str) -> None:
-        """Add an SVG file, with its bytes inside the page."""
+        """Add an SVG file; the page contains its bytes."""
         data, text = base64.b64encode(svg.read_bytes()).decode(), html.escape(caption)
         self._parts.append(
             f'<figure><img alt="{text}" src="data:image/svg+xml;base64,{data}"><figcaption>{text}</figcaption></figure>'
@@ -71,7 +71,7 @@ class Page:
 
 
 def write_page(table: Table, path: Path, title: str) -> Path:
-    """Write a page with one table, and return its path."""
+    """Write a page with one table; return its path."""
     page = Page(title, table.caption)
     page.table(table)
     write_text(path, page.render())

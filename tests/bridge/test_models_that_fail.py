@@ -45,7 +45,7 @@ def keys(data: Path, folder: Path, *features: str, **more: Any) -> dict[str, Any
         ),
     ],
 )
-def test_it_is_one_line_before_training(
+def test_the_error_is_one_line_before_training(
     model: str, features: tuple[str, ...], more: dict, says: str, shop: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match=says):

@@ -3,66 +3,23 @@
 from __future__ import annotations
 
 import json
-import logging
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from recbole_hyper import cli, load, run
 from recbole_hyper.bridge import models
-from recbole_hyper.config import Config
-from recbole_hyper.errors import ConfigError
 from recbole_hyper.files import read_json
 from recbole_hyper.sweep import sweep
+from tests.bridge.conftest import FILES, keys
 from tests.conftest import write_inter
 
-PUBLISHED = Path(__file__).parent / "published"
-# by model: its file
-FILES = {
-    "GatedAverage": "gated_average.py",
-    "WeightedPool": "weighted_pool.py",
-    "Fading": "fading.py",
-    "NamedItems": "named_items.py",
-    "Together": "together.py",
-}
 POINT = {"split": {"GT": {"valid": 0.7, "test": 0.85}}, "successive": True}
 CANDIDATES = {"mode": "uni5"}
-
-
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a folder with the published files and a data set "d": items follow one another, users come and go."""
-    shutil.copytree(PUBLISHED, tmp_path / "models")
-    draw = np.random.default_rng(1)
-    rows = []
-    for user in range(30):
-        first, start = int(draw.integers(20)), int(draw.integers(40))
-        rows += [
-            (f"u{user}", f"i{(first + step) % 20}", 10 * (start + step) + user % 10)
-            for step in range(int(draw.integers(6, 12)))
-        ]
-    write_inter(tmp_path / "data", "d", rows)
-    monkeypatch.chdir(tmp_path / "models")
-    return tmp_path
-
-
-def keys(place: Path, model: str, **more: Any) -> dict[str, Any]:
-    return {
-        "data_path": str(place / "data"),
-        "plugins": FILES.get(model, "cheat.py"),
-        "output_dir": str(place / "runs" / model),
-        "use_gpu": False,
-        "show_progress": False,
-        "epochs": 2,
-        "topk": [5, 10],
-        "MAX_ITEM_LIST_LENGTH": 6,
-        **more,
-    }
 
 
 @pytest.mark.parametrize("model", FILES)
@@ -101,56 +58,6 @@ def test_a_class_runs_as_its_name_does(place: Path) -> None:
     assert given["test"] == named["test"]
 
 
-def test_its_files_and_keys_are_known(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["list", "models", "--plugins=gated_average.py,weighted_pool.py"]) == 0
-    shown = capsys.readouterr().out
-    assert "Averages the history behind a gate" in shown
-    assert "PooledBase" in shown  # of the file beside
-    assert cli.main(["keys", "WeightedPool", "--plugins=weighted_pool.py"]) == 0
-    rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
-    # of the file beside too, with the default of WeightedPool.yaml
-    assert "0.1" in rows["session_dropout"]
-    assert "WeightedPool.yaml" in rows["sharpness"]
-    assert not {"device", "MODEL_TYPE", "ENTITY_ID_FIELD", "double_tower"} & rows.keys()
-    assert cli.main(["keys", "GatedAverage", "--plugins=gated_average.py"]) == 0
-    rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
-    assert {"mix_alpha", "mix_mode", "epochs"} <= rows.keys()
-    assert not {"logger_name", "from_scratch"} & rows.keys()
-
-
-def test_one_warning_for_each_thing_in_its_yaml(place: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
-        for _ in range(2):
-            Config("GatedAverage", "d", config_dict=keys(place, "GatedAverage"))
-            Config("WeightedPool", "d", config_dict=keys(place, "WeightedPool"))
-    assert [line.partition(": ")[2] for line in caplog.messages] == [
-        "the key 'n_heads' is given twice, as 1 and as 2; the last counts",
-        "nothing reads logger_name, from_scratch",
-        "neg_sampling is from an earlier release of RecBole: train_neg_sample_args=None",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("model", "says"),
-    [
-        ("Cheat", "Cheat reads item_id of the case while it ranks"),
-        ("LateCheat", "LateCheat reads item_id of the case while it ranks"),
-        ("Neighbourly", "Neighbourly reads item_id_list.* of other rows while it ranks"),
-        ("TimeTeller", "TimeTeller reads timestamp of the case while it ranks"),
-    ],
-)
-def test_a_model_that_reads_the_answer_is_refused(model: str, says: str, place: Path) -> None:
-    with pytest.raises(ConfigError, match=says):
-        run(model, "d", config_dict=keys(place, model))
-    trained = (place / "runs" / model / "train.csv").is_file()
-    assert trained == (model == "LateCheat")
-
-
-def test_a_model_that_only_looks_at_the_column_runs(place: Path) -> None:
-    honest = run("GatedAverage", "d", config_dict=keys(place, "GatedAverage"))
-    assert run("Harmless", "d", config_dict=keys(place, "Harmless"))["test"] == honest["test"]
-
-
 @pytest.mark.parametrize(
     ("model", "more"),
     [
@@ -160,74 +67,11 @@ def test_a_model_that_only_looks_at_the_column_runs(place: Path) -> None:
         ("GatedAverage", {"loss_type": "BPR", "train_neg_sample_args": {"uniform": 2}}),
     ],
 )
-def test_what_else_published_models_do(model: str, more: dict[str, Any], place: Path) -> None:
+def test_other_habits_of_published_models(model: str, more: dict[str, Any], place: Path) -> None:
     items = "".join(f"i{number}\t{'ab'[number % 2]}\n" for number in range(20))
     (place / "data" / "d" / "d.item").write_text(f"item_id:token\tclass:token\n{items}")
     result = run(model, "d", config_dict=keys(place, model, plugins="various.py", **more))
     assert 0 < result["test"]["ndcg@10"] <= 1
-
-
-@pytest.mark.parametrize(
-    ("model", "says"),
-    [
-        ("AsksForMore", "reads the column 'rating_list'; batches have user_id, item_id"),
-        ("RanksNothing", "has no full_sort_predict, by which all items are ranked"),
-    ],
-)
-def test_what_cannot_be_ranked_is_told_before_training(model: str, says: str, place: Path) -> None:
-    with pytest.raises(ConfigError, match=says):
-        run(model, "d", config_dict=keys(place, model, plugins="various.py"))
-    assert not (place / "runs" / model / "train.csv").is_file()
-
-
-def test_the_check_changes_no_number(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    checked = run("Crossed", "d", config_dict=keys(place, "Crossed", plugins="various.py"))
-    monkeypatch.setattr("recbole_hyper.bridge.leaks.check", lambda *_: "")
-    other = keys(place, "Crossed", plugins="various.py", output_dir=str(place / "runs" / "unchecked"))
-    assert run("Crossed", "d", config_dict=other)["test"] == checked["test"]
-
-
-def test_recboles_own_models_are_checked_and_stay_as_they_were(place: Path) -> None:
-    small = {"plugins": None, "hidden_size": 16, "inner_size": 16, "n_layers": 1}
-    result = run("SASRec", "d", config_dict=keys(place, "SASRec", **small))
-    assert "neither on the target" in result["leak_check"]
-
-
-def test_a_leak_in_recbole_itself_is_reported(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The run goes on: the target that such a model reads is another item here."""
-    from recbole.model.sequential_recommender.sasrec import SASRec
-
-    honest = SASRec.full_sort_predict
-
-    def leaking(self: Any, interaction: Any) -> Any:
-        bonus = self.item_embedding(interaction["item_id"]) @ self.item_embedding.weight.T
-        return honest(self, interaction) + 1000 * bonus
-
-    monkeypatch.setattr(SASRec, "full_sort_predict", leaking)
-    small = {"plugins": None, "hidden_size": 16, "inner_size": 16, "n_layers": 1}
-    result = run("SASRec", "d", config_dict=keys(place, "SASRec", **small))
-    assert result["leak_check"].startswith("SASRec reads item_id of the case while it ranks")
-
-
-def test_a_model_without_its_yaml_says_which_key_it_needs(tmp_path: Path) -> None:
-    imported = "from recbole.model.abstract_recommender import SequentialRecommender"
-    (tmp_path / "alone.py").write_text(f"{imported}\n\n\nclass Alone(SequentialRecommender):\n    pass\n")
-    with pytest.raises(ConfigError, match=r"Alone needs loss_type, CE or BPR.* or put the model's own Alone\.yaml"):
-        Config("Alone", "ml-100k", config_dict={"plugins": [str(tmp_path / "alone.py")]})
-
-
-def test_folders_with_files_of_one_name_do_not_meet(place: Path) -> None:
-    other = place / "other"
-    other.mkdir()
-    (other / "pooled_base.py").write_text((place / "models" / "gated_average.py").read_text())
-    (other / "mine.py").write_text("from pooled_base import GatedAverage\n\n\nclass Mine(GatedAverage):\n    pass\n")
-    shutil.copy(place / "models" / "GatedAverage.yaml", other)
-    files = ["weighted_pool.py", str(other / "mine.py")]
-    for model in ("WeightedPool", "Mine"):
-        assert Config(model, "d", config_dict=keys(place, model, plugins=files)).model_class.__name__ == model
-    # and a name that two files have is not guessed
-    with pytest.raises(ConfigError, match=r"both have a model GatedAverage; rename one"):
-        Config("GatedAverage", "d", config_dict=keys(place, "x", plugins=["gated_average.py", str(other / "mine.py")]))
 
 
 def test_equal_to_recboles_own_trainer_and_evaluator(place: Path) -> None:
@@ -276,11 +120,11 @@ def test_compared_on_identical_cases(split: str, place: Path, capfd: pytest.Capt
 
 
 class Stopped(RuntimeError):
-    """In the place of a kill."""
+    """Replaces a kill."""
 
 
 @pytest.mark.parametrize("model", ["GatedAverage", "Fading"])
-def test_goes_on_where_it_was_stopped(model: str, place: Path) -> None:
+def test_resumes_after_an_error(model: str, place: Path) -> None:
     whole = run(model, "d", config_dict=keys(place, model, epochs=4))
 
     def stop(epoch: int, _: float) -> None:
@@ -316,7 +160,7 @@ for model, keys, last in json.load(sys.stdin):
 
 
 @pytest.mark.slow
-def test_goes_on_after_kill_9(place: Path) -> None:
+def test_resumes_after_kill_9(place: Path) -> None:
     # a model that is only counted has one epoch
     last = {model: 0 if model == "Together" else 1 for model in FILES}
     settings = {

@@ -1,7 +1,5 @@
 """Ranks against a plain sort; ties, seen items, budgets and scores that are not numbers."""
 
-from collections import Counter
-
 import numpy as np
 import pytest
 import torch
@@ -72,31 +70,6 @@ def test_ranks_equal_a_plain_count(rows: list[list[int]], seed: int, exclude_see
     assert ranks.tied == (sum(same) / len(cases) if len(cases) else 0)
 
 
-def test_lists_shorter_than_the_cut_off_hold_no_item_0() -> None:
-    cases = cases_of([[1, 2, 3], [1, 2, 4]])
-    catalogue = np.zeros(N_ITEMS, dtype=bool)
-    catalogue[1:6] = True
-    ranks = rank_cases(
-        lambda part: torch.arange(N_ITEMS).float().repeat(len(part), 1),
-        cases,
-        n_items=N_ITEMS,
-        k=5,
-        catalogue=catalogue,
-    )
-    names = ["ItemCoverage", "ShannonEntropy", "GiniIndex", "TailPercentage"]
-    counts = Counter({item: item for item in range(1, 6)})
-    found = compute_metrics(ranks, names, [1, 5], 6, n_items=5, n_users=2, item_counts=counts, tail_ratio=0.5)
-    lists = [[item for item in row if item] for row in ranks.top_items.tolist()]
-    assert {len(row) for row in lists} == {3, 4}
-    listed = [item for row in lists for item in row]
-    assert found["itemcoverage@5"] == len(set(listed)) / 5
-    share = np.array([listed.count(item) for item in set(listed)]) / len(listed)
-    assert found["shannonentropy@5"] == pytest.approx(-(share * np.log(share)).sum() / len(share), abs=1e-6)
-    rank_of = np.arange(5 - len(share) + 1, 6)
-    assert found["giniindex@5"] == pytest.approx(((2 * rank_of - 6) * np.sort(share)).sum() / 5, abs=1e-6)
-    assert "tailpercentage@5" in found
-
-
 def test_a_constant_scorer_gets_the_last_rank() -> None:
     cases = cases_of([[1, 2, 3, 4], [5, 6, 7]])
     ranks = rank_cases(lambda part: torch.zeros(len(part), N_ITEMS), cases, n_items=N_ITEMS, k=10)
@@ -132,18 +105,6 @@ def test_candidates_only() -> None:
     assert ranks.ranks.tolist() == [2, 1]
     assert ranks.n_candidates.tolist() == [4, 4]
     assert ranks.top_items.tolist() == [[5, 2], [3, 7]]
-
-
-def test_metrics_by_hand() -> None:
-    from recbole_hyper.types import Ranks
-
-    ranks = Ranks(np.array([1, 3, 11]), np.array([12, 12, 12]), np.array([[1, 2], [3, 2], [1, 3]], dtype=np.int32), 0.0)
-    found = compute_metrics(ranks, ["NDCG", "Hit", "MRR", "ItemCoverage"], [1, 2, 10], 6, n_items=12, n_users=3)
-    assert found["hit@1"] == pytest.approx(1 / 3, abs=1e-6)
-    assert found["hit@10"] == pytest.approx(2 / 3, abs=1e-6)
-    assert found["ndcg@10"] == pytest.approx((1 + 1 / np.log2(4)) / 3, abs=1e-6)
-    assert found["mrr@10"] == pytest.approx((1 + 1 / 3) / 3, abs=1e-6)
-    assert found["itemcoverage@1"] == pytest.approx(2 / 12, abs=1e-6)
 
 
 def test_more_than_there_is() -> None:

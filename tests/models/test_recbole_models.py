@@ -20,11 +20,9 @@ from recbole_hyper.config import Config
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.loader import PrefixLoader
 from recbole_hyper.evaluation import scorers
-from recbole_hyper.evaluation.scorers import fold_in_scorer, require_known_users
 from recbole_hyper.models.contract import make_scorer
 from recbole_hyper.protocols.base import make_split
 from recbole_hyper.training.build import build, build_model, read_data
-from recbole_hyper.types import Cases
 from tests.conftest import LEARN, write_inter
 
 EVERY = [
@@ -42,12 +40,6 @@ def prepared(model: str, data: Path, **keys: Any) -> tuple[Any, Any, Any, Any]:
     split = make_split(dataset.store, config)
     net, loader, _ = build(config, dataset, split, split.train_lengths)
     return net.eval(), config, split, loader
-
-
-def training_cases(split: Any) -> tuple[Cases, torch.Tensor]:
-    """The whole training part of every user as a history, and the users' ids."""
-    rows = np.flatnonzero((split.train_lengths > 0) & (split.train_lengths < split.store.lengths))
-    return Cases.build(split.store, rows, split.train_lengths[rows]), torch.from_numpy(split.store.users[rows])
 
 
 def test_prefix_rows_are_recboles(tmp_path: Path) -> None:
@@ -112,37 +104,6 @@ def test_negatives_of_bpr_are_never_training_items_of_the_user(random_data: Path
             assert matrix[row_of[int(user)], int(negative)] == 0
             checked += 1
     assert checked == int(split.train_lengths.sum())
-
-
-@pytest.mark.parametrize("model", ["EASE", "ItemKNN", "MultiVAE", "MultiDAE", "RecVAE", "MacridVAE"])
-def test_folding_in_the_training_history_is_the_model_itself(random_data: Path, model: str) -> None:
-    net, config, split, _ = prepared(model, random_data)
-    cases, users = training_cases(split)
-    folded = fold_in_scorer(net)
-    assert folded is not None
-    from recbole.data.interaction import Interaction
-
-    own = net.full_sort_predict(Interaction({config["USER_ID_FIELD"]: users})).view(len(users), -1).float()
-    torch.testing.assert_close(folded(cases)[:, 1:], own.detach()[:, 1:], atol=1e-5, rtol=1e-4)
-    # one more item in the history changes the scores
-    longer = Cases.build(cases.store, cases.rows, np.minimum(cases.ends + 1, cases.store.lengths[cases.rows] - 1))
-    assert not torch.allclose(folded(longer)[:, 1:], own[:, 1:], atol=1e-6)
-
-
-def test_a_model_with_a_vector_per_user_refuses_new_users(random_data: Path, tmp_path: Path) -> None:
-    keys = {"data_path": str(random_data), "use_gpu": False, "eval_args": SUCCESSIVE, "topk": [5]}
-    keys |= {"valid_metric": "NDCG@5", "output_dir": str(tmp_path / "out")}
-    late = [("late", f"i{item}", 1_000_000_080 + item) for item in range(8)]
-    old = (random_data / "random" / "random.inter").read_text().splitlines()[1:]
-    write_inter(random_data, "random", [*(tuple(line.split("\t")) for line in old), *late])
-    with pytest.raises(ValueError, match=r"BPR learns a vector per user, but 1 of \d+ .* \(first: 'late'\).*EASER"):
-        run("BPR", "random", config_dict=keys)
-    assert not (tmp_path / "out" / "train.csv").exists()
-    config = Config("EASE", "random", config_dict=keys)
-    split = make_split(SequenceDataset(config).store, config)
-    # models of this package fold histories in, and are not asked
-    for model in ("EASE", "SASRec", "MultiVAE"):
-        require_known_users(Config(model, "random", config_dict=keys).model_class, split)
 
 
 def test_ease_and_easer_rank_alike_in_successive_evaluation(random_data: Path) -> None:

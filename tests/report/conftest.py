@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 
@@ -46,8 +47,15 @@ def write_sweep(folder: Path, trials: list[dict[str, Any]], best: int | None = 0
     """Write a sweep over hidden_size; a trial is {status, score, hidden_size, seconds, MiB, more settings}."""
     folder.mkdir(parents=True)
     space = {"hidden_size": [{"grid": sorted({entry["hidden_size"] for entry in trials})}], "epochs": [{"value": 2}]}
-    asked = {"model": "SASRecCE", "dataset": "tiny", "space": space, "fixed": {}, "search": "grid", "scheduler": "none"}
-    (folder / "sweep.yaml").write_text(yaml.safe_dump(asked, sort_keys=False))
+    request = {
+        "model": "SASRecCE",
+        "dataset": "tiny",
+        "space": space,
+        "fixed": {},
+        "search": "grid",
+        "scheduler": "none",
+    }
+    (folder / "sweep.yaml").write_text(yaml.safe_dump(request, sort_keys=False))
     counts: dict[str, int] = {}
     for number, entry in enumerate(trials):
         counts[entry["status"]] = counts.get(entry["status"], 0) + 1
@@ -84,3 +92,44 @@ TRIALS: list[dict[str, Any]] = [
     {"status": "finished", "score": 0.15, "hidden_size": 64, "seconds": 40.0, "MiB": 90},
     {"status": "failed", "hidden_size": 128, "reason": "out of memory: <script>alert(1)</script>"},
 ]
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Path:
+    """A sweep, two runs of one configuration, one of another, and one with other candidates."""
+    write_sweep(tmp_path / "saved" / "sweep", TRIALS, best=1)
+    for seed, value in ((1, 0.30), (2, 0.40)):
+        write_run(
+            tmp_path / "saved" / f"run-{seed}",
+            model="gSASRec",
+            test={"ndcg@10": value},
+            config={"seed": seed},
+            seed=seed,
+        )
+    write_run(tmp_path / "saved" / "sampled", eval_args={"mode": "uni99"}, test={"ndcg@10": 0.9})
+    return tmp_path / "saved"
+
+
+CONFIG = {"n_layers": 2, "train_batch_size": 32, "curvature": 1.0, "epochs": 9, "topk": [10]}
+
+
+def write_scored_run(
+    folder: Path, value: float, seed: int = 1, epochs: int = 2, model: str = "SASRecCE", **config: Any
+) -> None:
+    write_run(
+        folder, model=model, seed=seed, valid={"ndcg@10": value}, test={"ndcg@10": value}, epochs=epochs,
+        best_valid_score=value, config={**CONFIG, "seed": seed, **config},
+    )  # fmt: skip
+
+
+@pytest.fixture
+def sizes(tmp_path: Path) -> Path:
+    """Two sizes with two batch sizes each, one of them with two seeds; and a size that was tried with other epochs."""
+    for batch, at_16, at_32 in ((32, 0.1, 0.3), (64, 0.4, 0.2)):
+        write_scored_run(tmp_path / f"{batch}-16", at_16, train_batch_size=batch, hidden_size=16)
+        write_scored_run(tmp_path / f"{batch}-32", at_32, train_batch_size=batch, hidden_size=32)
+    write_scored_run(tmp_path / "64-32-seed", 0.4, seed=2, train_batch_size=64, hidden_size=32)
+    write_scored_run(tmp_path / "long", 0.9, epochs=90, train_batch_size=64, hidden_size=64, **{"learning_rate": 0.001})
+    config = {**CONFIG, "epochs": 90, "train_batch_size": 64, "hidden_size": 128}
+    write_run(tmp_path / "longer", valid={"ndcg@10": 0.99}, config=config)
+    return tmp_path

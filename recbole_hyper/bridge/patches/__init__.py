@@ -1,31 +1,31 @@
-"""What recbole 1.2.0 and 1.2.1 need to run on the current stack and to find the models of this package.
+"""Patches that let RecBole 1.2.0 and 1.2.1 run on current packages and find the models of this package.
 
-The only package that patches another one. A patch is applied once, right after its module is imported, and does nothing
-if the installed versions do not need it; RecBole's dataset alone is patched under every version of pandas, so that a
-file reads the same under all. Importing recbole_hyper thus imports none of these packages.
+No other module patches another package. A patch is applied once, right after its module is imported, so importing
+recbole_hyper imports none of these packages. A patch does nothing if the installed versions do not need it, except that
+of RecBole's dataset: files read the same way under every version of pandas.
 
-* ``stack``: names that numpy and scipy dropped, a switch of torch, metrics of counts in 1.2.1;
-* ``dataset``: the reading of atomic files;
-* ``checkpoints``: RecBole's files load under torch's safe loader;
-* ``names``: RecBole's functions take models of this package by name, see :mod:`recbole_hyper.bridge`.
+* ``stack``: names that numpy and scipy removed, a switch of torch, metrics of counts in 1.2.1;
+* ``dataset``: reading atomic files;
+* ``checkpoints``: RecBole's checkpoints load with torch's safe loader;
+* ``names``: RecBole's functions accept models of this package by name, see :mod:`recbole_hyper.bridge`.
 
-==================================  ==========================================  ====================================
-patch                               needed because RecBole                      not needed from
-==================================  ==========================================  ====================================
-``np.float``, ``np.str``, ...       names types that numpy 1.24 and 2.0 dropped  no release so far
-``dok_matrix._update``              calls it, in LightGCN and six others        no release so far
-reading of atomic files             assigns in place, which pandas 3 forbids    no release so far
-``len`` in its datasets             calls ``Series.agg(len)`` for each cell     no release so far
-checkpoints                         pickles whole objects                       no release so far
-counts in ``Collector``             1.2.1 calls ``.cpu()`` of an int            1.2.0 does not call it
-anomaly detection in SINE           switches it on for the process              no release so far
-``HyperTuning``                     gives hyperopt an old generator             no release so far
-names of models                     finds its own models alone                  stays: it is what the bridge is for
-filters of warnings                 and geoopt raise what no user can act on    geoopt without ``torch.jit.script``
-==================================  ==========================================  ====================================
+============================  ===================================================  ==================================
+patch                         needed because                                       until
+============================  ===================================================  ==================================
+``np.float``, ``np.str``...   RecBole uses types that numpy 1.24 and 2.0 removed   no release so far
+``dok_matrix._update``        LightGCN and six others call it                      no release so far
+reading of atomic files       RecBole assigns in place, which pandas 3 forbids     no release so far
+``len`` in datasets           RecBole calls ``Series.agg(len)`` for each cell      no release so far
+checkpoints                   RecBole pickles whole objects                        no release so far
+counts in ``Collector``       RecBole 1.2.1 calls ``.cpu()`` on an int             not needed in 1.2.0
+anomaly detection in SINE     RecBole switches it on for the process               no release so far
+``HyperTuning``               RecBole passes hyperopt an old generator             no release so far
+names of models               RecBole finds only its own models                    always: it is the bridge's purpose
+filters of warnings           RecBole and geoopt warn about what no user can fix   geoopt without ``torch.jit.script``
+============================  ===================================================  ==================================
 
-"Not needed from" was looked up in 1.2.0 and 1.2.1, the newest release. ``import recbole_hyper`` does no more to a
-process; the command line and the first use of the package set environment variables (:mod:`recbole_hyper.threads`).
+"No release so far" was checked in 1.2.0 and 1.2.1, the newest release. ``import recbole_hyper`` does nothing else to a
+process. The command line and the first use of the package set environment variables (:mod:`recbole_hyper.threads`).
 """
 
 import sys
@@ -37,7 +37,7 @@ from typing import Any
 
 from recbole_hyper.bridge.patches import checkpoints, dataset, names, stack
 
-# by the name of the patched module
+# by module
 PATCHES: dict[str, tuple[Callable[[Any], None], ...]] = {
     "numpy": (stack.restore_numpy_aliases,),
     "scipy.sparse": (stack.restore_dok_update,),
@@ -57,7 +57,7 @@ PATCHES: dict[str, tuple[Callable[[Any], None], ...]] = {
 
 
 class _Patcher(MetaPathFinder):
-    """Finds the modules of ``PATCHES`` as the other finders do, and patches each right after its code has run."""
+    """Finds the modules of ``PATCHES`` with the other finders, and patches each right after it was executed."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -73,7 +73,7 @@ class _Patcher(MetaPathFinder):
 
         def execute_and_patch(module: ModuleType) -> None:
             execute(module)
-            # a loader may serve more modules than one
+            # a loader may be shared by several modules
             if module.__name__ == fullname:
                 _patch(module)
 
@@ -87,7 +87,7 @@ def _patch(module: ModuleType) -> None:
 
 
 def apply() -> None:
-    """Apply every patch, now or when its module is imported; calling it again changes nothing."""
+    """Apply every patch, now or when its module is imported. Calling it again changes nothing."""
     stack.quiet_known_warnings()
     for name in PATCHES:
         if name in sys.modules:

@@ -1,4 +1,4 @@
-"""RecBole's dataset: it reads files the same under every version of pandas, and fills missing values under pandas 3."""
+"""RecBole's dataset: files are read the same way, and missing values filled, under every version of pandas."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 def _load_feat(self: Any, filepath: str, source: Any) -> pd.DataFrame | None:
-    """``Dataset._load_feat``: :mod:`recbole_hyper.data.atomic` reads the values exactly as the file has them.
+    """``Dataset._load_feat``: :mod:`recbole_hyper.data.atomic` reads the values exactly as they are in the file.
 
-    The original joins lines between quotation marks, drops ids such as NA and, under pandas 3, fails on an empty
-    sequence. Lines of another width than the header give a warning.
+    The original joins lines between quotation marks, drops ids such as NA and, under pandas 3, fails on empty
+    sequences. Lines with more or fewer values than the header give a warning.
     """
     from recbole.utils import FeatureSource, FeatureType
 
@@ -46,7 +46,7 @@ def _load_feat(self: Any, filepath: str, source: Any) -> pd.DataFrame | None:
         separator=separator,
         seq_separator=self.config["seq_separator"],
         encoding=encoding,
-        # RecBole reads such lines as far as it can; this package's dataset refuses them
+        # RecBole reads what it can of a faulty line; this package's dataset refuses it
         lenient=not getattr(self, "refuses_faulty_lines", False),
     )
     for field, type_name in columns.items():
@@ -59,7 +59,7 @@ def _load_feat(self: Any, filepath: str, source: Any) -> pd.DataFrame | None:
 
 
 def _fill_nan(self: Any) -> None:
-    """``Dataset._fill_nan``: the fill reaches the frame, so a missing token becomes id 0 and not -2**63."""
+    """``Dataset._fill_nan`` changes the frame, so that a missing token becomes id 0 and not -2**63."""
     import numpy as np
     import pandas as pd
     from recbole.utils import FeatureType
@@ -79,19 +79,19 @@ def _fill_nan(self: Any) -> None:
 
 
 def _len(value: Any) -> Any:
-    """``len`` of RecBole's modules, which take from ``Series.agg(len)`` the length of each cell, as pandas 1 did."""
+    """``len`` in RecBole's modules, which expect the length of each cell from ``Series.agg(len)``, as in pandas 1."""
     import pandas as pd
 
     return value.map(len) if isinstance(value, pd.Series) else len(value)
 
 
 def patch_len(module: Any) -> None:
-    """Columns of sequences are numbered, normalized and cut into buckets by the length of each cell."""
+    """Sequence columns are remapped, normalized and discretized by the length of each cell."""
     module.len = _len
 
 
 def patch_dataset(module: Any) -> None:
-    """Files are read the same under every version of pandas; ``fillna(inplace=True)`` through a column is replaced."""
+    """Files are read the same way under every version of pandas, and ``fillna`` works on the frame."""
     for method in (_load_feat, _fill_nan):
         setattr(module.Dataset, method.__name__, method)
     patch_len(module)

@@ -1,6 +1,6 @@
-"""Checkpoints that RecBole wrote without this package, translated for torch's safe loader.
+"""Translates checkpoints that RecBole wrote without this package, so that torch's safe loader can read them.
 
-They are pickles of protocol 4, which that loader cannot read. This module translates each opcode into protocol 2 and
+They are pickles of protocol 4, which that loader cannot read. This module translates each opcode to protocol 2 and
 executes nothing: torch decides what the file may load, as for any other file.
 """
 
@@ -18,10 +18,10 @@ _CONFIG = ("recbole.config.configurator", "Config")
 
 
 class OldConfig:
-    """A stand-in for RecBole's Config in a file: it does not read the command line."""
+    """Replaces RecBole's Config in a file, because building that one reads the command line."""
 
     def __new__(cls) -> Any:
-        """Return a Config without content."""
+        """Return an empty Config."""
         from recbole.config import Config
 
         return object.__new__(Config)
@@ -29,8 +29,8 @@ class OldConfig:
 
 @contextlib.contextmanager
 def readable(file: Any) -> Iterator[str]:
-    """Give the path of a file with the content of the checkpoint ``file``, in protocol 2; mostly ``file`` itself."""
-    name, data = _old_pickle(Path(file))
+    """Yield the path of the checkpoint ``file``, or of a translated copy if the safe loader cannot read it."""
+    name, data = _pickle_to_translate(Path(file))
     if not data:
         yield str(file)
         return
@@ -42,8 +42,8 @@ def readable(file: Any) -> Iterator[str]:
         yield str(path)
 
 
-def _old_pickle(file: Path) -> tuple[str, bytes]:
-    """Return name and content of the pickle in a file of torch, empty where it needs no translation."""
+def _pickle_to_translate(file: Path) -> tuple[str, bytes]:
+    """Return name and content of the pickle in a torch file, empty if it needs no translation."""
     if not zipfile.is_zipfile(file):
         return "", b""
     with zipfile.ZipFile(file) as archive:
@@ -55,45 +55,39 @@ def _old_pickle(file: Path) -> tuple[str, bytes]:
 
 
 def translated(data: bytes) -> bytes:
-    """Return a pickle of protocol 3 or 4 in the opcodes of protocol 2; texts are written out wherever they occur."""
+    """Return a pickle of protocol 3 or 4 in protocol 2. Strings are written again instead of taken from the memo."""
     written: list[bytes] = [b"\x80\x02"]
-    texts: dict[int, str] = {}  # by the number of the piece that writes it
+    texts: dict[int, str] = {}  # strings by their index in written
     memo: dict[int, str] = {}
     memoized = 0
 
-    def write(piece: bytes) -> None:
-        written.append(piece)
-
     def write_text(text: str) -> None:
         texts[len(written)] = text
-        write(_text(text))
+        written.append(_text(text))
 
-    operations: list[tuple[str, Any, Any]] = [
-        (code.name, argument, place) for code, argument, place in pickletools.genops(data)
-    ]
-    ends = [place for _, _, place in operations[1:]] + [len(data)]
-    for (name, argument, place), end in zip(operations, ends, strict=True):
-        last = len(written) - 1
+    operations: list[tuple[Any, Any, Any]] = list(pickletools.genops(data))
+    ends = [start for _, _, start in operations[1:]] + [len(data)]
+    for (code, argument, start), end in zip(operations, ends, strict=True):
+        name, last = code.name, len(written) - 1
         if name in ("PROTO", "FRAME"):
             continue
         if name in ("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"):
             write_text(argument)
         elif name in ("SHORT_BINBYTES", "BINBYTES", "BINBYTES8"):
-            write(b"c_codecs\nencode\n" + _text(argument.decode("latin1")) + _text("latin1") + b"\x86R")
+            written.append(b"c_codecs\nencode\n" + _text(argument.decode("latin1")) + _text("latin1") + b"\x86R")
         elif name == "MEMOIZE":
             if last in texts:
                 memo[memoized] = texts[last]
             else:
-                write(b"r" + struct.pack("<I", memoized))
+                written.append(b"r" + struct.pack("<I", memoized))
             memoized += 1
         elif name in ("BINGET", "LONG_BINGET") and argument in memo:
             write_text(memo[argument])
         elif name == "STACK_GLOBAL" and {last, last - 1} <= texts.keys():
-            named = texts.pop(last - 1), texts.pop(last)
-            del written[-2:]
-            write(_global(*named))
+            module_and_name = texts.pop(last - 1), texts.pop(last)
+            written[-2:] = [_global(*module_and_name)]
         else:
-            write(data[place:end])
+            written.append(data[start:end])
     return b"".join(written)
 
 
@@ -103,7 +97,7 @@ def _text(text: str) -> bytes:
 
 
 def _global(module: str, name: str) -> bytes:
-    """Return the opcode for a class: none for those of a Config that are found again by name."""
+    """Return the opcode for a class; None for classes that a Config finds again by name."""
     if module.startswith("recbole.model.") or module == "yaml.loader":
         return b"N"
     if (module, name) == _CONFIG:

@@ -1,4 +1,4 @@
-"""What recbole needs of numpy, scipy, torch and hyperopt, and which warnings of the stack nobody can act on."""
+"""Patches for what RecBole expects from numpy, scipy, torch and hyperopt; filters of warnings no user can act on."""
 
 import copy
 import warnings
@@ -7,10 +7,10 @@ from typing import Any
 
 
 def restore_numpy_aliases(np: Any) -> None:
-    """Names that numpy 1.24 and 2.0 removed.
+    """Restore names that numpy 1.24 and 2.0 removed.
 
-    ``np.float`` and ``np.str`` are used by recbole.evaluator.metrics, recbole.data.interaction and
-    recbole.data.dataset; ``float_``, ``complex_`` and ``unicode_`` by ``Config.compatibility_settings``.
+    recbole.evaluator.metrics, recbole.data.interaction and recbole.data.dataset use ``np.float`` and ``np.str``;
+    ``Config.compatibility_settings`` uses ``float_``, ``complex_`` and ``unicode_``.
     """
     aliases = {"bool": np.bool_, "object": np.object_}
     aliases |= dict.fromkeys(("int", "long"), np.int_)
@@ -22,17 +22,17 @@ def restore_numpy_aliases(np: Any) -> None:
 
 
 def restore_dok_update(sparse: Any) -> None:
-    """``dok_matrix._update``, gone since scipy 1.13: LightGCN, NGCF, GCMC, SpectralCF, NCL, KGIN, MCCLK."""
+    """Restore ``dok_matrix._update``, which scipy 1.13 removed: LightGCN, NGCF, GCMC, SpectralCF, NCL, KGIN, MCCLK."""
     if not hasattr(sparse.dok_matrix, "_update"):
         sparse.dok_matrix._update = lambda self, entries: self._dict.update(entries)
 
 
-# what belongs to one evaluation
+# entries of one evaluation, which the next one must not see
 _OUTDATED = ("rec.topk", "rec.meanrank", "rec.score", "rec.items", "data.label")
 
 
 def _get_data_struct(self: Any) -> Any:
-    """``Collector.get_data_struct``: 1.2.1 calls ``.cpu()`` of every value, and counts of items are no tensors."""
+    """``Collector.get_data_struct``: 1.2.1 calls ``.cpu()`` on every value, but counts of items are not tensors."""
     import torch
 
     content = self.data_struct._data_dict
@@ -44,20 +44,20 @@ def _get_data_struct(self: Any) -> Any:
 
 
 def collect_counts(collector: Any) -> None:
-    """Metrics that need counts of the training data (coverage, popularity) under recbole 1.2.1."""
+    """Make metrics that need counts of the training data (coverage, popularity) work in RecBole 1.2.1."""
     collector.Collector.get_data_struct = _get_data_struct
 
 
 def draw_as_hyperopt(hyper_tuning: Any) -> None:
-    """HyperTuning's ``exhaustive_search`` makes the generator that hyperopt draws from, since 0.2.6 numpy's new one."""
+    """Let HyperTuning's ``exhaustive_search`` pass numpy's new generator to hyperopt, which needs it since 0.2.6."""
     np = hyper_tuning.np
     if isinstance(np, ModuleType):
         hyper_tuning.np = SimpleNamespace(**{**vars(np), "random": SimpleNamespace(RandomState=np.random.default_rng)})
 
 
 def quiet_known_warnings() -> None:
-    """Warnings that RecBole's and geoopt's own code raises and that their user cannot act on."""
-    # geoopt compiles its functions when it is imported; a FutureWarning from torch 2.14 on
+    """Hide warnings from RecBole's and geoopt's code that a user cannot act on."""
+    # geoopt compiles its functions when it is imported; torch 2.14 makes this a FutureWarning
     warnings.filterwarnings("ignore", message=r".*torch\.jit\.script.*")
     warnings.filterwarnings("ignore", message=".*torch.cuda.amp.GradScaler.*", category=FutureWarning)
     warnings.filterwarnings("ignore", message="The given NumPy array is not writable.*", category=UserWarning)
@@ -65,5 +65,5 @@ def quiet_known_warnings() -> None:
 
 
 def end_anomaly_detection(sine: Any) -> None:
-    """recbole's SINE switches torch's anomaly detection on for the whole process when it is imported."""
+    """Switch torch's anomaly detection off again, which importing RecBole's SINE switches on for the whole process."""
     sine.torch.autograd.set_detect_anomaly(False)

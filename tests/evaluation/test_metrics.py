@@ -1,6 +1,7 @@
-"""The share of its best items that a case has in common with another."""
+"""Metrics by hand: RecBole's from ranks, lists that are shorter than the cut-off, and the overlap of lists."""
 
 import re
+from collections import Counter
 from itertools import permutations
 from pathlib import Path
 
@@ -8,9 +9,42 @@ import numpy as np
 import pytest
 
 from recbole_hyper import run
-from recbole_hyper.evaluation.metrics import CANDIDATES, CASES, list_overlap
+from recbole_hyper.evaluation.metrics import CANDIDATES, CASES, compute_metrics, list_overlap
 from recbole_hyper.types import Ranks
 from tests.conftest import SMALL, write_inter
+
+
+def test_metrics_by_hand() -> None:
+    ranks = Ranks(np.array([1, 3, 11]), np.array([12, 12, 12]), np.array([[1, 2], [3, 2], [1, 3]], dtype=np.int32), 0.0)
+    found = compute_metrics(ranks, ["NDCG", "Hit", "MRR", "ItemCoverage"], [1, 2, 10], 6, n_items=12, n_users=3)
+    assert found["hit@1"] == pytest.approx(1 / 3, abs=1e-6)
+    assert found["hit@10"] == pytest.approx(2 / 3, abs=1e-6)
+    assert found["ndcg@10"] == pytest.approx((1 + 1 / np.log2(4)) / 3, abs=1e-6)
+    assert found["mrr@10"] == pytest.approx((1 + 1 / 3) / 3, abs=1e-6)
+    assert found["itemcoverage@1"] == pytest.approx(2 / 12, abs=1e-6)
+
+
+def test_lists_shorter_than_the_cut_off_hold_no_item_0() -> None:
+    lists = [[5, 4, 3], [5, 4, 2, 1]]
+    names = ["ItemCoverage", "ShannonEntropy", "GiniIndex", "TailPercentage"]
+    counts = Counter({item: item for item in range(1, 6)})
+    padded = np.array([row + [0] * (5 - len(row)) for row in lists])
+    ranks = Ranks(np.array([4, 5]), np.array([4, 5]), padded, tied=0.0)
+    found = compute_metrics(ranks, names, [1, 5], 6, n_items=5, n_users=2, item_counts=counts, tail_ratio=0.5)
+    listed = [item for row in lists for item in row]
+    assert found["itemcoverage@5"] == len(set(listed)) / 5
+    share = np.array([listed.count(item) for item in set(listed)]) / len(listed)
+    assert found["shannonentropy@5"] == pytest.approx(-(share * np.log(share)).sum() / len(share), abs=1e-6)
+    rank_of = np.arange(5 - len(share) + 1, 6)
+    assert found["giniindex@5"] == pytest.approx(((2 * rank_of - 6) * np.sort(share)).sum() / 5, abs=1e-6)
+    assert "tailpercentage@5" in found
+
+
+def test_no_case_has_no_metrics() -> None:
+    empty = np.empty(0, dtype=np.int64)
+    ranks = Ranks(empty, empty, np.empty((0, 5), dtype=np.int32), tied=0.0)
+    with pytest.raises(ValueError, match="no case was ranked"):
+        compute_metrics(ranks, ["NDCG"], [5], 6, n_items=5, n_users=2)
 
 
 def ranked(lists: np.ndarray, n_candidates: int = 10_000) -> Ranks:

@@ -1,4 +1,4 @@
-"""Every number of a report comes from the folders, and the page needs nothing outside itself."""
+"""The page of a report: complete, escaped, and without anything from elsewhere."""
 
 from __future__ import annotations
 
@@ -11,112 +11,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from recbole_hyper.cli import main
 from recbole_hyper.report.build import build_report
-from recbole_hyper.report.collect import ReportError, collect
+from recbole_hyper.report.collect import collect
 from recbole_hyper.report.tables import (
-    cost_table,
-    embedding_sizes,
     leaderboard,
-    pareto,
-    trial_table,
-    warnings_of,
 )
 from tests.report.conftest import TRIALS, write_run, write_sweep
-
-
-@pytest.fixture
-def folders(tmp_path: Path) -> Path:
-    """A sweep, two runs of one configuration, one of another, and one with other candidates."""
-    write_sweep(tmp_path / "saved" / "sweep", TRIALS, best=1)
-    for seed, value in ((1, 0.30), (2, 0.40)):
-        write_run(
-            tmp_path / "saved" / f"run-{seed}",
-            model="gSASRec",
-            test={"ndcg@10": value},
-            config={"seed": seed},
-            seed=seed,
-        )
-    write_run(tmp_path / "saved" / "sampled", eval_args={"mode": "uni99"}, test={"ndcg@10": 0.9})
-    return tmp_path / "saved"
-
-
-def test_leaderboard(folders: Path) -> None:
-    board = leaderboard(collect([folders]))
-    full = board[board.protocol == "leave-one-out, full ranking, seen items excluded"]
-    assert full.model.tolist() == ["gSASRec", "SASRecCE"]
-    assert full["ndcg@10"].tolist() == pytest.approx([0.35, 0.15])
-    assert full["ndcg@10 std"].tolist() == pytest.approx([0.0707107, 0.0707107])
-    assert full.seeds.tolist() == [2, 2]
-    assert full["peak MiB"].tolist() == [80.0, 80.0]
-    # sampled candidates are another group, however high
-    assert board[board["ndcg@10"] == 0.9].protocol.tolist() == [
-        "leave-one-out, 99 drawn candidates (uni99), seen items excluded"
-    ]
-
-
-def test_the_same_seed_twice_counts_once(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        write_run(tmp_path / name)
-    assert leaderboard(collect([tmp_path])).seeds.tolist() == [1]
-
-
-def test_folders_within_one_another_count_once(folders: Path) -> None:
-    assert len(collect([folders, folders / "sweep", folders / "run-1"]).entries) == len(collect([folders]).entries)
-
-
-def test_trials_show_failures(folders: Path) -> None:
-    table = trial_table(collect([folders]))
-    assert table.status.tolist() == ["finished"] * 3 + ["failed"]
-    assert table.hidden_size.tolist() == [32, 64, 64, 128]
-    assert table.reason.iloc[3].startswith("out of memory")
-    assert table["peak MiB"].tolist()[:3] == [100, 200, 90]
-
-
-def test_embedding_sizes(folders: Path) -> None:
-    sizes = embedding_sizes(cost_table(collect([folders / "sweep"])))
-    assert sizes.hidden_size.tolist() == [32, 64]
-    assert sizes["valid ndcg@10"].tolist() == [0.20, 0.25]
-    assert sizes.optimum.tolist() == [False, True]
-
-
-def test_of_equal_embedding_sizes_the_smallest_is_the_optimum(tmp_path: Path) -> None:
-    trials = [{**TRIALS[0], "hidden_size": size, "score": score} for size, score in ((64, 0.2), (32, 0.2), (16, 0.1))]
-    sizes = embedding_sizes(cost_table(collect([write_sweep(tmp_path / "s", trials)])))
-    assert sizes[sizes.optimum].hidden_size.tolist() == [32]
-
-
-def test_costs_leave_failed_trials_and_tested_copies_out(folders: Path) -> None:
-    costs = cost_table(collect([folders / "sweep"]))
-    assert costs["ndcg@10"].tolist() == [0.20, 0.25, 0.15]
-
-
-points = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=25)
-
-
-@settings(deadline=None)
-@given(points)
-def test_pareto_against_the_definition(drawn: list[tuple[int, int]]) -> None:
-    frame = pd.DataFrame(drawn, columns=["cost", "value"])
-    front = {tuple(row) for row in pareto(frame, "cost", "value")[["cost", "value"]].to_numpy().tolist()}
-    slow = set()
-    for cost, value in drawn:
-        beaten = any((c <= cost and v > value) or (c < cost and v >= value) for c, v in drawn)
-        if not beaten:
-            slow.add((cost, value))
-    assert front == slow
-    assert len(pareto(frame, "cost", "value")) == len(slow)
-
-
-def test_warnings(folders: Path) -> None:
-    write_run(folders / "other", data_fingerprint="xyz", commit="fedc")
-    notes = " ".join(warnings_of(collect([folders])))
-    assert "2 fingerprints" in notes
-    assert "2 versions of the code" in notes
-    assert "1 trials of the sweep sweep failed" in notes
 
 
 class Outside(HTMLParser):
@@ -191,39 +93,6 @@ def test_an_unfinished_sweep_is_shown_as_such(tmp_path: Path) -> None:
     assert "trials use validation only" in text
 
 
-FOREIGN = [
-    "[]", "", "{", "3", '"text"', "{}", '{"accuracy": 0.9}', '{"model": "SASRecCE", "dataset": "tiny", "config": []}',
-    '{"model": "SASRecCE", "dataset": "tiny", "config": {}, "valid": {"ndcg@10": "high"}}',
-    '{"model": "SASRecCE", "dataset": "tiny", "config": {}, "seed": [1]}',
-    '{"model": "SASRecCE", "dataset": "tiny", "config": {}, "seconds": [1]}', "[" * 5000, "\x00",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("text", FOREIGN)
-def test_a_result_of_another_program_is_left_out_with_one_line(
-    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_run(tmp_path / "good")
-    write_run(tmp_path / "bad")
-    (tmp_path / "bad" / "result.json").write_text(text)
-    page = build_report([tmp_path], tmp_path / "report").read_text()
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("warning: skipped: ")
-    assert str(tmp_path / "bad" / "result.json") in line
-    assert str(tmp_path / "bad" / "result.json") in page
-    assert [entry.folder.name for entry in collect([tmp_path]).entries] == ["good"]
-
-
-@pytest.mark.parametrize("name", ["sweep.yaml", "sweep.json", "trials/0000-x/result.json", "trials/0000-x/trial.json"])
-@pytest.mark.parametrize("text", ["[]", "!!python/object:os.system x", "trials: 3", '{"trials": 3}'])
-def test_a_damaged_file_of_a_sweep_is_named(name: str, text: str, folders: Path) -> None:
-    (folders / "sweep" / name).write_text(text)
-    found = collect([folders])
-    (problem,) = found.problems
-    assert str(folders / "sweep" / name) in problem
-    assert problem in warnings_of(found)
-
-
 def test_names_are_text_in_markdown_and_html(tmp_path: Path) -> None:
     evil = "<script>alert(1)</script> `rm` | [x](javascript:1)\nnew *line*"
     write_run(tmp_path / "run", model=evil, dataset=evil, config={"loss_type": evil, "$x": "$\\frac"}, protocol=evil)
@@ -249,13 +118,6 @@ def test_the_best_of_a_metric_that_should_be_small_is_the_smallest(tmp_path: Pat
     assert 'class="number best" data-value="12.5"' not in page
 
 
-def test_nothing_to_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ReportError, match="is not a folder"):
-        collect([tmp_path / "nothing"])
-    assert main(["report", str(tmp_path)]) == 1
-    assert "no run was found" in capsys.readouterr().err
-
-
 def test_command(folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(folders), "--output", str(tmp_path / "out"), "--metric", "NDCG@10"]) == 0
     assert capsys.readouterr().out.strip() == str(tmp_path / "out" / "report.html")
@@ -269,7 +131,7 @@ def test_a_metric_that_no_run_has_is_refused(folders: Path, tmp_path: Path, caps
     assert not (tmp_path / "out").exists()
 
 
-def test_p_values_stand_in_the_report(tmp_path: Path) -> None:
+def test_p_values_are_in_the_report(tmp_path: Path) -> None:
     ranks = {"good": [1] * 30, "bad": [9] * 30, "other": [1] * 29 + [2]}
     for name, own in ranks.items():
         folder = write_run(
@@ -348,3 +210,10 @@ def test_evaluations_on_new_data_are_drawn_over_time(tmp_path: Path) -> None:
     assert rows["ndcg@10"].tolist() == [0.30, 0.25, 0.20]
     assert rows["until"].tolist() == ["2001-09-10 01:46:40", "2001-09-11 01:46:40", "2001-09-12 01:46:40"]
     assert rows["of new users"].tolist() == [1, 2, 3]
+
+
+def test_the_page_of_such_runs(sizes: Path, tmp_path: Path) -> None:
+    text = build_report([sizes], tmp_path / "report").read_text()
+    assert '<td class="long" data-value="hidden_size=16, train_batch_size=32, epochs=9">' in text
+    assert '<td class="long" data-value="hidden_size=128, train_batch_size=64, epochs=90">' in text
+    assert "differ only in the embedding size" in text

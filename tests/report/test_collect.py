@@ -1,0 +1,59 @@
+"""Runs and sweeps are found in folders; what cannot be read is skipped with one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from recbole_hyper.cli import main
+from recbole_hyper.report.build import build_report
+from recbole_hyper.report.collect import ReportError, collect
+from recbole_hyper.report.tables import (
+    warnings_of,
+)
+from tests.report.conftest import write_run
+
+
+def test_folders_within_one_another_count_once(folders: Path) -> None:
+    assert len(collect([folders, folders / "sweep", folders / "run-1"]).entries) == len(collect([folders]).entries)
+
+
+FOREIGN = [
+    "[]", "", "{", "3", '"text"', "{}", '{"accuracy": 0.9}', '{"model": "SASRecCE", "dataset": "tiny", "config": []}',
+    '{"model": "SASRecCE", "dataset": "tiny", "config": {}, "valid": {"ndcg@10": "high"}}',
+    '{"model": "SASRecCE", "dataset": "tiny", "config": {}, "seed": [1]}',
+    '{"model": "SASRecCE", "dataset": "tiny", "config": {}, "seconds": [1]}', "[" * 5000, "\x00",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", FOREIGN)
+def test_a_result_of_another_program_is_left_out_with_one_line(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(tmp_path / "good")
+    write_run(tmp_path / "bad")
+    (tmp_path / "bad" / "result.json").write_text(text)
+    page = build_report([tmp_path], tmp_path / "report").read_text()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("warning: skipped: ")
+    assert str(tmp_path / "bad" / "result.json") in line
+    assert str(tmp_path / "bad" / "result.json") in page
+    assert [entry.folder.name for entry in collect([tmp_path]).entries] == ["good"]
+
+
+@pytest.mark.parametrize("name", ["sweep.yaml", "sweep.json", "trials/0000-x/result.json", "trials/0000-x/trial.json"])
+@pytest.mark.parametrize("text", ["[]", "!!python/object:os.system x", "trials: 3", '{"trials": 3}'])
+def test_a_damaged_file_of_a_sweep_is_named(name: str, text: str, folders: Path) -> None:
+    (folders / "sweep" / name).write_text(text)
+    found = collect([folders])
+    (problem,) = found.problems
+    assert str(folders / "sweep" / name) in problem
+    assert problem in warnings_of(found)
+
+
+def test_nothing_to_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ReportError, match="is not a folder"):
+        collect([tmp_path / "nothing"])
+    assert main(["report", str(tmp_path)]) == 1
+    assert "no run was found" in capsys.readouterr().err
