@@ -1,12 +1,13 @@
-"""Exact cross-entropy, forward and backward, against the bare matrix products and against full logits.
+"""Exact cross-entropy, forward and backward, compared with its matrix products alone and with full logits.
 
     make bench-ce            (or: python benchmarks/bench_ce.py --items 10000 100000 --threads 2 --output results)
 
-For each catalogue: the three matrix products that the mathematics needs (logits, gradient of states, gradient of
-items), cut into tiles that stay in cache, by torch as it is and by the library that our loss uses
+For each catalogue it measures: the three matrix products that the mathematics needs (logits, gradient of states,
+gradient of items), cut into tiles that stay in cache, with plain torch and with the library that our loss uses
 (float32_products); our loss with both heads; torch's chunked linear_cross_entropy; and the naive formula over full
-logits where they fit. All in one process, methods in turn, median of the repeats. Extra memory is what the allocator
-held at its peak beyond the gradients of the parameters. Beside other work take processor time: --processor --threads 1.
+logits, if they fit. All methods take turns in one process; times are medians of the repeats. Extra memory is the
+allocator's peak without the gradients of the parameters. On a busy machine measure processor time: --processor
+--threads 1.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from tests.reference.allocation import peak_bytes
 
 
 def environment() -> str:
-    """Describe device, threads and versions in one line."""
+    """Return one line on device, threads and versions."""
     model = platform.processor() or platform.machine()
     for line in Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []:
         if line.startswith("model name"):
@@ -48,7 +49,7 @@ def environment() -> str:
 
 
 def bare_products(states: Tensor, weight: Tensor, rows: int = 256, block: int = 2048) -> None:
-    """The three products alone, in the tiles that are fastest."""
+    """Compute the three products alone, in the fastest tiles."""
     d_states, d_weight = torch.zeros_like(states), torch.zeros_like(weight)
     tile = states.new_empty(rows * block)
     for first in range(0, len(states), rows):
@@ -62,13 +63,13 @@ def bare_products(states: Tensor, weight: Tensor, rows: int = 256, block: int = 
 
 
 def fast_products(states: Tensor, weight: Tensor) -> None:
-    """The same by the library that the loss uses."""
+    """Compute the same with the library that the loss uses."""
     with float32_products(states.device):
         bare_products(states, weight)
 
 
 def seconds(calls: dict[str, Callable[[], object]], repeats: int, clock: Callable[[], float]) -> dict[str, float]:
-    """Return the median seconds of each call; the calls take turns, so that a slow moment hits all of them."""
+    """Return the median seconds of each call. The calls take turns, so that a slow moment affects all of them."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for name, call in calls.items():
         if repeats > 1:
@@ -92,9 +93,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=0, help="0: 5, 3 and 1 for the three catalogues")
     parser.add_argument("--naive-bytes", type=float, default=6e9, help="largest full logits with their copies")
     parser.add_argument(
-        "--budget", type=int, help="memory_budget of our loss; a small one makes the tiles of 1,000,000"
+        "--budget", type=int, help="memory_budget of our loss; a small one gives the tiles of 1,000,000 items"
     )
-    parser.add_argument("--processor", action="store_true", help="processor time in place of wall time")
+    parser.add_argument("--processor", action="store_true", help="measure processor time instead of wall time")
     parser.add_argument("--output", type=Path, default=Path("results"))
     options = parser.parse_args()
     torch.set_num_threads(options.threads)

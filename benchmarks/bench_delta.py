@@ -1,11 +1,11 @@
-"""Gromov delta: this package against the plain max-min product of Gromov products and, where installed, hypdelta.
+"""Gromov delta: this package against the plain max-min product of Gromov products and, if installed, hypdelta.
 
     make bench-delta
     RECBOLE_HYPER_DATA=DIR .venv/bin/python benchmarks/bench_delta.py --dataset=ml-1m
 
-Points are item vectors (SVD of the training part) of DIR/<dataset>/<dataset>.inter; without data, heavy-tailed random
-vectors stand in and the table says so. Every method gets the same distance matrix in the same process; times are the
-median of the repeats, compilation excluded.
+The points are item vectors (SVD of the training part) of DIR/<dataset>/<dataset>.inter. Without data, heavy-tailed
+random vectors are used, and the table says so. All methods get the same distance matrix in the same process. Times are
+medians of the repeats, without compilation.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from recbole_hyper.threads import default_threads
 
 @njit(parallel=True)
 def plain_product(distances: np.ndarray, base: int) -> float:
-    """max_ij [max_k min((i|k), (k|j))] - (i|j): three plain loops, rows in parallel."""
+    """Return max_ij [max_k min((i|k), (k|j))] - (i|j) by three plain loops, rows in parallel."""
     n = distances.shape[0]
     rows = np.zeros(n)
     for i in prange(n):
@@ -51,7 +51,7 @@ def plain_product(distances: np.ndarray, base: int) -> float:
 
 @njit(parallel=True, fastmath={"nnan", "nsz"})
 def vector_product(products: np.ndarray) -> float:
-    """The same product with products made once and vector instructions: the strongest loop without pruning."""
+    """Return the same with products computed once and vector instructions: the fastest loop without pruning."""
     n = products.shape[0]
     rows = np.zeros(n)
     for i in prange(n):
@@ -72,7 +72,7 @@ def vectorised(distances: np.ndarray, base: int) -> float:
 
 @njit(parallel=True)
 def plain_four_points(distances: np.ndarray) -> float:
-    """Every quadruple once."""
+    """Return the four-point delta by looking at every quadruple once."""
     n = distances.shape[0]
     rows = np.zeros(n)
     for a in prange(n):
@@ -91,7 +91,7 @@ def plain_four_points(distances: np.ndarray) -> float:
 
 
 def timed(function: Callable[[], Any], repeats: int) -> tuple[float, Any]:
-    """Median seconds and the last value."""
+    """Return the median seconds and the last value."""
     seconds = []
     for _ in range(repeats):
         started = time.perf_counter()
@@ -101,7 +101,7 @@ def timed(function: Callable[[], Any], repeats: int) -> tuple[float, Any]:
 
 
 def load_vectors(dataset: str, rank: int, rng: np.random.Generator) -> tuple[np.ndarray, str]:
-    """Item vectors of the data set, or random ones with popularity-like norms."""
+    """Return the item vectors of the data set, or random ones with norms like popularity."""
     folder = os.environ.get("RECBOLE_HYPER_DATA")
     if folder and Path(folder, dataset, f"{dataset}.inter").is_file():
         from recbole_hyper.commands.delta import training_matrix

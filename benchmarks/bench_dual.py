@@ -1,10 +1,10 @@
-"""Training time of DualRec against SASRecCE of the same size and against the published algorithm, head by head.
+"""Training time of DualRec, compared with SASRecCE of the same size and with the published algorithm, head by head.
 
     make bench-dual        (python benchmarks/bench_dual.py --help for the options)
 
-Batches of an epoch of generated sequences: 22,363 users and 12,101 items as in Amazon Beauty, lengths fitted to its
-training part (5.7 pairs a user). Every variant sees every batch in turn, so that a change of the machine's speed meets
-all of them alike.
+It trains on batches of an epoch of generated sequences: 22,363 users and 12,101 items as in Amazon Beauty, with lengths
+like those of its training part (5.7 pairs per user). The variants take turns on every batch, so that a change of the
+machine's speed affects all of them.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from tests.reference.dualrec import NaiveAttention
 
 
 def batches(users: int, items: int, longest: int, size: int, seed: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Yield (items, targets, lengths) of an epoch in random batches, each sorted by length as the loader does."""
+    """Yield (items, targets, lengths) of an epoch in random batches, sorted by length as the loader does."""
     generator = torch.Generator().manual_seed(seed)
-    # 5-core without the last two: at least 3 interactions, hence 2 pairs; a Pareto tail fits Beauty's deciles
+    # 5-core without the last two: at least 3 interactions, so 2 pairs; a Pareto tail fits Beauty's deciles
     share = torch.rand(users, generator=generator, dtype=torch.float64)
     lengths = (2 + 2.6 * (share ** (-1 / 1.47) - 1)).long().clamp(max=longest)
     for chunk in torch.randperm(users, generator=generator).split(size):
@@ -48,7 +48,7 @@ def batches(users: int, items: int, longest: int, size: int, seed: int) -> Itera
 
 
 def head_by_head(encoder: DualEncoder) -> DualEncoder:
-    """Return a copy that computes its attention head by head."""
+    """Return a copy that computes attention head by head."""
     slow = copy.deepcopy(encoder)
     for direction in (slow.past, slow.future):
         for layer in direction.layers:
@@ -59,7 +59,7 @@ def head_by_head(encoder: DualEncoder) -> DualEncoder:
 def pad(batch: tuple[Tensor, Tensor, Tensor], width: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return the batch padded to ``width`` columns, as the published code pads every batch.
 
-    The longest rows come first: only rows sorted by length are cut into groups of less padding.
+    The longest rows come first, because only rows in ascending order are split into groups with less padding.
     """
     items, targets, lengths = batch
     extra = (0, width - items.shape[1])
@@ -67,7 +67,7 @@ def pad(batch: tuple[Tensor, Tensor, Tensor], width: int) -> tuple[Tensor, Tenso
 
 
 class Variant:
-    """An encoder with its head, loss and optimizer; ``step`` trains on a batch and notes the seconds."""
+    """An encoder with head, loss and optimizer; ``step`` trains on a batch and records the seconds."""
 
     def __init__(self, encoder: Encoder, width: int | None = None) -> None:
         self.encoder = encoder.train()
@@ -80,7 +80,7 @@ class Variant:
         self.encoder_seconds: list[float] = []
 
     def step(self, batch: tuple[Tensor, Tensor, Tensor]) -> None:
-        """Train on one batch; a second pass without loss measures the encoder alone."""
+        """Train on one batch; a second pass without the loss measures the encoder alone."""
         batch = pad(batch, self.width) if self.width else batch
         start = time.perf_counter()
         self.optimizer.zero_grad()
@@ -99,16 +99,14 @@ class Variant:
 
 
 def main() -> None:
-    """Run and print the table."""
+    """Run all variants and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--users", type=int, default=22_363)
     parser.add_argument("--items", type=int, default=12_102, help="rows of the item matrix, padding included")
     parser.add_argument("--length", type=int, default=50)
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument(
-        "--batches", type=int, default=24, help="stop after so many batches of the 88 (0: the whole epoch)"
-    )
+    parser.add_argument("--batches", type=int, default=24, help="number of batches to train on, of 88 (0: all)")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
@@ -129,7 +127,7 @@ def main() -> None:
         f"same, padded to {arguments.length} (published)": Variant(head_by_head(dual), arguments.length),
     }
     count = positions = 0
-    # an interrupted benchmark tells what it has
+    # an interrupted benchmark prints what it has measured
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         for batch in batches(arguments.users, arguments.items, arguments.length, arguments.batch, seed=0):

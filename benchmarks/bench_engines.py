@@ -1,11 +1,10 @@
-"""Which library should read tables: seconds, memory, and how exactly each one tells of lines that cannot be read.
+"""Which library should read tables? Seconds, memory, and how exactly each one reports lines that it cannot read.
 
     python benchmarks/bench_engines.py [--rows=4000000] [--output=results/bench_engines.json]
 
-The generated csv has four columns (user, item, rating, time) as text. Every library reads all four as text, numbers the
-users and items by first appearance, and hands over numpy arrays; each does so in a process of its own. The faults are
-small files, and the answer is what the library says of them by itself. polars and duckdb are no dependencies: they are
-measured where they are installed.
+The generated csv has four text columns (user, item, rating, time). In a separate process, each library reads them as
+text, numbers users and items by first appearance, and returns numpy arrays. Small files with faults show what a library
+reports by itself. polars and duckdb are not dependencies: they are measured if they are installed.
 """
 
 from __future__ import annotations
@@ -124,7 +123,7 @@ def main() -> None:
             files[name] = Path(folder) / f"{len(files)}.csv"
             files[name].write_bytes(data)
         files[f"{arguments.rows} rows"] = Path(folder) / "rows.csv"
-        # in a process of its own: a child's peak begins with its parent's memory
+        # in a separate process, because a child's peak memory starts from its parent's
         write = Process(target=write_csv, args=(files[f"{arguments.rows} rows"], arguments.rows))
         write.start()
         write.join()

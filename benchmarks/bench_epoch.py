@@ -1,9 +1,9 @@
-"""One training epoch of SASRecCE on ml-100k against RecBole's own SASRec with the same loss, same machine and threads.
+"""A training epoch of SASRecCE on ml-100k, compared with RecBole's SASRec with the same loss and threads.
 
     make bench-epoch            (RecBole: --recbole_steps steps, scaled to the epoch; 0 runs the whole epoch)
 
 Both train on the same 97,171 (prefix, target) pairs: RecBole as rows, this package as windows of at most 50 targets.
-Each method runs in a process of its own, so that the growth of the resident set is its own.
+Each method runs in a separate process, in which the growth of the resident set is measured.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ WINDOWS_PER_BATCH = 51
 
 
 def measure(method: str, steps: int) -> dict[str, float]:
-    """Run one method and return seconds per epoch, steps, targets and the growth of the resident set in bytes."""
+    """Run one method; return seconds per epoch, steps, measured steps and the growth of the resident set in bytes."""
     from recbole_hyper.config import Config
     from recbole_hyper.data.dataset import SequenceDataset
     from recbole_hyper.protocols.base import make_split
@@ -85,9 +85,9 @@ def measure(method: str, steps: int) -> dict[str, float]:
 def main() -> None:
     """Measure every method and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--recbole_steps", type=int, default=8, help="RecBole steps to time; 0 is the whole epoch")
+    parser.add_argument("--recbole_steps", type=int, default=8, help="steps of RecBole to time; 0: the whole epoch")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--repeats", type=int, default=3, help="epochs of this package to time; the median counts")
+    parser.add_argument("--repeats", type=int, default=3, help="epochs of this package to time; the median is printed")
     parser.add_argument("--method", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -113,7 +113,7 @@ def main() -> None:
             f"{row['growth'] / 2**20:16.0f}{row['growth'] / base['growth']:12.3f}"
         )
     if base["measured"] < base["steps"]:
-        print(f"RecBole's epoch: {base['measured']} of {base['steps']} steps were timed, and scaled")
+        print(f"RecBole's epoch is scaled from {base['measured']} of {base['steps']} steps")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""What a batch costs an encoder, forward and backward, in groups of like length, by the price that a call is given.
+"""Time of a batch in an encoder, forward and backward, in groups of similar length, by the assumed cost of a call.
 
     make bench-groups            (or: python benchmarks/bench_groups.py --threads 2)
 
-Two planted data sets: "shop" has 256 histories a batch, half of at most 3 items, the longest of 50; "movies" has 64 of
-16 to 200 items. ``inf`` is the batch at once, padded to its longest row; the last column is what
-``encoders.base.CALL_POSITIONS`` gives, as a share of that.
+There are two generated data sets. "shop" has 256 histories per batch, half of them with at most 3 items, the longest
+with 50; "movies" has 64 histories of 16 to 200 items. ``inf`` is the whole batch at once, padded to its longest row.
+The last column is the time with ``encoders.base.CALL_POSITIONS`` as a share of that.
 """
 
 import argparse
@@ -42,21 +42,21 @@ def batches(data: str, count: int = 4) -> list[tuple[Tensor, Tensor]]:
     return made
 
 
-def milliseconds(encoder: base.Encoder, given: list[tuple[Tensor, Tensor]], price: float, repeats: int) -> float:
-    """Return the median time of a batch; the first round is not counted."""
+def milliseconds(encoder: base.Encoder, data: list[tuple[Tensor, Tensor]], price: float, repeats: int) -> float:
+    """Return the median time of a batch; the first round does not count."""
     before, base.CALL_POSITIONS = base.CALL_POSITIONS, price
     seconds = []
     for _ in range(repeats + 1):
-        for items, lengths in given:
+        for items, lengths in data:
             start = time.perf_counter()
             base.supervised_states(encoder, items, items, lengths)[0].sum().backward()
             seconds.append(time.perf_counter() - start)
     base.CALL_POSITIONS = before
-    return 1000 * statistics.median(seconds[len(given) :])
+    return 1000 * statistics.median(seconds[len(data) :])
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--sizes", type=int, nargs="+", default=[16, 64, 128])
@@ -65,20 +65,21 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     rows = []
     for data in ("shop", "movies"):
-        given = batches(data)
+        made = batches(data)
         for name in ENCODERS:
             for size in arguments.sizes:
                 torch.manual_seed(0)
                 options = {} if name == "gru" else {"max_length": 200}
                 encoder = registry.resolve("encoders", name)(nn.Embedding(5000, size, padding_idx=0), **options)
-                found = {price: milliseconds(encoder, given, price, arguments.repeats) for price in PRICES}
-                ours = milliseconds(encoder, given, base.CALL_POSITIONS, arguments.repeats)
-                shown = {f"{price:g}": round(value, 1) for price, value in found.items()}
+                times = {price: milliseconds(encoder, made, price, arguments.repeats) for price in PRICES}
+                ours = milliseconds(encoder, made, base.CALL_POSITIONS, arguments.repeats)
+                shown = {f"{price:g}": round(value, 1) for price, value in times.items()}
                 rows.append(
-                    {"data": data, "encoder": name, "d": size, **shown, "share": f"{ours / found[math.inf]:.2f}"}
+                    {"data": data, "encoder": name, "d": size, **shown, "share": f"{ours / times[math.inf]:.2f}"}
                 )
     print(
-        f"milliseconds of a batch, {arguments.threads} threads, torch {torch.__version__}; a call costs ... positions"
+        f"milliseconds per batch if a call costs as much as ... positions; {arguments.threads} threads, "
+        f"torch {torch.__version__}"
     )
     print(table(rows))
 

@@ -1,13 +1,13 @@
-"""From an .inter file to sequences: seconds and peak memory, for the first run and for the next one.
+"""From an .inter file to sequences: seconds and peak memory, in the first run and in the next one.
 
     python benchmarks/bench_load.py [--rows=20000000] [--folder=DIR] [--data=ml-1m.inter] [--output=FILE]
                                     [--rectools=PYTHON] [--replay=PYTHON]
 
-The generated file has users and items with long-tailed popularity (about one user and one item per 20 rows, at most a
-million of each); a third of the rows hold the item that follows from the user's one before. Every step is a process of
-its own: peak memory is the whole process, of which "imports" is a part. The peers read the same file through pandas,
-as their own examples do; RecTools and RePlay run in the interpreters given, where they are installed. RecBole's Dataset
-is left out above 30 million rows, which 24 GiB do not hold.
+The popularity of the generated users and items has a long tail (about one user and one item per 20 rows, at most a
+million of each). In a third of the rows, the item follows from the user's item before. Every step is a separate
+process; its peak memory includes the imports, which are listed too. The peers read the same file with pandas, as in
+their examples; RecTools and RePlay run in the interpreters that the options name. RecBole's Dataset is left out above
+30 million rows, for which 24 GiB are too little.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ STEPS = {"imports": imports, "ours": ours, "recbole": recbole, "rectools": recto
 
 
 def measured(step: str, path: Path, python: str = sys.executable, **environment: str) -> dict[str, Any]:
-    """Run a step in a process of its own, and return its seconds, its peak memory and the rows it holds."""
+    """Run a step in a separate process; return its seconds, its peak memory and its number of rows."""
     command = [python, __file__, f"--step={step}", f"--folder={path}"]
     run = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
     if run.returncode:
@@ -143,10 +143,10 @@ def table_of(path: Path, arguments: argparse.Namespace) -> dict[str, dict]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=lambda text: int(float(text)), default=20_000_000)
-    parser.add_argument("--folder", type=Path, help="keeps the generated file; with --step: the file")
-    parser.add_argument("--data", type=Path, help="an .inter file of your own, such as ml-1m.inter")
-    parser.add_argument("--rectools", help="interpreter with rectools")
-    parser.add_argument("--replay", help="interpreter with replay-rec")
+    parser.add_argument("--folder", type=Path, help="folder that keeps the generated file; with --step: the file")
+    parser.add_argument("--data", type=Path, help="your .inter file, such as ml-1m.inter")
+    parser.add_argument("--rectools", help="Python interpreter with rectools")
+    parser.add_argument("--replay", help="Python interpreter with replay-rec")
     parser.add_argument("--output", type=Path)
     parser.add_argument("--step", choices=STEPS, help=argparse.SUPPRESS)
     arguments = parser.parse_args()

@@ -1,11 +1,11 @@
-"""Time and memory of every loss over catalogues of 3 thousand to 1 million items, and the fidelity of SCE's gradient.
+"""Time and memory of every loss with 3 thousand to 1 million items, and how close SCE's gradient is to the exact one.
 
     make bench-losses        (or: python benchmarks/bench_losses.py --items 3000 30000 --threads 2 --output results)
 
-Shapes of the SCE paper, section 4.2.3: sequences of 200, 256 negatives, b_y = 256, d = 64; the batch is scaled down to
-what a CPU computes in minutes (--batch, default 16 sequences; the paper has 64). The naive formula, full logits and
-torch's cross-entropy, runs with the rows that fit --naive-bytes and is scaled to the batch linearly (marked ~). Memory
-is what the allocator held at its peak beyond the gradients of the parameters. Writes bench_losses.json,
+The shapes are those of the SCE paper, section 4.2.3: sequences of 200, 256 negatives, b_y = 256, d = 64. The batch is
+smaller, so that a CPU takes minutes (--batch, by default 16 sequences; the paper has 64). The naive formula (full
+logits and torch's cross-entropy) runs with as many rows as fit into --naive-bytes and is scaled linearly to the batch
+(marked ~). Memory is the allocator's peak without the gradients of the parameters. Writes bench_losses.json,
 bench_losses.png and bench_losses_fidelity.json.
 """
 
@@ -36,7 +36,7 @@ from tests.reference.allocation import peak_bytes
 NEGATIVES = 256
 SETTINGS: dict[str, dict] = {
     "ce": {},
-    # the same loss under a tight budget: slower, as tiles are computed twice where few rows can be kept
+    # the same loss with a tight budget: slower, because tiles are computed twice
     "ce 48MB": {"memory_budget": 48_000_000},
     "bce": {},
     "bce_plus": {"n_negatives": NEGATIVES},
@@ -58,28 +58,28 @@ def problem(geometry: str, rows: int, n_items: int, width: int) -> tuple[Tensor,
 
 
 class SequenceSets:
-    """One set of negatives per sequence of ``length`` rows, as training draws them for sampled_ce."""
+    """Draws one set of negatives per sequence of ``length`` rows, as training does for sampled_ce."""
 
     def __init__(self, targets: Tensor, n_items: int, length: int) -> None:
         self.targets, self.n_items, self.length = targets, n_items, length
 
     def per_position(self, k: int, *, exclude_seen: bool = True, replacement: bool = True) -> Tensor:
-        """Uniform items."""
+        """Return uniform items."""
         return torch.randint(1, self.n_items, (len(self.targets), k))
 
     def per_sequence(self, k: int, *, exclude_seen: bool = True, replacement: bool = True) -> tuple[Tensor, Tensor]:
-        """Uniform items, one row per sequence."""
+        """Return uniform items, one row per sequence."""
         rows = torch.arange(len(self.targets)) // self.length
         return torch.randint(1, self.n_items, (int(rows[-1]) + 1, k)), rows
 
 
 def step(loss: Callable[[], Tensor], states: Tensor, head: OutputHead) -> None:
-    """Forward and backward."""
+    """Compute the loss and its gradients."""
     torch.autograd.grad(loss(), [t for t in (states, head.weight, head.offset) if t is not None])
 
 
 def naive(states: Tensor, targets: Tensor, head: OutputHead) -> Tensor:
-    """Cross-entropy over full logits."""
+    """Return the cross-entropy over full logits."""
     return F.cross_entropy(head.logits(states), targets)
 
 
@@ -146,7 +146,7 @@ def table(options: argparse.Namespace) -> list[dict]:
 
 
 def figure(found: list[dict], path: Path) -> None:
-    """Draw loss memory against catalogue size, as figure 1 of the SCE paper."""
+    """Plot loss memory against catalogue size, like figure 1 of the SCE paper."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -170,7 +170,7 @@ def figure(found: list[dict], path: Path) -> None:
 
 
 def trained_state(options: argparse.Namespace, geometry: str) -> tuple[Tensor, Tensor, OutputHead]:
-    """Return states that a short exact training has fitted to targets: clustered, as those of a trained model."""
+    """Return states after a short exact training, clustered like those of a trained model; their targets and head."""
     torch.manual_seed(1)
     n_items, rows, width = options.fidelity_items, 3200, options.width
     groups = torch.randint(0, 64, (n_items,))
@@ -191,7 +191,7 @@ def trained_state(options: argparse.Namespace, geometry: str) -> tuple[Tensor, T
 
 
 def fidelity(options: argparse.Namespace) -> list[dict]:
-    """Cosine of SCE's gradient with the exact one as the buckets grow, with and without Mix."""
+    """Return the cosine between SCE's gradient and the exact one as the buckets grow, with and without Mix."""
     found = []
     print(f"\nSCE gradient against the exact one ({options.fidelity_items} items, 3200 rows, mean of 3 draws)")
     print(f"{'geometry':<9} {'b_y':>6} {'mix':<5} {'cos states':>10} {'cos items':>10} {'selected':>8} {'found':>6}")
@@ -241,7 +241,7 @@ def fidelity(options: argparse.Namespace) -> list[dict]:
 
 
 def write(path: Path, content: object) -> None:
-    """Write JSON under a temporary name, then rename."""
+    """Write JSON to a temporary file, then rename it."""
     path.with_suffix(".tmp").write_text(json.dumps(content, indent=1))
     path.with_suffix(".tmp").rename(path)
     print(f"written: {path}")
@@ -253,7 +253,9 @@ def main() -> None:
     parser.add_argument("--items", type=int, nargs="+", default=[3000, 30_000, 100_000, 1_000_000])
     parser.add_argument("--geometries", nargs="+", default=["euclidean", "poincare"])
     parser.add_argument("--losses", nargs="+", default=list(SETTINGS))
-    parser.add_argument("--rece-items", type=int, default=300_000, help="rece takes minutes beyond")
+    parser.add_argument(
+        "--rece-items", type=int, default=300_000, help="largest catalogue for rece, which takes minutes above"
+    )
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--length", type=int, default=200)
     parser.add_argument("--width", type=int, default=64)

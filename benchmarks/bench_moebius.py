@@ -1,10 +1,10 @@
-"""Moebius GRU against a geoopt cell looped over time and against torch.nn.GRU; one training step of each.
+"""A training step of the Moebius GRU, compared with a geoopt cell looped over time and with torch.nn.GRU.
 
     python benchmarks/bench_moebius.py [--threads 2] [--repeats 9] [--output results/bench_moebius.csv]
 
-All run in float32 on the same random inputs in the same process, taking turns. A step is: forward from Euclidean
-inputs, sum of squares of all states, backward to inputs and weights. Shown are the fastest and
-median times; ratios are between the fastest, which suffer least from whatever else the machine does.
+All take turns in one process, in float32, on the same random inputs. A step is: forward from Euclidean inputs, sum of
+squares of all states, backward to inputs and weights. The table has the fastest and the median time. Ratios compare the
+fastest times, which other work on the machine affects least.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SHAPES = [(1024, 20, 5), (1024, 20, 64)]
 
 
 class LoopedCell(nn.Module):
-    """The cell as one writes it with geoopt: input products for all steps at once, then one step after another."""
+    """The cell as written with geoopt: input products of all steps at once, then one step after the other."""
 
     def __init__(self, model: MoebiusGRU) -> None:
         super().__init__()

@@ -1,25 +1,25 @@
-"""SASRec of RecTools, pmixer, gSASRec-pytorch, RePlay and RecBole beside this package's: equal data, minutes, threads.
+"""Compare SASRec of RecTools, pmixer, gSASRec-pytorch, RePlay, RecBole and this package: same data, time and threads.
 
     make bench-peers                               (all peers on ml-100k, five minutes of training each)
     .venv/bin/python benchmarks/bench_peers.py --peers ours rectools --minutes=5 --threads=2
 
-Every peer trains in a process and an environment of its own (build/peers/<peer>, made from
-benchmarks/peers/requirements-<peer>.txt when it is first asked for) on the same leave-one-out split. Each ``--every``
-seconds of training its ten best items for each user are written, seen items left out, and all peers' lists are ranked
-here by one evaluator. The clock counts training and the making of batches, not the lists. Validation draws the curve
-and chooses the point; the test is looked at there, once. A peer that cannot be had, or fails, has its reason in the
-table. Peers that finished before with the same settings are taken from build/peers/runs.
+Every peer trains on the same leave-one-out split, in a separate process and a separate environment (build/peers/<peer>,
+made from benchmarks/peers/requirements-<peer>.txt when it is first needed). After every ``--every`` seconds of training
+a peer writes the ten best items of each user, without seen items, and one evaluator ranks the lists of all peers. The
+clock counts training and making batches, but not writing lists. Validation gives the curve and chooses a point; the
+test is evaluated there, once. If a peer is not available or fails, the table says why. Peers that finished before with
+the same settings are read from build/peers/runs.
 
-Width, blocks, heads, dropout, L, batch, learning rate and threads are equal; what else a peer has (loss, norms, betas
-of Adam, how histories are cut) is its own. pmixer and gSASRec-pytorch are cloned at a pinned commit; ``--pmixer=DIR``
-and ``--gsasrec=DIR`` name a checkout where no network is.
+Width, blocks, heads, dropout, L, batch, learning rate and threads are equal. Everything else (loss, norms, Adam's
+betas, how histories are cut) is up to the peer. pmixer and gSASRec-pytorch are cloned at a pinned commit; without a
+network, name a checkout with ``--pmixer=DIR`` and ``--gsasrec=DIR``.
 """
 
 from __future__ import annotations
 
 import os
 
-# as they are before this package sets its own: peers get what a user of them has
+# the environment before this package changes it: peers run as their users run them
 VARIABLES = dict(os.environ)
 
 import argparse  # noqa: E402
@@ -45,7 +45,7 @@ from recbole_hyper.files import digest, file_digest, read_json, write_json, writ
 ROOT = Path(__file__).parents[1]
 K = 10
 RESULT = "result.json"
-# options that name a place of this machine
+# options that name paths on this machine
 PLACES = ("data_path", "config_files", "pmixer", "gsasrec", "python", "build", "output")
 
 
@@ -54,64 +54,64 @@ def options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peers", nargs="+", choices=list(PEERS), default=list(PEERS))
     parser.add_argument("--dataset", default="ml-100k")
-    parser.add_argument("--data_path", help="folder of the dataset's folder; ml-100k comes with recbole")
-    parser.add_argument("--config_files", nargs="*", help="YAML files of keys that read and filter the dataset")
-    parser.add_argument("--minutes", type=float, default=5.0, help="of training, for each peer")
+    parser.add_argument("--data_path", help="folder above the dataset's folder; ml-100k comes with recbole")
+    parser.add_argument("--config_files", nargs="*", help="YAML files with keys that read and filter the dataset")
+    parser.add_argument("--minutes", type=float, default=5.0, help="minutes of training per peer")
     parser.add_argument("--every", type=float, default=5.0, help="seconds of training between two points of a curve")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--max_length", type=int, default=50, help="L: items that a model reads")
+    parser.add_argument("--max_length", type=int, default=50, help="L, the number of items that a model reads")
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--blocks", type=int, default=2)
     parser.add_argument("--heads", type=int, default=2)
     parser.add_argument("--dropout", type=float, default=0.2)
-    parser.add_argument("--batch", type=int, default=128, help="sequences; RecBole's rows are its own")
+    parser.add_argument("--batch", type=int, default=128, help="sequences per batch; RecBole has rows instead")
     parser.add_argument("--learning_rate", type=float, default=0.001)
     parser.add_argument("--seed", type=int, default=2020)
-    parser.add_argument("--quality", type=float, help="validation NDCG@10 to reach; default .9 of the best peer's")
+    parser.add_argument("--quality", type=float, help="validation NDCG@10 to reach; default: 0.9 of the best peer's")
     parser.add_argument("--pmixer", type=Path, help="checkout of pmixer/SASRec.pytorch; default: a clone")
     parser.add_argument("--gsasrec", type=Path, help="checkout of asash/gSASRec-pytorch; default: a clone")
-    parser.add_argument("--python", nargs="*", default=[], metavar="PEER=PATH", help="another interpreter of a peer")
-    parser.add_argument("--no_make", action="store_true", help="make no environment and no clone")
-    parser.add_argument("--make_only", action="store_true", help="make environments and clones, run nothing")
-    parser.add_argument("--again", action="store_true", help="run peers that have finished before")
-    parser.add_argument("--limit", type=float, help="minutes after which a peer is ended; default 3 times + 30")
+    parser.add_argument("--python", nargs="*", default=[], metavar="PEER=PATH", help="interpreter to use for a peer")
+    parser.add_argument("--no_make", action="store_true", help="do not make environments and clones")
+    parser.add_argument("--make_only", action="store_true", help="make environments and clones, but run nothing")
+    parser.add_argument("--again", action="store_true", help="also run peers that finished before")
+    parser.add_argument("--limit", type=float, help="minutes until a peer is stopped; default: 3 * minutes + 30")
     parser.add_argument("--build", type=Path, default=Path("build/peers"), help="environments, clones, splits and runs")
-    parser.add_argument("--output", type=Path, help="<output>.json, .md and .png; default bench_peers below --build")
+    parser.add_argument("--output", type=Path, help="<output>.json, .md and .png; default: bench_peers in --build")
     return parser
 
 
 def shared_settings(arguments: argparse.Namespace, split: PeerSplit) -> dict[str, Any]:
-    """Return what every peer is told alike."""
+    """Return the settings that all peers share."""
     names = ("threads", "max_length", "width", "blocks", "heads", "dropout", "batch", "learning_rate", "seed", "every")
-    told = {name: getattr(arguments, name) for name in names}
-    return told | {"seconds": 60 * arguments.minutes, "k": K, **split.meta}
+    shared = {name: getattr(arguments, name) for name in names}
+    return shared | {"seconds": 60 * arguments.minutes, "k": K, **split.meta}
 
 
 def ready(name: str, arguments: argparse.Namespace) -> tuple[Path, dict[str, str]]:
-    """Return the interpreter of a peer, and what its script is told of it alone.
+    """Return the interpreter of a peer, and the settings of this peer only.
 
     Raises:
-        UnavailableError: it cannot be had.
+        UnavailableError: the peer is not available.
     """
     peer, make = PEERS[name], not arguments.no_make
-    own = dict(entry.partition("=")[::2] for entry in arguments.python)
-    told = dict(peer.settings)
+    interpreters = dict(entry.partition("=")[::2] for entry in arguments.python)
+    settings = dict(peer.settings)
     if peer.repository is not None:
-        folder, told["source"] = checkout(peer, arguments.build, getattr(arguments, peer.environment), make=make)
-        told["checkout"] = str(folder.absolute())
+        folder, settings["source"] = checkout(peer, arguments.build, getattr(arguments, peer.environment), make=make)
+        settings["checkout"] = str(folder.absolute())
     if not peer.environment:
-        told["source"] = short(commit())
-    python = Path(own[name]) if name in own else interpreter(peer, arguments.build, make=make)
-    return python.absolute(), told
+        settings["source"] = short(commit())
+    python = Path(interpreters[name]) if name in interpreters else interpreter(peer, arguments.build, make=make)
+    return python.absolute(), settings
 
 
 def short(name: str | None) -> str:
-    """Return a commit in 12 digits, and "+" where files were changed."""
+    """Return 12 digits of a commit, with "+" if files were changed."""
     return "no commit" if name is None else name[:12] + name[40:]
 
 
 def judged(facts: dict[str, Any], split: PeerSplit, folder: Path) -> dict[str, Any]:
-    """Return what a peer wrote with its curve, the point that validation chooses, and the test there.
+    """Return the facts that a peer wrote, with its curve, the point that validation chooses, and the test there.
 
     Raises:
         BadListsError: lists that cannot be ranked.
@@ -130,7 +130,7 @@ def judged(facts: dict[str, Any], split: PeerSplit, folder: Path) -> dict[str, A
 
 
 def measure(name: str, arguments: argparse.Namespace, split: PeerSplit) -> dict[str, Any]:
-    """Return the result of a peer: run now, or kept from before; one that failed says why."""
+    """Return the result of a peer, from a new or an earlier run; if it failed, the result says why."""
     peer = PEERS[name]
     settings = shared_settings(arguments, split)
     folder = arguments.build / "runs" / f"{arguments.dataset}-{digest(settings)}" / name
@@ -140,13 +140,12 @@ def measure(name: str, arguments: argparse.Namespace, split: PeerSplit) -> dict[
         return kept
     result: dict[str, Any] = {**identity, "machine": machine(arguments.threads), "commit": commit()}
     try:
-        python, told = ready(name, arguments)
+        python, of_peer = ready(name, arguments)
         print(f"{name}: {arguments.minutes:g} minutes of training", flush=True)
         variables = environment(VARIABLES, arguments.threads, None if peer.environment else str(ROOT))
         limit = 60 * (arguments.limit if arguments.limit else 3 * arguments.minutes + 30)
-        # a script reads the split where it is
-        asked = {**settings, **told, "split": str(split.folder.absolute())}
-        facts = run_peer(python, SCRIPTS / peer.script, folder.absolute(), asked, variables, limit)
+        everything = {**settings, **of_peer, "split": str(split.folder.absolute())}
+        facts = run_peer(python, SCRIPTS / peer.script, folder.absolute(), everything, variables, limit)
         result |= judged(facts, split, folder)
         drop_lists(folder, result["chosen"]["point"])
     except (UnavailableError, PeerFailedError, BadListsError) as error:
@@ -158,7 +157,7 @@ def measure(name: str, arguments: argparse.Namespace, split: PeerSplit) -> dict[
 
 
 def key_of(peer: PeerSpec, settings: dict[str, Any]) -> str:
-    """Return what a kept result must have been made of: settings, scripts and versions, our own code included."""
+    """Return a digest of everything that a result depends on: settings, scripts, versions, and our own code."""
     files = [SCRIPTS / peer.script, SCRIPTS / "peer.py"]
     files += [SCRIPTS / f"requirements-{peer.environment}.txt"] if peer.environment else []
     own = [] if peer.environment else [commit()]
@@ -166,7 +165,7 @@ def key_of(peer: PeerSpec, settings: dict[str, Any]) -> str:
 
 
 def kept_result(folder: Path, key: str) -> dict[str, Any] | None:
-    """Return the result of a peer that finished before, None where it did not or would be another now."""
+    """Return the result of a peer that finished before with the same key, or None."""
     try:
         result = read_json(folder / RESULT)
     except (OSError, ValueError):
@@ -175,14 +174,14 @@ def kept_result(folder: Path, key: str) -> dict[str, Any] | None:
 
 
 def drop_lists(folder: Path, point: int) -> None:
-    """Remove the lists of all points but one, which has been chosen."""
+    """Remove the lists of all points except the chosen one."""
     for file in folder.glob("*_*.tsv"):
         if file.stem.rpartition("_")[2] != str(point):
             file.unlink()
 
 
 def command_of(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> str:
-    """Return the command line without places of this machine."""
+    """Return the command line without paths on this machine."""
     parts = ["python benchmarks/bench_peers.py"]
     for name, value in vars(arguments).items():
         if value == parser.get_default(name):
@@ -221,14 +220,14 @@ def write_results(results: list[dict[str, Any]], arguments: argparse.Namespace, 
 
 
 def main() -> None:
-    """Make what is missing, run every peer that is asked for, and write the table after each."""
+    """Make what is missing, run every peer, and write the table."""
     parser = options()
     arguments = parser.parse_args()
     for entry in arguments.python:
         if entry.partition("=")[0] not in PEERS or not entry.partition("=")[2]:
-            parser.error(f"--python {entry}: PEER=PATH is expected, PEER one of {', '.join(PEERS)}")
+            parser.error(f"--python {entry}: write PEER=PATH, where PEER is one of {', '.join(PEERS)}")
     if min(arguments.minutes, arguments.every) <= 0 or arguments.threads < 1:
-        parser.error("--minutes and --every are above 0, --threads is 1 or more")
+        parser.error("--minutes and --every must be above 0, --threads at least 1")
     if arguments.make_only:
         for name in arguments.peers:
             try:

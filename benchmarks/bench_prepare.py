@@ -2,14 +2,14 @@
 
     python benchmarks/bench_prepare.py [--rows=30000000] [--folder=DIR] [--output=results/bench_prepare.json]
 
-The raw file is an Amazon ratings csv (user,item,rating,time; tokens of 14 and 10 characters) with users and items drawn
-from long-tailed popularity, so that the 5-core goes on for many rounds. Two things are measured, each in a process of
-its own (peak memory is the process's):
+The raw file is an Amazon ratings csv (user,item,rating,time; tokens of 14 and 10 characters). The popularity of its
+users and items has a long tail, so that the 5-core takes many rounds. Two things are measured, each in a separate
+process:
 
-* k-core alone: ours on int32 codes, against the usual pandas loop (groupby sizes until nothing changes);
-* the whole way: csv to atomic file, with 5-core and repeats dropped.
+* k-core alone: ours on int32 codes, compared with the usual pandas loop (groupby sizes until nothing changes);
+* everything: csv to atomic file, with 5-core and repeats dropped.
 
-Kernels are loaded on a few rows first; the first run ever compiles them, which takes some seconds more.
+Kernels are loaded on a few rows first; the very first run compiles them, which takes some seconds.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def write_csv(path: Path, rows: int) -> None:
 
 
 def pandas_k_core(users: np.ndarray, items: np.ndarray, fewest: int) -> np.ndarray:
-    """The usual way: count by groupby, drop, until nothing changes."""
+    """Return the mask of the k-core by the usual loop: count by groupby and drop, until nothing changes."""
     import pandas as pd
 
     frame = pd.DataFrame({"u": users, "i": items})
@@ -126,7 +126,7 @@ def main() -> None:
     threads = os.environ.get("OMP_NUM_THREADS", str(os.cpu_count()))
     versions = {"python": platform.python_version(), "numpy": np.__version__, "pandas": pd.__version__}
     head = {"rows": arguments.rows, "cpu": platform.machine(), "cores": os.cpu_count(), "threads": threads}
-    # other work on the machine lengthens every figure
+    # other work on the machine slows everything down
     head["load"] = round(os.getloadavg()[0], 1)
     head |= versions | {"pyarrow": pa.__version__}
     print("  ".join(f"{key} {value}" for key, value in head.items()))

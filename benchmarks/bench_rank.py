@@ -1,10 +1,10 @@
-"""Ranking: users x a million items against the bare product of the scores, and ML-1M against RecBole's own evaluation.
+"""Ranking among a million items, compared with the scores' matrix product alone; and ML-1M with RecBole's evaluation.
 
     make bench-rank
     RECBOLE_HYPER_DATA=DIR .venv/bin/python benchmarks/bench_rank.py
 
-The second part needs DIR/ml-1m/ml-1m.inter; without it only the first runs. All figures are medians of the repeats in
-one process. Memory is the growth of the resident set while ranking.
+The second part needs DIR/ml-1m/ml-1m.inter; without it only the first part runs. All times are medians of the repeats
+in one process. Memory is the growth of the resident set while ranking.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from recbole_hyper.types import Cases, Prefixes
 
 
 def median_seconds(run: Callable[[], object], repeats: int) -> float:
-    """Time ``run`` after one call that is not counted."""
+    """Return the median seconds of ``run``, after one call that is not counted."""
     run()
     seconds = []
     for _ in range(repeats):
@@ -42,7 +42,7 @@ def median_seconds(run: Callable[[], object], repeats: int) -> float:
 
 
 def random_cases(users: int, n_items: int, length: int) -> Cases:
-    """One case a user, after ``length`` random items."""
+    """Return one case per user, after ``length`` random items."""
     generator = np.random.default_rng(0)
     items = generator.integers(1, n_items, users * (length + 1))
     owners = np.repeat(np.arange(1, users + 1), length + 1)
@@ -53,7 +53,7 @@ def random_cases(users: int, n_items: int, length: int) -> Cases:
 
 
 def large_catalogue(users: int, n_items: int, width: int, budget: int, repeats: int) -> list[dict[str, object]]:
-    """Rank ``users`` among ``n_items`` and compare with the products alone."""
+    """Rank for ``users`` among ``n_items``, and compare with the product alone."""
     generator = torch.Generator().manual_seed(0)
     states = torch.randn(users, width, generator=generator)
     items = torch.randn(n_items, width, generator=generator)
@@ -70,7 +70,7 @@ def large_catalogue(users: int, n_items: int, width: int, budget: int, repeats: 
     def ranked() -> None:
         rank_cases(score, cases, n_items=n_items, k=10, memory_budget=budget)
 
-    rank_cases(score, cases[:1], n_items=n_items, k=10)  # loads the compiled kernel, which is no memory of the ranking
+    rank_cases(score, cases[:1], n_items=n_items, k=10)  # loads the compiled kernel, whose memory should not count
     product = median_seconds(bare, repeats)
     with PeakMemory(interval=0.005) as memory:
         whole = median_seconds(ranked, repeats)
@@ -82,7 +82,7 @@ def large_catalogue(users: int, n_items: int, width: int, budget: int, repeats: 
 
 
 def movielens(data_path: str, repeats: int) -> list[dict[str, object]]:
-    """Evaluate one untrained SASRecCE on the test cases of leave-one-out, by RecBole's trainer and by ours."""
+    """Evaluate an untrained SASRecCE on the test cases of leave-one-out, with RecBole's trainer and with ours."""
     from recbole.data.utils import get_dataloader
     from recbole.trainer import Trainer
 
@@ -103,7 +103,7 @@ def movielens(data_path: str, repeats: int) -> list[dict[str, object]]:
     model.eval()
     with torch.no_grad():
         encoded = make_scorer(model, config)
-        scores = encoded(split.test)  # the same scores for both: what is measured is the ranking
+        scores = encoded(split.test)  # the same scores for both, because only the ranking is measured
 
     def stored(part: Prefixes) -> torch.Tensor:
         start = int(np.searchsorted(split.test.rows, part.rows[0]))
@@ -144,12 +144,12 @@ def movielens(data_path: str, repeats: int) -> list[dict[str, object]]:
 
 
 def main() -> None:
-    """Run and print both parts."""
+    """Run both parts and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--users", type=int, default=500)
     parser.add_argument("--items", type=int, default=1_000_000)
     parser.add_argument("--width", type=int, default=64)
-    parser.add_argument("--budget", type=int, default=256 << 20, help="bytes of scores held at one time")
+    parser.add_argument("--budget", type=int, default=256 << 20, help="bytes of scores in memory at once")
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -162,7 +162,7 @@ def main() -> None:
         print(table(movielens(data_path, arguments.repeats),
                     ["what", "seconds", "ratio", "speed-up", "largest difference"]))  # fmt: skip
     else:
-        print("RECBOLE_HYPER_DATA holds no ml-1m: the comparison with RecBole's evaluation was left out")
+        print("RECBOLE_HYPER_DATA has no ml-1m: the comparison with RecBole's evaluation is skipped")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Top 10 among 100,000 and a million items, without rules and under each: seconds beside those of the scores alone.
+"""Top 10 among 100,000 and a million items, without rules and with each rule, compared with computing the scores alone.
 
     make bench-recommend
     .venv/bin/python benchmarks/bench_recommend.py --threads=2 --output=results/bench_recommend.json
 
-States and items are planted: items lie around 16-dimensional centres and their lengths vary, as those of trained models
-do; each state is near some item. Every row is the fastest of the repeats, all in one process, one after another in each
-round, so that whatever else the machine does meets all of them. ``ratio`` is to the scores of the same rows alone.
+States and items are generated. Items lie around 16-dimensional centres and differ in length, like those of trained
+models; each state is near an item. The methods take turns in one process, so that other work on the machine affects all
+of them; a row has the fastest repeat. ``ratio`` is relative to computing the same scores alone.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ RULES: dict[str, dict[str, Any]] = {
 
 
 def planted(n_items: int, width: int, users: int) -> tuple[Tensor, Tensor]:
-    """Return item vectors (n_items, width) and states (users, width) of which each is near some item."""
+    """Return item vectors (n_items, width), and states (users, width), each near an item."""
     generator = torch.Generator().manual_seed(0)
 
     def normal(*shape: int) -> Tensor:
@@ -65,7 +65,7 @@ def planted(n_items: int, width: int, users: int) -> tuple[Tensor, Tensor]:
 
 
 def shop(items: Tensor) -> Catalogue:
-    """Return a catalogue with prices, 200 categories, 5,000 brands and a tenth of new items."""
+    """Return a catalogue with prices, 200 categories and 5,000 brands; a tenth of the items is new."""
     generator = np.random.default_rng(0)
     n = len(items)
     counts = np.where(generator.random(n) < 0.1, 0, generator.integers(1, 1000, n))
@@ -80,7 +80,7 @@ def shop(items: Tensor) -> Catalogue:
 
 
 def fastest(runs: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Return the fewest seconds of each, after one call that is not counted."""
+    """Return the seconds of the fastest call of each run; the first call does not count."""
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for repeat in range(repeats + 1):
         for name, run in runs.items():
@@ -94,7 +94,7 @@ def fastest(runs: dict[str, Callable[[], object]], repeats: int) -> dict[str, fl
 def measured(
     name: str, head: OutputHead, states: Tensor, catalogue: Catalogue, repeats: int
 ) -> list[dict[str, object]]:
-    """Return a row for each rule, and for the scores alone and RecBole's way."""
+    """Return a row for the scores alone, for RecBole's method, and for each rule."""
     rows, frozen = rows_of_a_block(head.n_items, 256 << 20), head.frozen()
     generator = np.random.default_rng(1)
     seen = generator.integers(1, head.n_items, (len(states), 50))
@@ -131,7 +131,7 @@ def measured(
 
 
 def main() -> None:
-    """Run all, print the table and write it where it is asked for."""
+    """Measure all, print the table, and write it to --output."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--items", type=int, nargs="+", default=[100_000, 1_000_000])
     parser.add_argument("--users", type=int, default=128)

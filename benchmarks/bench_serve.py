@@ -1,10 +1,10 @@
-"""Requests a second of ``recbole-hyper serve`` over 100,000 items, asked by another process on 127.0.0.1.
+"""Requests per second of ``recbole-hyper serve`` with 100,000 items, from another process on 127.0.0.1.
 
     .venv/bin/python benchmarks/bench_serve.py --output=results/bench_serve.json
 
-A run on planted interactions is trained for one epoch, since the time of an answer does not depend on what was learned.
-The load is bounded: so many requests over so many connections, each of which waits for its answer. In the same run,
-/health is asked in the same way: what the framework and the load take without a recommendation.
+The model is trained for one epoch on generated interactions, because response times do not depend on what was learned.
+The load is closed: a fixed number of requests over a fixed number of connections, each of which waits for its response.
+/health gets the same load, to show what framework and client cost without a recommendation.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import numpy as np
 import psutil
 
 HERE = "127.0.0.1"
-# by name: what is asked beside a history; None asks /health
+# by name: the body of a request besides the history; None requests /health
 BODIES: dict[str, dict[str, Any] | None] = {
     "no recommendation: GET /health": None,
     "no rule": {},
@@ -36,7 +36,7 @@ BODIES: dict[str, dict[str, Any] | None] = {
 
 
 def make_run(folder: Path, n_items: int) -> Path:
-    """Train a small run over ``n_items`` items; returns its folder."""
+    """Train a small run with ``n_items`` items; return its folder."""
     from recbole_hyper import run
 
     generator = np.random.default_rng(0)
@@ -67,7 +67,7 @@ def message(body: dict[str, Any] | None) -> bytes:
 
 
 async def load(port: int, messages: list[bytes], connections: int, limit: float) -> dict[str, float]:
-    """Send all messages over keep-alive connections; returns requests a second and quantiles of the milliseconds."""
+    """Send all messages over keep-alive connections; return requests per second and quantiles of the milliseconds."""
     waiting, spent = list(reversed(messages)), []
     end = time.perf_counter() + limit
 
@@ -92,13 +92,13 @@ async def load(port: int, messages: list[bytes], connections: int, limit: float)
 
 
 def processor_seconds(server: psutil.Process) -> float:
-    """Return what the service and its workers have used of the processors: load of others does not change it much."""
+    """Return the processor time of the service and its workers, which depends little on other load."""
     times = [one.cpu_times() for one in (server, *server.children(recursive=True))]
     return sum(one.user + one.system for one in times)
 
 
 def ask_many(port: int, server: psutil.Process, arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """Return a row for each kind of request and each number of connections."""
+    """Return a row per kind of request and number of connections."""
     generator = np.random.default_rng(1)
     rows = []
     for name, more in BODIES.items():
@@ -118,7 +118,7 @@ def ask_many(port: int, server: psutil.Process, arguments: argparse.Namespace) -
 
 
 def serve_and_ask(folder: Path, workers: int, arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """Serve the run by so many processes; returns the rows of :func:`ask_many`, with the load before them."""
+    """Serve the run with this number of processes; return the rows of :func:`ask_many`, with the load before."""
     with socket.socket() as free:
         free.bind((HERE, 0))
         port = free.getsockname()[1]
@@ -135,11 +135,11 @@ def serve_and_ask(folder: Path, workers: int, arguments: argparse.Namespace) -> 
 
 
 def main() -> None:
-    """Train, serve, ask, print, and write where it is asked for."""
+    """Train, serve, send requests, print, and write to --output."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--items", type=int, default=100_000)
-    parser.add_argument("--requests", type=int, default=2000, help="of each kind")
-    parser.add_argument("--limit", type=float, default=60.0, help="seconds of each kind")
+    parser.add_argument("--requests", type=int, default=2000, help="requests of each kind")
+    parser.add_argument("--limit", type=float, default=60.0, help="most seconds for each kind")
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
@@ -157,7 +157,7 @@ def main() -> None:
 
 
 def wait_for(address: str, server: subprocess.Popen[bytes]) -> None:
-    """Wait until the service answers, ten minutes at most."""
+    """Wait until the service responds, at most ten minutes."""
     for _ in range(1200):
         try:
             urllib.request.urlopen(address, timeout=5).read()

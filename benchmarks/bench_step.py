@@ -1,10 +1,10 @@
-"""A training step in its parts: batch, encoder, head with loss, optimizer, each beside the matrix products in it alone.
+"""The parts of a training step (batch, encoder, head with loss, optimizer), compared with their matrix products alone.
 
     make bench-step             (python benchmarks/bench_step.py --compile adds the encoder under torch.compile)
 
-Two planted data sets: "movies" is as long as MovieLens-1M (200 items a history, 3,706 items), "shop" as sparse as
-Amazon Beauty (9 items, 12,101 items). The products are those that torch was asked for while a step ran, in their
-shapes, on random factors; attention counts as its two products.
+There are two generated data sets: "movies" is like MovieLens-1M (histories of 200 items, 3,706 items), "shop" is like
+Amazon Beauty (histories of 9 items, 12,101 items). The products are those that torch computed in a step, repeated in
+their shapes on random factors; attention counts as its two products.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _PRODUCTS = {"mm", "addmm", "bmm", "baddbmm"}
 
 
 class Shapes(TorchDispatchMode):
-    """Notes the shapes of the matrix products that run inside."""
+    """Records the shapes of the matrix products that run inside."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,13 +63,13 @@ class Shapes(TorchDispatchMode):
                 (tuple(query.shape), tuple(key.mT.shape)),
                 ((*query.shape[:2], key.shape[1]), tuple(value.shape)),
             ]
-            # the backward has the two gradients of each, and the weights anew
+            # the backward pass computes two gradients of each product, and the weights again
             self.found += pair * 2 + pair[:1] if "backward" in name else pair
         return func(*args, **(kwargs or {}))
 
 
 def planted(users: int, items: int, length: int) -> SequenceStore:
-    """Return sequences of ``length`` items, give or take a half; a few items are popular, each occurs."""
+    """Return sequences of about ``length`` items (half to one and a half times); a few items are popular, all occur."""
     generator = np.random.default_rng(0)
     lengths = generator.integers(max(4, length // 2), 3 * length // 2 + 1, users)
     rows, count = np.repeat(np.arange(1, users + 1), lengths), int(lengths.sum())
@@ -80,18 +80,18 @@ def planted(users: int, items: int, length: int) -> SequenceStore:
 
 
 def seconds(call: Callable[[], Any], repeats: int) -> float:
-    """Return the median time of ``call``, after one that does not count."""
+    """Return the median time of ``call``; the first call does not count."""
     call()
-    found = []
+    times = []
     for _ in range(repeats):
         start = time.perf_counter()
         call()
-        found.append(time.perf_counter() - start)
-    return statistics.median(found)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
 
 
 class Parts:
-    """The parts of a step of ``model`` on the batches of one data set, each of which can be run by itself."""
+    """The parts of a step of ``model`` on the batches of one data set; each part can run by itself."""
 
     def __init__(self, model: str, data: str) -> None:
         about = DATA[data]
@@ -112,7 +112,7 @@ class Parts:
             pass
 
     def encode(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Run the encoder to the supervised states (n, d), their targets and their rows."""
+        """Run the encoder; return the supervised states (n, d), their targets and their rows."""
         model, batch = self.model, self.batch
         items, lengths, *times = model._histories(batch)
         return supervised_states(model.encoder, items, batch["target_list"], lengths, *times)
@@ -123,22 +123,22 @@ class Parts:
         states.backward(torch.ones_like(states))
 
     def head(self) -> None:
-        """Run the head and the loss, and their backward, on states that are there."""
+        """Run the head and the loss, and their backward, on states that were computed once."""
         if self.states is None:
-            found, self.targets, self.rows = self.encode()
-            self.states = found.detach()
+            states, self.targets, self.rows = self.encode()
+            self.states = states.detach()
         states = self.states.requires_grad_()
         self.model._loss(
             states, self.targets, self.batch[self.model.USER_ID], self.rows, self.model.head.step_head()
         ).backward()
 
     def update(self) -> None:
-        """Let the optimizer take a step."""
+        """Take a step of the optimizer."""
         self.optimizer.step()
 
 
 def products_alone(call: Callable[[], None]) -> Callable[[], None]:
-    """Return what runs the products of ``call`` and nothing else."""
+    """Return a function that runs only the matrix products of ``call``."""
     with Shapes() as shapes:
         call()
     factors = [(torch.randn(left), torch.randn(right)) for left, right in shapes.found]
@@ -152,7 +152,7 @@ def products_alone(call: Callable[[], None]) -> Callable[[], None]:
 
 
 def measure(model: str, data: str, repeats: int, compiled: bool) -> dict[str, str]:
-    """Return the row of the table: milliseconds, and times the products alone."""
+    """Return a row of the table: milliseconds, and their ratio to the products alone."""
     parts = Parts(model, data)
     row = {"data": data, "model": model, "batch": f"{seconds(parts.read, repeats) / len(parts.loader) * 1e3:.1f}"}
     for name in ("encoder", "head"):
@@ -173,14 +173,14 @@ def main() -> None:
     """Measure every model on both data sets and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", default=MODELS)
-    parser.add_argument("--repeats", type=int, default=5, help="steps to time; the median counts")
+    parser.add_argument("--repeats", type=int, default=5, help="steps to time; the median is printed")
     parser.add_argument("--threads", type=int, default=processors())
-    parser.add_argument("--compile", action="store_true", help="the encoder under torch.compile as well")
+    parser.add_argument("--compile", action="store_true", help="also time the encoder under torch.compile")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     print(
-        f"milliseconds of a step, {arguments.threads} threads, torch {torch.__version__}; "
-        "in brackets times the products alone"
+        f"milliseconds per step, {arguments.threads} threads, torch {torch.__version__}; "
+        "in brackets the ratio to the products alone"
     )
     rows = [measure(model, data, arguments.repeats, arguments.compile) for data in DATA for model in arguments.models]
     print(table(rows))

@@ -1,11 +1,11 @@
-"""A sweep of small trials against the same runs started one after another from the shell.
+"""A sweep of small trials, compared with the same runs started one after another from the shell.
 
 make bench-sweep; options: python benchmarks/bench_sweep.py --trials=24 --dataset=ml-100k --data_path=DIR --output=FILE
 
-Both do the same work: the same settings, epochs and seeds on the same cores. The shell's runs test as well, the sweep
-tests its winner only; their test time is measured and taken off the shell's side, so that the ratio compares like with
-like. Overhead per trial: wall time of the search times the number of trials side by side, less the time that the trials
-took in their processes, per trial; the start of Ray is part of it and shown by itself.
+Both train the same settings, epochs and seeds on the same cores. Each run of the shell is tested, but a sweep tests
+only its winner; the ratio is therefore computed without the shell's test time. The overhead per trial is the wall time
+of the search times the number of parallel trials, minus the time of the trials in their processes, divided by the
+number of trials. It includes the start of Ray.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--dataset", default="ml-100k")
     parser.add_argument("--data_path", default=os.environ.get("RECBOLE_HYPER_DATA", "dataset"))
     parser.add_argument("--epochs", type=int, default=1)
-    parser.add_argument("--output", help="JSON file for the figures")
+    parser.add_argument("--output", help="JSON file for the results")
     arguments = parser.parse_args()
     cores = len(os.sched_getaffinity(0))
     found = versions()
@@ -65,7 +65,7 @@ def main() -> None:
 def measure(
     folder: Path, space: dict[str, Any], keys: dict[str, Any], dataset: str, trials: int, cores: int
 ) -> dict[str, Any]:
-    """Return the figures of the sweep and of the shell's runs."""
+    """Return the times of the sweep and of the shell's runs."""
     program = [sys.executable, "-m", "recbole_hyper"]
     (folder / "space.json").write_text(json.dumps(space))
     (folder / "space.json").rename(folder / "space.yaml")

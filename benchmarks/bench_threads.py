@@ -1,9 +1,9 @@
-"""Two trainings on one machine, each with a thread for every processor: an epoch of each against one that is alone.
+"""Two trainings on one machine, each with a thread per processor: seconds per epoch, compared with one training alone.
 
     python benchmarks/bench_threads.py [--model=SASRecCE] [--epochs=4]
 
-With the limit of recbole_hyper.threads and with libgomp's own spinning. Two that share the processors fairly take twice
-the time of one.
+Measured with the limit of recbole_hyper.threads and with libgomp's default spinning. Two trainings that share the
+processors fairly take twice as long as one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LIBGOMP_DEFAULT = "300000"
 
 
 def start(model: str, epochs: int, folder: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    """Start a run on ml-100k, which the recbole package carries."""
+    """Start a run on ml-100k, which comes with recbole."""
     keys = [f"--model={model}", "--dataset=ml-100k", f"--epochs={epochs}", "--eval_step=0", f"--output_dir={folder}"]
     command = [sys.executable, "-m", "recbole_hyper", "run", *keys]
     return subprocess.Popen(
@@ -36,7 +36,7 @@ def epoch_seconds(folder: Path) -> float:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure and print the times."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="SASRecCE")
     parser.add_argument("--epochs", type=int, default=4)

@@ -1,11 +1,11 @@
-"""How often host and device meet in a training step and in the ranking of one batch, for every model.
+"""How often a training step and the ranking of one batch copy data or wait for the device, for every model.
 
     make bench-transfers            (or: python benchmarks/bench_transfers.py --models SASRecCE DualRec --places)
 
-Counted on the test device of tests/devices, which is no GPU: every operator runs on the CPU. "to device" are copies
-that do not wait (the columns of a batch, from pinned memory). The rest wait for the device: "size" for results whose
-size depends on the data, "to host" for copies, "number" for a single number. The losses of 64 steps are read
-together, and the read is left out here.
+Counted on the test device of tests/devices, which is not a GPU: every operator runs on the CPU. "to device" are copies
+that do not wait (the columns of a batch, from pinned memory). The others wait for the device: "size" for results whose
+size depends on the data, "to host" for copies, "number" for a single number. The losses of 64 steps are read together;
+this read is not counted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KINDS = ("to device", "size", "to host", "number")
 
 
 def main() -> None:
-    """Print a row for each model."""
+    """Print a row per model."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", default=registry.names("models"))
     parser.add_argument("--places", action="store_true", help="print the lines of the package that cause them")
@@ -39,7 +39,7 @@ def main() -> None:
         data = write_random(Path(scratch) / "data")
         for model in options.models:
             step, ranking, _ = step_and_ranking(model, data, Path(scratch) / model)
-            # a model that is fitted at once has no step
+            # a model that is fitted in one step has no training steps
             counts = {"step": step, "ranking": ranking}
             rows.append(
                 {
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def count(found: Transfers | None, kind: str) -> int | str:
-    """Return how often a kind was counted; "" where nothing was."""
+    """Return how often a kind was counted; "" if the model has no such part."""
     return "" if found is None else found[kind]
 
 

@@ -1,12 +1,12 @@
-"""Warm starts against training anew, week by week: quality on the next week, and minutes of processor time.
+"""Warm starts compared with training from scratch, week by week: quality on the next week, and processor minutes.
 
     make bench-warm_start ARGS="--data_path=DIR --work=DIR --output=results"
 
-The newest ``--weeks`` weeks of a data set are today's orders, one after another. Before each of them a model is trained
-anew on all that came before, another starts from the weights of the week before (``init_from``, at its defaults), and
-that of the first week stays as it is. All three rank every interaction of the week, given what came before it; items
-that a model does not know are left out of its cases and counted. Selection is on the last item of each user.
-``--work`` keeps the runs: called again, the script goes on behind the last that finished.
+The newest ``--weeks`` weeks of a data set play the role of new orders. Before each week, one model is trained from
+scratch on all earlier interactions ("anew"), another one starts from the weights of the week before (``init_from`` with
+its defaults), and a third one remains that of the first week. All three rank every interaction of the week after its
+history. Interactions with items that a model does not know are not ranked, but counted. Epochs are selected on the last
+item of each user. ``--work`` keeps the runs: if the script is called again, it resumes after the last finished run.
 Writes warm_start.json and warm_start.md.
 """
 
@@ -38,7 +38,7 @@ OF_MODEL = {"MAX_ITEM_LIST_LENGTH": 20, "hidden_size": 32, "train_batch_size": 2
 
 
 def trained(name: str, folder: Path, keys: dict[str, Any]) -> dict[str, Any]:
-    """Run, and return epochs and minutes of processor time; those of an earlier call where the run is finished."""
+    """Train, and return epochs and processor minutes; a run that finished in an earlier call is not repeated."""
     file = folder / "cost.json"
     if not file.is_file():
         shutil.rmtree(folder, ignore_errors=True)
@@ -51,7 +51,7 @@ def trained(name: str, folder: Path, keys: dict[str, Any]) -> dict[str, Any]:
 
 
 def ranked(folder: Path, week: pd.DataFrame, since: float) -> dict[str, Any]:
-    """Return the metrics of a model on the interactions of a week, and the number of its cases."""
+    """Return the metrics of a model on the interactions of a week, and the numbers of cases and unknown items."""
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         found = evaluate(folder, data=week, since=since)
     unknown = found["protocol_counts"]["new interactions with items that the model does not know, not ranked"]
@@ -60,14 +60,14 @@ def ranked(folder: Path, week: pd.DataFrame, since: float) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Train and rank week by week, print and write the table."""
+    """Train and rank week by week; print and write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data_path", type=Path, required=True)
     parser.add_argument("--dataset", default="amazon-beauty")
     parser.add_argument("--model", default="SASRecCE")
     parser.add_argument("--weeks", type=int, default=4)
     parser.add_argument(
-        "--epochs", type=int, default=9, help="of a model that is trained anew; every third is validated"
+        "--epochs", type=int, default=9, help="epochs of a model that is trained from scratch; every third is validated"
     )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--work", type=Path, required=True, help="folder of the runs")

@@ -1,9 +1,9 @@
-"""What the two directions of a run attend to: mean attention over test cases, as heat maps (DualRec, Figure 8).
+"""Heat maps of what the two directions of a DualRec run attend to, averaged over test cases (DualRec, Figure 8).
 
     python examples/dualrec_figure.py saved/dual --past_only=saved/past_only --shown=20
 
-``--past_only`` is a run with ``--dual_directions=past``, to be subtracted. Positions count from the newest item, which
-is 0, so that histories of any length lie on top of each other.
+``--past_only`` is a run with ``--dual_directions=past``, which is subtracted. Positions count from the newest item (0),
+so that histories of different lengths can be averaged.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from recbole_hyper.types import Cases
 
 
 def histories(cases: Cases, max_length: int, batch_size: int = 256) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the last ``max_length`` items of each history, right-padded (B, L), and their number (B,)."""
+    """Yield the last ``max_length`` items of each history, right-padded (B, L), and their numbers (B,)."""
     for start in range(0, len(cases), batch_size):
         part = cases[slice(start, start + batch_size)]
         starts = np.maximum(part.ends - max_length, part.starts)
@@ -36,17 +36,17 @@ def histories(cases: Cases, max_length: int, batch_size: int = 256) -> Iterator[
 
 @torch.no_grad()
 def mean_attention(encoder: DualEncoder, batches: Iterable[tuple[Tensor, Tensor]]) -> dict[str, Tensor]:
-    """Return the mean attention weights of each direction that ``encoder`` has, in evaluation mode.
+    """Return the mean attention weights of each direction of ``encoder``, in evaluation mode.
 
-    ``batches`` are right-padded histories (B, L) and their lengths (B,), such as those of :func:`histories`.
+    ``batches`` are right-padded histories (B, L) and their lengths (B,), as from :func:`histories`.
 
     Returns:
-        for ``past`` and ``future``, where they exist, (n_layers, L, L) float64 with the longest L: entry (i, j) is the
-        weight that the item i places before the newest gives to the item j places before it, averaged over heads and
-        over the cases that have position i. Rows sum to 1 where a case has that position and are 0 elsewhere.
+        for ``past`` and ``future``, if they exist, (n_layers, L, L) float64 with the longest L: entry (i, j) is the
+        weight from the item i positions before the newest to the item j positions before it, averaged over heads and
+        over the cases that have position i. Rows sum to 1 if a case has that position, and are 0 otherwise.
 
     Raises:
-        ValueError: a backbone without attention maps, or no case.
+        ValueError: a backbone without attention maps, or no cases.
     """
     directions = [name for name in ("past", "future") if encoder.directions in (name, "both", "shared")]
     total: dict[str, Tensor] = {}
@@ -65,20 +65,20 @@ def mean_attention(encoder: DualEncoder, batches: Iterable[tuple[Tensor, Tensor]
             count[:width] += real.sum(0).cpu()
             for name in directions:
                 run = encoder.trace_past if name == "past" else encoder.trace_future
-                found = run(items, lengths, return_maps=encoder.has_maps)[1].maps
-                if not found:
+                by_layer = run(items, lengths, return_maps=encoder.has_maps)[1].maps
+                if not by_layer:
                     raise ValueError(f"{type(encoder).__name__} has no attention maps; DualRec has")
-                maps = torch.stack([layer.double().mean(dim=1) for layer in found])  # (layers, B, L, L)
+                maps = torch.stack([layer.double().mean(dim=1) for layer in by_layer])  # (layers, B, L, L)
                 rows = index[None, :, :, None].expand_as(maps)
                 columns = index[None, :, None, :].expand_as(maps)
-                turned = maps.gather(2, rows).gather(3, columns) * real[:, :, None]
-                added = turned.sum(dim=1).cpu()
-                total[name] = _grown(total.get(name, added.new_zeros(len(found), 0, 0)), tuple(added.shape))
+                reversed_maps = maps.gather(2, rows).gather(3, columns) * real[:, :, None]
+                added = reversed_maps.sum(dim=1).cpu()
+                total[name] = _grown(total.get(name, added.new_zeros(len(by_layer), 0, 0)), tuple(added.shape))
                 total[name][:, :width, :width] += added
     finally:
         encoder.train(was_training)
     if not total:
-        raise ValueError("no case came; give at least one batch of histories")
+        raise ValueError("there are no cases; at least one batch of histories is needed")
     return {name: value / count.clamp(min=1)[:, None] for name, value in total.items()}
 
 
@@ -92,11 +92,11 @@ def _grown(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
 def attention_figure(
     dual: dict[str, Tensor], path: str | Path, *, past_only: Tensor | None = None, shown: int = 20
 ) -> Path:
-    """Draw heat maps of mean attention: a row per layer, a column per direction, oldest item left, newest right.
+    """Plot heat maps of mean attention: a row per layer, a column per direction, oldest item left, newest right.
 
-    ``dual`` is the outcome of :func:`mean_attention`; ``past_only``, the ``past`` maps of a model trained on the past
-    alone, adds a column with dual minus past only; ``shown`` newest positions are drawn. The ending of ``path`` sets
-    the format. ValueError for maps of another number of layers, or ``past_only`` for a model without a past direction.
+    ``dual`` is the result of :func:`mean_attention`. ``past_only``, the ``past`` maps of a model trained on the past
+    only, adds a column with dual minus past only. The ``shown`` newest positions are plotted. The ending of ``path``
+    sets the format. ValueError if the numbers of layers differ, or for ``past_only`` without a past direction.
     """
     columns: list[tuple[str, Tensor, bool]] = [(f"{name} encoder", maps, False) for name, maps in dual.items()]
     if past_only is not None:
@@ -111,7 +111,7 @@ def attention_figure(
     axes = figure.subplots(layers, len(columns), squeeze=False)
     for layer in range(layers):
         for column, (title, maps, signed) in enumerate(columns):
-            # flipped: the newest item stands last, as one reads a sequence
+            # flipped, so that the newest item comes last
             values = maps[layer, :shown, :shown].flip(0, 1).numpy()
             bound = float(np.abs(values).max()) or 1.0
             axis = axes[layer, column]
@@ -135,7 +135,7 @@ def attention_figure(
 
 
 def maps_of(folder: str) -> dict[str, Tensor]:
-    """Return the mean attention of the run in ``folder`` over its test cases; ConfigError for no dual encoder."""
+    """Return the mean attention of the run in ``folder`` over its test cases; ConfigError if it is not a dual run."""
     config, data, split = read_finished(folder, read_run(folder))
     model, _ = load_model(config, data, split)
     if not isinstance(getattr(model, "encoder", None), DualEncoder):
@@ -144,12 +144,12 @@ def maps_of(folder: str) -> dict[str, Tensor]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Draw the figure; returns 1 for a folder without such a run, which is one line."""
-    parser = argparse.ArgumentParser(description="draw the mean attention of a dual run over its test cases")
+    """Plot the figure; an error is one line and returns 1."""
+    parser = argparse.ArgumentParser(description="plot the mean attention of a dual run over its test cases")
     parser.add_argument("run", help="output_dir of a DualRec run")
-    parser.add_argument("--past_only", help="output_dir of a run with --dual_directions=past, to be subtracted")
-    parser.add_argument("--output", help="figure to write, its ending sets the format; default: RUN/attention.png")
-    parser.add_argument("--shown", type=int, default=20, help="newest positions to draw (default 20)")
+    parser.add_argument("--past_only", help="output_dir of a run with --dual_directions=past, which is subtracted")
+    parser.add_argument("--output", help="figure to write; its ending sets the format; default: RUN/attention.png")
+    parser.add_argument("--shown", type=int, default=20, help="number of newest positions to plot (default 20)")
     arguments = parser.parse_args(argv)
     try:
         dual = maps_of(arguments.run)

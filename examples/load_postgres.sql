@@ -21,7 +21,7 @@ CREATE TEMPORARY TABLE incoming (LIKE recommendations) ON COMMIT DROP;
 
 DO $$ BEGIN
     IF NOT EXISTS (SELECT FROM incoming) THEN
-        RAISE EXCEPTION 'the file holds no recommendation; the old ones stay';
+        RAISE EXCEPTION 'the file has no recommendations; the old ones are kept';
     END IF;
 END $$;
 

@@ -1,6 +1,6 @@
-"""gSASRec of asash/gSASRec-pytorch: its model and loader, imported from a checkout; the loss stands in its script only.
+"""gSASRec of asash/gSASRec-pytorch: its model and loader, imported from a checkout.
 
-The loss is gBCE with t = .75 and 256 negatives, computed in float64 as there.
+The loss (gBCE with t = 0.75 and 256 negatives, in float64) is copied, because it is inside the peer's training script.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NEGATIVES, CALIBRATION, STEPS = 256, 0.75, 100
 
 
 def main() -> None:
-    """Train in epochs of at most 100 steps, as its configuration has them."""
+    """Train in epochs of at most 100 steps, as in the peer's configuration."""
     run = Run()
     settings = run.settings
     sys.path.insert(0, settings["checkout"])
@@ -70,7 +70,7 @@ def main() -> None:
 
 
 def gbce(logits: Tensor, counted: Tensor, items: int) -> Tensor:
-    """Return gBCE (Petrov and Macdonald, 2023): binary cross-entropy, the target's log-sigmoid times beta.
+    """Return gBCE (Petrov and Macdonald, 2023): binary cross-entropy with the target's log-sigmoid times beta.
 
     Args:
         logits: (B, L, 1 + negatives), the target first.

@@ -1,4 +1,4 @@
-"""A model of this package, in the environment of the driver; ``model`` in the settings names it."""
+"""A model of this package, which the setting ``model`` names, in the driver's environment."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def main() -> None:
     nothing = Cases.build(store, [], [])
     model, batches, _ = build(config, data, Split(store, store.lengths, nothing, nothing), store.lengths)
     optimizer = build_optimizer(model, config)
-    # the store has numbers of its own
+    # the store numbers the items itself
     ours = np.array([0, *map(int, store.item_tokens[1:])])
     number = {token: at for at, token in enumerate(ours.tolist()) if at}
 

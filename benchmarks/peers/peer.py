@@ -1,12 +1,12 @@
-"""What the scripts of all peers share: settings, split, clock and lists. It needs torch alone.
+"""The code that the scripts of all peers share: settings, split, clock and lists. It needs only torch.
 
 A script is run as ``python <peer>_run.py SETTINGS.json`` in an empty folder. It builds its model, calls
-:meth:`Run.begin` with a function that scores histories, and :meth:`Run.step` after every training step until that
-returns False. The clock stands while lists are made. What is written into the folder:
+:meth:`Run.begin` with a function that scores histories, and calls :meth:`Run.step` after every training step until it
+returns False. The clock is stopped while lists are made. The folder gets:
 
-* ``valid_<n>.tsv``, ``test_<n>.tsv``: user, item, rank of the n-th point in time, seen items left out
-* ``points.jsonl``: a line a point: steps and seconds of training until then
-* ``peer.json``: versions, steps and targets of an epoch, seconds of each epoch, what differs from the other peers
+* ``valid_<n>.tsv``, ``test_<n>.tsv``: user, item and rank at the n-th point of the curve, without seen items
+* ``points.jsonl``: a line per point: steps and seconds of training so far
+* ``peer.json``: versions, steps and targets per epoch, seconds of each epoch, differences from the other peers
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-USERS = 256  # scored at one time
-# (histories, oldest item first) -> scores (users, n_items), column 0 for padding, -inf where the peer knows no score
+USERS = 256  # users scored at once
+# (histories, oldest item first) -> scores (users, n_items); column 0 is padding, -inf for items without a score
 Scores = Callable[[list[list[int]]], Tensor]
 
 
@@ -33,9 +33,9 @@ class Run:
 
     Attributes:
         settings: as the driver wrote them.
-        train: items of the training part of each user, oldest first; users and items are numbered from 1.
-        valid: what users chose next: part of the history of the test, trained on by nobody.
-        n_items: number of item ids, 0 for padding among them.
+        train: items of each user's training part, oldest first; users and items are numbered from 1.
+        valid: the next item of each user: part of the history in the test, but no peer trains on it.
+        n_items: number of item ids, including 0 for padding.
     """
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Run:
         self._epochs: list[float] = []
 
     def last_targets(self) -> int:
-        """Return the targets of an epoch in which each user's newest L + 1 items are all that is trained on."""
+        """Return the number of targets of an epoch that trains only on the newest L + 1 items of each user."""
         length = self.settings["max_length"]
         return sum(min(len(items) - 1, length) for items in self.train.values())
 
@@ -74,12 +74,12 @@ class Run:
         """Start the clock.
 
         Args:
-            scores: the model as it is, without dropout.
-            packages: distributions whose versions count.
-            steps: of an epoch.
-            targets: predicted items of an epoch.
-            notes: in what the peer differs from the others beyond its model.
-            source: the version where the peer is a checkout and no package.
+            scores: scores histories with the current weights, without dropout.
+            packages: distributions whose versions are recorded.
+            steps: steps per epoch.
+            targets: predicted items per epoch.
+            notes: how the peer differs from the others apart from its model.
+            source: version, if the peer is a checkout and not a package.
         """
         self._scores, self._steps_of_epoch = scores, steps
         now = time.perf_counter()
@@ -97,7 +97,7 @@ class Run:
         self._since, self._epoch_began = time.perf_counter(), 0.0
 
     def step(self) -> bool:
-        """Count a training step, make lists where it is time; False where the budget is spent, and all is written."""
+        """Count a training step, and make lists when they are due; False once the time is up and all is written."""
         trained = self._trained + time.perf_counter() - self._since
         self._steps += 1
         if self._steps % self._steps_of_epoch == 0:
@@ -136,12 +136,12 @@ class Run:
 
     @torch.no_grad()
     def _best(self, histories: list[list[int]]) -> list[list[int]]:
-        """Return the best items for each history, among those of the training part that it does not hold."""
+        """Return the best items for each history, among the items of the training part that are not in it."""
         scores = self._scores(histories).float().cpu()
         if scores.shape != (len(histories), self.n_items):
             raise ValueError(f"scores have shape {tuple(scores.shape)}, not {(len(histories), self.n_items)}")
         if bool(scores.isnan().any()):
-            raise ValueError("scores are no numbers: training diverged")
+            raise ValueError("scores are NaN: training diverged")
         scores[:, self._unknown] = -torch.inf
         for row, items in enumerate(histories):
             scores[row, items] = -torch.inf
@@ -153,7 +153,7 @@ class Run:
 
 
 def padded_left(histories: list[list[int]], length: int, padding: int = 0) -> Tensor:
-    """Return the last ``length`` items of each history as (n, length), padding before them."""
+    """Return the last ``length`` items of each history as (n, length), padded on the left."""
     rows = [items[-length:] for items in histories]
     return torch.tensor([[padding] * (length - len(items)) + items for items in rows], dtype=torch.long)
 

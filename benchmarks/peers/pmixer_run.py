@@ -1,6 +1,6 @@
-"""The SASRec of pmixer/SASRec.pytorch: its model and sampler, imported from a checkout, in the loop of its main.py.
+"""SASRec of pmixer/SASRec.pytorch: its model and sampler, imported from a checkout, in a copy of main.py's loop.
 
-main.py itself cannot be imported. Three workers of its sampler are not repeatable: one is used.
+main.py itself cannot be imported. The sampler uses one worker, because three are not reproducible.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def main() -> None:
     run = Run()
     settings = run.settings
     checkout = Path(settings["checkout"])
-    # in its newest versions below python/, in older ones at the top
+    # newer versions have the code in python/, older ones at the top
     sys.path.insert(0, str(checkout / "python" if (checkout / "python").is_dir() else checkout))
     from model import SASRec
     from utils import WarpSampler
@@ -58,7 +58,7 @@ def main() -> None:
         packages=("numpy",),
         steps=(len(run.train) - 1) // batch + 1,
         targets=run.last_targets(),
-        notes="the newest L + 1 items of each user; the sampler's process works on while the clock stands",
+        notes="the newest L + 1 items of each user; the sampler's process keeps working while the clock is stopped",
         source=settings["source"],
     )
     try:

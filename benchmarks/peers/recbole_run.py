@@ -1,4 +1,4 @@
-"""RecBole's own SASRec with cross-entropy, on an older numpy and pandas that its code was written for."""
+"""RecBole's SASRec with cross-entropy, on the older numpy and pandas that its code was written for."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torch import Tensor
 
 
 def main() -> None:
-    """Train on (prefix, target) rows, as RecBole does, 2,048 at a time."""
+    """Train on (prefix, target) rows as RecBole does, 2,048 per batch."""
     run = Run()
     settings = run.settings
     _write_atomic(run.train)
@@ -29,7 +29,7 @@ def main() -> None:
     batches = TrainDataLoader(config, training, None, shuffle=True)
     model = SASRec(config, training)
     optimizer = torch.optim.Adam(model.parameters(), lr=settings["learning_rate"])
-    # RecBole has numbers of its own
+    # RecBole numbers the items itself
     tokens = dataset.field2id_token["item_id"]
     ours = torch.tensor([0, *map(int, tokens[1:])])
     number = {token: at for at, token in enumerate(ours.tolist()) if at}
@@ -51,7 +51,7 @@ def main() -> None:
         packages=("recbole", "numpy", "pandas"),
         steps=len(batches),
         targets=len(training),
-        notes=f"a row for each prefix, {config['train_batch_size']} rows (its default) in a batch; older numpy, pandas",
+        notes=f"a row per prefix, {config['train_batch_size']} rows per batch (the default); older numpy and pandas",
     )
     model.train()
     while True:

@@ -26,16 +26,16 @@ class Steps(Callback):
         self.run, self.esasrec = run, esasrec
 
     def __deepcopy__(self, _: dict) -> Steps:
-        """Return itself: RecTools copies its trainer, and the split with it otherwise."""
+        """Return itself, because RecTools copies its trainer, which would copy the split as well."""
         return self
 
     def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Start the clock where this is the first epoch: before its first batch is made."""
+        """Start the clock before the first batch of the first epoch."""
         if trainer.current_epoch == 0:
             begin(self.run, module, self.esasrec)
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, *_: object) -> None:
-        """Count the step, and stop where the time is over."""
+        """Count the step, and stop when the time is up."""
         if not trainer.should_stop and not self.run.step():
             trainer.should_stop = True
 
@@ -43,7 +43,7 @@ class Steps(Callback):
 def begin(run: Run, module: pl.LightningModule, esasrec: bool) -> None:
     """Start the clock of a model that Lightning is about to train."""
     network, prepared = module.torch_model, module.data_preparator
-    # RecTools has numbers of its own, and its padding among them
+    # RecTools numbers the items itself, including padding
     own = prepared.item_id_map.get_external_sorted_by_internal()[prepared.n_item_extra_tokens :]
     ours = torch.tensor([int(item) for item in own])
     number = {token: at for at, token in enumerate(ours.tolist(), start=prepared.n_item_extra_tokens)}
@@ -73,7 +73,7 @@ def begin(run: Run, module: pl.LightningModule, esasrec: bool) -> None:
 
 
 def main() -> None:
-    """Fit RecTools' model until the time is over."""
+    """Fit RecTools' model until the time is up."""
     warnings.filterwarnings("ignore")
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
     run = Run()
@@ -83,7 +83,7 @@ def main() -> None:
     rows = [(user, item, at) for user, items in run.train.items() for at, item in enumerate(items)]
     frame = pd.DataFrame(rows, columns=[Columns.User, Columns.Item, "position"])
     frame[Columns.Weight] = 1.0
-    # the position as time, so that ties keep their order
+    # positions as times, so that ties keep their order
     seconds = pd.to_timedelta(frame.pop("position").to_numpy(dtype=np.int64), unit="s")
     frame[Columns.Datetime] = pd.Timestamp("2000-01-01") + seconds
 

@@ -1,6 +1,6 @@
-"""RePlay's SasRec with the cross-entropy over all items, read from parquet and trained by Lightning as in its example.
+"""RePlay's SasRec with cross-entropy over all items, read from parquet and trained by Lightning as in its example.
 
-Its ParquetModule takes the padding of a column from the key "padding", whatever its docstring says.
+Its ParquetModule reads the padding of a column from the key "padding", unlike its docstring says.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class Steps(Callback):
         self.run = run
 
     def on_train_epoch_start(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
-        """Start the clock where this is the first epoch: before its first batch is made."""
+        """Start the clock before the first batch of the first epoch."""
         if trainer.current_epoch == 0:
             begin(self.run, module.model)
 
     def on_train_batch_end(self, trainer: lightning.Trainer, module: lightning.LightningModule, *_: object) -> None:
-        """Count the step, and stop where the time is over."""
+        """Count the step, and stop when the time is up."""
         if not trainer.should_stop and not self.run.step():
             trainer.should_stop = True
 
@@ -45,7 +45,7 @@ def begin(run: Run, model: SasRec) -> None:
     padding = run.n_items - 1
 
     def scores(histories: list[list[int]]) -> Tensor:
-        # RePlay counts items from 0, its padding comes last
+        # RePlay numbers items from 0, and padding comes last
         items = padded_left(
             [[item - 1 for item in history] for history in histories], run.settings["max_length"], padding
         )
@@ -65,7 +65,7 @@ def begin(run: Run, model: SasRec) -> None:
 
 
 def main() -> None:
-    """Fit RePlay's model until the time is over."""
+    """Fit RePlay's model until the time is up."""
     warnings.filterwarnings("ignore")
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     run = Run()

@@ -1,4 +1,4 @@
-"""``python -m examples.noisy_prefix``: the task, Euclidean and hyperbolic, with learning curves."""
+"""``python -m examples.noisy_prefix`` trains on the task, Euclidean and hyperbolic, and plots learning curves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from recbole_hyper.commands.recommend import switch
 from recbole_hyper.settings import RIEMANNIAN_LEARNERS
 from recbole_hyper.yaml_files import read_yaml
 
-HELP = "train the noisy-prefix classifier (PREFIX-Z%) and draw its learning curves"
+HELP = "train the noisy-prefix classifier (PREFIX-Z%) and plot its learning curves"
 _SIZES = ("embedding_size", "hidden_size", "projection_size", "n_layers")
 _SWITCHES = ("share_encoder", "use_distance", "embedding_type", "decision_type")
 MODEL_KEYS = ("n_words", *_SIZES, *_SWITCHES, "curvature", "initializer_range")
@@ -28,20 +28,20 @@ TRAIN_KEYS = ("learning_rate", "manifold_learning_rate", "stabilize", "train_bat
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Read the options; names and defaults are those of settings.yaml."""
+    """Parse the options, whose names and defaults are in settings.yaml."""
     parser = argparse.ArgumentParser(prog="python -m examples.noisy_prefix", description=HELP)
     for key, value in read_yaml(Path(__file__).with_name("settings.yaml")).items():
         kind: Any = switch if isinstance(value, bool) else (float if value is None else type(value))
         parser.add_argument(f"--{key}", type=kind, default=value, help=f"default: {value}")
-    parser.add_argument("--data_path", type=Path, default=Path("dataset"), help="folder of the generated pairs")
+    parser.add_argument("--data_path", type=Path, default=Path("dataset"), help="folder for the generated pairs")
     parser.add_argument(
-        "--output_dir", type=Path, default=Path("saved"), help="for a folder per run; one there is continued"
+        "--output_dir", type=Path, default=Path("saved"), help="gets a folder per run; existing runs are resumed"
     )
     return parser.parse_args(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Train every combination of geometry and optimizer; returns 1 for a bad value, which is one line."""
+    """Train every combination of geometry and optimizer; an error is one line and returns 1."""
     try:
         train(parse(argv))
     except (ValueError, OSError, FloatingPointError) as error:
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def train(arguments: argparse.Namespace) -> None:
-    """Train, draw the curves and print the results."""
+    """Train, plot the curves and print the results."""
     geometries, learners = arguments.geometry.split(","), arguments.optimizer.split(",")
     _check(vars(arguments), geometries, learners)
     results, curves = _train_all(arguments, geometries, learners)
@@ -63,10 +63,10 @@ def train(arguments: argparse.Namespace) -> None:
 
 
 def _check(values: dict[str, Any], geometries: list[str], learners: list[str]) -> None:
-    """Raise ValueError for a value out of range, before the pairs are drawn."""
-    for given, name, known in ((geometries, "geometry", GEOMETRIES), (learners, "optimizer", RIEMANNIAN_LEARNERS)):
-        if wrong := [entry for entry in given if entry not in known]:
-            raise ValueError(f"--{name}={wrong[0]}: allowed are {', '.join(known)}, or several with a comma")
+    """Raise ValueError for a value out of range, before the pairs are generated."""
+    for values_of, name, known in ((geometries, "geometry", GEOMETRIES), (learners, "optimizer", RIEMANNIAN_LEARNERS)):
+        if wrong := [entry for entry in values_of if entry not in known]:
+            raise ValueError(f"--{name}={wrong[0]} is unknown; allowed: {', '.join(known)}, separated by commas")
     check_settings(values)
     for name in ("data_seed", "threads"):
         if values[name] < 0:

@@ -1,4 +1,4 @@
-"""The layers behind the two encoders of the noisy-prefix classifier: two points joined, and hyperplanes as classes."""
+"""Layers of the noisy-prefix classifier after its encoders: one joins two points, one classifies by hyperplanes."""
 
 import math
 
@@ -13,7 +13,7 @@ from recbole_hyper.hyperbolic.manifold import ball_parameter, poincare_ball
 
 
 def project(x: Tensor, curvature: hyperbolic.Curvature = 1.0) -> Tensor:
-    """Return x, moved to radius tanh(max_rapidity) / sqrt(c) where it lies beyond."""
+    """Return x, moved back to radius tanh(max_rapidity) / sqrt(c) if it is outside."""
     largest = math.tanh(hyperbolic.max_rapidity(x.dtype)) / curvature**0.5
     norm = (hyperbolic.square_norm(x) + hyperbolic.tiny(x.dtype)).sqrt()
     return torch.where(norm > largest, x * (largest / norm), x)
@@ -29,10 +29,10 @@ def lifted_square_distance(first: Tensor, second: Tensor, curvature: hyperbolic.
 class MoebiusPairLayer(nn.Module):
     r"""Join two points: :math:`W_1 \otimes x \oplus W_2 \otimes y \oplus d(x, y)^2 \otimes b_d \oplus b`.
 
-    The layer behind the two encoders of the noisy-prefix classifier (Ganea et al. 2018, section 4), with the squared
-    distance as its feature, unless ``use_distance`` is False; sums associate to the left. ``bias`` and
-    ``distance_bias`` (out,) lie on the ball, ``first_weight`` and ``second_weight`` (out, in) are Euclidean. The dtype
-    is theirs, also under autocast.
+    The layer after the two encoders of the noisy-prefix classifier (Ganea et al. 2018, section 4), with the squared
+    distance as a feature unless ``use_distance`` is False. Sums associate to the left. ``bias`` and ``distance_bias``
+    (out,) are points of the ball, ``first_weight`` and ``second_weight`` (out, in) are Euclidean. It computes in their
+    dtype, also under autocast.
     """
 
     def __init__(

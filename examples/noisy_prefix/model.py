@@ -1,4 +1,4 @@
-"""The two-sentence classifier of the noisy-prefix task, Euclidean or hyperbolic throughout."""
+"""The classifier of sentence pairs for the noisy-prefix task, Euclidean or hyperbolic."""
 
 import torch
 from torch import Tensor, nn
@@ -14,13 +14,13 @@ TYPES = ("hyp", "eucl")
 
 
 class PrefixClassifier(nn.Module):
-    """Embed both sentences, encode them by GRUs, join the last states, classify.
+    """Embeds both sentences, encodes them with GRUs, joins the last states and classifies.
 
     ``geometry="poincare"``: Moebius GRU, :class:`MoebiusPairLayer` with the squared distance as a feature,
     hyperbolic MLR. ``geometry="euclidean"``: torch.nn.GRU, :class:`EuclideanPairLayer`, linear layer.
 
-    The arguments are keys of settings.yaml; word 0 is padding. Words of ``embedding_type`` "eucl" are
-    tangent vectors; with ``decision_type`` "eucl" pair layer and classifier read log_0 of the states. ValueError for a
+    The arguments are keys of settings.yaml; word 0 is padding. With ``embedding_type`` "eucl" words are tangent
+    vectors; with ``decision_type`` "eucl" the pair layer and the classifier read log_0 of the states. ValueError for a
     value that is not allowed.
     """
 
@@ -42,10 +42,10 @@ class PrefixClassifier(nn.Module):
     ) -> None:
         super().__init__()
         if geometry not in GEOMETRIES:
-            raise ValueError(f"geometry={geometry!r}: allowed are {', '.join(GEOMETRIES)}")
+            raise ValueError(f"geometry={geometry!r} is unknown; allowed: {', '.join(GEOMETRIES)}")
         for name, value in (("embedding_type", embedding_type), ("decision_type", decision_type)):
             if value not in TYPES:
-                raise ValueError(f"{name}={value!r}: allowed are {', '.join(TYPES)}")
+                raise ValueError(f"{name}={value!r} is unknown; allowed: {', '.join(TYPES)}")
         sizes = {"n_words": n_words, "embedding_size": embedding_size, "hidden_size": hidden_size}
         for name, size in {**sizes, "projection_size": projection_size, "n_layers": n_layers}.items():
             if size < 1:
@@ -80,7 +80,7 @@ class PrefixClassifier(nn.Module):
             self.classifier = nn.Linear(projection_size, 2)
 
     def _encode(self, encoder: nn.Module, sentences: Tensor, lengths: Tensor) -> Tensor:
-        """Return the state behind the last word of each sentence (B, hidden)."""
+        """Return the (B, hidden) state after the last word of each sentence."""
         words = self.words.as_subclass(Tensor)[sentences.t()]
         if isinstance(encoder, MoebiusGRU):
             return encoder(words, lengths=lengths)[1][-1]
@@ -88,8 +88,8 @@ class PrefixClassifier(nn.Module):
         return states[lengths - 1, torch.arange(len(lengths), device=states.device)]
 
     def forward(self, first: Tensor, first_lengths: Tensor, second: Tensor, second_lengths: Tensor) -> Tensor:
-        """Return the logits (B, 2) of sentences (B, L) int64 with their lengths (B,)."""
-        if len(self.encoders) == 1:  # both sentences in one batch: half as many steps
+        """Return the (B, 2) logits of sentences (B, L) int64 with lengths (B,)."""
+        if len(self.encoders) == 1:  # both sentences in one batch take half as many steps
             lengths = torch.cat([first_lengths, second_lengths])
             x, y = self._encode(self.encoders[0], torch.cat([first, second]), lengths).chunk(2)
         else:

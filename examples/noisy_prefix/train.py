@@ -1,4 +1,4 @@
-"""Training of the noisy-prefix classifier: learning curve per epoch, checkpoint per epoch, exact resume."""
+"""Trains the noisy-prefix classifier, with a row of the learning curve and a checkpoint per epoch, and exact resume."""
 
 import math
 import numbers
@@ -43,17 +43,17 @@ def batch_of(pairs: PrefixPairs, rows: np.ndarray) -> Batch:
 
 @torch.no_grad()
 def accuracy(model: nn.Module, pairs: PrefixPairs, batch_size: int = 2048) -> float:
-    """Return the share of pairs in percent that ``model`` classifies rightly."""
+    """Return the accuracy of ``model`` on the pairs, in percent."""
     model.eval()
-    right = 0
+    correct = 0
     for rows in batches(pairs, batch_size):
         *sentences, labels = batch_of(pairs, rows)
-        right += int((model(*sentences).argmax(-1) == labels).sum())
-    return 100 * right / len(pairs)
+        correct += int((model(*sentences).argmax(-1) == labels).sum())
+    return 100 * correct / len(pairs)
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:
-    """Raise ValueError for a setting of :func:`train_prefix` outside its range; cheap, so that it comes first."""
+    """Raise ValueError for a setting of :func:`train_prefix` that is out of range."""
     rates = {name: settings[name] for name in ("learning_rate", "manifold_learning_rate")}
     check_above_zero(**{name: rate for name, rate in rates.items() if rate is not None})
     for name, least in {"stabilize": 1, "train_batch_size": 1, "epochs": 1, "seed": 0}.items():
@@ -82,11 +82,10 @@ def train_prefix(
     """Train, keep the best epoch by validation accuracy (the first of equal ones), test it once; return the result.
 
     ``folder`` gets curve.csv (a row per epoch, counted from 1 here and in result.json), checkpoint.pt (after each
-    epoch), best.pt and result.json. A folder with a checkpoint of the same settings is continued: an epoch's order
-    depends on seed and epoch alone, so a stopped and resumed run gives the same numbers as one that was not stopped.
-    ValueError: a setting out of range (nothing is written then), another process at work in ``folder``, or a checkpoint
-    that is damaged or was made with other settings. FloatingPointError: the loss is not finite; the last checkpoint is
-    kept.
+    epoch), best.pt and result.json. If it has a checkpoint of the same settings, training resumes: the order of an
+    epoch depends only on seed and epoch, so the numbers are the same as without the stop. ValueError if a setting is
+    out of range (nothing is written), another process uses ``folder``, or the checkpoint is damaged or has other
+    settings. FloatingPointError if the loss is not finite; the last checkpoint is kept.
     """
     steps: dict[str, Any] = {"learning_rate": learning_rate, "manifold_learning_rate": manifold_learning_rate}
     steps["stabilize"] = stabilize
@@ -107,11 +106,11 @@ def _train(
     epochs: int,
     report: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Do what :func:`train_prefix` does with settings that were checked, in a folder that is held."""
+    """Train as :func:`train_prefix`, with checked settings and in a locked folder."""
     checkpoint = folder / STATE
-    curve, best = _continued(model, optimizer, checkpoint, settings)
+    curve, best = _resumed(model, optimizer, checkpoint, settings)
     if curve:
-        report(f"resumed behind epoch {len(curve)}")
+        report(f"resumed after epoch {len(curve)}")
     for epoch in range(len(curve), epochs):
         row = _train_epoch(model, data, optimizer, settings, epoch)
         curve.append(row)
@@ -126,7 +125,7 @@ def _train(
             f"valid {row['valid_accuracy']:.2f} ({row['train_seconds']:.0f} s)"
         )
     assert best is not None  # at least one epoch was trained or resumed
-    # a run killed before its checkpoint may have left best.pt of an epoch that is not in the curve
+    # if a run was killed before its checkpoint, best.pt may be of an epoch that is not in the curve
     save_state(folder / "best.pt", best["model"])
     model.load_state_dict(best["model"])
     top = best["row"]
@@ -151,9 +150,9 @@ def _train_epoch(
     settings: dict[str, Any],
     epoch: int,
 ) -> dict[str, Any]:
-    """Train one epoch, from 0, and return its row of the curve."""
+    """Train one epoch (counted from 0); return its row of the curve."""
     model.train()
-    train, start, total, right = data["train"], time.perf_counter(), 0.0, 0
+    train, start, total, correct = data["train"], time.perf_counter(), 0.0, 0
     order = np.random.default_rng([settings["seed"], epoch]).permutation(len(train))
     for rows in batches(train, settings["train_batch_size"], order):
         *sentences, labels = batch_of(train, rows)
@@ -161,7 +160,7 @@ def _train_epoch(
         loss = F.cross_entropy(logits, labels)
         value = float(loss.detach())
         if not math.isfinite(value):
-            kept = "the last checkpoint is that of the epoch before" if epoch else "no checkpoint was kept before"
+            kept = "the checkpoint is that of the epoch before" if epoch else "there is no checkpoint"
             raise FloatingPointError(
                 f"the loss is {value} in epoch {epoch + 1}: lower learning_rate ({settings['learning_rate']}) or "
                 f"use riemannian_adam; {kept}"
@@ -170,23 +169,23 @@ def _train_epoch(
         loss.backward()
         optimizer.step()
         total += value * len(rows)
-        right += int((logits.detach().argmax(-1) == labels).sum())
+        correct += int((logits.detach().argmax(-1) == labels).sum())
     seconds = time.perf_counter() - start
     return {
         "epoch": epoch + 1,
         "train_loss": total / len(train),
-        "train_accuracy": 100 * right / len(train),
+        "train_accuracy": 100 * correct / len(train),
         "valid_accuracy": accuracy(model, data["valid"]),
         "train_seconds": round(seconds, 2),
     }
 
 
-def _continued(
+def _resumed(
     model: nn.Module, optimizer: torch.optim.Optimizer, checkpoint: Path, settings: dict[str, Any]
 ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-    """Restore the checkpoint, where there is one, and return the curve so far with row and weights of its best epoch.
+    """Restore the checkpoint if there is one; return the curve so far, and row and weights of its best epoch.
 
-    ConfigError where it was made with other settings, CheckpointError where it is damaged.
+    ConfigError if it has other settings, CheckpointError if it is damaged.
     """
     if not checkpoint.exists():
         return [], None
@@ -201,7 +200,7 @@ def _continued(
 
 
 def plot_curves(runs: dict[str, pd.DataFrame], path: Path, title: str) -> None:
-    """Draw loss and accuracies of several runs (label -> curve.csv) over epochs."""
+    """Plot loss and accuracies of several runs (label -> curve.csv) by epoch."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 4), layout="constrained")
@@ -213,7 +212,7 @@ def plot_curves(runs: dict[str, pd.DataFrame], path: Path, title: str) -> None:
     left.set(xlabel="epoch", ylabel="cross-entropy, train", title=title)
     right.set(xlabel="epoch", ylabel="accuracy, % (dashed: train)", title=title)
     losses = pd.concat([curve["train_loss"] for curve in runs.values()])
-    if losses.max() > 100 * losses.min():  # a run that diverged would flatten all others
+    if losses.max() > 100 * losses.min():  # a run that diverged would flatten the others
         left.set_yscale("log")
     left.legend(fontsize=8)
     right.legend(fontsize=8, loc="lower right")

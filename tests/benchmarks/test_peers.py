@@ -143,15 +143,15 @@ def test_lists_are_scored_as_by_hand(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([(3, 1, 1)], "user 3, item 1, rank 1: the split does not ask for this user"),
+        ([(3, 1, 1)], "user 3, item 1, rank 1: the user is not in this part of the split"),
         ([(1, 5, 1), (1, 6, 3)], r"user 1, item 6, rank 3: ranks are not 1, 2, \.\.\. at most 3"),
         ([(1, 5, 1), (1, 6, 2), (1, 7, 3), (1, 8, 4)], "rank 4: ranks are not 1"),
         ([(1, 5, 0), (1, 6, 1)], "rank 0: ranks are not 1"),
         ([(1, 0, 1)], "an item is outside 1 to 9"),
         ([(1, 10, 1)], "an item is outside 1 to 9"),
-        ([(1, 5, 1), (2, 5, 1), (2, 5, 2)], "user 2, item 5, rank 2: an item is named twice"),
+        ([(1, 5, 1), (2, 5, 1), (2, 5, 2)], "user 2, item 5, rank 2: an item is listed twice"),
         ([(2, 6, 1), (2, 4, 2)], "user 2, item 4, rank 2: an item is in the history"),
-        ([], "holds no list"),
+        ([], "is empty"),
     ],
 )
 def test_bad_lists_are_refused(tmp_path: Path, rows: list[tuple[int, int, int]], message: str) -> None:
@@ -168,7 +168,7 @@ def test_files_that_hold_no_lists_are_refused(tmp_path: Path) -> None:
     with pytest.raises(lists.BadListsError, match="columns user, item, score"):
         lists.read_lists(file, *asked)
     (tmp_path / "valid_3.tsv").write_text("user\titem\trank\n1\tnan\t1\n")
-    with pytest.raises(lists.BadListsError, match="is no table of user, item, rank"):
+    with pytest.raises(lists.BadListsError, match="is not a table of user, item, rank"):
         lists.read_lists(tmp_path / "valid_3.tsv", *asked)
 
 
@@ -290,9 +290,9 @@ json.dump(facts, open("peer.json", "w"))
 BAD_LISTS = GOOD.replace("enumerate(items[: point], start=1)", "enumerate([1, 1], start=1)")
 BROKEN = {
     "crash": ("raise SystemError('no such layer')", r"exit status 1: SystemError: no such layer"),
-    "silent": ("pass", r"it ended without its results: .*points\.jsonl"),
-    "bad_lists": (BAD_LISTS, r"valid_1\.tsv, user \d+, item 1, rank \d: an item is (named twice|in the history)"),
-    "endless": ("import time; print('waiting', flush=True); time.sleep(60)", r"it was not done after 0 minutes"),
+    "silent": ("pass", r"it ended without results: .*points\.jsonl"),
+    "bad_lists": (BAD_LISTS, r"valid_1\.tsv, user \d+, item 1, rank \d: an item is (listed twice|in the history)"),
+    "endless": ("import time; print('waiting', flush=True); time.sleep(60)", r"it did not finish within 0 minutes"),
 }
 
 
@@ -411,7 +411,7 @@ def test_commands_name_no_place(arguments: argparse.Namespace) -> None:
 
 def test_a_checkout_that_is_none_says_so(tmp_path: Path) -> None:
     spec = environments.PEERS["pmixer"]
-    with pytest.raises(environments.UnavailableError, match="is no folder"):
+    with pytest.raises(environments.UnavailableError, match="is not a folder"):
         environments.checkout(spec, tmp_path, tmp_path / "none")
     with pytest.raises(environments.UnavailableError, match="no checkout of https"):
         environments.checkout(spec, tmp_path, None, make=False)

@@ -82,7 +82,7 @@ def test_the_cron_line_recommends_and_loads(folder: Path, tmp_path: Path, databa
     words = ["psql", "--no-psqlrc", "--set=ON_ERROR_STOP=1", f"--file={EXAMPLES / 'load_postgres.sql'}", "shop"]
     failed = subprocess.run(words, input=f"{header}\n", capture_output=True, text=True, check=False, env=database)
     assert failed.returncode != 0
-    assert "the file holds no recommendation; the old ones stay" in failed.stderr
+    assert "the file has no recommendations; the old ones are kept" in failed.stderr
     assert len(rows_of(database)) == len(loaded)
 
 

@@ -1,4 +1,4 @@
-"""The environments of peers, made from the requirements files, and checkouts of those that are no package."""
+"""Environments of the peers, made from requirements files, and checkouts of peers that are not packages."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ SCRIPTS = Path(__file__).parents[1]
 
 
 class UnavailableError(RuntimeError):
-    """A peer that cannot be had here; the message says why and what would help."""
+    """A peer is not available; the message says why and what to do."""
 
 
 @dataclass(frozen=True)
 class Repository:
-    """A repository that is no package, at a commit."""
+    """A repository at a commit, for a peer that is not a package."""
 
     url: str
     commit: str
@@ -27,14 +27,14 @@ class Repository:
 
 @dataclass(frozen=True)
 class PeerSpec:
-    """A peer: what it is called, where it lives and how it is run.
+    """A peer and how to run it.
 
     Attributes:
         label: name in tables and figures.
-        script: file of this folder.
-        environment: of requirements-<environment>.txt; "" is the environment of the driver.
-        repository: what its script imports, None for packages.
-        settings: what its script is told beyond what all are told.
+        script: file in this folder.
+        environment: environment of requirements-<environment>.txt; "" is the driver's environment.
+        repository: repository that the script imports, None for packages.
+        settings: settings for this script only.
     """
 
     label: str
@@ -60,10 +60,10 @@ PEERS = {
 
 
 def interpreter(peer: PeerSpec, build: Path, *, make: bool = True) -> Path:
-    """Return the interpreter of a peer, after its environment was made where that is allowed and needed.
+    """Return the interpreter of a peer; with ``make``, create its environment if it is missing.
 
     Raises:
-        UnavailableError: there is none, or pip failed.
+        UnavailableError: there is no environment, or pip failed.
     """
     if not peer.environment:
         return Path(sys.executable)
@@ -84,17 +84,17 @@ def interpreter(peer: PeerSpec, build: Path, *, make: bool = True) -> Path:
     return python
 
 
-def checkout(peer: PeerSpec, build: Path, given: Path | None, *, make: bool = True) -> tuple[Path, str]:
-    """Return the folder of a peer's repository and its version: the one given, or a clone at the pinned commit.
+def checkout(peer: PeerSpec, build: Path, existing: Path | None, *, make: bool = True) -> tuple[Path, str]:
+    """Return the folder and version of a peer's repository: an ``existing`` checkout, or a clone at the pinned commit.
 
     Raises:
-        UnavailableError: a folder that is none, no network, no git.
+        UnavailableError: a folder that does not exist, no network, or no git.
     """
     assert peer.repository is not None
-    if given is not None:
-        if not given.is_dir():
-            raise UnavailableError(f"{given} is no folder")
-        return given.resolve(), f"{_commit_of(given)} (given)"
+    if existing is not None:
+        if not existing.is_dir():
+            raise UnavailableError(f"{existing} is not a folder")
+        return existing.resolve(), f"{_commit_of(existing)} (given)"
     url, commit = peer.repository.url, peer.repository.commit
     folder = build / f"{peer.environment}-source"
     if folder.is_dir() and _commit_of(folder) == commit[:12]:
@@ -114,7 +114,7 @@ def checkout(peer: PeerSpec, build: Path, given: Path | None, *, make: bool = Tr
 
 
 def _commit_of(folder: Path) -> str:
-    # of this folder, and of no checkout around it
+    # not the commit of a checkout around the folder
     if not (folder / ".git").exists():
         return "no git checkout"
     try:

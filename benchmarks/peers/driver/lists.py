@@ -1,4 +1,4 @@
-"""The lists that peers wrote: read, checked, and ranked by the evaluator of this package."""
+"""Reads and checks the lists that peers wrote, and ranks them with this package's evaluator."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Int64 = npt.NDArray[np.int64]
 
 
 class BadListsError(ValueError):
-    """Lists that cannot be ranked; the message says which user's, and why."""
+    """Lists cannot be ranked; the message names the user and the reason."""
 
 
 def read_lists(file: Path, users: Int64, seen: Int64, n_items: int, k: int) -> Int64:
@@ -24,14 +24,14 @@ def read_lists(file: Path, users: Int64, seen: Int64, n_items: int, k: int) -> I
 
     Args:
         file: user, item and rank from 1, with a header, separated by tabs.
-        users: (n,) users that are asked for; one without a list has zeros.
-        seen: (m, 2) user and item that may not be listed.
-        n_items: number of item ids, 0 for padding among them.
-        k: longest list.
+        users: (n,) users of the split; those without a list get zeros.
+        seen: (m, 2) user and item pairs that may not be listed.
+        n_items: number of item ids, including 0 for padding.
+        k: length of the longest list.
 
     Raises:
-        BadListsError: a file that is missing, empty or no such table, an unknown user or item, an item that is seen or
-            named twice, ranks that are not 1, 2, ... k.
+        BadListsError: a file that is missing, empty or not such a table, an unknown user or item, an item that is seen
+            or listed twice, or ranks that are not 1, 2, ... k.
     """
     frame = _table(file)
     user, item, rank = (frame[name].to_numpy() for name in COLUMNS)
@@ -44,10 +44,10 @@ def read_lists(file: Path, users: Int64, seen: Int64, n_items: int, k: int) -> I
     first = np.zeros(len(user), dtype=bool)
     first[np.unique(pairs, return_index=True)[1]] = True
     faults = {
-        "the split does not ask for this user": ~np.isin(user, users),
-        f"ranks are not 1, 2, ... at most {k}": (rank != expected) | (rank > k),
+        "the user is not in this part of the split": ~np.isin(user, users),
+        f"ranks are not 1, 2, ... up to {k}": (rank != expected) | (rank > k),
         f"an item is outside 1 to {n_items - 1}": (item < 1) | (item >= n_items),
-        "an item is named twice": ~first,
+        "an item is listed twice": ~first,
         "an item is in the history": np.isin(pairs, seen[:, 0] * n_items + seen[:, 1]),
     }
     for fault, where in faults.items():
@@ -66,16 +66,16 @@ def _table(file: Path) -> pd.DataFrame:
     except FileNotFoundError as error:
         raise BadListsError(f"{file.name} is missing") from error
     except (ValueError, pd.errors.ParserError) as error:
-        raise BadListsError(f"{file.name} is no table of {', '.join(COLUMNS)}: {error}") from error
+        raise BadListsError(f"{file.name} is not a table of {', '.join(COLUMNS)}: {error}") from error
     if list(frame) != COLUMNS:
         raise BadListsError(f"{file.name} has the columns {', '.join(map(str, frame))}, not {', '.join(COLUMNS)}")
     if frame.empty:
-        raise BadListsError(f"{file.name} holds no list")
+        raise BadListsError(f"{file.name} is empty")
     return frame
 
 
 def score_lists(lists: Int64, targets: Int64) -> dict[str, float]:
-    """Return NDCG@k and Hit@k of lists (n, k) for targets (n,), by RecBole's metrics; off the list is a miss."""
+    """Return NDCG@k and Hit@k of lists (n, k) for targets (n,); a target that is not in the list is a miss."""
     k = lists.shape[1]
     hits = lists == targets[:, None]
     ranks = np.where(hits.any(axis=1), hits.argmax(axis=1) + 1, k + 1).astype(np.int64)

@@ -1,4 +1,4 @@
-"""A peer as a process of its own: its threads, its time, the memory of its whole tree, and what it left behind."""
+"""Runs a peer in a separate process, with its threads and a time limit, and measures the memory of its processes."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_
 
 
 class PeerFailedError(RuntimeError):
-    """A peer that did not run to its end; the message says why in a line."""
+    """A peer did not finish; the message says why on one line."""
 
 
 def environment(before: Mapping[str, str], threads: int, python_path: str | None) -> dict[str, str]:
-    """Return the variables of a peer's process: those from ``before`` this package set its own, no GPU, its threads."""
-    found = {name: value for name, value in before.items() if not name.startswith("PYTHON")}
-    found |= {name: str(threads) for name in THREADS}
-    found |= {"CUDA_VISIBLE_DEVICES": "", "PYTHONNOUSERSITE": "1", "PYTHONHASHSEED": "0"}
-    return found | ({"PYTHONPATH": python_path} if python_path else {})
+    """Return the environment of a peer's process: ``before`` (without this package's changes), threads, and no GPU."""
+    variables = {name: value for name, value in before.items() if not name.startswith("PYTHON")}
+    variables |= {name: str(threads) for name in THREADS}
+    variables |= {"CUDA_VISIBLE_DEVICES": "", "PYTHONNOUSERSITE": "1", "PYTHONHASHSEED": "0"}
+    return variables | ({"PYTHONPATH": python_path} if python_path else {})
 
 
 def run_peer(
     python: Path, script: Path, folder: Path, settings: Mapping[str, Any], variables: Mapping[str, str], limit: float
 ) -> dict[str, Any]:
-    """Run a peer in ``folder``, which is emptied before, and return what it wrote, its points and its memory.
+    """Run a peer in ``folder``, which is emptied first; return the facts that it wrote, its points and its memory.
 
     Args:
         python: interpreter.
-        script: what it runs.
-        folder: working folder; log.txt holds what the peer printed.
-        settings: what the script reads.
-        variables: of the process.
-        limit: seconds after which it is ended.
+        script: the peer's script.
+        folder: working folder; log.txt has what the peer printed.
+        settings: settings for the script.
+        variables: environment variables of the process.
+        limit: seconds after which the peer is stopped.
 
     Raises:
-        PeerFailedError: no such interpreter, an exit status that is not 0, no point in time, too long.
+        PeerFailedError: there is no such interpreter, or the peer failed, wrote no point or took too long.
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -65,10 +65,10 @@ def run_peer(
         try:
             status = process.wait(limit)
         except subprocess.TimeoutExpired as error:
-            raise PeerFailedError(f"it was not done after {limit / 60:.0f} minutes") from error
+            raise PeerFailedError(f"it did not finish within {limit / 60:.0f} minutes") from error
         finally:
             memory.stop()
-            # its session, with what it may have left running
+            # its session, which may have processes that still run
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -84,22 +84,22 @@ def _facts(folder: Path) -> dict[str, Any]:
         points = [json.loads(line) for line in lines]
         facts = read_json(folder / "peer.json")
     except (OSError, ValueError) as error:
-        raise PeerFailedError(f"it ended without its results: {error}") from error
+        raise PeerFailedError(f"it ended without results: {error}") from error
     if not points:
-        raise PeerFailedError("it ended without a single point in time")
+        raise PeerFailedError("it ended before the first point of the curve")
     return facts | {"points": points}
 
 
 def _last_line(file: Path) -> str:
     lines = [line.strip() for line in file.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    return lines[-1][:300] if lines else "it said nothing"
+    return lines[-1][:300] if lines else "it printed nothing"
 
 
 class _TreeMemory:
-    """Largest sum of the resident sets of a process and all below it, pages that they share counted for each.
+    """Samples the sum of the resident sets of a process and its children (shared pages count for each); has the peak.
 
-    It is looked at twice a second, as looking takes time from the peer; where the system keeps the peak of the process
-    itself, what lies between two looks counts too.
+    It samples only twice a second, because sampling takes time from the peer. If the system records the peak of the
+    process itself, this counts as well.
     """
 
     def __init__(self, number: int, interval: float = 0.5) -> None:
@@ -109,7 +109,7 @@ class _TreeMemory:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the sampling."""
+        """Stop sampling."""
         self._stop.set()
         self._thread.join()
 
@@ -125,7 +125,7 @@ class _TreeMemory:
 
 
 def _peak_of(number: int) -> int:
-    """Return the largest resident set of a process in bytes, 0 where the system does not say."""
+    """Return the peak resident set of a process in bytes, 0 if the system does not record it."""
     with contextlib.suppress(OSError, IndexError):
         lines = Path(f"/proc/{number}/status").read_text().splitlines()
         return 1024 * int(next((line.split()[1] for line in lines if line.startswith("VmHWM")), "0"))
@@ -133,7 +133,7 @@ def _peak_of(number: int) -> int:
 
 
 def machine(threads: int) -> dict[str, Any]:
-    """Return what decides a time on this machine: processor, cores, threads, and what else runs."""
+    """Return what times depend on: processor, cores, threads and load."""
     name = platform.processor() or platform.machine()
     with contextlib.suppress(OSError):
         found = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]

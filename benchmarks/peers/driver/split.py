@@ -21,16 +21,15 @@ Table = npt.NDArray[np.int64]
 class PeerSplit:
     """A split on disk and in memory; users and items are numbered from 1.
 
-    Peers see ``folder/train.tsv`` (user, item, position), ``valid.tsv`` (the same of the validation targets, history of
-    the test) and ``test_users.tsv``. The test targets are in no file that a peer is told of: ``targets.tsv`` of
-    ``folder/held_out`` holds them.
+    Peers read ``folder/train.tsv`` (user, item, position), ``valid.tsv`` (the validation targets, part of the history
+    in the test) and ``test_users.tsv``. The test targets are in ``folder/held_out/targets.tsv``, which no peer reads.
 
     Attributes:
-        folder: where the files are.
-        meta: dataset, data_fingerprint, n_items (0 for padding among them), counts.
+        folder: folder of the files.
+        meta: dataset, data_fingerprint, n_items (including 0 for padding), counts.
         train: (n, 3) user, item and position of the training part.
-        valid: (n, 3) the same of the validation targets.
-        test: (n, 3) the same of the test targets.
+        valid: (n, 3) the same for the validation targets.
+        test: (n, 3) the same for the test targets.
     """
 
     folder: Path
@@ -44,14 +43,14 @@ class PeerSplit:
         return self.valid if part == "valid" else self.test
 
     def seen(self, part: str) -> Table:
-        """Return (n, 3) user, item and position of what histories of "valid" or "test" hold."""
+        """Return (n, 3) user, item and position of the items in the histories of "valid" or "test"."""
         return self.train if part == "valid" else np.concatenate([self.train, self.valid])
 
 
 def make_split(folder: Path, dataset: str, data_path: str | None, config_files: list[str] | None = None) -> PeerSplit:
-    """Split a dataset by our leave-one-out, ties in file order, and write the files below ``folder``.
+    """Split a dataset by our leave-one-out, with ties in file order, and write the files below ``folder``.
 
-    Files of the same data are left as they are.
+    Existing files of the same data are left alone.
     """
     settings = {} if data_path is None else {"data_path": data_path}
     config = Config("SASRecCE", dataset, config_file_list=config_files, config_dict=settings)

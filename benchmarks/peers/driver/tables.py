@@ -1,4 +1,4 @@
-"""The curves of peers, what the table says of each, and the figure."""
+"""The table and the figure of the peers."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 from recbole_hyper.files import replaced
 
-# a result is what bench_peers writes of a peer: its facts, "curve", "chosen", "valid" and "test", or "failed"
+# the result of a peer in bench_peers.json: its facts, "curve", "chosen", "valid" and "test", or "failed"
 Result = Mapping[str, Any]
 QUALITY = "ndcg@10"
-# share of the best peer's validation score that is "the same quality" where none is given
+# the quality to reach by default, as a share of the best peer's validation score
 SHARE = 0.9
 
 
 def seconds_of_epoch(result: Result) -> tuple[float, bool]:
-    """Return the seconds of an epoch and whether they are scaled from a part of one.
+    """Return the seconds of an epoch, and whether they are scaled from a part of an epoch.
 
-    The median of whole epochs, the first one left out where there are others: it warms up.
+    They are the median of whole epochs, without the first one (a warm-up) if there are others.
     """
     epochs = result["epochs"]
     if epochs:
@@ -28,12 +28,12 @@ def seconds_of_epoch(result: Result) -> tuple[float, bool]:
 
 
 def minutes_to(curve: Sequence[Mapping[str, float]], quality: float) -> float | None:
-    """Return the minutes of training after which validation first has ``quality``, None for never."""
+    """Return the minutes of training until validation first reaches ``quality``, None for never."""
     return next((point["seconds"] / 60 for point in curve if point[QUALITY] >= quality), None)
 
 
 def default_quality(results: Sequence[Result]) -> float:
-    """Return the quality that peers are timed to: a share of the best validation score of any."""
+    """Return the quality that peers have to reach: a share of the best validation score."""
     best = [point[QUALITY] for result in results if "failed" not in result for point in result["curve"]]
     return round(SHARE * max(best), 4) if best else 0.0
 
@@ -60,7 +60,7 @@ def row_of(result: Result, quality: float) -> dict[str, str]:
 
 
 def markdown(results: Sequence[Result], quality: float) -> str:
-    """Return the table of all peers, and what differs between them."""
+    """Return the table of all peers, and notes on how they differ."""
     rows = [row_of(result, quality) for result in results]
     columns = list(dict.fromkeys(name for row in rows for name in row))
     lines = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
@@ -70,7 +70,7 @@ def markdown(results: Sequence[Result], quality: float) -> str:
 
 
 def figure(results: Sequence[Result], settings: Mapping[str, Any], file: Path) -> bool:
-    """Draw validation NDCG@10 against seconds of training; False where no peer has a curve."""
+    """Plot validation NDCG@10 against seconds of training; return False if no peer has a curve."""
     drawn = [result for result in results if "failed" not in result]
     if not drawn:
         return False
