@@ -131,14 +131,12 @@ def result_lines() -> list[str]:
 
 def readme() -> str:
     """Return README: readme_template.md with the default model, its scores and what the ten lines print."""
-    scores = []
-    for dataset, (title, _) in TABLE.items():
-        of_seeds = [run["test"]["ndcg@10"] for run in seeds_of(dataset)]
-        counted = "one seed" if len(of_seeds) == 1 else f"mean of {len(of_seeds)} seeds"
-        scores.append(f"{short(statistics.fmean(of_seeds))} on {title} ({counted})")
-    *most, last = scores
-    values = {"default": DEFAULT, "scores": f"{', '.join(most)} and {last}"}
-    values["published"] = ", ".join(short(published(dataset)[0]["ndcg@10"]) for dataset in TABLE)
+    runs = {title: seeds_of(dataset) for dataset, (title, _) in TABLE.items()}
+    *most, last = (
+        f"{short(statistics.fmean(one['test']['ndcg@10'] for one in own))} on {title}" for title, own in runs.items()
+    )
+    (n_seeds,) = {len(group) for group in runs.values()}
+    values = {"default": DEFAULT, "scores": f"{', '.join(most)} and {last} (means of {n_seeds} seeds)"}
     values["first_run"] = (HERE / "first_run.txt").read_text().strip()
     return Template((HERE / "readme_template.md").read_text()).substitute(values)
 

@@ -271,12 +271,12 @@ def flow() -> Figure:
     axes.set_xlim(0, 1)
     axes.set_ylim(9.45, -0.5)
     stages = [
-        ("tables: csv, parquet, frames", "data/"),
-        ("sequences: a row per user", "data/"),
-        ("split: train, validate, test", "protocols/"),
-        ("batches of histories", "data/"),
-        ("encoder: a state (B, L, d)", "encoders/"),
-        ("geometry: scores of items", "geometry/"),
+        ("tables: csv, parquet, frames", "data/tables.py"),
+        ("SequenceStore: a row per user", "data/sequences.py"),
+        ("Split: train, validate, test", "protocols/"),
+        ("batches of histories (B, L)", "data/loader.py"),
+        ("encoder: states (B, L, d)", "encoders/"),
+        ("geometry: scores of items (n, N)", "geometry/"),
     ]
     for place, (text, folder) in enumerate(stages):
         box(axes, 0.42, place, text, 0.5)
@@ -285,7 +285,7 @@ def flow() -> Figure:
             arrow(axes, (0.42, place - 0.68), (0.42, place - 0.32))
     for x, text, folders in (
         (0.22, "loss: a step", "losses/, training/"),
-        (0.62, "ranks: metrics", "evaluation/"),
+        (0.62, "Ranks: metrics", "evaluation/"),
     ):
         arrow(axes, (0.42, 5.32), (x, 6.1))
         box(axes, x, 6.45, text, 0.3, colour="#fdeee4")
