@@ -161,8 +161,9 @@ def estimate_curvature(
         eps: of the disk's effective radius, see :func:`~recbole_hyper.curvature.disk.disk_delta_rel`.
         ranks: of the truncated SVD; None for (64, 128, 256, 384), cut at the shorter side of the matrix and at the
             largest rank that memory allows (below 384 from a shorter side of 233,000 on).
-        sample_sizes, repeats, seed: points per sample, None for (1000, 2000, 4000), cut at the number of items; random
-            samples of each size; their seed.
+        sample_sizes: points per sample; None for (1000, 2000, 4000), cut at the number of items.
+        repeats: random samples of each size.
+        seed: of these samples.
         scaling: s of PureSVD-N, see :func:`item_vectors`.
         cache_path: json file that keeps the estimate; read when it was made from the same data (``fingerprint``; None
             to hash the matrix) with the same options. One that is damaged, or cannot be written, gives a warning.

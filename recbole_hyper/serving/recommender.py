@@ -36,7 +36,8 @@ class Recommender:
         scorer: the model.
         config: configuration of its run, or the part of it that answers depend on.
         store: ids of users and items, and the history of each user.
-        counts, allowed: (n_items,) training interactions; True where the run's protocol allows an item, None for all.
+        counts: (n_items,) training interactions.
+        allowed: (n_items,) True where the run's protocol allows an item; None allows all.
         trained: numbers of the users that were trained on, for models with a vector per user.
         changed: what has changed since the run, in words; ``differences``.
 
