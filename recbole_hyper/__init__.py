@@ -1,7 +1,7 @@
 """Sequential recommendation for RecBole: hyperbolic heads, losses for large catalogues, honest evaluation.
 
-Importing this package makes RecBole work on current numpy, scipy, pandas and torch, and does nothing else to the
-process; :mod:`recbole_hyper.bridge.patches` lists every patch, and the release that will not need it.
+Importing this package patches RecBole for current numpy, scipy, pandas and torch, and does nothing else to the process;
+:mod:`recbole_hyper.bridge.patches` lists every patch, and the release that will not need it.
 """
 
 from importlib import import_module
@@ -32,7 +32,7 @@ __all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    # these pull in the whole of RecBole, which the functional surface does not need
+    # these import all of RecBole, which recbole_hyper.functional does not need
     if name in _MODULES:
         limit_spinning()
         limit_cached_kernels()

@@ -1,4 +1,4 @@
-"""The command line: the only place that reads sys.argv. Subcommands are functions in recbole_hyper.commands."""
+"""The command line, which alone reads sys.argv; the subcommands are functions in recbole_hyper.commands."""
 
 import argparse
 import contextlib
@@ -15,9 +15,9 @@ from recbole_hyper.threads import limit_cached_kernels, limit_spinning
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one subcommand; returns the exit status: 0, 1 for bad input, 2 for a bad command, 130 for Ctrl-C.
+    """Run one subcommand and return its exit status.
 
-    141 is that of programs whose output is no longer read.
+    It is 0, 1 for bad input, 2 for a bad command, 130 for Ctrl-C, and 141 if nobody reads the output any more.
     """
     arguments = _parse(list(sys.argv[1:] if argv is None else argv))
     # before torch is imported
@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # the reader has stopped (head, less): discard what is left in the buffer
+        # the reader has stopped (head, less): discard the rest of the output
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except (ValueError, OSError, FloatingPointError) as error:
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _trusted(arguments: argparse.Namespace) -> contextlib.AbstractContextManager[None]:
-    """Return a context in which the code of a run's folder may run, as far as the command line trusts it."""
+    """Return a context in which the code in a run's folder may run, if the command line trusts it."""
     if not hasattr(arguments, "trust_plugins"):
         return contextlib.nullcontext()
     from recbole_hyper.runs.plugin_files import trusting
@@ -51,18 +51,20 @@ def _trusted(arguments: argparse.Namespace) -> contextlib.AbstractContextManager
 
 
 class _Once(argparse._StoreAction):
-    """An option with a value, which may be given once; twice the same value is one."""
+    """An option that may have one value only; it may be repeated with the same value."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        given = vars(namespace).setdefault("given", {})
-        if option_string and given.setdefault(self.dest, values) != values:
-            parser.error(f"{option_string} is given twice, as {given[self.dest]!r} and as {values!r}")
+        earlier = vars(namespace).setdefault("typed", {})
+        if option_string and earlier.setdefault(self.dest, values) != values:
+            parser.error(f"{option_string} is given twice, as {earlier[self.dest]!r} and as {values!r}")
         super().__call__(parser, namespace, values, option_string)
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="recbole-hyper", description="Sequential recommendation for RecBole.")
-    parser.add_argument("--version", action="store_true", help="show the versions of this package and of its host")
+    parser.add_argument(
+        "--version", action="store_true", help="show the versions of this package, RecBole, torch and Ray"
+    )
     if argv[:1] == ["--version"]:
         print(_versions())
         raise SystemExit(0)
@@ -75,7 +77,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
         description = command.help.replace("%%", "%")
         sub = subs[name] = subparsers.add_parser(name, help=command.help, description=description, allow_abbrev=False)
         sub.register("action", None, _Once)
-        sub.add_argument("--traceback", action="store_true", help="show where an error came from")
+        sub.add_argument("--traceback", action="store_true", help="show the traceback of an error")
         for names, settings in command.arguments:
             sub.add_argument(*names, **settings)
         sub.set_defaults(main=command.main)
@@ -102,9 +104,9 @@ def _versions() -> str:
 
 
 def _split_keys(words: list[str], parser: argparse.ArgumentParser) -> tuple[list[str], list[tuple[str, str | None]]]:
-    """Return the words of argparse, and the keys of ``--key=value`` and ``--key value`` with None for no value.
+    """Return the words for argparse, and the keys of ``--key=value`` and ``--key value``, with None for no value.
 
-    argparse would take ``--eval_args={mode: full}``, which has a space, for the argument that a command expects.
+    argparse would take ``--eval_args={mode: full}``, which has a space, for a positional argument.
     """
     others, keys, words = list[str](), list[tuple[str, str | None]](), list(words)
     while words:
@@ -127,7 +129,7 @@ def _values(keys: list[tuple[str, str | None]], parser: argparse.ArgumentParser)
         if value is None:
             from recbole_hyper.config.binding import is_switch
 
-            # compare's --MODEL.key
+            # compare has --MODEL.key
             if not is_switch(key.rpartition(".")[2]):
                 parser.error(f"{name} needs a value: {name}=VALUE")
             value = "True"

@@ -1,4 +1,4 @@
-"""A Ray cluster, for the trials of a sweep and the workers of a run; Ray is imported when it is needed."""
+"""Connects to a Ray cluster, for the trials of a sweep and the workers of a run; Ray is imported when it is needed."""
 
 import contextlib
 import logging
@@ -10,7 +10,7 @@ from typing import Any
 from recbole_hyper.errors import ConfigError
 
 CONNECT_SECONDS = 5.0
-# read by Ray when it is imported: no reports to the outside, no second set of result files, the plain progress output
+# Ray reads these when it is imported: no usage reports, no second set of result files, plain progress output
 RAY_ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_AIR_NEW_OUTPUT": "0",
@@ -29,7 +29,7 @@ RAY_ENVIRONMENT = {
 
 @contextlib.contextmanager
 def cluster(address: str | None) -> Iterator[Any]:
-    """Connect to the Ray cluster at ``address`` (ConfigError for none), or start one here; yields the ray module."""
+    """Connect to the Ray cluster at ``address``, or start one here; yields the ray module. ConfigError without one."""
     for name, value in RAY_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     if address:
@@ -43,7 +43,7 @@ def cluster(address: str | None) -> Iterator[Any]:
     if address:
         arguments["address"] = address
     else:
-        # "local": Ray would else join whatever cluster it finds; no runtime_env: nothing is packed and sent
+        # otherwise Ray would join any cluster that it finds
         arguments.update(address="local", include_dashboard=False, object_store_memory=100 * 2**20)
     try:
         ray.init(**arguments)
@@ -56,7 +56,7 @@ def cluster(address: str | None) -> Iterator[Any]:
 
 
 def _require_listener(address: str) -> None:
-    """Fail at once where nobody listens: Ray itself would try for minutes."""
+    """Raise ConfigError if nobody listens at ``address``: Ray itself would try for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon:
         return

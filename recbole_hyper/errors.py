@@ -1,6 +1,5 @@
-"""Errors that more than one part raises, and checks that raise them; a leaf that imports nothing of the package."""
+"""Errors that several modules raise, checks that raise them, and hints for names that are misspelled."""
 
-import math
 import numbers
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -9,15 +8,15 @@ from pathlib import Path
 
 
 class ConfigError(ValueError):
-    """A configuration that cannot run; the message says which key, what came, what is allowed."""
+    """A configuration that cannot run; the message names the key, its value, and what is allowed."""
 
 
 class DataError(ValueError):
-    """Data that cannot be used; the message says which file, line and column, what came, and what to do."""
+    """Data that cannot be used; the message names file, line, column and value, and says what to do."""
 
 
 class MissingDataError(ConfigError):
-    """A data set without a folder: its ``name``, the ``root`` where it belongs, and whether it may be fetched."""
+    """The data set ``name`` has no folder below ``root``; unless ``offline`` it may be downloaded."""
 
     def __init__(self, message: str, name: str, root: Path, *, of_recbole: bool, offline: bool) -> None:
         super().__init__(message)
@@ -25,26 +24,19 @@ class MissingDataError(ConfigError):
 
 
 class NoSpaceError(OSError):
-    """The disk is full, or a quota is used up: nothing was half-written, and with space the work can continue."""
+    """The disk is full or a quota is used up; no file is half-written, and with space the work can continue."""
 
 
 class NonFiniteScoreError(ValueError):
-    """A model gave NaN or infinite scores; ranking them would put NaN first."""
+    """A model returned NaN or infinite scores; a ranking would put NaN first."""
 
 
 class LockedError(OSError):
-    """Another process uses the same folder."""
-
-
-def check_above_zero(**values: float) -> None:
-    """Raise ValueError, with its name, for a value that is not a finite number above 0."""
-    for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-            raise ValueError(f"{name}={value!r}: a finite number above 0 is needed")
+    """Another process has locked the folder."""
 
 
 def positive_int(name: str, value: object) -> int:
-    """Return a whole number of at least 1; ConfigError for anything else, True and 3.0 among it."""
+    """Return ``value`` as an int; ConfigError unless it is a whole number of at least 1 (True and 3.0 are not)."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
         raise ConfigError(f"{name}={value!r}: a whole number of at least 1 is needed")
     return int(value)
@@ -53,24 +45,24 @@ def positive_int(name: str, value: object) -> int:
 def did_you_mean(
     name: object, known: Iterable[str], before: str = "; did you mean ", n: int = 3, cutoff: float = 0.6
 ) -> str:
-    """Return ``before`` and at most ``n`` of the ``known`` that are near to ``name``, "" for none; case is ignored."""
+    """Return ``before`` and at most ``n`` of the ``known`` names that are near ``name``, "" for none; ignores case."""
     by_text = {one.lower(): one for one in known}
     near = [by_text[match] for match in get_close_matches(str(name).lower(), by_text, n, cutoff)]
     return f"{before}{' or '.join(near)}?" if near else ""
 
 
 def near_key(name: str, known: Iterable[str]) -> str:
-    """Return the one of ``known`` that a slip of the fingers turns into ``name``, "" for none.
+    """Return the one of ``known`` of which ``name`` is a misspelling, "" for none.
 
-    A slip is one letter left out, added, changed or swapped with the next; a word of more than five letters may have
-    two, and so may a name in two words. ``save_path`` is no slip of ``save_data``, and ``d_state`` none of ``state``.
+    A slip leaves out, adds or changes a letter, or swaps two neighbors. A name may have two slips, and a word two only
+    if it has more than five letters: ``save_path`` is not a misspelling of ``save_data``, nor ``d_state`` of ``state``.
     """
     slips = ((one, _slips(name.lower(), one.lower())) for one in known if one != name)
     near = sorted((count, one) for one, count in slips if count is not None)
     return near[0][1] if near else ""
 
 
-# names that other tools have for keys
+# names of keys in other tools
 _OTHER_NAMES = {
     **dict.fromkeys(("run_dir", "out_dir", "save_dir", "log_dir"), "output_dir"),
     **dict.fromkeys(("max_len", "max_length", "max_seq_len", "max_seq_length"), "MAX_ITEM_LIST_LENGTH"),
@@ -85,7 +77,7 @@ _OTHER_NAMES = {
 
 
 def near_hint(name: str, known: Iterable[str]) -> str:
-    """Return "; did you mean X?" for the keys of ``known`` that ``name`` may mean, "" where there are none."""
+    """Return "; did you mean X?" with the keys of ``known`` that ``name`` may mean, "" for none."""
     known = list(known)
     if (near := _OTHER_NAMES.get(name, "")) not in known:
         near = near_key(name, known) or " or ".join(
@@ -95,7 +87,7 @@ def near_hint(name: str, known: Iterable[str]) -> str:
 
 
 def _slips(name: str, other: str) -> int | None:
-    """Return the number of slips between two keys, None for too many."""
+    """Return the number of slips between two keys, None if there are too many."""
     words, others = name.split("_"), other.split("_")
     if len(words) != len(others):
         return 1 if min(len(name), len(other)) > 4 and _distance(name, other) == 1 else None
@@ -110,7 +102,7 @@ def _slips(name: str, other: str) -> int | None:
 
 
 def _distance(first: str, second: str) -> int:
-    """Return how many letters are left out, added, changed or swapped with their neighbour between two words."""
+    """Return the number of slips between two words: their restricted Damerau-Levenshtein distance."""
     before: list[int] = []
     row = list(range(len(second) + 1))
     for i, letter in enumerate(first, 1):
@@ -125,7 +117,7 @@ def _distance(first: str, second: str) -> int:
 
 
 def require(extra: str, what: str, *modules: str) -> None:
-    """Raise ConfigError, naming the ``extra`` to install, if ``what`` cannot import one of ``modules``."""
+    """Raise ConfigError, which names the ``extra`` to install, if ``what`` cannot import one of ``modules``."""
     for module in modules:
         try:
             import_module(module)

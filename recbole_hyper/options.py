@@ -1,12 +1,12 @@
-"""Options: a key with its values, its default, its meaning, and what it decides.
+"""Options: configuration keys with their allowed values, default and meaning, and what they decide.
 
-A part states its options once, as keyword-only arguments of its constructor::
+A part declares its options once, as keyword-only arguments of its constructor::
 
     def __init__(self, *, n_buckets: Annotated[int | None, Option("int >= 1 or ~", "buckets per batch")] = None)
 
-The command line's check, ``recbole-hyper keys`` and the tables of the documentation read them there. An argument
-without an :class:`Option` is one too: its annotation, or else its default, says whether it is a bool, a whole number or
-a number. A text behind an ``Option`` is the meaning that it has in this one part, with its source.
+The checks of a configuration, ``recbole-hyper keys`` and the documentation read them there. An argument without an
+:class:`Option` is an option too: its annotation, or else its default, decides whether it is a bool, an int or a float.
+A text after an ``Option`` is its meaning in this part.
 """
 
 import dataclasses
@@ -22,21 +22,21 @@ from typing import Any
 
 from recbole_hyper.errors import ConfigError
 
-# what a key decides; a key may decide more than one thing
+# what a key decides; a key may decide several things
 DATA = "data"  # what is read from the files
 SPLIT = "split"  # who is trained on, validated and tested
 TRAINING = "training"  # what is learned
-SCORE = "score"  # the validation score, and so what is selected
+SCORE = "score"  # the validation score, and with it the selection
 RANKING = "ranking"  # how cases are ranked: may differ when a finished run is evaluated
-METRICS = "metrics"  # of these, what is computed of the ranks alone
-PLACE = "place"  # where, how fast and how loud: no number of the result
-GROWS = "grows"  # a resumed run may raise it, never lower it
+METRICS = "metrics"  # as RANKING, but needs only the ranks
+PLACE = "place"  # place, speed and output of a run, but no number of its result
+GROWS = "grows"  # a resumed run may increase it, but not decrease it
 
-AUTO = "auto"  # the value that says: find one in the training data
+AUTO = "auto"  # the value that is chosen from the training data
 
 
 class _Open(enum.Enum):
-    """Default of an option that RecBole's files or the model's parts give, or that is required."""
+    """Default of an option that is required, or whose default comes from RecBole's files or the model's parts."""
 
     OPEN = "open"
 
@@ -46,9 +46,9 @@ OPEN = _Open.OPEN
 
 @dataclass(frozen=True)
 class Option:
-    """One option: what ``values`` it may be (:func:`matches`), its meaning in a line, its default, what it decides.
+    """One option: its allowed ``values`` (:func:`matches`), its meaning in a line, its default, and what it decides.
 
-    ``key`` is its name in a configuration, that of the argument unless it says another.
+    ``key`` is its name in a configuration; by default the name of the argument.
     """
 
     values: str = ""
@@ -58,21 +58,21 @@ class Option:
     key: str = ""
 
     def check(self, value: Any) -> None:
-        """Raise ConfigError unless ``value`` is what the option may be."""
+        """Raise ConfigError unless the option allows ``value``."""
         if not self.allows(value):
             raise ConfigError(f"{self.key}={value!r}: {in_words(self.values)} is expected")
 
     def allows(self, value: Any) -> bool:
-        """Return whether ``value`` is what the option may be; an option that names no values allows all."""
+        """Return whether the option allows ``value``; an option without ``values`` allows all."""
         return not self.values or matches(self.values, value)
 
     def consists_of(self, *words: str) -> bool:
-        """Return whether every value is of the kinds ``words``."""
+        """Return whether all allowed values are of the kinds ``words``."""
         return bool(self.values) and set(_alternatives(self.values)) <= set(words)
 
     @property
     def takes_list(self) -> bool:
-        """Whether a list may be its one value."""
+        """Whether the value may be a list."""
         return any(word == "list" or word.startswith("two") for word in _alternatives(self.values))
 
 
@@ -82,12 +82,12 @@ def keyed(**options: Option) -> dict[str, Option]:
 
 
 def options_of(constructor: Any) -> dict[str, Option]:
-    """Return the options that a constructor states: its keyword-only arguments, by name, with key and default."""
+    """Return the options of a constructor, which are its keyword-only arguments, by name."""
     return dict(_stated(constructor))
 
 
 def check_options(constructor: Any, **values: Any) -> None:
-    """Raise ConfigError for one of ``values`` that the option of that argument may not be."""
+    """Raise ConfigError if an option of ``constructor`` does not allow its value."""
     for name, value in values.items():
         _stated(constructor)[name].check(value)
 
@@ -97,7 +97,7 @@ def _stated(constructor: Any) -> Mapping[str, Option]:
     function = getattr(constructor, "__init__", None) if isinstance(constructor, type) else constructor
     try:
         hints = typing.get_type_hints(function, include_extras=True)
-    except (NameError, TypeError, AttributeError):  # names that exist for a type checker only
+    except (NameError, TypeError, AttributeError):  # names that are imported for type checkers only
         hints = {}
     parameters = inspect.signature(constructor).parameters.values()
     return {
@@ -118,7 +118,7 @@ def _option(parameter: inspect.Parameter, hint: Any) -> Option:
 
 
 def _kind(hint: Any, default: Any) -> str:
-    """Return the values of an argument by its annotation, or else by its default: 2 may stand for 2.0."""
+    """Return the allowed values by an argument's annotation, or else by its default; a default of 2 may mean 2.0."""
     named = {bool: "bool", int: "int", float: "float"}
     if hint is not None:
         return named.get(hint, "")
@@ -126,38 +126,37 @@ def _kind(hint: Any, default: Any) -> str:
 
 
 def arguments(options: Mapping[str, Option], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Pick from configuration ``values`` the arguments of a constructor with ``options``.
+    """Return the arguments of a constructor with ``options`` from the configuration ``values``.
 
-    What the configuration does not name, or leaves as None where None is no value, keeps the constructor's default.
+    An argument keeps its default if its key is missing, or if its value is None and the option does not allow None.
     """
-    given = {argument: option for argument, option in options.items() if option.key in values}
     return {
         argument: values[option.key]
-        for argument, option in given.items()
-        if values[option.key] is not None or "~" in _alternatives(option.values)
+        for argument, option in options.items()
+        if option.key in values and (values[option.key] is not None or "~" in _alternatives(option.values))
     }
 
 
 # --- the words for values --------------------------------------------------------------------------------------------
-# the smallest number that float32 holds in full
+# the smallest normal number of float32
 _SMALLEST = 2.0**-126
 _RANGE = re.compile(r"(int|float|float32)(?: (>=|>) (\S+)| in ([\[(])(\S+), (\S+)([\])]))?")
 _INTERVAL = re.compile(r"\s*[\[(]\s*(\S+?)\s*,\s*(\S+?)\s*[\])]\s*")
 
 
 def matches(values: str, value: Any) -> bool:
-    """Return whether ``value`` is what ``values`` says.
+    """Return whether ``value`` is one of ``values``.
 
-    ``values`` is alternatives, separated by commas and "or": ~ (nothing), bool, str, list, dict, part (a name or a
+    ``values`` lists alternatives, separated by commas and "or": ~ (None), bool, str, list, dict, part (a name or a
     class), interval ("[5,inf)", several joined by ";"), "two floats in [0, 1)", "int" or "float" with "> 0", ">= 1" or
-    "in [0, 1)"; any other word stands for itself. A float is a finite number, also one written without a point, a
-    float32 one that its 32 bits hold in full.
+    "in [0, 1)"; any other word is a value itself. A float is a finite number, ints included; a float32 is one in the
+    range of normal 32-bit numbers.
     """
     return any(_one(word, value) for word in _alternatives(values))
 
 
 def in_words(values: str) -> str:
-    """Return what ``values`` says in plain words: "a whole number of at least 1 or ~"."""
+    """Return ``values`` in plain words: "a whole number of at least 1 or ~"."""
     phrases = []
     for word in _alternatives(values):
         text = _WORDS.get(word, word)
@@ -171,7 +170,7 @@ def in_words(values: str) -> str:
 
 
 def _alternatives(values: str) -> list[str]:
-    # the comma of an interval separates nothing
+    # but not at the comma of an interval
     return [word.strip() for word in re.split(r", (?![^\[(]*[\])])| or ", values)]
 
 
@@ -205,7 +204,7 @@ def is_number(value: Any) -> bool:
 
 
 def is_interval(value: Any) -> bool:
-    """Return whether ``value`` is intervals as RecBole reads them: "[5,inf)" or "(0,1];[3,4]"."""
+    """Return whether ``value`` lists intervals as RecBole reads them: "[5,inf)" or "(0,1];[3,4]"."""
     for part in str(value).split(";"):
         ends = _INTERVAL.fullmatch(part)
         try:

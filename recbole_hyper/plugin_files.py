@@ -1,4 +1,4 @@
-"""Python files that a user names, run once each, with the modules beside them that they import.
+"""Runs Python files that a user names, once each, with the modules beside them that they import.
 
 The folder of a file becomes a package, so that two folders may each have a ``layers.py``. ``from layers import X`` and
 ``from .layers import X`` both find the module beside the file; a module that is already imported (torch) stays.
@@ -14,19 +14,19 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 
-# what the packages of such folders are called
+# prefix of the names of these packages
 PACKAGE = "recbole_hyper_plugin_"
 
 
 def load(file: Path) -> ModuleType:
-    """Run ``file``, unless it has been run, and return its module; whatever it raises is raised."""
+    """Run ``file``, unless it has been run, and return its module; its errors are not caught."""
     package = _package(file.parent)
     name = f"{package}.{file.stem.replace('.', '_')}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
-        raise ImportError(f"{file} is no Python file")
+        raise ImportError(f"{file} is not a Python file")
     before, beside = set(sys.modules), _Beside(package, file.parent)
     _forget_short_names()
     sys.modules[name] = module = importlib.util.module_from_spec(spec)
@@ -41,7 +41,7 @@ def load(file: Path) -> ModuleType:
     finally:
         sys.meta_path.remove(beside)
         _forget_short_names()
-        # imports inside functions come later
+        # stays last in the path, for imports inside functions
         sys.meta_path[:] = [finder for finder in sys.meta_path if finder != beside] + [beside]
     return module
 
@@ -52,7 +52,7 @@ def is_loaded(file: Path) -> bool:
 
 
 def modules_of(module: ModuleType) -> list[ModuleType]:
-    """Return ``module`` and the modules of its folder that it, or one of them, imported from."""
+    """Return ``module`` and the modules of its folder that it imported, directly or not."""
     by_name, pending = {module.__name__: module}, [module]
     folder = Path(getattr(module, "__file__", None) or "/nowhere/").resolve().parent
     while pending:
@@ -68,7 +68,7 @@ def modules_of(module: ModuleType) -> list[ModuleType]:
 
 
 def _package(folder: Path) -> str:
-    """Return the name of the package that ``folder`` is, made where it is not there."""
+    """Return the name of the package of ``folder``, which is created if needed."""
     name = _name(folder)
     if name not in sys.modules:
         package = ModuleType(name, f"The Python files of {folder}.")
@@ -82,14 +82,14 @@ def _name(folder: Path) -> str:
 
 
 def _forget_short_names() -> None:
-    """Leave the modules beside a file under the name of their package alone: another folder has others."""
+    """Remove the short names of modules beside a file, as another folder may have modules of these names."""
     for name, module in list(sys.modules.items()):
         if not name.startswith(PACKAGE) and getattr(module, "__name__", "").startswith(PACKAGE):
             del sys.modules[name]
 
 
 class _Beside(MetaPathFinder, Loader):
-    """Finds the modules of one folder by their short names, as modules of the package that the folder is."""
+    """Finds modules of one folder by their short names, as modules of the folder's package."""
 
     def __init__(self, package: str, folder: Path) -> None:
         self.package, self.folder = package, folder
@@ -103,7 +103,7 @@ class _Beside(MetaPathFinder, Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return a spec for a module of the folder, None for any other."""
+        """Return a spec for a module of the folder, None for other modules."""
         top = fullname.partition(".")[0]
         if top.startswith(PACKAGE) or top in sys.stdlib_module_names or not self._is_here(top):
             return None
@@ -112,16 +112,16 @@ class _Beside(MetaPathFinder, Loader):
     def _is_here(self, name: str) -> bool:
         if (self.folder / f"{name}.py").is_file() or (self.folder / name / "__init__.py").is_file():
             return True
-        # a folder without __init__.py, unless it is called like an installed package
+        # a folder without __init__.py, unless an installed package has its name
         return any((self.folder / name).glob("*.py")) and PathFinder.find_spec(name) is None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """Return the module under the name of its package, run where it was not."""
+        """Return the module under the name in its package; runs it if needed."""
         module = importlib.import_module(f"{self.package}.{spec.name}")
         spec.loader_state = module.__spec__
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Nothing to run; the module keeps the spec that it was found by."""
+        """Run nothing, as create_module did; restore the module's own spec."""
         if module.__spec__ is not None and module.__spec__.loader_state is not None:
             module.__spec__ = module.__spec__.loader_state

@@ -1,4 +1,4 @@
-"""What RecBole carries, found without importing it."""
+"""Models and settings of the installed RecBole, found without importing it."""
 
 import functools
 import importlib.metadata
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 MODEL_FOLDERS = ("general_recommender", "sequential_recommender")
-# models that a later release of RecBole brought, by the release
+# models that need a later release of RecBole
 LATER_MODELS = dict.fromkeys(("AsymKNN", "GRU4RecCPR", "SASRecCPR"), "1.2.1")
 # "epochs: 300   # (int) The number of training epochs."
 _COMMENT = re.compile(r"^(\w+):.*?# \((.+?)\)\s+(.*?)\s*$", flags=re.MULTILINE)
@@ -24,15 +24,15 @@ def recbole_folder() -> Path:
 
 
 def recbole_models(folders: Sequence[str] = MODEL_FOLDERS) -> dict[str, Path]:
-    """Return the file of every model of RecBole in ``folders``, by model name; by default general and sequential ones.
+    """Return the file of each RecBole model in ``folders``, by model name; default: general and sequential models.
 
-    Of two models of one name that of the later folder counts.
+    If two models have the same name, the one in the later folder wins.
     """
     yamls = {path.stem.lower(): path.stem for path in (recbole_folder() / "properties" / "model").glob("*.yaml")}
     files = {}
     for path in (path for folder in folders for path in (recbole_folder() / "model" / folder).glob("[!_]*.py")):
         name = yamls.get(path.stem)
-        if name is None:  # Random has no YAML to tell its capitals: the class that is called like the file
+        if name is None:  # Random has no YAML, so its class has the spelling of its name
             classes = re.findall(r"^class (\w+)", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
             name = next((one for one in classes if one.lower() == path.stem), path.stem)
         files[name] = path
@@ -40,16 +40,16 @@ def recbole_models(folders: Sequence[str] = MODEL_FOLDERS) -> dict[str, Path]:
 
 
 def later_model(name: str) -> str:
-    """Return why a model that only another release of RecBole has is not here, "" for any other name."""
+    """Return why a model that needs another release of RecBole is missing, "" for any other name."""
     release = LATER_MODELS.get(name)
     if release is None or name in recbole_models():
         return ""
     here = importlib.metadata.version("recbole")
-    return f"{name} came with RecBole {release}, and {here} is installed: pip install --no-deps recbole=={release}"
+    return f"{name} needs RecBole {release}, but {here} is installed: pip install --no-deps recbole=={release}"
 
 
 def recbole_comments(model: str | None = None) -> dict[str, tuple[str, str]]:
-    """Return what RecBole's YAML files, that of ``model`` among them, say of keys: by key, its type and its meaning."""
+    """Return the type and the meaning of each key that RecBole's YAML files, and that of ``model``, explain."""
     folder = recbole_folder() / "properties"
     files = [folder / "overall.yaml", folder / "dataset" / "sample.yaml", folder / "model" / f"{model}.yaml"]
     comments: dict[str, tuple[str, str]] = {}

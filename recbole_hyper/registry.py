@@ -1,13 +1,13 @@
-"""Parts by name, from anywhere: geometries, losses, protocols, encoders and models.
+"""Finds parts by name: geometries, losses, protocols, encoders and models.
 
 A part is a class with a decorator::
 
     @register("losses", "sce")
     class ScalableCrossEntropy(Loss): ...
 
-A configuration names it in one of four ways:
+A configuration names a part in one of four ways:
 
-* by the name of a file of the kind's package: ``resolve("losses", "sce")`` imports ``recbole_hyper.losses.sce``;
+* by the name of its file in the package of its kind: ``resolve("losses", "sce")`` imports ``recbole_hyper.losses.sce``;
 * by its registered name, from a file that ``--plugins=my_parts.py`` names (:func:`load_plugins`), or from an installed
   package with an entry point of the group ``recbole_hyper.losses``;
 * by an importable path, ``my_package.my_module:MyLoss``;
@@ -30,12 +30,11 @@ from recbole_hyper.options import OPEN, Option, options_of
 T = TypeVar("T", bound=type)
 
 KINDS = ("geometry", "losses", "protocols", "encoders", "models")
-# those whose parts have options
+# the kinds whose parts have options
 WITH_OPTIONS = ("encoders", "geometry", "losses", "models")
 _registry: dict[str, dict[str, type]] = {kind: {} for kind in KINDS}
 
-
-# what a part of each kind derives from; models may also be RecBole's
+# base class of each kind; models may also be RecBole's
 BASES = {
     "geometry": "recbole_hyper.geometry.base:Geometry",
     "losses": "recbole_hyper.losses.base:Loss",
@@ -45,14 +44,14 @@ BASES = {
 
 
 class Part:
-    """Base class of all kinds of parts: their options and defaults."""
+    """Base class of parts, with their options and defaults."""
 
-    # defaults of the model's keys that differ where this part is used; base classes add theirs
+    # other defaults for keys of the model that uses this part; those of base classes apply too
     model_defaults: ClassVar[Mapping[str, Any]] = {}
 
     @classmethod
     def options(cls) -> dict[str, Option]:
-        """Return the options that the constructor states, by argument."""
+        """Return the options that the constructor declares, by argument."""
         return options_of(cls)
 
     @classmethod
@@ -65,49 +64,49 @@ class Part:
 
 
 class Model:
-    """Base class of the models of this package: what a configuration reads from a model's class."""
+    """Base class of this package's models, with the attributes that a configuration reads."""
 
-    # by the key that names it (encoder, geometry, loss_type), the parts of the model; {} for a model of one piece
+    # the parts of the model by key (encoder, geometry, loss_type); {} for a model without parts
     parts: ClassVar[dict[str, str | type]] = {}
 
-    # options of the model beside those of its parts
+    # options of the model itself
     own_options: ClassVar[Mapping[str, Option]] = {}
 
     @classmethod
     def check_config(cls, config: Any) -> None:
-        """Raise ConfigError for a value that the model cannot be built with, before any data are read."""
+        """Raise ConfigError if the model cannot be built with a value; called before data are read."""
 
 
 def parts_of(model: type) -> dict[str, str | type]:
-    """Return the parts that the class of a model names; {} for a model of one piece and for RecBole's."""
+    """Return the parts of a model's class; {} for a model without parts, such as RecBole's."""
     return model.parts if issubclass(model, Model) else {}
 
 
 def options(part: type) -> Mapping[str, Option]:
-    """Return the options of a part, or of a model beside those of its parts, by argument or key."""
+    """Return the options of a part by argument, or of a model itself by key."""
     if issubclass(part, Part):
         return part.options()
     return part.own_options if issubclass(part, Model) else {}
 
 
 def defaults(part: type) -> dict[str, Any]:
-    """Return the defaults of a part, or of a model beside those of its parts, by configuration key."""
+    """Return the defaults of a part, or of a model itself, by configuration key."""
     if issubclass(part, Part):
         return part.defaults()
     return {option.key: option.default for option in options(part).values()}
 
 
 class UnknownPartError(ConfigError):
-    """A name that no part of the kind has; the message lists those that exist."""
+    """No part of the kind has this name; the message lists the known ones."""
 
 
 def register(kind: str, name: str | None = None) -> Callable[[T], T]:
-    """Register the decorated class in ``kind`` under ``name`` (default: its own); ValueError where another has it."""
+    """Register the decorated class in ``kind`` under ``name`` (default: its own); ValueError if the name is taken."""
 
     def named(cls: T) -> T:
         key = name or cls.__name__
         known = _registry[kind].setdefault(key, cls)
-        # the same class again: its module was imported a second time
+        # a module that is imported twice registers its class again
         if known is not cls and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
             raise ValueError(f"{kind} {key!r} is registered twice: by {path_of(known)} and by {path_of(cls)}")
         _registry[kind][key] = cls
@@ -117,12 +116,12 @@ def register(kind: str, name: str | None = None) -> Callable[[T], T]:
 
 
 def names(kind: str) -> list[str]:
-    """Return the sorted names of all parts of ``kind``: those of the package, of plugins and of entry points."""
+    """Return the sorted names of all parts of ``kind``: the package's, and those of plugins and entry points."""
     package = importlib.import_module(f"recbole_hyper.{kind}")
     for module in pkgutil.iter_modules(package.__path__):
         if not module.name.startswith("_"):
             importlib.import_module(f"{package.__name__}.{module.name}")
-    # a class given in Python has its path as name and is not listed
+    # a class that was passed in Python has its path as name, and is not listed
     registered = [name for name in _registry[kind] if ":" not in name]
     return sorted({*registered, *(point.name for point in _entry_points(kind))})
 
@@ -130,8 +129,9 @@ def names(kind: str) -> list[str]:
 def resolve(kind: str, part: str | type) -> Any:
     """Return the class that ``part`` names in ``kind``; a class is returned as it is.
 
-    UnknownPartError, which names the known ones and the nearest, for none; ConfigError for a path that cannot be
-    imported, or a class that does not derive from the kind's base.
+    Raises:
+        UnknownPartError: there is no such part.
+        ConfigError: a path cannot be imported, or the class does not derive from the base class of its kind.
     """
     cls = part if isinstance(part, type) else _named(kind, part)
     base = _imported(kind, BASES[kind]) if kind in BASES else object
@@ -145,7 +145,7 @@ def _named(kind: str, part: str) -> type:
         return _registry[kind][part]
     if ":" in part:
         return _imported(kind, part)
-    # a part of the package is the file of its name: nothing else is imported for it
+    # a part of the package is in the file of its name, so no other file is imported
     if part.isidentifier() and importlib.util.find_spec(f"recbole_hyper.{kind}.{part}") is not None:
         importlib.import_module(f"recbole_hyper.{kind}.{part}")
     for point in _entry_points(kind) if part not in _registry[kind] else ():
@@ -156,16 +156,16 @@ def _named(kind: str, part: str) -> type:
         if part not in _registry[kind]:
             hint = did_you_mean(repr(part), map(repr, known), " Did you mean ", n=1)
             raise UnknownPartError(
-                f"{kind}: {part!r} is unknown; known: {', '.join(known)}.{hint} Name your part by "
+                f"{kind}: {part!r} is unknown; known: {', '.join(known)}.{hint} Name your own part by "
                 f"--plugins=FILE.py and its registered name, or as module:Class"
             )
     return _registry[kind][part]
 
 
 def name_of(kind: str, part: str | type) -> str:
-    """Return the name of ``part`` in a configuration: its registered name, or else its path, which is registered.
+    """Return the name of ``part`` in a configuration: its registered name, else its path, which is then registered.
 
-    ConfigError for a class that does not derive from the kind's base.
+    ConfigError if the class does not derive from the base class of its kind.
     """
     if isinstance(part, str):
         return part
@@ -176,21 +176,21 @@ def name_of(kind: str, part: str | type) -> str:
 
 
 def lasting_name(kind: str, cls: type) -> str:
-    """Return the text by which another process with the same plugins finds ``cls``: its name, or else its path."""
+    """Return the name by which another process with the same plugins finds ``cls``, or else its path."""
     name = next((name for name, known in _registry[kind].items() if known is cls and ":" not in name), "")
     if models.model_named(cls.__name__) is cls:
         return cls.__name__
     packages = (plugin_files.PACKAGE, "recbole_hyper.")
-    brought = cls.__module__.startswith(packages) or name in {point.name for point in _entry_points(kind)}
+    is_installed = cls.__module__.startswith(packages) or name in {point.name for point in _entry_points(kind)}
     try:
-        path = "" if name and brought else path_of(cls)
+        path = "" if name and is_installed else path_of(cls)
         return path if path and _imported(kind, path) is cls else name or cls.__name__
-    except ConfigError:  # a class of a function, say, has no path
+    except ConfigError:  # a class that is defined in a function has no path
         return name or cls.__name__
 
 
 def path_of(cls: type) -> str:
-    """Return ``module:Class``, by which another process can import a class."""
+    """Return ``module:Class``, from which another process can import the class."""
     return f"{cls.__module__}:{cls.__qualname__}"
 
 
@@ -203,12 +203,12 @@ def _imported(kind: str, path: str) -> type:
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(f"{kind}: {path!r} cannot be imported ({error}); module:Class is expected") from error
     if not isinstance(value, type):
-        raise ConfigError(f"{kind}: {path!r} is a {type(value).__name__}, a class is expected")
+        raise ConfigError(f"{kind}: {path!r} is a {type(value).__name__}, but a class is expected")
     return value
 
 
 def plugin_parts(kind: str) -> dict[str, type]:
-    """Return the parts of ``kind`` that the files of :func:`load_plugins` registered, by name."""
+    """Return the parts of ``kind`` that plugins registered, by name."""
     return {name: cls for name, cls in _registry[kind].items() if cls.__module__.startswith(plugin_files.PACKAGE)}
 
 
@@ -217,17 +217,17 @@ def _entry_points(kind: str) -> Iterable[Any]:
 
 
 def load_plugins(files: str | Iterable[str | Path]) -> list[str]:
-    """Run Python files, once each: their decorated classes become parts, their RecBole models go by their names.
+    """Run Python files, once each, and return their absolute paths.
 
-    ``files`` are paths, or a text of paths between commas. Returns the absolute paths; ConfigError names a file that is
-    missing or fails.
+    Their decorated classes become parts; their RecBole models are found by the names of their classes. ``files`` may be
+    one text with commas between the paths. ConfigError if a file is missing or fails.
     """
     loaded, modules = [], []
     for file in [word.strip() for word in files.split(",")] if isinstance(files, str) else files:
         path = Path(file).absolute()
         loaded.append(str(path))
         if path.suffix != ".py" or not path.is_file():
-            raise ConfigError(f"plugins: {str(file)!r} is no Python file (looked for {path})")
+            raise ConfigError(f"plugins: {str(file)!r} is not a Python file (looked for {path})")
         try:
             modules.append(plugin_files.load(path))
         except (Exception, SystemExit) as error:

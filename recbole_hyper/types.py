@@ -1,4 +1,4 @@
-"""The flow of data on one page: what each stage hands to the next.
+"""The flow of data: what each stage passes to the next.
 
 atomic files -> SequenceStore -> Split -> batches -> states -> scores -> Ranks -> metrics
 """
@@ -18,13 +18,13 @@ Int64 = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Prefixes:
-    """What a model scores: pointers into a store, so that histories that share interactions copy nothing.
+    """Histories that a model scores, as pointers into a store: histories that share interactions copy nothing.
 
     History ``i`` is positions ``starts[i] .. ends[i] - 1`` of row ``rows[i]`` of ``store``.
 
     Attributes:
         rows: (n,) store row of each history.
-        ends, starts: (n,) position after the history, and its first one, usually 0.
+        ends, starts: (n,) position after the history, and its first position, usually 0.
     """
 
     store: SequenceStore
@@ -36,10 +36,10 @@ class Prefixes:
     def build(
         cls, store: SequenceStore, rows: npt.ArrayLike, ends: npt.ArrayLike, starts: npt.ArrayLike | None = None
     ) -> Self:
-        """Make them from rows and ends; a history starts at 0 unless ``starts`` is given."""
+        """Return the histories of these rows and ends; without ``starts`` each begins at 0."""
         rows = np.asarray(rows, dtype=np.int64)
-        begin = np.zeros_like(rows) if starts is None else np.asarray(starts, dtype=np.int64)
-        return cls(store, rows, np.asarray(ends, dtype=np.int64), begin)
+        starts = np.zeros_like(rows) if starts is None else np.asarray(starts, dtype=np.int64)
+        return cls(store, rows, np.asarray(ends, dtype=np.int64), starts)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -52,13 +52,12 @@ class Prefixes:
 class Cases(Prefixes):
     """Evaluation cases: histories, each with the item that comes next as its target.
 
-    The target of case ``i`` is at position ``target_positions[i]`` of row ``rows[i]``. Where cases follow one another
-    that is ``ends``: the history is all that is earlier. Cases of one part that share a history, whatever their order,
-    have ``places`` beyond its end.
+    The target of case ``i`` is at position ``target_positions[i]`` of row ``rows[i]``. Usually that is ``ends[i]``, and
+    the history is everything before the target. Cases that share one history have ``places`` beyond its end.
 
     Attributes:
         candidates: (n, k) item ids to rank the target among, or None to rank it among all items.
-        places: (n,) position of each target in its row, or None where it is ``ends``.
+        places: (n,) position of each target in its row, or None if it is ``ends``.
     """
 
     candidates: npt.NDArray[np.int32] | None = None
@@ -76,7 +75,7 @@ class Cases(Prefixes):
 
     @property
     def targets(self) -> npt.NDArray[np.int32]:
-        """(n,) item ids that the cases ask for."""
+        """(n,) item ids of the targets."""
         items: npt.NDArray[np.int32] = self.store.items[self.store.offsets[self.rows] + self.target_positions]
         return items
 
@@ -89,18 +88,18 @@ class Cases(Prefixes):
 
 @dataclass(frozen=True)
 class Split:
-    """What a protocol makes of a store.
+    """A protocol's training part, validation cases and test cases.
 
     Attributes:
-        store: the sequences that are trained on, in time order.
-        train_lengths: (U,) training part of each row: its first ``train_lengths[row]`` interactions.
-        valid: cases that selection looks at.
-        test: cases that are looked at once, at the end.
-        refit_lengths: (U,) training part when the final model is refit on train + validation, or None for no refit.
-        catalogue: (n_items,) True where an item may be recommended in the test, or None for all items but padding.
-        valid_catalogue: the same for validation where it differs, as a refit knows more items; None: no difference.
-        points: times that part the data, by the name of the part that starts there ("valid", "test"), if any.
-        counts: what the protocol kept and dropped, and why, for the report.
+        store: the sequences to train on, in time order.
+        train_lengths: (U,) the first ``train_lengths[row]`` interactions of each row are its training part.
+        valid: cases for selection.
+        test: cases for the evaluation at the end.
+        refit_lengths: (U,) training part of a refit on train + validation, or None for no refit.
+        catalogue: (n_items,) True for items that may be recommended in the test, or None for all items but padding.
+        valid_catalogue: the same for validation, or None if it is equal; a refit knows more items.
+        points: the times that split the data, by the part that begins there ("valid", "test"); may be empty.
+        counts: what the protocol kept and dropped, for the report.
     """
 
     store: SequenceStore
@@ -114,24 +113,24 @@ class Split:
     counts: dict[str, int | float | str] = field(default_factory=dict)
 
     def without_test(self) -> Split:
-        """Return the split without its test cases and without a refit part."""
+        """Return the split without test cases and refit."""
         return replace(self, test=self.test[:0], refit_lengths=None)
 
     def candidates(self, part: str) -> npt.NDArray[np.bool_] | None:
-        """Return the items that may be recommended in "valid" or "test", None for all."""
+        """Return which items may be recommended in ``part``, "valid" or "test"; None for all."""
         return self.valid_catalogue if part == "valid" and self.valid_catalogue is not None else self.catalogue
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """Outcome of ranking cases.
+    """The result of ranking cases.
 
     Attributes:
         ranks: (n,) rank of each target from 1; a target ranks behind every candidate with an equal score.
-        n_candidates: (n,) number of items that each target was ranked among, itself included.
+        n_candidates: (n,) number of items among which each target was ranked, including itself.
         top_items: (n, k) best items of each case, equal scores in item order.
-        tied: share of cases whose target had the score of another candidate.
-        top_scores: (n, k) scores of the best items, -inf where a list is shorter; None where no lists were requested.
+        tied: share of cases whose target has the same score as another candidate.
+        top_scores: (n, k) scores of the best items, -inf beyond the end of a list; None if no lists were requested.
     """
 
     ranks: Int64

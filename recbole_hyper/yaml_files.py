@@ -1,4 +1,4 @@
-"""YAML as this package reads it: plain values, every key once, and one error with file and line for anything else."""
+"""Reading YAML: plain values, every key once; any mistake is one error with file and line."""
 
 import os
 import re
@@ -10,7 +10,7 @@ import yaml
 
 from recbole_hyper.errors import ConfigError, did_you_mean
 
-# RecBole's numbers: 1e-3 is one, which YAML 1.1 takes for text
+# numbers as RecBole reads them: 1e-3 is a number, while YAML 1.1 reads it as text
 _NUMBER = re.compile(
     r"""^(?:[-+]?(?:[0-9][0-9_]*)\.[0-9_]*(?:[eE][-+]?[0-9]+)?
     |[-+]?(?:[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)
@@ -21,18 +21,18 @@ _NUMBER = re.compile(
     re.VERBOSE,
 )
 
-# intervals such as [5,inf) leave a bracket open, so that a long file may count some
+# intervals such as [5,inf) leave a bracket open, so a long file may reach some depth
 _DEEPEST = 1000
 
 
 class Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, which makes no objects of tags, with RecBole's numbers; a key may come once."""
+    """PyYAML's safe loader, which builds no objects from tags, with RecBole's numbers and without duplicate keys."""
 
-    # where keys that come twice are collected, with both values; None: such a key is an error
+    # collects duplicate keys with both values; None: a duplicate key is an error
     twice: list[tuple[str, Any, Any]] | None = None
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        """Return the mapping of ``node``; raises ConstructorError for a key that comes twice."""
+        """Return the mapping of ``node``; ConstructorError for a duplicate key."""
         first_of: dict[tuple[str, str], tuple[int, Any]] = {}
         for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
             if not isinstance(key, yaml.ScalarNode):
@@ -52,10 +52,12 @@ Loader.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+0123456
 
 
 def parse_yaml(text: str, where: str, twice: list[tuple[str, Any, Any]] | None = None) -> Any:
-    """Return the plain value that ``text`` spells; ``where`` names it in errors.
+    """Return the plain value that ``text`` spells; errors call the text ``where``.
 
-    A list ``twice`` takes the keys that come twice, with the first and the last value, of which the last counts.
-    ConfigError for no YAML, a tag that stands for an object, a key that comes twice, or nesting without end.
+    With a list ``twice`` the last value of a duplicate key wins, and the list gets the key, its first and last value.
+
+    Raises:
+        ConfigError: the text is not YAML, has a tag of an object or a duplicate key, or is nested too deeply.
     """
     if _depth(text) > _DEEPEST:
         raise ConfigError(f"{where} is nested too deeply to be read")
@@ -74,7 +76,7 @@ def parse_yaml(text: str, where: str, twice: list[tuple[str, Any, Any]] | None =
 
 
 def _depth(text: str) -> int:
-    """Return how many brackets are open at one place at most; PyYAML takes seconds to give up on thousands."""
+    """Return the depth of nested brackets; PyYAML takes seconds to give up on thousands."""
     depth = deepest = 0
     for sign in re.findall(r"[\[\]{}]", text):
         depth = depth + 1 if sign in "[{" else max(0, depth - 1)
@@ -83,27 +85,27 @@ def _depth(text: str) -> int:
 
 
 def read_yaml(path: Path, twice: list[tuple[str, Any, Any]] | None = None) -> dict[str, Any]:
-    """Read a YAML mapping the way RecBole does (``1e-3`` is a number); an empty file is an empty mapping.
+    """Return the mapping in a YAML file, {} for an empty file; ``twice`` as in :func:`parse_yaml`.
 
-    ``twice`` and ConfigError as :func:`parse_yaml`; also for no text, or anything but 'key: value' lines.
+    ConfigError unless it is UTF-8, valid for :func:`parse_yaml`, and a mapping with texts as keys.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is no UTF-8 text: {error}") from error
+        raise ConfigError(f"{path} is not UTF-8 text: {error}") from error
     content = parse_yaml(text, str(path), twice)
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise ConfigError(f"{path} must hold 'key: value' lines, but holds a {type(content).__name__}")
+        raise ConfigError(f"{path} must contain 'key: value' lines, but is a {type(content).__name__}")
     for key in content:
         if not isinstance(key, str):
-            raise ConfigError(f"{path}: the key {key!r} is no text")
+            raise ConfigError(f"{path}: the key {key!r} is not text")
     return content
 
 
 def properties_folder() -> Path:
-    """Return the folder of this project's YAML files: inside the installed package, or beside it in a checkout."""
+    """Return the folder of this package's YAML files: inside the installed package, or beside it in a checkout."""
     package = Path(__file__).parent
     for folder in (package / "properties", package.parent / "properties"):
         if (folder / "datasets.yaml").is_file():
@@ -112,9 +114,9 @@ def properties_folder() -> Path:
 
 
 def properties_file(name: str | Path, folder: str, what: str) -> Path:
-    """Return the file ``name``, or else the one of that bare name in ``properties/<folder>``.
+    """Return the file ``name``, or else the file of that name in ``properties/<folder>``.
 
-    ConfigError, which calls it a ``what`` and names the nearest ones, for none.
+    ConfigError, which calls the file a ``what`` and names the nearest ones, if there is none.
     """
     path = Path(name)
     if path.is_file():
@@ -130,17 +132,17 @@ def properties_file(name: str | Path, folder: str, what: str) -> Path:
 
 
 def config_file(name: str | os.PathLike[str]) -> Path:
-    """Return the configuration file of that path, or of that name in properties/protocol; ConfigError for none."""
+    """Return the configuration file at the path ``name``, or of that name in properties/protocol."""
     return properties_file(os.fspath(name), "protocol", "config file")
 
 
 def config_files(text: str) -> list[str]:
-    """Return the paths in ``text``, which spaces separate; a text that names a file is one path, spaces and all."""
+    """Return the space-separated paths in ``text``; a text that names a file is a single path."""
     return [text] if Path(text).is_file() else text.split()
 
 
 def merge(target: dict[str, Any], update: Mapping[str, Any]) -> None:
-    """Update ``target``; ``eval_args`` key by key, so that a mode alone does not reset the split."""
+    """Update ``target`` with ``update``; merges eval_args key by key, so that a mode alone does not reset the split."""
     for key, value in update.items():
         if key == "eval_args" and isinstance(value, Mapping) and isinstance(target.get(key), Mapping):
             target[key] = {**target[key], **value}
@@ -149,7 +151,7 @@ def merge(target: dict[str, Any], update: Mapping[str, Any]) -> None:
 
 
 def merged(*parts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all keys of ``parts``, later ones win; see :func:`merge`."""
+    """Return the keys of all ``parts``; later ones win, see :func:`merge`."""
     keys: dict[str, Any] = {}
     for part in parts:
         merge(keys, part)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from time import perf_counter
 from typing import Any
 
-from recbole_hyper.sweep.search import Search
 from recbole_hyper.sweep.trial import Plan, Trial, run_trial
 from recbole_hyper.sweep.tuner import Workers
 
@@ -17,7 +16,7 @@ class TimeUpError(BaseException):
 
 def run_trials(
     plan: Plan,
-    search: Search,
+    trials: Iterator[Trial],
     on_end: Callable[[Trial], None],
     workers: Workers,
     *,
@@ -36,13 +35,11 @@ def run_trials(
         if over():
             raise TimeUpError
 
-    while not over() and (trial := search.ask()) is not None:
+    while not over() and (trial := next(trials, None)) is not None:
         try:
-            ended = run_trial(plan, trial, report)
+            on_end(run_trial(plan, trial, report))
         except TimeUpError:
             return
-        search.tell(trial, ended.score)
-        on_end(ended)
 
 
 def run_each(function: Callable[..., Any], calls: list[tuple[Any, ...]], workers: Workers) -> list[Any]:

@@ -27,12 +27,12 @@ def test_only_an_own_output_is_written_over(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is an input of this command"):
         require_own(other, own, "my output", [tmp_path / "." / "in.csv"])
     output.write_text("yours")
-    with pytest.raises(ConfigError, match="does not hold my output, so it is not written over"):
+    with pytest.raises(ConfigError, match="does not contain my output, so it is not overwritten"):
         require_own(output, own, "my output")
     with pytest.raises(ConfigError, match="is a folder"):
         require_own(tmp_path, own, "my output")
     (tmp_path / "link.csv").symlink_to(tmp_path / "nowhere.csv")
-    with pytest.raises(ConfigError, match="is a link to another place"):
+    with pytest.raises(ConfigError, match="is a link; choose another"):
         require_own(tmp_path / "link.csv", own, "my output")
 
 
@@ -42,7 +42,7 @@ def test_a_prepared_link_in_the_folder_of_a_run_is_not_followed(name: str, rando
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / name).symlink_to(tmp_path / "elsewhere")
     keys = {"data_path": str(random_data), "output_dir": str(tmp_path / "run")}
-    with pytest.raises(ConfigError, match=f"{name} is a link, which would be written through"):
+    with pytest.raises(ConfigError, match=f"{name} is a link, and writing would change another file"):
         run("Pop", "random", config_dict={**SMALL, **keys})
     assert not (tmp_path / "elsewhere").exists()
 

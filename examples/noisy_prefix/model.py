@@ -1,16 +1,24 @@
 """The classifier of sentence pairs for the noisy-prefix task, Euclidean or hyperbolic."""
 
+import math
+
 import torch
 from torch import Tensor, nn
 
 from examples.noisy_prefix.layers import EuclideanPairLayer, HyperbolicMLR, MoebiusPairLayer
 from recbole_hyper.encoders.moebius_gru import MoebiusGRU
-from recbole_hyper.errors import check_above_zero
 from recbole_hyper.hyperbolic._math import exp0, log0
 from recbole_hyper.hyperbolic.manifold import ball_parameter, poincare_ball
 
 GEOMETRIES = ("poincare", "euclidean")
 TYPES = ("hyp", "eucl")
+
+
+def check_above_zero(**values: float) -> None:
+    """Raise ValueError, with its name, for a value that is not a finite number above 0."""
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+            raise ValueError(f"{name}={value!r}: a finite number above 0 is needed")
 
 
 class PrefixClassifier(nn.Module):

@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from examples.noisy_prefix.data import PrefixPairs
-from recbole_hyper.errors import ConfigError, check_above_zero
+from examples.noisy_prefix.model import check_above_zero
+from recbole_hyper.errors import ConfigError
 from recbole_hyper.files import replaced, write_json, write_text
 from recbole_hyper.hyperbolic.riemannian import restore_training_state, riemannian_optimizer, training_state
 from recbole_hyper.runs.folder import alone_in

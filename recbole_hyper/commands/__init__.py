@@ -1,4 +1,4 @@
-"""Subcommands of recbole-hyper: functions, each with its help and options, that import what they need themselves."""
+"""Subcommands of recbole-hyper: functions with their help and options; each imports what it needs when it is called."""
 
 import argparse
 import importlib
@@ -10,14 +10,14 @@ from typing import Any
 
 from recbole_hyper.yaml_files import config_files
 
-# what argparse's add_argument takes
+# the arguments of argparse's add_argument
 Argument = tuple[tuple[str, ...], dict[str, Any]]
 Main = Callable[[argparse.Namespace], int | None]
 
 
 @dataclass(frozen=True)
 class Command:
-    """A subcommand; ``keys`` are the configuration keys in its help, None where it takes none as --key=value."""
+    """A subcommand; ``keys`` are the configuration keys in its help, None if it does not accept ``--key=value``."""
 
     help: str
     arguments: tuple[Argument, ...]
@@ -30,7 +30,7 @@ COMMANDS: dict[str, Command] = {}
 
 
 def command(text: str, *arguments: Argument, keys: Sequence[str] | None = None) -> Callable[[Main], Main]:
-    """Make the decorated function the subcommand of its name, with the help ``text``; ``keys`` see :class:`Command`."""
+    """Register the decorated function as the subcommand of its name, with the help ``text``."""
 
     def named(main: Main) -> Main:
         COMMANDS[main.__name__.rstrip("_")] = Command(text, arguments, main, keys)
@@ -47,23 +47,23 @@ def all_commands() -> dict[str, Command]:
 
 
 def argument(*names: str, **settings: Any) -> Argument:
-    """Return an argument of a subcommand, as argparse takes it."""
+    """Return an argument of a subcommand, for argparse's add_argument."""
     return names, settings
 
 
 def options_of(function: Callable[..., Any], arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of a command that go by the names of parameters of ``function``."""
+    """Return the options of a command that are parameters of ``function``."""
     parameters = signature(function).parameters
     return {name: value for name, value in vars(arguments).items() if name in parameters}
 
 
 def words(text: str) -> list[str]:
-    """Return the words between the commas of an option."""
+    """Return the comma-separated words of an option."""
     return [word.strip() for word in text.strip("[]").split(",") if word.strip()]
 
 
 def finished_run(text: str = "output_dir of the run") -> tuple[Argument, ...]:
-    """Return the arguments that name the folder of a run, and which code of that folder may run."""
+    """Return the arguments that name the folder of a run, and say which of its code may run."""
     return (
         argument("run", help=text),
         argument("--plugins", type=words, default=[], help="Python files that the run was trained with"),
@@ -72,8 +72,8 @@ def finished_run(text: str = "output_dir of the run") -> tuple[Argument, ...]:
 
 
 def dataset(keys: str = "keys", *, required: bool = False) -> tuple[Argument, ...]:
-    """Return the options that name a data set, and files with ``keys``."""
-    about = "folder below data_path that holds NAME.inter; ml-100k is built in"
+    """Return the options that name a data set and configuration files; ``keys`` describes these files."""
+    about = "folder below data_path with NAME.inter; ml-100k is built in"
     return (
         argument("-d", "--dataset", required=required, help=about),
         argument("--config_files", type=config_files, default="", help=f"YAML files with {keys}, separated by spaces"),

@@ -15,16 +15,16 @@ from recbole_hyper.settings import COMMON
     "train several models on one split, and print and save one table with significance against the best",
     argument("--models", type=words, required=True, help="names separated by commas; ours or RecBole's"),
     *dataset(
-        "keys of all models (a mapping below a model's name goes to that model, as --EASER.reg_weight=64 does)",
+        "keys of all models (keys below a model's name are for that model, as is --EASER.reg_weight=64)",
         required=True,
     ),
-    argument("--output_dir", help="a folder per model; finished ones are not run again"),
+    argument("--output_dir", help="folder with a folder per model; finished models are not run again"),
     argument("--segments", type=words, default="", help="such as history_length,item_popularity,item.COLUMN"),
-    argument("--seeds", help="such as 1,2,3: every model with each, in MODEL/seed-N; means and deviations"),
+    argument("--seeds", help="such as 1,2,3: train every model with each, in MODEL/seed-N; shows means and deviations"),
     keys=COMMON,
 )
 def compare(arguments: argparse.Namespace) -> int:
-    """Run what is not finished, then print and save the table; return 1 if a model failed."""
+    """Train the models that are not finished, then print and save the table; return 1 if a model failed."""
     from recbole_hyper.config import ConfigError
     from recbole_hyper.evaluation import compare as tables
     from recbole_hyper.evaluation.segments import check_segments, segments_of_models
@@ -35,19 +35,19 @@ def compare(arguments: argparse.Namespace) -> int:
     models = arguments.models
     if twice := sorted({name for name in models if models.count(name) > 1}):
         raise ConfigError(
-            f"--models names {twice[0]} more than once; a model is one row. Two settings of it are two runs: "
-            "'recbole-hyper run' each, then 'recbole-hyper report' over both"
+            f"--models names {twice[0]} more than once, but a model is one row; to compare two settings of it, use "
+            "'recbole-hyper run' for each, then 'recbole-hyper report'"
         )
     check_segments(arguments.segments)
     if not models:
-        raise ConfigError("--models='' names no model; such as --models=SASRecCE,Pop is expected")
+        raise ConfigError("--models='' names no model; write --models=SASRecCE,Pop, for example")
     seeds = [] if arguments.seeds is None else read_seeds(arguments.seeds, arguments.keys)
     folder = Path(arguments.output_dir or Path("saved") / f"compare-{arguments.dataset}")
-    settings, of_files = settings_per_model(models, arguments.config_files, arguments.keys)
-    configs = check_all(models, arguments.dataset, settings, folder, of_files)
+    settings, file_of_key = settings_per_model(models, arguments.config_files, arguments.keys)
+    configs = check_all(models, arguments.dataset, settings, folder, file_of_key)
     items = Path(configs[models[0]]["data_path"]) / f"{arguments.dataset}.item"
     check_segments(arguments.segments, items)
-    # all of them before the first is trained
+    # check all of them before the first is trained
     plans = {
         (name, seed): keys
         for name in models
@@ -58,7 +58,7 @@ def compare(arguments: argparse.Namespace) -> int:
 
     first = next(iter(next(iter(results.values())).values()))
     part = "test" if first["test"] else "valid"
-    places = {name: {seed: seed_folder(folder / name, seed) for seed in of_seeds} for name, of_seeds in results.items()}
+    places = {name: {seed: seed_folder(folder / name, seed) for seed in by_seed} for name, by_seed in results.items()}
     rows, pairs = tables.comparison(results, places, metric, part=part, failed=failed)
     note = tables.p_value_text(metric, several=len(seeds) > 1)
     caption = tables.comparison_caption(first, part, seeds) + tables.measured_on(rows)
@@ -82,10 +82,12 @@ def compare(arguments: argparse.Namespace) -> int:
 def run_all(
     plans: Mapping[tuple[str, int | None], dict[str, Any] | None], dataset: str, folder: Path
 ) -> tuple[dict[str, dict[int | None, dict[str, Any]]], dict[str, str]]:
-    """Run what is not finished, each in its own process, with the keys of ``plans`` by model and seed.
+    """Train each model and seed of ``plans`` with its keys, in its own process; None means that it is finished.
 
-    Return the results by model and seed, and a message for each model that failed: it has no numbers then, also where
-    another seed gave some. ValueError where all failed.
+    Returns the results by model and seed, and a message for each model that failed. A model fails if one seed fails.
+
+    Raises:
+        ValueError: all models failed.
     """
     from recbole_hyper.files import read_json, write_yaml
     from recbole_hyper.runs.folder import RESULT, seed_folder
@@ -95,9 +97,7 @@ def run_all(
     for number, ((name, seed), keys) in enumerate(plans.items(), 1):
         file = seed_folder(folder / name, seed) / RESULT
         label = name if seed is None else f"{name}, seed {seed}"
-        note = f": finished before, {file}" if keys is None else ""
-        if keys is not None and file.is_file():
-            note = ": continues, for more epochs than before"
+        note = f": finished before, {file}" if keys is None else ": continues for more epochs" if file.is_file() else ""
         print(f"[{number}/{len(plans)}] {label}{note}", flush=True)
         if keys is not None:
             path = folder / f"{name}{'' if seed is None else f'-seed-{seed}'}.yaml"
@@ -109,16 +109,16 @@ def run_all(
         results.setdefault(name, {})[seed] = read_json(file)
     results = {name: by_seed for name, by_seed in results.items() if name not in failed}
     if not results:
-        raise ValueError("no model gave a result: " + "; ".join(f"{name}: {text}" for name, text in failed.items()))
+        raise ValueError("all models failed: " + "; ".join(f"{name}: {text}" for name, text in failed.items()))
     return results, failed
 
 
 def settings_per_model(
     models: Sequence[str], files: Sequence[str], keys: Mapping[str, Any]
 ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-    """Return the keys of each model: those of files and command line for all, then its own; later ones win.
+    """Return the keys of each model, and by key that comes from a file that file.
 
-    And by key that comes from a file, that file.
+    A model has the keys for all models, from files and command line, and its own keys, which win.
     """
     from recbole_hyper.bridge import user_files
     from recbole_hyper.config import ConfigError
@@ -127,7 +127,7 @@ def settings_per_model(
 
     common: dict[str, Any] = {}
     own: dict[str, dict[str, Any]] = {name: {} for name in models}
-    of_files: dict[str, str] = {}
+    file_of_key: dict[str, str] = {}
     for file in files:
         content = user_files.read(config_file(file))
         for name in models:
@@ -135,16 +135,16 @@ def settings_per_model(
             if not isinstance(keys_of_model, Mapping):
                 raise ConfigError(f"{file}: {name}: keys of this model are expected, such as {{epochs: 3}}")
             merge(own[name], keys_of_model)
-            of_files |= dict.fromkeys(keys_of_model, str(file))
+            file_of_key |= dict.fromkeys(keys_of_model, str(file))
         merge(common, content)
-        of_files |= dict.fromkeys(content, str(file))
+        file_of_key |= dict.fromkeys(content, str(file))
     for key, value in keys.items():
         name, dot, rest = key.partition(".")
         if dot and name not in own:
             raise ConfigError(f"--{key}: {name!r} is not compared; the models are {', '.join(models)}")
-        of_files.pop(rest or key, None)
+        file_of_key.pop(rest or key, None)
         merge(own[name] if dot else common, parse_keys({rest or key: value}))
-    return {name: merged(common, own[name]) for name in models}, of_files
+    return {name: merged(common, own[name]) for name in models}, file_of_key
 
 
 def check_all(
@@ -152,12 +152,14 @@ def check_all(
     dataset: str,
     settings: dict[str, dict[str, Any]],
     folder: Path,
-    of_files: Mapping[str, str],
+    file_of_key: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Bind every configuration, so that a mistake shows before the first model is trained; return them by model.
+    """Return the configuration of each model, and remove from ``settings`` the keys that a model does not read.
 
-    Keys that a model does not know are removed from its ``settings``; ``of_files`` names the files of those that come
-    from one. ConfigError where one cannot run, or where models are not ranked alike.
+    ``file_of_key`` names the file of each key that comes from one.
+
+    Raises:
+        ConfigError: a model cannot run, or the models differ in the split or in how they are ranked.
     """
     from recbole_hyper.config import Config, ConfigError
     from recbole_hyper.config.recbole_keys import TRANSLATED
@@ -168,16 +170,16 @@ def check_all(
     configs = {}
     for name in models:
         keys = {**settings[name], "output_dir": str(folder / name)}
-        places = {key: file for key, file in of_files.items() if key in keys}
+        places = {key: file for key, file in file_of_key.items() if key in keys}
         try:
             config = with_data(lambda: Config(name, dataset, config_dict=keys, keys_of_files=places))  # noqa: B023
         except ConfigError as error:
             raise ConfigError(f"{name}: {error}") from error
         configs[name] = config
-        # what a model does not read is no part of its run: it may change without a new run
+        # a key that a model does not read may change without a new run
         unread = {key for key in settings[name] if config.ignores(key) or key in config.foreign_keys}
         settings[name] = {key: value for key, value in settings[name].items() if key not in unread}
-    # a translated key decides nothing by itself: exclude_seen is compared, and repeatable is not
+    # compare exclude_seen, but not repeatable, which is translated to it
     shared = sorted((deciding(SCORE, SPLIT) | {"save_cases"}) - {*TRANSLATED})
     differ = [key for key in shared if any(config[key] != configs[models[0]][key] for config in configs.values())]
     if differ:
@@ -185,12 +187,12 @@ def check_all(
         for name, config in configs.items():
             choices.setdefault(_typed({key: config[key] for key in differ}, configs), []).append(name)
         lines = "".join(f"\n  {typed}   (as {', '.join(names)})" for typed, names in choices.items())
-        raise ConfigError(f"the models must share {', '.join(differ)}; give all of them one of{lines}")
+        raise ConfigError(f"the models must share {', '.join(differ)}; set for all of them one of{lines}")
     return configs
 
 
 def _typed(values: Mapping[str, Any], configs: Mapping[str, Any]) -> str:
-    """Return what to type so that all models have ``values``; of eval_args only that in which the models differ."""
+    """Return the options that give all models ``values``; for eval_args only the entries in which models differ."""
     from recbole_hyper.settings import typed
 
     words = []
@@ -205,10 +207,7 @@ def _typed(values: Mapping[str, Any], configs: Mapping[str, Any]) -> str:
 
 
 def run_alone(model: str, dataset: str, keys: Path) -> str | None:
-    """Train and test one model with the keys of a YAML file in a separate process.
-
-    Returns its error, None for success.
-    """
+    """Train and test one model with the keys of a YAML file in its own process; return its error, None for success."""
     command = [sys.executable, "-m", "recbole_hyper", "run", f"--model={model}", f"--dataset={dataset}"]
     done = subprocess.run([*command, f"--config_files={keys}"], stderr=subprocess.PIPE, text=True)
     if done.returncode == 130:

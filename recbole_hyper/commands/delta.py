@@ -1,4 +1,4 @@
-"""``recbole-hyper delta --dataset=NAME``: is this data set hyperbolic, and which curvature does it imply?"""
+"""``recbole-hyper delta --dataset=NAME``: is a data set hyperbolic, and which curvature fits it?"""
 
 from __future__ import annotations
 
@@ -18,32 +18,27 @@ if TYPE_CHECKING:
     from recbole_hyper.curvature.study import Measurement
 
 EPS_SHOWN = (1e-12, 1e-5)
-DEFAULT_RANKS = (32, 64, 128, 256, 512, 768, 1024)  # the paper's go on to 4096: ask for them by --ranks
+DEFAULT_RANKS = (32, 64, 128, 256, 512, 768, 1024)  # the paper's continue to 4096: set --ranks
 
 
 @command(
-    "measure Gromov delta of a data set's items, its verdict and the curvature it implies",
+    "measure the Gromov delta of a data set's items, and the curvature that it implies",
     *dataset("keys of the data set", required=True),
     argument("--data_path", default=None, help="folder of the data sets (default: as for run)"),
-    argument(
-        "--train_quantile",
-        type=float,
-        default=0.95,
-        help="only interactions before this quantile of all times are looked at (default 0.95, as the paper)",
-    ),
+    argument("--train_quantile", type=float, default=0.95, help="use interactions before this quantile of time (0.95)"),
     argument("--ranks", type=int, nargs="+", help="SVD ranks (default 32 to 1024; the paper: to 4096)"),
     argument("--sample_sizes", type=int, nargs="+", help="items per sample (default 500 to 4000)"),
     argument("--repeats", type=int, default=48, help="random samples of each size (default 48)"),
-    argument("--seed", type=int, default=0, help="of the samples (default 0)"),
+    argument("--seed", type=int, default=0, help="seed of the samples (default 0)"),
     argument("--scaling", type=float, default=1.0, help="s of PureSVD-N; 1 is plain SVD (default)"),
     argument("--base", choices=["first", "all"], default="first", help="fixed base (paper) or four points"),
-    argument("--eps", type=float, default=1e-12, help="of the recommended curvature (default 1e-12)"),
+    argument("--eps", type=float, default=1e-12, help="eps of the recommended curvature (default 1e-12)"),
     argument("--output_dir", default=None, help="default saved/delta-NAME"),
-    argument("--no_figures", action="store_true", help="write no figures"),
+    argument("--no_figures", action="store_true", help="do not draw figures"),
     argument("--quiet", action="store_true", help="no progress bar"),
 )
 def delta(arguments: argparse.Namespace) -> None:
-    """Measure, print the table and the verdict, write csv, json and figures."""
+    """Measure; print the table and the verdict; write csv, json and figures."""
     import pandas as pd
 
     from recbole_hyper.curvature.disk import disk_delta_rel
@@ -52,9 +47,9 @@ def delta(arguments: argparse.Namespace) -> None:
     from recbole_hyper.data.sequences import matrix_fingerprint
     from recbole_hyper.files import write_json, write_text
 
-    disk_delta_rel(arguments.eps)  # a wrong eps is said before the work
+    disk_delta_rel(arguments.eps)  # fails for a wrong eps before the work begins
     if arguments.repeats < 1:
-        raise ValueError(f"--repeats={arguments.repeats}: at least 1 sample is needed, 3 for a verdict")
+        raise ValueError(f"--repeats={arguments.repeats}: at least 1 sample is needed, and 3 for a verdict")
     started = time.perf_counter()
     matrix, counts = training_matrix(arguments)
     matrix = trained_items(matrix)
@@ -72,8 +67,8 @@ def delta(arguments: argparse.Namespace) -> None:
     vector_seconds = time.perf_counter() - started
     measurements = measured(vectors, ranks, sizes, arguments)
     seconds = time.perf_counter() - started
-    of_data = {"scaling": arguments.scaling, "seed": arguments.seed, "base": arguments.base}
-    key = json.dumps({"fingerprint": matrix_fingerprint(matrix), **of_data})
+    options = {"scaling": arguments.scaling, "seed": arguments.seed, "base": arguments.base}
+    key = json.dumps({"fingerprint": matrix_fingerprint(matrix), **options})
     estimate = summarise(measurements, eps=arguments.eps, seed=arguments.seed, n_items=items, seconds=seconds, key=key)
     shown = sorted({arguments.eps, *EPS_SHOWN})
     mean = mean_over_ranks(measurements, shown)
@@ -100,11 +95,11 @@ def delta(arguments: argparse.Namespace) -> None:
         from recbole_hyper.curvature.plots import draw_all
 
         draw_all(measurements, estimate, f"{arguments.dataset}: relative Gromov delta of item vectors", folder)
-    print(f"{seconds:.1f} s ({vector_seconds:.1f} s of them for data and SVD); written to {folder}/delta.json, .csv")
+    print(f"{seconds:.1f} s, of which {vector_seconds:.1f} s for data and SVD; wrote {folder}/delta.json and .csv")
 
 
 def measured(vectors: Any, ranks: list[int], sizes: list[int], arguments: argparse.Namespace) -> list[Measurement]:
-    """Return the measurements of the item vectors, behind a progress bar."""
+    """Return the measurements of the item vectors; shows a progress bar."""
     from tqdm import tqdm
 
     from recbole_hyper.curvature.study import measure_samples
@@ -123,7 +118,7 @@ def measured(vectors: Any, ranks: list[int], sizes: list[int], arguments: argpar
 
 
 def training_matrix(arguments: argparse.Namespace) -> tuple[scipy.sparse.csr_matrix, int]:
-    """The binary (users, items) matrix of the interactions before the quantile, and the number of all interactions."""
+    """Return the binary (users, items) matrix of the interactions before the quantile, and the number of all."""
     import numpy as np
 
     from recbole_hyper.config import Config
@@ -132,7 +127,9 @@ def training_matrix(arguments: argparse.Namespace) -> tuple[scipy.sparse.csr_mat
 
     quantile = arguments.train_quantile
     if not 0.0 < quantile <= 1.0:
-        raise ValueError(f"--train_quantile={quantile}: it lies between 0 and 1; 1 takes all interactions")
+        raise ValueError(
+            f"--train_quantile={quantile}: a number above 0 and up to 1 is needed; 1 uses all interactions"
+        )
     keys: dict[str, Any] = {} if arguments.data_path is None else {"data_path": arguments.data_path}
     config = Config("SASRecCE", arguments.dataset, config_file_list=arguments.config_files, config_dict=keys)
     store = SequenceDataset(config).store
@@ -143,8 +140,10 @@ def training_matrix(arguments: argparse.Namespace) -> tuple[scipy.sparse.csr_mat
 
 
 def mean_over_ranks(measurements: list[Measurement], shown: list[float]) -> dict[str, Any]:
-    """Mean of delta_rel over every rank at the largest sample, and its curvature: over the ranks of the paper's code
-    (32 to 4096, cut at the matrix) this gives the value published for ML-1M."""
+    """Return the mean of delta_rel over all ranks at the largest sample, and its curvature.
+
+    With the ranks of the paper's code (32 to 4096, as far as the matrix allows) this is the published value of ML-1M.
+    """
     size = max(measurement.sample_size for measurement in measurements)
     values = [measurement.delta_rel for measurement in measurements if measurement.sample_size == size]
     mean = sum(values) / len(values)
@@ -160,7 +159,7 @@ def _by_eps(delta_rel: float, shown: list[float]) -> dict[str, float]:
 def report(
     measurements: list[Measurement], estimate: CurvatureEstimate, shown: list[float], mean: dict[str, Any]
 ) -> str:
-    """The table of means and standard deviations, the curvature at each rank, the questions and the verdict."""
+    """Return the text of the table, with the curvature at each rank, and of the verdict with its reasons."""
     import numpy as np
 
     from recbole_hyper.curvature.disk import curvature_of
@@ -185,5 +184,5 @@ def report(
         c, between = f"{estimate.curvature:.4g}", f"[{estimate.lower:.4g}, {estimate.upper:.4g}]"
         lines.append(f"curvature {c} {between} at eps {estimate.eps:g}: --curvature={c}")
     else:
-        lines.append("curvature: any fits, the items form a tree (delta is exactly 0)")
+        lines.append("curvature: any value fits, as the items form a tree (delta is exactly 0)")
     return "\n".join(lines)

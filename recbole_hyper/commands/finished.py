@@ -8,20 +8,15 @@ from recbole_hyper.settings import COMMON_OF_RANKING
 
 
 @command(
-    "rank a finished run again: other candidates, metrics, segments, or new interactions",
+    "evaluate a finished run again, with other candidates, metrics or segments, or on new interactions",
     *finished_run(),
-    argument("--data", help="csv or parquet of newer interactions, which become the test cases"),
-    argument("--since", help="date or time from which on they are; default: the newest of the run's data"),
-    argument(
-        "--segments",
-        type=words,
-        default="",
-        help="such as history_length,item_popularity,user.new,item.COLUMN: each metric per segment",
-    ),
+    argument("--data", help="csv or parquet with newer interactions, which become the test cases"),
+    argument("--since", help="date or time of the first test case; default: the end of the run's data"),
+    argument("--segments", type=words, default="", help="such as history_length,user.new,item.COLUMN: metrics of each"),
     keys=COMMON_OF_RANKING,
 )
 def evaluate(arguments: argparse.Namespace) -> None:
-    """Rank again, with the settings in ``arguments.keys``."""
+    """Evaluate again with the settings in ``arguments.keys``."""
     from recbole_hyper.runs.evaluate import evaluate
 
     options = {"data": arguments.data, "since": arguments.since, "segments": arguments.segments}
@@ -29,12 +24,12 @@ def evaluate(arguments: argparse.Namespace) -> None:
 
 
 @command(
-    "write a finished run as an ONNX graph, a torch program, or item vectors for a vector database",
+    "export a finished run as an ONNX graph, a torch program, or item vectors for a vector database",
     *finished_run(),
     argument("--format", default="onnx", help="onnx, program (torch.export) or vectors; default onnx"),
-    argument("--output", required=True, help="file: .onnx, .pt2 or .parquet; NAME.json beside it says what it holds"),
-    argument("--top_k", type=int, help="items that the graph recommends; default: the encoder alone"),
-    argument("--exclude_seen", action="store_true", help="with --top_k: an input of items to leave out"),
+    argument("--output", required=True, help="file: .onnx, .pt2 or .parquet; NAME.json beside it describes it"),
+    argument("--top_k", type=int, help="number of items to recommend; without it only the encoder is exported"),
+    argument("--exclude_seen", action="store_true", help="with --top_k: add an input with items to leave out"),
 )
 def export(arguments: argparse.Namespace) -> None:
     """Write the files and print their paths."""
@@ -59,11 +54,11 @@ def export(arguments: argparse.Namespace) -> None:
     "describe a finished run: data, metrics, curves, item vectors against popularity, nearest items",
     *finished_run(),
     argument("--output", help="folder of the figures and of items.csv; default: inspect/ in RUN"),
-    argument("--port", type=int, help="show the page of the model on this port, until interrupted"),
-    argument("--catalogue", help="table of items for the page, text or parquet"),
+    argument("--port", type=int, help="show a page about the model on this port, until interrupted"),
+    argument("--catalogue", help="table of items for the page: text or parquet"),
 )
 def inspect(arguments: argparse.Namespace) -> None:
-    """Print the tables; write the figures; show the page where a port is given."""
+    """Print the tables and write the figures; with ``port``, serve the page."""
     from recbole_hyper.report.inspection import inspect_run
 
     print(inspect_run(arguments.run, arguments.output))
@@ -72,15 +67,10 @@ def inspect(arguments: argparse.Namespace) -> None:
 
 
 @command(
-    "one HTML page, csv, markdown and figures over runs and sweeps",
-    argument("folders", nargs="+", metavar="DIR", help="folders of runs or sweeps, or any above them"),
+    "write an HTML page, csv, markdown and figures about runs and sweeps",
+    argument("folders", nargs="+", metavar="DIR", help="folders of runs or sweeps, or folders above them"),
     argument("--output", help="folder of the report; default: report/ in the first DIR"),
-    argument(
-        "--segments",
-        type=words,
-        default="",
-        help="such as history_length,item_popularity,item.COLUMN: the test metric per segment, with a figure",
-    ),
+    argument("--segments", type=words, default="", help="such as history_length,item.COLUMN: metric of each, a figure"),
     argument("--metric", default="ndcg@10", help="validation metric of the cost figures; default ndcg@10"),
 )
 def report(arguments: argparse.Namespace) -> None:
@@ -97,24 +87,24 @@ def report(arguments: argparse.Namespace) -> None:
     argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)"),
     argument("--port", type=int, default=8000, help="port (default 8000)"),
     argument("--workers", type=int, default=1, help="processes (default 1)"),
-    argument("--catalogue", help="table of items, text or parquet, whose columns rules name"),
+    argument("--catalogue", help="table of items for rules on their columns: text or parquet"),
 )
 def serve(arguments: argparse.Namespace) -> None:
     """Serve until the process is stopped."""
     from recbole_hyper.runs.serve import serve
 
-    print(f"http://{arguments.host}:{arguments.port} shows the model, /docs the interface", flush=True)
+    print(f"http://{arguments.host}:{arguments.port} shows the model, /docs the API", flush=True)
     serve(**options_of(serve, arguments))
 
 
 @command(
-    "list the items that a finished run holds most like the given ones",
+    "list the items that are most similar to given items, according to a finished run",
     *finished_run(),
     argument("items", nargs="+", metavar="ITEM", help="original item id"),
-    argument("--k", type=int, default=10, help="neighbours of each (default 10)"),
+    argument("--k", type=int, default=10, help="neighbors of each item (default 10)"),
 )
 def similar(arguments: argparse.Namespace) -> None:
-    """Print a row per neighbour, and what was measured."""
+    """Print a row per neighbor, and the measure of similarity."""
     from recbole_hyper.evaluation.tables import frame_table
     from recbole_hyper.runs.load import load
 

@@ -1,4 +1,4 @@
-"""Commands that list what there is, ``list`` and ``keys``; parts and files are described without importing them."""
+"""The commands ``list`` and ``keys``; descriptions of parts and files are read without importing them."""
 
 import argparse
 import ast
@@ -20,13 +20,13 @@ from recbole_hyper.recbole_files import recbole_models
 from recbole_hyper.yaml_files import properties_folder, read_yaml
 
 PACKAGE = Path(__file__).parents[1]
-# "SCE paper: recbole-hyper run --model=..." is about what follows
+# the command in an opening comment such as "SCE paper: recbole-hyper run --model=..."
 _COMMAND = re.compile(r"\b(recbole-hyper|python) [^-]*--.*")
 _SENTENCE = re.compile(r"\.(?: (?=[A-Z])|$)")
 
 
 class Entry(NamedTuple):
-    """A name and its description in one line ("" if there is none); ``group`` is the heading above it, if any."""
+    """A name, its description in one line, and the heading above it; "" for none."""
 
     name: str
     about: str
@@ -34,13 +34,13 @@ class Entry(NamedTuple):
 
 
 def first_sentence(text: str | None) -> str:
-    """Return the first sentence of a docstring or comment in one line, without marks of its markup."""
+    """Return the first sentence of a docstring or comment in one line, without markup."""
     paragraph = " ".join(inspect.cleandoc(text or "").partition("\n\n")[0].split())
     return re.sub(r":math:|`|\*(?=\S)|(?<=\w)\*", "", _SENTENCE.split(paragraph)[0])
 
 
 def parts(kind: str) -> list[Entry]:
-    """Return the parts of one kind: of the package, of plugins that were loaded, of entry points."""
+    """Return the parts of one kind: the package's, those of loaded plugins, those of installed packages."""
     files = [file for file in sorted((PACKAGE / kind).glob("*.py")) if not file.name.startswith("_")]
     entries = [entry for file in files for entry in _registered(file, kind)]
     plugins = sorted(registry.plugin_parts(kind).items())
@@ -51,19 +51,19 @@ def parts(kind: str) -> list[Entry]:
 
 
 def _registered(file: Path, kind: str) -> Iterator[Entry]:
-    """Yield the classes of a file that it registers in ``kind``."""
+    """Yield the classes that a file registers in ``kind``."""
     for node in _classes(_parsed(file)):
         for call in node.decorator_list:
             if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "register"):
                 continue
-            given = [value.value for value in call.args if isinstance(value, ast.Constant)]
-            if given and given[0] == kind:
-                yield Entry(str([*given, node.name][1]), first_sentence(ast.get_docstring(node)))
+            texts = [value.value for value in call.args if isinstance(value, ast.Constant)]
+            if texts and texts[0] == kind:
+                yield Entry(str([*texts, node.name][1]), first_sentence(ast.get_docstring(node)))
 
 
 def _parsed(file: Path) -> ast.Module:
     with warnings.catch_warnings():
-        # docstrings of RecBole have backslashes that mean nothing
+        # RecBole's docstrings have invalid escape sequences
         warnings.simplefilter("ignore")
         return ast.parse(file.read_text(encoding="utf-8"))
 
@@ -78,7 +78,7 @@ def stock_models() -> list[Entry]:
     for name, file in sorted(recbole_models().items()):
         tree = _parsed(file)
         own = next((ast.get_docstring(node) for node in _classes(tree) if node.name == name), None)
-        # "Reference:", then the paper in a separate line
+        # the line after "Reference:" names the paper
         paper = (ast.get_docstring(tree) or "").partition("Reference:\n")[2].strip().partition("\n")[0]
         entries.append(Entry(name, first_sentence(own) or paper, f"RecBole, {file.parent.name.partition('_')[0]}"))
     return sorted(entries, key=lambda entry: entry.group)
@@ -109,7 +109,7 @@ def lines(entries: list[Entry]) -> list[str]:
 
 
 def summary(kind: str, entries: list[Entry]) -> list[str]:
-    """Return the names of a kind, by group, in lines of at most 100 characters."""
+    """Return the names of one kind by group, in lines of at most 100 characters."""
     printed = []
     for group in dict.fromkeys(entry.group for entry in entries):
         names = [entry.name for entry in entries if entry.group == group]
@@ -124,7 +124,7 @@ def _models() -> list[Entry]:
     for name, cls in models.models().items():
         about = inspect.getdoc(cls) if cls.__doc__ else inspect.getdoc(inspect.getmodule(cls))
         third_party.append(Entry(name, first_sentence(about), "plugins, RecBole models"))
-    # of two models with one name the first one runs
+    # if two models have the same name, the first one runs
     by_name: dict[str, Entry] = {}
     for entry in [*third_party, *parts("models"), *stock_models()]:
         by_name.setdefault(entry.name, entry)
@@ -180,7 +180,7 @@ def list_(arguments: argparse.Namespace) -> None:
         return
     for kind, entries in KINDS.items():
         print("\n".join(summary(kind, entries())))
-    print(f"\nrecbole-hyper list KIND says what each is; KIND is one of {', '.join(KINDS)}")
+    print(f"\nrecbole-hyper list KIND describes each; KIND is one of {', '.join(KINDS)}")
 
 
 @command(
@@ -189,19 +189,19 @@ def list_(arguments: argparse.Namespace) -> None:
     keys=(),
 )
 def keys(arguments: argparse.Namespace) -> None:
-    """Print a table with a row per key; ``--loss_type=sce`` and the like tell the keys of a model with that part."""
+    """Print a table with a row per key; with ``--loss_type=sce``, for example, of the model with that loss."""
     from recbole_hyper.config import Config
     from recbole_hyper.config.tables import COLUMNS, declared, of_model
     from recbole_hyper.errors import ConfigError
 
     if arguments.model is not None:
-        # no data are looked for: a model reads the same keys whatever they are
+        # a model reads the same keys whatever the data are, so none are needed
         rows = of_model(Config(arguments.model, config_dict={"interactions": "given", **arguments.keys}))
     elif arguments.keys:
-        raise ConfigError(f"--{next(iter(arguments.keys))} asks for the keys of a model; name it: keys MODEL")
+        raise ConfigError(f"--{next(iter(arguments.keys))} needs a model; write keys MODEL --KEY=VALUE")
     else:
         rows = declared()
-    # one long value does not push all meanings to the right
+    # one long value should not push all meanings to the right
     widths = {column: min(40, max(len(row[column]) for row in rows)) for column in COLUMNS[:-1]}
     for row in ({column: column for column in COLUMNS}, *rows):
         cells = [f"{row[column]:<{width}}" for column, width in widths.items()]

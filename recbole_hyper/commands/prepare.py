@@ -1,4 +1,4 @@
-"""``recbole-hyper prepare``: raw public data to RecBole atomic files."""
+"""``recbole-hyper prepare``: convert raw public data to RecBole atomic files."""
 
 import argparse
 import sys
@@ -7,38 +7,38 @@ from recbole_hyper.commands import argument, command, options_of
 
 
 @command(
-    "turn raw public data (MovieLens, Amazon, Yelp, csv, ...) into RecBole atomic files",
+    "convert raw public data (MovieLens, Amazon, Yelp, csv, ...) to RecBole atomic files",
     argument("name", nargs="?", help="a public data set, or your own name with --source"),
     argument("--list", action="store_true", help="list the public data sets and the raw formats, then stop"),
-    argument("--source", help="raw file, zip or tar archive, folder (of parquet parts, too), or .inter file"),
+    argument("--source", help="raw file, zip or tar archive, folder (also of parquet parts), or .inter file"),
     argument("--output", default="dataset", help="folder of data sets (default: %(default)s)"),
-    argument("--format", help="raw format, where the file's name and first bytes do not tell; see --list"),
-    argument("--columns", help="of a table: user_id=...,item_id=...,timestamp=...[,rating=...]"),
+    argument("--format", help="raw format, if the file's name and first bytes do not show it; see --list"),
+    argument("--columns", help="columns of a table: user_id=...,item_id=...,timestamp=...[,rating=...]"),
     argument("--separator", help="for csv and atomic files: character between values; \\t is a tab"),
-    argument("--no_header", action="store_true", help="for csv: columns have numbers from 1, not names"),
-    argument("--time_format", help="of a table: unix, unix_ms, unix_us, unix_ns, iso, or '%%m %%d, %%Y'"),
-    argument("--quoting", help="of csv: csv (values in double quotes) or none (a quote is text)"),
-    argument("--encoding", help="of text, as Python names it: utf-8, utf-16, cp1252, ..."),
-    argument("--missing_ids", help="of csv: ids such as NA or null are left out (drop) or kept (keep)"),
-    argument("--where", help="rows that are read: \"event = 'view' and price > 0\""),
-    argument("--items", help="table with a line per item, from which the .item file is written"),
-    argument("--returns", help="column of quantities: below 0 they give back the purchase before them"),
-    argument("--order", default="time", help="time, or file: no times, the order of the rows"),
-    argument("--since", help="earliest time kept: a date or Unix seconds"),
-    argument("--until", help="latest time kept; a date alone includes that whole day"),
-    argument("--threshold", type=float, help="smallest rating kept as a positive interaction"),
-    argument("--session_gap", help="make a user of each session, cut at pauses longer than 30min, 2h, ..."),
-    argument("--duplicates", help="of a repeated (user, item) pair: keep, first, last (in time) or exact"),
+    argument("--no_header", action="store_true", help="for csv without a header: columns are numbered from 1"),
+    argument("--time_format", help="times of a table: unix, unix_ms, unix_us, unix_ns, iso, or '%%m %%d, %%Y'"),
+    argument("--quoting", help="for csv: csv (values in double quotes) or none (a quote is text)"),
+    argument("--encoding", help="of text, by its Python name: utf-8, utf-16, cp1252, ..."),
+    argument("--missing_ids", help="for csv: drop or keep ids such as NA or null"),
+    argument("--where", help="condition on the rows to read: \"event = 'view' and price > 0\""),
+    argument("--items", help="table with a row per item, for the .item file"),
+    argument("--returns", help="column of quantities; one below 0 cancels the purchase before it"),
+    argument("--order", default="time", help="time, or file: use the order of the rows instead of times"),
+    argument("--since", help="earliest time to keep: a date or Unix seconds"),
+    argument("--until", help="latest time to keep; a date includes the whole day"),
+    argument("--threshold", type=float, help="smallest rating of a positive interaction; others are dropped"),
+    argument("--session_gap", help="make each session a user; pauses longer than 30min, 2h, ... separate them"),
+    argument("--duplicates", help="for a repeated (user, item) pair: keep, first, last (in time) or exact"),
     argument("--filter", help="none, k_core (to a fixed point) or single_pass (items, then users)"),
     argument("--k_core", type=int, help="short for --filter=k_core --min_user=K --min_item=K; 0 for none"),
     argument("--min_user", type=int, help="fewest interactions of a user"),
     argument("--min_item", type=int, help="fewest interactions of an item"),
     argument("--count", help="what --min_user and --min_item count: interactions or distinct partners"),
-    argument("--max_malformed", type=float, default=0.001, help="accepted share of unreadable lines"),
-    argument("--overwrite", action="store_true", help="replace a file that prepare has not written"),
+    argument("--max_malformed", type=float, default=0.001, help="share of unreadable lines that is accepted"),
+    argument("--overwrite", action="store_true", help="replace a file that prepare did not write"),
 )
 def prepare(arguments: argparse.Namespace) -> int:
-    """Prepare one data set; DataError for wrong arguments or data."""
+    """Prepare one data set, or list what can be prepared."""
     from recbole_hyper.data.formats import Layout
     from recbole_hyper.data.prepare.pipeline import installed_folder, prepare
     from recbole_hyper.data.prepare.statistics import notes, rows
@@ -47,9 +47,9 @@ def prepare(arguments: argparse.Namespace) -> int:
     if arguments.list or arguments.name is None:
         _list()
         return 0 if arguments.list else 2
-    carried = installed_folder(arguments.name) if arguments.source is None else None
-    if carried is not None:
-        print(f"{arguments.name} is carried by the installed recbole package: {carried}; nothing to prepare")
+    installed = installed_folder(arguments.name) if arguments.source is None else None
+    if installed is not None:
+        print(f"{arguments.name} comes with the installed recbole package: {installed}; nothing to prepare")
         return 0
     try:
         layout = Layout(
@@ -63,7 +63,7 @@ def prepare(arguments: argparse.Namespace) -> int:
         )
         result = prepare(**options_of(prepare, arguments), layout=layout, changes=_changes(arguments), say=print)
     except KeyboardInterrupt:
-        print(f"\nprepare {arguments.name}: interrupted; nothing was changed, run it again", file=sys.stderr)
+        print(f"\nprepare {arguments.name}: interrupted, nothing was changed; run it again", file=sys.stderr)
         return 130
     for label, count in result.steps:
         print(f"{count:>12,} interactions: {label}")
@@ -89,7 +89,7 @@ def _changes(arguments: argparse.Namespace) -> dict[str, object]:
 
 
 def named_columns(text: str | None) -> dict[str, str] | None:
-    """Return the columns of ``--columns``; DataError for what is not field=column."""
+    """Return the column of each field in ``--columns``; DataError for an entry that is not field=column."""
     from recbole_hyper.errors import DataError
 
     if not text:

@@ -1,4 +1,4 @@
-"""``recbole-hyper recommend RUN --users=all --output=recs.parquet``: what a finished run recommends."""
+"""``recbole-hyper recommend RUN --users=all --output=recs.parquet``: the recommendations of a finished run."""
 
 import argparse
 from pathlib import Path
@@ -17,31 +17,31 @@ def switch(text: str) -> bool:
 
 
 @command(
-    "recommend items from a finished run: to a file for any number of users, or a few as a table",
+    "recommend items with a finished run: to a file for any number of users, or as a table for a few",
     *finished_run(),
     argument("--users", help="all (default), ids as anna,ben, or a file of ids: .txt, .csv or .parquet"),
-    argument("--histories", type=Path, help="table of interactions, text or parquet: user, item, time"),
-    argument("--k", type=int, default=10, help="items for each (default 10)"),
-    argument("--items", type=Path, help="file of the only items to recommend; new ones with their features"),
-    argument("--exclude", type=Path, help="file of items to leave out; with a column of users, for each own"),
-    argument("--exclude_seen", type=switch, help="leave out items of the history; default: as the run did"),
-    argument("--unknown", choices=("skip", "error"), default="skip", help="users and items not known"),
-    argument("--cold", choices=("popular", "error"), default="popular", help="users without known items"),
-    argument("--columns", help="of the histories: user_id=...,item_id=...[,timestamp=...]; else guessed"),
-    argument("--time_format", help="of the times of the histories, as for prepare; else guessed"),
-    argument("--missing_ids", help="of csv: ids such as NA are left out (drop) or kept (keep)"),
-    argument("--catalogue", type=Path, help="table of items, text or parquet, whose columns the rules name"),
-    argument("--where", default="", help="condition on these, as \"category != 'Garden' and price < 50\""),
-    argument("--at_most", default="", help="items with one value of a column, as {category: 2}"),
-    argument("--at_least", default="", help="items that meet a condition, as {interactions = 0: 2}"),
-    argument("--boost", type=Path, help="table of items and what is added to their scores (column boost)"),
+    argument("--histories", type=Path, help="table of interactions, text or parquet, with user, item and time"),
+    argument("--k", type=int, default=10, help="items per user (default 10)"),
+    argument("--items", type=Path, help="file of the items that may be recommended; new ones need their features"),
+    argument("--exclude", type=Path, help="file of items to leave out; with a column of users, per user"),
+    argument("--exclude_seen", type=switch, help="leave out items of the history; default: as in the run"),
+    argument("--unknown", choices=("skip", "error"), default="skip", help="for unknown users and items"),
+    argument("--cold", choices=("popular", "error"), default="popular", help="for users without known items"),
+    argument("--columns", help="columns of the histories: user_id=...,item_id=...[,timestamp=...]; default: guessed"),
+    argument("--time_format", help="format of their times, as for prepare; default: guessed"),
+    argument("--missing_ids", help="for csv: drop or keep ids such as NA"),
+    argument("--catalogue", type=Path, help="table of items for the rules below: text or parquet"),
+    argument("--where", default="", help="condition on items: \"category != 'Garden' and price < 50\""),
+    argument("--at_most", default="", help="most items with the same value of a column: {category: 2}"),
+    argument("--at_least", default="", help="fewest items that meet a condition: {interactions = 0: 2}"),
+    argument("--boost", type=Path, help="table of items with a column boost, which is added to their scores"),
     argument("--diversity", type=float, default=0.0, help="0 to 1: how much the items of a list should differ"),
-    argument("--diversity_by", default="", help="column that similarity compares; default: item vectors"),
-    argument("--unfinished", action="store_true", help="use a run that was stopped in training"),
-    argument("--output", type=Path, help="file to write, .parquet or .csv; a killed call can be repeated"),
-    argument("--csv_safe", action="store_true", help="an apostrophe before ids that look like formulas"),
+    argument("--diversity_by", default="", help="column by which items are similar; default: item vectors"),
+    argument("--unfinished", action="store_true", help="use a run whose training was stopped"),
+    argument("--output", type=Path, help="file to write, .parquet or .csv; repeat a killed command to resume it"),
+    argument("--csv_safe", action="store_true", help="write an apostrophe before ids that look like formulas"),
     argument("--num_workers", type=int, default=1, help="processes that compute the file (default 1)"),
-    argument("--ray_address", help="running Ray cluster for --num_workers, host:port; default: starts one"),
+    argument("--ray_address", help="a running Ray cluster for --num_workers, host:port; default: one is started here"),
 )
 def recommend(arguments: argparse.Namespace) -> int:
     """Recommend; without ``--output`` a table for the first few users."""
@@ -54,7 +54,7 @@ def recommend(arguments: argparse.Namespace) -> int:
     from recbole_hyper.serving import stream
 
     if arguments.users is not None and arguments.histories is not None:
-        raise ValueError("give --users or --histories, one of the two")
+        raise ValueError("--users and --histories exclude each other; leave one out")
     users = _users(arguments.users)
     if arguments.output is not None:
         inputs = (getattr(arguments, name) for name in ("histories", "items", "exclude", "catalogue", "boost"))
@@ -93,20 +93,20 @@ def recommend(arguments: argparse.Namespace) -> int:
         files = [str(Path(file).absolute()) for file in arguments.plugins]
         trust = {"files": files, "everything": arguments.trust_plugins}
         options["compute"] = Workers(arguments.run, arguments.num_workers, arguments.ray_address, trust)
-    there = stream.write_recommendations(
+    resumed = stream.write_recommendations(
         model, query, arguments.output, plan=plan, identity=identity(arguments.run) | added, **options
     )
-    if there:
-        print(f"went on after {there} parts of an earlier call")
+    if resumed:
+        print(f"resumed after {resumed} parts of an earlier call")
     print(f"{n} users")
     print(arguments.output)
     return 0
 
 
 def _add_items(model: Any, arguments: argparse.Namespace) -> dict[str, str]:
-    """Let ``model`` take in the new items of a table with all features that it reads; returns the digest of the file.
+    """Add the new items of ``--items`` to ``model``, if the table has all features that the model reads.
 
-    {} where there is no such table.
+    Returns the digest of the file, {} if no items are added.
     """
     from recbole_hyper.data.inputs import read_table
     from recbole_hyper.files import file_digest
@@ -119,13 +119,13 @@ def _add_items(model: Any, arguments: argparse.Namespace) -> dict[str, str]:
         return {}
     model.add_items(table)
     if arguments.num_workers != 1 and len(model.item_ids) > before:
-        raise ValueError("--items has new items, which one process takes in: leave --num_workers out")
+        raise ValueError("--items has new items, which need a single process: leave --num_workers out")
     print(f"{len(model.item_ids) - before} new items, scored by their features")
     return {"items": file_digest(file)}
 
 
 def _users(text: str | None) -> Path | list[str] | None:
-    """Return the file of ids, the ids that are given as words, or None for all users."""
+    """Return the file of ids, the ids themselves, or None for all users."""
     if text in (None, "all"):
         return None
     path = Path(text)
@@ -138,7 +138,7 @@ def _mapping(name: str, text: str) -> dict[str, Any]:
     try:
         values = yaml.safe_load(text) if text else {}
     except yaml.YAMLError as error:
-        raise ValueError(f"--{name}={text!r} is no mapping: {' '.join(str(error).split())[:200]}") from error
+        raise ValueError(f"--{name}={text!r} is not a mapping: {' '.join(str(error).split())[:200]}") from error
     if not isinstance(values, dict):
         raise ValueError(f"--{name}={text!r}: a mapping is needed, such as {{category: 2}}")
     return values

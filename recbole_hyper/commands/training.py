@@ -11,7 +11,7 @@ from recbole_hyper.settings import COMMON
     "train a model, select on validation, test once, write result.json",
     MODEL,
     *dataset(),
-    argument("--seeds", help="such as 1,2,3: a run with each in output_dir/seed-N, then mean and deviation"),
+    argument("--seeds", help="such as 1,2,3: one run per seed in output_dir/seed-N, then mean and deviation"),
     keys=COMMON,
 )
 def run(arguments: argparse.Namespace) -> None:
@@ -24,7 +24,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def duration(text: str) -> float:
-    """Return the seconds of ``text``: 90, 90s, 30m, 1.5h or 1h30m; argparse reports anything else."""
+    """Return the seconds of a time such as 90, 90s, 30m, 1.5h or 1h30m."""
     match = re.fullmatch(r"(?:([\d.]+)h)?(?:([\d.]+)m)?(?:([\d.]+)s?)?", text.strip())
     try:
         if match is None or not text.strip():
@@ -37,25 +37,21 @@ def duration(text: str) -> float:
 @command(
     "try the settings of a space, select on validation, test the winner once",
     MODEL,
-    argument(
-        "--space",
-        help="a name in properties/sweep, a YAML or a RecBole hyper file; default: tune, which fits every model of "
-        "this package (50 random settings in 1h, with ASHA)",
-    ),
-    argument("--budget", default="full", help="full (default), or small: the small space of the file"),
+    argument("--space", help="name in properties/sweep, YAML or RecBole hyper file; default: tune, for any model"),
+    argument("--budget", default="full", help="full (default), or small for the small space in the file"),
     argument("--search", help="grid (default), random or optuna"),
-    argument("--num_samples", type=int, help="draws of a random (10) or optuna (20) search; grids: repeats"),
+    argument("--num_samples", type=int, help="settings of a random (10) or optuna (20) search; repeats of a grid"),
     argument("--scheduler", help="none (default), or asha to stop trials that fall behind"),
     argument("--max_concurrent", type=int, help="most trials at a time; default: as many as fit"),
-    argument("--time_budget", type=duration, help="of the search: 90s, 30m, 1h30m; the rest can be resumed"),
+    argument("--time_budget", type=duration, help="time of the search: 90s, 30m, 1h30m; a resume continues it"),
     argument("--ray_address", help="a running Ray cluster, host:port; default: one is started here"),
-    argument("--resources", default="cpu=1", help="of each trial, such as cpu=2,gpu=0.5; default cpu=1"),
-    argument("--n_seeds", type=int, help="tested runs of the winner, for mean and spread; default 1"),
+    argument("--resources", default="cpu=1", help="resources of each trial, such as cpu=2,gpu=0.5; default cpu=1"),
+    argument("--n_seeds", type=int, help="tested runs of the winner, for mean and deviation; default 1"),
     *dataset("keys of all trials"),
     keys=COMMON,
 )
 def sweep(arguments: argparse.Namespace) -> None:
-    """Sweep; ``output_dir`` and ``resume`` are among the configuration keys."""
+    """Sweep; ``output_dir`` and ``resume`` are configuration keys."""
     from recbole_hyper.config import ConfigError
     from recbole_hyper.sweep import sweep
 
@@ -70,15 +66,13 @@ def sweep(arguments: argparse.Namespace) -> None:
 
 
 @command(
-    "make a published table again: ours, published, difference, verdict",
-    argument("recipe", nargs="?", help="such as dualrec-table2-beauty, or your own recipe file"),
+    "reproduce a published table: our numbers, the published ones, difference, verdict",
+    argument("recipe", nargs="?", help="such as dualrec-table2-beauty, or a recipe file"),
     argument("--list", action="store_true", help="list the recipes, then stop"),
-    argument(
-        "--budget", default="full", help="full (default); short: quicker settings; small: a few epochs, no verdict"
-    ),
+    argument("--budget", default="full", help="full (default), short (quicker settings) or small (a few epochs only)"),
     argument("--rows", type=words, default="", help="rows to run, separated by commas; default: all"),
-    argument("--output_dir", help="default: saved/reproduce-RECIPE-BUDGET; what is there is not run again"),
-    argument("--data_path", help="folder that holds the data set's folder; default: dataset/"),
+    argument("--output_dir", help="default: saved/reproduce-RECIPE-BUDGET; finished runs there are not repeated"),
+    argument("--data_path", help="folder with the data set's folder; default: dataset/"),
     argument("--n_seeds", type=int, default=1, help="seeds of every row"),
 )
 def reproduce(arguments: argparse.Namespace) -> None:
@@ -92,6 +86,6 @@ def reproduce(arguments: argparse.Namespace) -> None:
         read = [read_recipe(name) for name in recipes()]
         print(table([{"recipe": r.name, "dataset": r.dataset, "rows": len(r.rows), "about": r.about} for r in read]))
     elif not arguments.recipe:
-        raise ConfigError("name a recipe, or see recbole-hyper reproduce --list")
+        raise ConfigError("name a recipe; recbole-hyper reproduce --list lists them")
     else:
         reproduce(arguments.recipe, **options_of(reproduce, arguments))

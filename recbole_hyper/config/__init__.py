@@ -1,4 +1,4 @@
-"""From the user's keys to the configuration of a run; :mod:`recbole_hyper.config.binding` is the way on one page."""
+"""From the user's keys to the configuration of a run; start with :mod:`recbole_hyper.config.binding`."""
 
 from recbole_hyper.config.binding import Config
 from recbole_hyper.errors import ConfigError

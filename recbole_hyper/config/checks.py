@@ -1,4 +1,4 @@
-"""What a configuration must satisfy before any data are read: values, what goes together, metrics, eval_args, files."""
+"""Checks of a configuration before any data are read: values, combinations, metrics, eval_args and files."""
 
 import importlib.util
 import logging
@@ -20,9 +20,7 @@ logger = logging.getLogger("recbole_hyper")
 
 EVAL_KEYS = ("split", "order", "group_by", "mode", "successive")
 _MODE = re.compile(r"full|(uni|pop)[1-9][0-9]*")
-
-
-# by key that is a mapping: what its entries may be, those that it needs, and how it looks
+# keys whose value is a mapping: what its entries may be, which are required, and an example
 _MAPPINGS: dict[str, tuple[dict[str, str], set[str], str]] = {
     "clip_grad_norm": (
         {"max_norm": "float > 0", "norm_type": "float > 0 or inf"},  # inf: also the number
@@ -38,57 +36,63 @@ _MAPPINGS: dict[str, tuple[dict[str, str], set[str], str]] = {
 
 
 def check_all(
-    given: Mapping[str, Any],
+    keys: Mapping[str, Any],
     final: Mapping[str, Any],
     defaults: Mapping[str, Any],
     options: Mapping[str, Option],
     model: type,
     others: Collection[str],
 ) -> None:
-    """Raise ConfigError for the first thing that is wrong with the configuration ``final`` of the class ``model``.
+    """Raise ConfigError for the first mistake in the configuration ``final`` of the class ``model``.
 
-    ``given`` is what the user sets, ``defaults`` is what applies without that, ``options`` are all that are declared.
-    The keys ``others`` mean what others' model makes of them.
+    Args:
+        keys: the keys that the user sets.
+        final: all keys.
+        defaults: the values that apply where the user sets none.
+        options: every declared option.
+        model: class of the model.
+        others: keys to which a third party's model gives its own meaning; their values are not checked.
     """
     columns = final.get("load_col")
     named = isinstance(columns, dict) and all(names == "*" or isinstance(names, list) for names in columns.values())
     if columns is not None and not named:
-        raise ConfigError(f"load_col={columns!r}: {{inter: [user_id, ...]}} or the like is expected")
+        raise ConfigError(f"load_col={columns!r}: a mapping such as {{inter: [user_id, item_id]}} is expected")
     check_metrics(final["metrics"], final["topk"])
     if not final.get("diversity_features") and DIVERSITY in str(final["metrics"]).lower():
         raise ConfigError(
-            "metrics: IntraListDiversity compares items by columns of the .item file; name them, such as "
+            "metrics: IntraListDiversity compares items by columns of the .item file; name these columns, such as "
             "--diversity_features=[class]"
         )
     sequential = model.type == ModelType.SEQUENTIAL  # type: ignore[attr-defined]
     check_eval_args(final["eval_args"], sequential=sequential, refit=bool(final.get("refit")))
-    own = ({key: value for key, value in values.items() if key not in others} for values in (given, final, defaults))
+    own = ({key: value for key, value in values.items() if key not in others} for values in (keys, final, defaults))
     check_values(*own, options=options)
     check_combinations(final)
     allowed = settings.LEARNERS if registry.parts_of(model) else settings.RECBOLE_LEARNERS
     for key, value in final.items():
         if value == AUTO and key in options and not settings.is_text(key) and not registry.parts_of(model):
-            raise ConfigError(f"{key}='auto': {model.__name__} takes a number; neural models of this package find one")
-    # RecBole's trainer takes adam for any other name
+            raise ConfigError(
+                f"{key}='auto': only neural models of this package choose a value; {model.__name__} needs one"
+            )
+    # RecBole's trainer silently uses adam for any other name
     if str(final["learner"]).lower() not in allowed:
         raise ConfigError(f"learner={final['learner']!r} is unknown to {model.__name__}; allowed: {', '.join(allowed)}")
     check_valid_metric(final["valid_metric"], final["metrics"], final["topk"])
 
 
 def check_values(
-    given: Mapping[str, Any], final: Mapping[str, Any], defaults: Mapping[str, Any], *, options: Mapping[str, Option]
+    keys: Mapping[str, Any], final: Mapping[str, Any], defaults: Mapping[str, Any], *, options: Mapping[str, Option]
 ) -> None:
-    """Raise ConfigError for a ``given`` value that its key may not have; one of RecBole has the type of its default."""
-    for key, value in given.items():
+    """Raise ConfigError for a value that its option does not allow, or that is not of the type of RecBole's default."""
+    for key, value in keys.items():
         default = defaults.get(key)
         if value is None or default is None or key == "train_neg_sample_args" or is_ours(key, default, options):
             continue
-        kinds = {bool: "bool", int: "int", float: "float", str: "str"}
-        wanted = next((word for kind, word in kinds.items() if isinstance(default, kind)), "")
+        wanted = {bool: "bool", int: "int", float: "float", str: "str"}.get(type(default), "")
         if wanted and not matches(wanted, value):
             raise ConfigError(f"{key}={value!r}: {in_words(wanted)} is expected (default: {default!r})")
-    # a curvature also where nothing is curved
-    check_ranges({**final, **{key: given[key] for key in CURVATURE if key in given}}, options, defaults)
+    # check a curvature even if nothing is curved
+    check_ranges({**final, **{key: keys[key] for key in CURVATURE if key in keys}}, options, defaults)
     for key, value in final.items():
         # RecBole's models name their rates differently
         if key.endswith("dropout_prob") and value != AUTO and not matches("float in [0, 1)", value):
@@ -104,9 +108,9 @@ def check_values(
 def check_ranges(
     values: Mapping[str, Any], options: Mapping[str, Option], defaults: Mapping[str, Any] | None = None
 ) -> None:
-    """Raise ConfigError for the first of ``values`` that is not what its option may be; others are passed over.
+    """Raise ConfigError for the first of ``values`` that its option does not allow; other keys are skipped.
 
-    A model of RecBole whose default is something else uses the name in its own way.
+    A key is skipped too if its default is not allowed: then a model of RecBole gives it another meaning.
     """
     for key, value in values.items():
         default = (defaults or {}).get(key)
@@ -116,38 +120,41 @@ def check_ranges(
 
 
 def is_ours(key: str, default: Any, options: Mapping[str, Option]) -> bool:
-    """Return whether ``key`` has the meaning of this package for a model whose default it is."""
+    """Return whether ``key``, for a model with this ``default``, means what this package declares."""
     return key in options and (default is None or options[key].allows(default))
 
 
 def schedule_keys(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys by which the learning rate follows a schedule over ``epochs``; {} where it does not."""
+    """Return the keys that set a schedule of the learning rate over ``epochs``; {} if there is none."""
     # no .get: RecBole's Config has none
-    given = {key: config[key] for key in ("lr_schedule", "warmup_ratio") if key in config}
-    return {key: value for key, value in given.items() if value}
+    return {key: config[key] for key in ("lr_schedule", "warmup_ratio") if key in config and config[key]}  # noqa: RUF019
 
 
 def check_combinations(config: Mapping[str, Any]) -> None:
-    """Raise ConfigError for keys that do not go together, or that this package does not offer."""
+    """Raise ConfigError for keys that cannot be combined, or that need a package which is missing."""
     learner, decay = config.get("learner"), config.get("weight_decay")
     if config.get("rowwise_update") and (str(learner).lower() != "adam" or decay):
         raise ConfigError(
-            f"rowwise_update: true goes with learner: adam and no weight_decay, which touches every row; "
+            f"rowwise_update: true goes with learner: adam and without weight_decay, which changes every row; "
             f"got learner={learner!r}, weight_decay={decay!r}"
         )
     if config.get("lr_plateau") and (schedule := schedule_keys(config)):
         key, value = next(iter(schedule.items()))
-        raise ConfigError(f"{key}={value!r} and lr_plateau={config['lr_plateau']!r} both set the rate; choose one")
+        raise ConfigError(
+            f"{key}={value!r} and lr_plateau={config['lr_plateau']!r} both set the learning rate; choose one"
+        )
     if config.get("selected_features") and config.get("interactions") == "given":
-        raise ConfigError("selected_features needs the .item file of a data set; a frame of interactions has none")
+        raise ConfigError(
+            "selected_features needs the .item file of a data set; a frame of interactions has no such file"
+        )
     if config.get("log_wandb") and importlib.util.find_spec("wandb") is None:
         raise ConfigError("log_wandb: true needs the package wandb: 'pip install wandb', or leave log_wandb out")
 
 
 def check_eval_args(arguments: Any, *, sequential: bool, refit: bool = False) -> None:
-    """Raise ConfigError for words of ``eval_args`` that have no meaning, or would be ignored.
+    """Raise ConfigError for an entry of ``eval_args`` that is wrong or would be ignored.
 
-    ``sequential``: the model predicts the next item; ``refit``: it is trained again on train + validation.
+    ``sequential`` models predict the next item; with ``refit`` a model is trained again on train + validation.
     """
     if not isinstance(arguments, Mapping):
         raise ConfigError(f"eval_args={arguments!r}: a mapping is expected, such as {{mode: full}}")
@@ -173,9 +180,9 @@ def check_eval_args(arguments: Any, *, sequential: bool, refit: bool = False) ->
     for value in modes.values():
         if value == "labeled":
             raise ConfigError(
-                "eval_args mode 'labeled' is not offered: labels are not read, as every interaction of a sequence is a "
-                "positive one, and a score orders items but is neither a rating nor a probability; "
-                "val_interval={rating: '[4,inf)'} drops those below a rating, and full, uniN and popN rank the others"
+                "eval_args mode 'labeled' is not offered: every interaction of a sequence is positive, and a score "
+                "orders items but is neither a rating nor a probability; drop low ratings with "
+                "val_interval={rating: '[4,inf)'}, and rank with full, uniN or popN"
             )
         if not (isinstance(value, str) and (_MODE.fullmatch(value) or Path(value).is_file())):
             raise ConfigError(
@@ -185,9 +192,11 @@ def check_eval_args(arguments: Any, *, sequential: bool, refit: bool = False) ->
 
 
 def checked_protocol(arguments: Mapping[str, Any], *, refit: bool) -> Any:
-    """Build the protocol that the one entry of ``split`` in ``eval_args`` names.
+    """Return the protocol that ``split`` in ``eval_args`` names.
 
-    UnknownPartError for an unknown one; ProtocolError for an argument or options that are wrong for all data.
+    Raises:
+        UnknownPartError: there is no such protocol.
+        ProtocolError: its argument or options are wrong whatever the data are.
     """
     ((name, argument),) = arguments["split"].items()
     cls = registry.resolve("protocols", str(name))
@@ -199,52 +208,52 @@ def checked_protocol(arguments: Mapping[str, Any], *, refit: bool) -> Any:
 
 
 def grouped_by_user(arguments: Mapping[str, Any]) -> bool:
-    """Return whether ``group_by`` says user; RecBole's none may be written as nothing."""
+    """Return whether ``group_by`` is user; in YAML, RecBole's none may also be an empty value."""
     return str(arguments.get("group_by", "user")).lower() != "none"
 
 
 def _check_order(name: str, arguments: Mapping[str, Any], *, sequential: bool) -> None:
-    """Raise ConfigError for an order or a grouping that the split ``name`` does not have."""
+    """Raise ConfigError for an order or a grouping that the split ``name`` does not support."""
     split = registry.resolve("protocols", name)
     order, group = arguments.get("order", "TO"), arguments.get("group_by", "user")
     if group != "user" and (grouped_by_user(arguments) or not split.by_rows):
-        allowed = "user or none" if split.by_rows else "user: points in time part all users alike"
-        raise ConfigError(f"eval_args group_by={group!r}: the split {name} has group_by {allowed}")
+        allowed = "user or none" if split.by_rows else "user, as it splits all users at the same times"
+        raise ConfigError(f"eval_args group_by={group!r}: the split {name} needs group_by {allowed}")
     if order not in ("TO", "RO"):
         raise ConfigError(f"eval_args order={order!r}: TO (by time) or RO (at random) is expected")
     if order == "TO":
         return
     if not split.by_rows:
-        raise ConfigError(f"eval_args order='RO': the split {name} is made by time; set order: TO")
+        raise ConfigError(f"eval_args order='RO': the split {name} splits by time; set order: TO")
     if sequential:
         raise ConfigError(
-            "eval_args order='RO': a sequential model predicts the next item, and a random order has none "
-            "(RecBole refuses it too); set order: TO, or take a model without sequences (BPR, EASER, PureSVDN, Pop)"
+            "eval_args order='RO': a sequential model predicts the next item, and a random order has no next item "
+            "(RecBole refuses it too); set order: TO, or use a model without sequences (BPR, EASER, PureSVDN, Pop)"
         )
     if arguments.get("successive"):
-        raise ConfigError("eval_args successive: true asks for one item after another in time; order: RO has no such")
+        raise ConfigError("eval_args successive: true needs items in the order of time; set order: TO")
 
 
-# what a ranking gives to RecBole's metrics
+# what a ranking provides for RecBole's metrics
 SUPPORTED_NEEDS = {f"rec.{name}" for name in ("topk", "items", "meanrank")}
 SUPPORTED_NEEDS |= {f"data.{name}" for name in ("num_items", "num_users", "count_items", "count_users")}
-# beside RecBole's: recbole_hyper.evaluation.beyond_accuracy
+# metrics of recbole_hyper.evaluation.beyond_accuracy
 NOVELTY, DIVERSITY, MISCALIBRATION = "novelty", "intralistdiversity", "popularitymiscalibration"
 OWN_METRICS = (NOVELTY, DIVERSITY, MISCALIBRATION)
 
 
 def has_cut_off(metric: str) -> bool:
-    """Return whether a known metric is computed at cut-offs; one of the mean rank (GAUC) is not."""
+    """Return whether a known metric is computed at cut-offs; GAUC, which uses the mean rank, is not."""
     return "rec.meanrank" not in metric_information.get(metric.lower(), ())
 
 
 def is_smaller_better(metric: str) -> bool:
-    """Return whether a metric such as "averagepopularity@10" is better when it is smaller."""
+    """Return whether a smaller value of a metric, such as "averagepopularity@10", is better."""
     return metric.lower().partition("@")[0] in (*smaller_metrics, MISCALIBRATION)
 
 
 def check_metrics(metrics: Any, topk: Any) -> None:
-    """Raise ConfigError for metrics that ranks do not give, or cut-offs that are no whole numbers above 0."""
+    """Raise ConfigError for metrics that cannot be computed from ranks, and cut-offs that are not positive integers."""
     names = [metrics] if isinstance(metrics, str) else metrics
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise ConfigError(f"metrics={metrics!r}: a list of names is expected, such as [NDCG, Hit]")
@@ -255,27 +264,27 @@ def check_metrics(metrics: Any, topk: Any) -> None:
             raise ConfigError(f"metric {metric!r} is unknown; known: {', '.join(sorted(known))}.{hint}")
         missing = set(metric_information.get(name, ())) - SUPPORTED_NEEDS
         if missing:
-            raise ConfigError(f"metric {name!r} needs {', '.join(sorted(missing))}, which a ranking does not give")
+            raise ConfigError(f"metric {name!r} needs {', '.join(sorted(missing))}, which a ranking does not provide")
     cuts = topk if isinstance(topk, list) else [topk]
     if not cuts or not all(matches("int >= 1", k) for k in cuts):
         raise ConfigError(f"topk={topk!r}: whole numbers of at least 1 are expected, such as [1, 5, 10]")
 
 
 def check_valid_metric(valid_metric: Any, metrics: str | list[str], topk: int | list[int]) -> None:
-    """Raise ConfigError unless the metric of the selection is among those that are computed."""
+    """Raise ConfigError unless ``valid_metric`` is among the metrics that are computed."""
     metrics, topk = [metrics] if isinstance(metrics, str) else metrics, [topk] if isinstance(topk, int) else topk
     name, at, k = str(valid_metric).lower().partition("@")
     known = name in [metric.lower() for metric in metrics]
     cut = known and has_cut_off(name)
-    # as in a result: @010 would be another column
+    # as it is written in a result: @010 would be another column
     if not known or (cut and k not in map(str, topk)) or (at and not cut):
         raise ConfigError(f"valid_metric={valid_metric!r} is not computed: metrics are {metrics} at topk {topk}")
 
 
 def check_dataset(config: dict[str, Any], root: str, dataset: str, *, of_recbole: bool) -> None:
-    """Raise MissingDataError where the files of the ``dataset`` are not in ``data_path``, its folder below ``root``.
+    """Raise MissingDataError if the files of ``dataset`` are not in ``data_path``, its folder below ``root``.
 
-    A file beside them that ``load_col`` names and that is not there is left out of ``load_col``, with a warning.
+    If another file that ``load_col`` names is missing, it is removed from ``load_col``, with a warning.
     """
     if config["interactions"] == "given":
         return
@@ -288,7 +297,7 @@ def check_dataset(config: dict[str, Any], root: str, dataset: str, *, of_recbole
         absent = [name for name in columns if name != "inter" and not (folder / f"{dataset}.{name}").is_file()]
         for suffix in absent:
             logger.warning(
-                "load_col names columns of %r, but %s does not exist: they are not read; the folder holds %s",
+                "load_col names columns of %r, but %s does not exist: they are not read; files in the folder: %s",
                 *(suffix, folder / f"{dataset}.{suffix}", _names(folder.glob(f"{dataset}.*"))),
             )
         config["load_col"] = {suffix: names for suffix, names in columns.items() if suffix not in absent}
@@ -296,19 +305,19 @@ def check_dataset(config: dict[str, Any], root: str, dataset: str, *, of_recbole
     if folder.is_dir() and len(files) > 1:
         raise ConfigError(
             f"benchmark_filename={config['benchmark_filename']}: {missing.absolute()} does not exist; "
-            f"the folder holds {_names(folder.glob('*.inter')) or 'no .inter file'}"
+            f"the folder has {_names(folder.glob('*.inter')) or 'no .inter file'}"
         )
     siblings = sorted(path.parent.name for path in Path(root).glob("*/*.inter")) if Path(root).is_dir() else []
     hint = did_you_mean(repr(dataset), map(repr, ["ml-100k", *siblings]), " Did you mean ", n=1)
-    if (given := Path(dataset)).suffix == ".inter" and given.is_file():
-        hint = f" For this file write --data_path={given.absolute().parent.parent} --dataset={given.parent.name}."
-    elif given.is_file():
+    if (file := Path(dataset)).suffix == ".inter" and file.is_file():
+        hint = f" For this file write --data_path={file.absolute().parent.parent} --dataset={file.parent.name}."
+    elif file.is_file():
         source = shlex.quote(dataset)
         hint = f" For a table write recbole-hyper prepare mine --source={source}, and then --dataset=mine."
     present = f" Datasets there: {', '.join(dict.fromkeys(siblings))}." if siblings else ""
     message = (
         f"dataset {dataset!r} was not found: {missing.absolute()} does not exist.{hint}{present} Prepare it with "
-        f"'recbole-hyper prepare {dataset}', or give the folder that holds it with --data_path=DIR"
+        f"'recbole-hyper prepare {dataset}', or set --data_path=DIR to the folder that contains it"
     )
     raise MissingDataError(message, dataset, Path(root), of_recbole=of_recbole, offline=bool(config.get("offline")))
 

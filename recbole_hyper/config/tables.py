@@ -1,4 +1,4 @@
-"""Configuration keys in tables: what each may be, its default, where the default comes from, its meaning."""
+"""Tables of configuration keys: allowed values, default, source of the default, and meaning."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ COLUMNS = ["key", "default", "may be", "source", "meaning"]
 
 
 def part_values() -> dict[str, dict[str, Any]]:
-    """Return the defaults that parts and models have by themselves: by key, the value by part."""
+    """Return the defaults of parts and models: by key, the value by part."""
     by_key: dict[str, dict[str, Any]] = {}
     for word, kind in (*((word, kind) for kind, word in PARTS.values()), ("model", "models")):
         for name in registry.names(kind):
@@ -28,7 +28,7 @@ def part_values() -> dict[str, dict[str, Any]]:
 
 
 def declared() -> list[dict[str, str]]:
-    """Return a row for every key that this package declares; the default is that of models that set none."""
+    """Return a row for every key that this package declares, with the default of models that do not set the key."""
     general, own = general_defaults(), part_values()
     rows = []
     for key, option in settings.declared().items():
@@ -47,7 +47,7 @@ def declared() -> list[dict[str, str]]:
 
 
 def of_model(config: Config) -> list[dict[str, str]]:
-    """Return a row for every key that a run of the bound ``config`` reads: those of the model and its parts first."""
+    """Return a row for every key that a run with ``config`` reads, those of the model and its parts first."""
     comments = recbole_comments(config["model"])
     defaults: dict[str, tuple[Any, str]] = {
         key: (value, config.sources[key])
@@ -62,7 +62,7 @@ def of_model(config: Config) -> list[dict[str, str]]:
         if key in REFUSED or key in config.foreign_keys or config.ignores(key):
             continue
         values, about = comments.get(key, ("", ""))
-        # the loss of a model of RecBole is none of our parts
+        # the loss of a RecBole model is not one of our parts
         if is_ours(key, default, options) and not (stock and key in PARTS):
             values = options[key].values
             about = about if source.startswith("RecBole's") else options[key].about

@@ -1,4 +1,4 @@
-"""What is checked before the first trial: every key and value of a space, so that a bad one ends the sweep early."""
+"""Checks of every key and value of a space before the first trial, so that a bad one ends the sweep early."""
 
 import contextlib
 import logging
@@ -19,25 +19,28 @@ from recbole_hyper.sweep.trial import Plan, quiet
 
 logger = logging.getLogger("recbole_hyper")
 
-# binding a configuration takes up to a tenth of a second: of more trials than these, only each value is bound
+# binding a configuration takes up to a tenth of a second: with more trials, only each value is bound
 ALL_TRIALS = 50
-# draws of the other keys that look for a setting in which a conditional value counts
+# random draws of the other keys, in search of a setting in which a conditional value applies
 DRAWS = 50
-# settings that are bound with a value before it counts as one that cannot run
+# settings that are bound with a value before the value is rejected
 TRIES = 5
 
 
 def bind_base(
-    model: str, dataset: str, fixed: Mapping[str, Any], space: Space, of_files: Mapping[str, str] | None = None
+    model: str, dataset: str, fixed: Mapping[str, Any], space: Space, file_of_key: Mapping[str, str] | None = None
 ) -> Config:
-    """Bind the fixed keys alone, and check the keys of the space; ``of_files`` names the file of each key from one."""
+    """Return the configuration of the fixed keys alone, and check the keys of the space.
+
+    ``file_of_key`` names the file of each key that comes from one.
+    """
     with quiet():
-        base = with_data(lambda: Config(model, dataset, config_dict=dict(fixed), keys_of_files=of_files))
+        base = with_data(lambda: Config(model, dataset, config_dict=dict(fixed), keys_of_files=file_of_key))
     for text in base.remarks:
         logger.warning("%s", text)
     if (base["num_workers"] or 1) > 1:
         raise ConfigError("num_workers: trials of a sweep are single processes; leave it out")
-    # a condition may name the model, the data set and any key of the package; a domain only keys that a trial may have
+    # a condition may name the model, the data set and any key of the package; a domain only keys of a trial
     known = base.known_keys() | (set(declared()) - set(space.domains))
     for key in PARTS.keys() & space.domains.keys():
         for name in (name for domain in space.domains[key] for name in domain.values):
@@ -49,28 +52,31 @@ def bind_base(
             raise ConfigError(f"{key} is in the space and fixed to {fixed[key]!r}; leave one of them out")
         if key in set_here or key not in known:
             hint = "; the sweep sets it" if key in known else near_hint(key, known)
-            raise ConfigError(f"the space names {key!r}, which is no key of a trial{hint}")
+            raise ConfigError(f"the space names {key!r}, which is not a key of a trial{hint}")
         if key in deciding(SCORE) and key in space.domains:
-            raise ConfigError(f"the space varies {key}: scores of its trials could not be compared; give it one value")
+            raise ConfigError(f"the space varies {key}, so the scores of trials cannot be compared; give it one value")
     return base
 
 
 def bind_values(plan: Plan, space: Space, trials: Sequence[Settings], base: Mapping[str, Any]) -> list[str]:
-    """Bind the configuration of each value of a space, both ends of a range included, and of all ``trials`` if few.
+    """Bind a configuration with each value and both ends of each range of a space, and all ``trials`` if they are few.
 
-    Return warnings: keys that some of these do not read, and trials that cannot run although each of their values can.
-    ConfigError for a value with which no setting can run, or where no trial can.
+    Returns warnings about keys that some of these configurations do not read, and about trials that cannot run although
+    each of their values can.
+
+    Raises:
+        ConfigError: no setting with some value can run, or no trial can.
     """
     errors: dict[str, ValueError | None] = {}
-    given, unread = Counter[str](), Counter[str]()
+    bound, unread = Counter[str](), Counter[str]()
 
     def why_not(settings: Settings) -> ValueError | None:
-        """Bind ``settings`` once, count which of their keys are read, and return why they cannot run."""
+        """Return why ``settings`` cannot run; they are bound once, and the keys that they leave unread are counted."""
         name = repr(settings)
         if name not in errors:
             try:
                 config = plan.config(settings)
-                given.update([*plan.fixed, *settings])
+                bound.update([*plan.fixed, *settings])
                 unread.update(key for key in settings if config.ignores(key))
                 unread.update(plan.fixed.keys() & config.unread_keys().keys())
                 errors[name] = None
@@ -78,23 +84,20 @@ def bind_values(plan: Plan, space: Space, trials: Sequence[Settings], base: Mapp
                 errors[name] = error
         return errors[name]
 
-    domains = ((key, domain) for key, alternatives in space.domains.items() for domain in alternatives)
-    for key, domain, value in ((key, one, value) for key, one in domains for value in one.ends):
-        why = None
-        for settings in probes(space, base, key, domain, value):
-            if (why := why_not(settings)) is None:
-                break
-        if why is not None:
-            raise ConfigError(f"the space: {key}={value!r} cannot run: {why}") from why
+    for key, alternatives in space.domains.items():
+        for domain, value in ((one, value) for one in alternatives for value in one.ends):
+            why = None
+            for settings in probes(space, base, key, domain, value):
+                if (why := why_not(settings)) is None:
+                    break
+            if why is not None:
+                raise ConfigError(f"the space: {key}={value!r} cannot run: {why}") from why
     checked = trials if len(trials) <= ALL_TRIALS else ()
     bad = [(settings, why) for settings in checked if (why := why_not(settings)) is not None]
-    never = [key for key, count in unread.items() if count == given[key]]
+    never = [key for key, count in unread.items() if count == bound[key]]
     seldom = [key for key in unread if key not in never and key not in plan.fixed]
     warnings = [f"no trial reads {key}: it has no effect" for key in never]
-    warnings += [
-        f"not every trial reads {key}, and those that do not may be equal; 'when' says where a key counts"
-        for key in seldom
-    ]
+    warnings += [f"some trials do not read {key}, and may be equal; restrict it with 'when'" for key in seldom]
     if bad:
         settings, why = bad[0]
         text = ", ".join(f"{key}={value!r}" for key, value in settings.items())
@@ -107,8 +110,7 @@ def bind_values(plan: Plan, space: Space, trials: Sequence[Settings], base: Mapp
 def probes(space: Space, base: Mapping[str, Any], key: str, wanted: Domain, value: Any) -> Iterator[Settings]:
     """Yield at most ``TRIES`` settings in which ``key`` has ``value`` of the domain ``wanted``.
 
-    The other keys have their first values first, then random ones. Nothing is yielded for a value whose condition is
-    met in none of ``DRAWS`` draws.
+    The other keys have their first values, then random ones. Nothing is yielded if no draw meets the condition.
     """
     generator = np.random.default_rng(0)
     yielded: list[Settings] = []

@@ -1,9 +1,9 @@
-"""The driver of a sweep: which trials are left, which won, and what the winner does on test."""
+"""The driver of a sweep: runs the trials that are missing, selects the winner on validation, and tests it."""
 
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -20,10 +20,10 @@ from recbole_hyper.evaluation.compare import deviation
 from recbole_hyper.evaluation.results import commit, versions
 from recbole_hyper.evaluation.tables import table
 from recbole_hyper.files import plain, write_json, write_text
-from recbole_hyper.options import AUTO, is_number
+from recbole_hyper.options import is_number
 from recbole_hyper.sweep.checks import bind_base, bind_values
 from recbole_hyper.sweep.folder import OUTCOME, REQUEST, how_to_continue, opened, read_request
-from recbole_hyper.sweep.search import Listed, Optuna, Search, list_trials
+from recbole_hyper.sweep.search import Optuna, list_trials
 from recbole_hyper.sweep.space import Space, parse_space, read_space
 from recbole_hyper.sweep.trial import (
     FAILED,
@@ -43,7 +43,7 @@ from recbole_hyper.yaml_files import config_file, merged
 
 SEARCHES = ("grid", "random", "optuna")
 DEFAULTS = {"search": "grid", "scheduler": "none", "num_samples": None, "n_seeds": 1, "time_budget": None}
-# the space of a sweep that names none, and the options of its search
+# the space of a sweep without one, and the options of its search
 TUNE = "tune"
 TUNE_DEFAULTS = {"search": "random", "scheduler": "asha", "num_samples": 50, "time_budget": 3600.0}
 OUT_OF_TIME = "the time budget ran out"
@@ -77,59 +77,59 @@ def sweep(
         space: file, name or content of the search space (:mod:`recbole_hyper.sweep.space`); default "tune".
         config_files: YAML files with keys of every trial, or names of protocols.
         config_dict: keys of every trial; ``output_dir`` is the folder of the sweep, ``resume`` continues the one there.
-        budget: "full", or "small" for the small space that ``space`` holds.
+        budget: "full", or "small" for the small space in ``space``.
         search: "grid" (default), "random" or "optuna".
-        num_samples: see :func:`recbole_hyper.sweep.search.list_trials`; trials in all for optuna (default 20).
+        num_samples: see :func:`recbole_hyper.sweep.search.list_trials`; for optuna all trials (default 20).
         scheduler: "none" (default), or "asha" to stop trials that fall behind.
         max_concurrent: most trials at a time.
         resources: {"cpu": cores, "gpu": share} of each trial; the default is one core.
         time_budget: seconds for the search; a resume continues it.
         ray_address: a running Ray cluster; None starts one here.
-        n_seeds: final runs of the winner, with its seed and those that follow (default 1).
+        n_seeds: tested runs of the winner, with its seed and those that follow (default 1).
 
     Returns:
         The content of sweep.json: best (settings, validation), test, test_mean and test_std over seeds, counts of
         trials by status, failures and unfinished trials with their reasons, seconds.
 
     Raises:
-        ConfigError: anything that cannot run, before the first trial.
+        ConfigError: something cannot run; raised before the first trial.
         NoSpaceError: the disk is full; the sweep can be resumed.
     """
     start = perf_counter()
-    files, of_files = user_files.read_all([config_file(path) for path in config_files])
-    given = parse_keys(config_dict or {})
-    resume, output_dir = ({**files, **given}.get(name) for name in ("resume", "output_dir"))
-    files, given = (
-        {key: value for key, value in keys.items() if key not in ("resume", "output_dir")} for keys in (files, given)
-    )
+    files, file_of_key = user_files.read_all([config_file(path) for path in config_files])
+    keys = parse_keys(config_dict or {})
+    resume, output_dir = ({**files, **keys}.get(name) for name in ("resume", "output_dir"))
+    for layer in (files, keys):
+        layer.pop("resume", None)
+        layer.pop("output_dir", None)
     if resume and not output_dir:
         raise ConfigError("--resume=True needs --output_dir=DIR, the folder of the sweep to continue")
     before = read_request(Path(str(output_dir))) if resume else {}
     model, dataset = model or before.get("model"), dataset or before.get("dataset")
     if not model or not dataset:
         raise ConfigError("a sweep needs --model and --dataset")
-    if before and space is None:
-        full = parse_space(before["space"], REQUEST, model)
-    else:
-        full = read_space(space or TUNE, model, budget)
-    saved = {"search": search, "scheduler": scheduler, "num_samples": num_samples, "n_seeds": n_seeds}
     options = {**DEFAULTS, **(TUNE_DEFAULTS if not before and str(space or TUNE) == TUNE else {})}
+    saved = {"search": search, "scheduler": scheduler, "num_samples": num_samples, "n_seeds": n_seeds}
     for layer in ({key: before.get(key) for key in saved}, {**saved, "time_budget": time_budget}):
         options |= {key: value for key, value in layer.items() if value is not None}
     cpu, gpu = (float((resources or {}).get(name, default)) for name, default in (("cpu", 1), ("gpu", 0)))
     _check_options(options, cpu, gpu, max_concurrent)
-    fixed, varied = _split(full, files, before.get("fixed", {}), given)
-    base = bind_base(model, dataset, fixed, varied, {key: file for key, file in of_files.items() if key not in given})
-    name = f"sweep-{model}-{dataset}-{datetime.now():%Y%m%d-%H%M%S}"
-    folder = Path(output_dir or Path("saved") / name).absolute()
+
+    if before and space is None:
+        whole = parse_space(before["space"], REQUEST, model)
+    else:
+        whole = read_space(space or TUNE, model, budget)
+    fixed, varied = _split(whole, files, before.get("fixed", {}), keys)
+    base = bind_base(model, dataset, fixed, varied, {key: file for key, file in file_of_key.items() if key not in keys})
+    folder = Path(output_dir or f"saved/sweep-{model}-{dataset}-{datetime.now():%Y%m%d-%H%M%S}").absolute()
     fixed = {key: value for key, value in fixed.items() if key not in base.foreign_keys}
     # trials are processes with another working folder
     fixed |= {"plugins": base["plugins"]} if fixed.get("plugins") else {}
-    fixed = {"use_gpu": gpu > 0, **fixed, "data_path": str(Path(base.plain()["data_path"]).absolute())}
+    fixed = {"use_gpu": gpu > 0, **fixed, "data_path": str(Path(base["data_path"]).parent.absolute())}
     metric, bigger = base["valid_metric"].lower(), bool(base["valid_metric_bigger"])
     shared = _shared_fits(fixed, varied, base, folder)
-    plan = Plan(model, dataset, {**fixed, **shared}, str(folder), max(1, int(cpu)), metric, bigger)
-    request = {"model": model, "dataset": dataset, "fixed": fixed, "space": full.content}
+    plan = Plan(model, dataset, {**fixed, **shared}, folder, max(1, int(cpu)), metric, bigger)
+    request = {"model": model, "dataset": dataset, "fixed": fixed, "space": whole.content}
     request |= {key: options[key] for key in saved}
     with opened(folder, plain(request, nan_to_null=False), before):
         return _Sweep(plan, varied, base, Workers(cpu, gpu, max_concurrent, ray_address), options, start).run()
@@ -149,20 +149,20 @@ def _check_options(options: Mapping[str, Any], cpu: float, gpu: float, max_concu
 
 
 def _split(
-    space: Space, files: Mapping[str, Any], before: Mapping[str, Any], given: Mapping[str, Any]
+    space: Space, files: Mapping[str, Any], before: Mapping[str, Any], keys: Mapping[str, Any]
 ) -> tuple[dict[str, Any], Space]:
-    """Return the keys of every trial, and the space without its constants, which are among these.
+    """Return the fixed keys of every trial, among them the constants of the space, and the space without these.
 
-    The space wins over files; the command line wins over the space's constants.
+    The space wins over files; the command line wins over the constants of the space.
     """
     constants, varied = space.split_constants()
     files = {key: value for key, value in files.items() if key not in varied.domains}
     other_files = {key: value for key, value in files.items() if key not in constants}
-    return merged(files, constants, before, other_files, given), varied
+    return merged(files, constants, before, other_files, keys), varied
 
 
 def _shared_fits(fixed: Mapping[str, Any], space: Space, base: Config, folder: Path) -> dict[str, Any]:
-    """Return keys with which linear models share their decompositions: one of the largest rank serves all ranks."""
+    """Return keys that let trials of linear models share a decomposition: that of the largest rank serves all ranks."""
     keys: dict[str, Any] = {}
     taken = fixed.keys() | space.domains.keys()
     if "fit_cache" in base and "fit_cache" not in taken:
@@ -186,36 +186,21 @@ class _Sweep:
     options: Mapping[str, Any]
     start: float
 
-    def __post_init__(self) -> None:
-        self.draws = int(self.base["seed"]), self.base.final_config_dict
-        # other values fail when they are bound
-        domains = self.space.domains.get("epochs", ())
-        epochs = [value for domain in domains for value in domain.values if is_number(value)]
-        # where the data choose, at most so many
-        most = MOST_EPOCHS if self.base["epochs"] == AUTO else self.base["epochs"]
-        self.max_epochs = int(max([most, *epochs]))
-        self.folder, self.trials = Path(self.plan.folder), read_records(self.plan)
-
     def run(self) -> dict[str, Any]:
-        planned = list_trials(self.space, self.options["search"], self.options["num_samples"], *self.draws)
-        search, self.total = self._search(planned)
-        self._bind(planned)
-        _, split = self.plan.data(self.plan.config(planned[0].settings))
-        if not len(split.valid):
-            raise ConfigError("this split has no validation case, so there is nothing to select on; change eval_args")
-        self.earlier, self.search_start = len(self._ended()), perf_counter()
+        """Search, test the winner, write sweep.json and return its content."""
+        self.folder, self.trials = self.plan.folder, read_records(self.plan)
+        trials = self._missing_trials()
+        self.earlier, self.search_start = self._n_ended(), perf_counter()
         print(f"{self.folder}: {self.total} trials" + (f", {self.earlier} of them done" if self.earlier else ""))
         if self.earlier < self.total:
             limits = {name: self.options[name] for name in ("scheduler", "time_budget")}
-            run_trials(self.plan, search, self._on_end, self.workers, max_epochs=self.max_epochs, **limits)
-        # trials that ran when time was up
-        for trial in (trial for trial in read_records(self.plan).values() if trial.status == UNFINISHED):
-            self.trials[trial.name] = close_trial(self.plan, trial, UNFINISHED, OUT_OF_TIME)
+            run_trials(self.plan, trials, self._on_end, self.workers, max_epochs=self._max_epochs(), **limits)
+        for name, trial in read_records(self.plan).items():
+            if trial.status == UNFINISHED:  # it was running when time was up
+                self.trials[name] = close_trial(self.plan, trial, UNFINISHED, OUT_OF_TIME)
         self._write_trials()
         best = select(self.trials.values(), self.plan.bigger)
-        outcome = self._outcome(best)
-        if best is not None:
-            outcome |= self._test(best)
+        outcome = self._outcome(best) | ({} if best is None else self._test(best))
         outcome["seconds"]["total"] = perf_counter() - self.start
         write_json(self.folder / OUTCOME, outcome)
         if best is None:
@@ -227,11 +212,62 @@ class _Sweep:
         self._print(best, outcome)
         return plain(outcome)
 
-    def _ended(self) -> dict[str, Trial]:
-        return {name: trial for name, trial in self.trials.items() if trial.status != UNFINISHED}
+    def _missing_trials(self) -> Iterator[Trial]:
+        """Check all trials and return those that have not ended; set ``total``, and ``optuna`` if it proposes them."""
+        draws = int(self.base["seed"]), self.base.final_config_dict
+        planned = list_trials(self.space, self.options["search"], self.options["num_samples"], *draws)
+        self.optuna: Optuna | None = None
+        if self.options["search"] == "optuna":
+            self.total = self.options["num_samples"] or 20
+            earlier = self.trials.values()
+            self.optuna = Optuna(self.space, self.total, *draws, bigger=self.plan.bigger, earlier=earlier)
+            missing = iter(self.optuna)
+        else:
+            self.total = len(planned)
+            if foreign := sorted(self.trials.keys() - {trial.name for trial in planned}):
+                raise ConfigError(
+                    f"{self.folder} has {len(foreign)} trials that this search does not have (first: {foreign[0]}); "
+                    "resume with the same space, seed and at least as many samples, or choose another output_dir"
+                )
+            ended = {name for name, trial in self.trials.items() if trial.status != UNFINISHED}
+            missing = iter([trial for trial in planned if trial.name not in ended])
+        self._bind(planned)
+        _, split = self.plan.data(self.plan.config(planned[0].settings))
+        if not len(split.valid):
+            raise ConfigError("this split has no validation case, so there is nothing to select on; change eval_args")
+        return missing
+
+    def _bind(self, planned: list[Trial]) -> None:
+        """Bind the values of the space; ConfigError, before the sweep begins, if one cannot run."""
+        if not planned:
+            raise ConfigError("the space has no setting: its conditions exclude each other")
+        if self.space.domains and not any(trial.settings for trial in planned):
+            keys = ", ".join(self.space.domains)
+            raise ConfigError(
+                f"the space varies nothing of {self.plan.model}: no condition of {keys} is met; choose a space with "
+                "keys that the model reads, which 'recbole-hyper keys MODEL' lists"
+            )
+        try:
+            settings = [trial.settings for trial in planned]
+            warnings = bind_values(self.plan, self.space, settings, self.base.final_config_dict)
+        except ConfigError as error:
+            if not self.trials:
+                raise
+            warnings = [str(error)]  # a sweep that has begun keeps its space: those trials will fail
+        for text in warnings:
+            print(f"warning: {text}")
+
+    def _max_epochs(self) -> int:
+        """Return the most epochs of any trial."""
+        values = [value for domain in self.space.domains.get("epochs", ()) for value in domain.values]
+        # a value that is not a number is "auto"
+        return int(max(value if is_number(value) else MOST_EPOCHS for value in [self.base["epochs"], *values]))
+
+    def _n_ended(self) -> int:
+        return sum(trial.status != UNFINISHED for trial in self.trials.values())
 
     def _outcome(self, best: Trial | None) -> dict[str, Any]:
-        """Return the content of sweep.json after the search, without the tested runs."""
+        """Return the content of sweep.json without the tested runs."""
         trials = self.trials.values()
         failed, unfinished = (
             {trial.name: trial.reason for trial in trials if trial.status == status} for status in (FAILED, UNFINISHED)
@@ -251,44 +287,12 @@ class _Sweep:
             "commit": commit(),
         }
 
-    def _bind(self, planned: list[Trial]) -> None:
-        """Bind the values of the space; any that cannot run ends the sweep before it begins."""
-        if not planned:
-            raise ConfigError("the space holds no setting at all: its conditions exclude each other")
-        if self.space.domains and not any(trial.settings for trial in planned):
-            keys = ", ".join(self.space.domains)
-            raise ConfigError(
-                f"the space varies nothing of {self.plan.model}: no condition of {keys} holds; give a space of keys "
-                "that it reads, which 'recbole-hyper keys MODEL' lists"
-            )
-        try:
-            warnings = bind_values(self.plan, self.space, [trial.settings for trial in planned], self.draws[1])
-        except ConfigError as error:
-            if not self.trials:
-                raise
-            warnings = [str(error)]  # a sweep that has begun keeps its space: those trials will fail
-        for text in warnings:
-            print(f"warning: {text}")
-
-    def _search(self, planned: list[Trial]) -> tuple[Search, int]:
-        """Return what proposes the trials that are left, and how many there are in all."""
-        ended = self._ended()
-        if self.options["search"] == "optuna":
-            count = self.options["num_samples"] or 20
-            unfinished = [trial for name, trial in self.trials.items() if name not in ended]
-            bigger, done = self.plan.bigger, list(ended.values())
-            return Optuna(self.space, count, *self.draws, bigger=bigger, ended=done, unfinished=unfinished), count
-        foreign = sorted(self.trials.keys() - {trial.name for trial in planned})
-        if foreign:
-            raise ConfigError(
-                f"{self.folder} holds {len(foreign)} trials that this search does not have (first: {foreign[0]}); "
-                "resume with the same space, seed and at least as many samples, or choose another output_dir"
-            )
-        return Listed([trial for trial in planned if trial.name not in ended]), len(planned)
-
     def _on_end(self, trial: Trial) -> None:
+        """Take in a trial that ended, and print a line about it."""
+        if self.optuna is not None:
+            self.optuna.tell(trial)
         self.trials[trial.name] = trial
-        ended, passed = len(self._ended()), perf_counter() - self.search_start
+        ended, passed = self._n_ended(), perf_counter() - self.search_start
         score = "-" if trial.score is None else f"{trial.score:.4f}"
         line = f"[{ended}/{self.total}] {trial.name} {trial.status} {self.plan.metric} {score} {trial.seconds:.1f} s"
         line += f"  {trial.reason}" if trial.reason else ""
@@ -302,35 +306,31 @@ class _Sweep:
         self._write_trials()
 
     def _write_trials(self) -> None:
-        rows = []
-        for trial in sorted(self.trials.values(), key=lambda trial: trial.number):
-            row = trial.content()
-            rows.append(
-                {
-                    **{key: row[key] for key in ("number", "name", "status", "score")},
-                    **{key: trial.settings.get(key) for key in self.space.domains},
-                    **{f"valid_{name}": value for name, value in trial.valid.items()},
-                    **{key: row[key] for key in ("best_epoch", "epochs", "seconds", "peak_memory_bytes", "reason")},
-                }
-            )
+        rows = [
+            {key: getattr(trial, key) for key in ("number", "name", "status", "score")}
+            | {key: trial.settings.get(key) for key in self.space.domains}
+            | {f"valid_{name}": value for name, value in trial.valid.items()}
+            | {key: getattr(trial, key) for key in ("best_epoch", "epochs", "seconds", "peak_memory_bytes", "reason")}
+            for trial in sorted(self.trials.values(), key=lambda trial: trial.number)
+        ]
         write_text(self.folder / "trials.csv", pd.DataFrame(rows).to_csv(index=False))
 
     def _test(self, best: Trial) -> dict[str, Any]:
-        """Test the winner, once for each seed; a final run that is there already is not repeated."""
+        """Test the winner with each seed and return what sweep.json says about it; finished runs are not repeated."""
         first = int(self.plan.config(best.settings)["seed"])
         folders = {seed: final_folder(self.plan, best, seed) for seed in range(first, first + self.options["n_seeds"])}
         missing = [seed for seed, folder in folders.items() if not (folder / "result.json").is_file()]
-        if len(missing) == 1:  # here: starting workers again would take longer
-            run_final(self.plan, best, missing[0], missing[0] == first)
+        if len(missing) == 1:  # in this process, as starting workers takes longer
+            run_final(self.plan, best, missing[0])
         elif missing:
-            run_each(run_final, [(self.plan, best, seed, seed == first) for seed in missing], self.workers)
+            run_each(run_final, [(self.plan, best, seed) for seed in missing], self.workers)
         tests = [read_final(folder) for folder in folders.values()]
         values = {name: [test[name] for test in tests] for name in tests[0]}
         return {
             "test": tests[0],
             "seeds": list(folders),
-            "test_mean": {name: statistics.fmean(of_seeds) for name, of_seeds in values.items()},
-            "test_std": {name: deviation(of_seeds) for name, of_seeds in values.items()},
+            "test_mean": {name: statistics.fmean(scores) for name, scores in values.items()},
+            "test_std": {name: deviation(scores) for name, scores in values.items()},
             "best_runs": [str(folder.relative_to(self.folder)) for folder in folders.values()],
         }
 
@@ -339,7 +339,7 @@ class _Sweep:
         print(f"\n{self.plan.model} on {self.plan.dataset}: {counts}; selected by validation {self.plan.metric}")
         if outcome["unfinished"]:
             print(
-                f"warning: {len(outcome['unfinished'])} trials are unfinished, so that another setting may still win; "
+                f"warning: {len(outcome['unfinished'])} trials are unfinished, so another setting may still win; "
                 f"{how_to_continue(self.folder)}"
             )
         print(f"best trial {best.name}: {', '.join(f'{key}={value}' for key, value in best.settings.items())}")
@@ -362,10 +362,10 @@ def in_minutes(seconds: float) -> str:
 
 
 def select(trials: Iterable[Trial], bigger: bool) -> Trial | None:
-    """Return the trial with the best validation score, the first of equal ones; None if none has a score.
+    """Return the trial with the best validation score, the first of equals; None if no trial has a score.
 
-    A trial that the scheduler stopped can win only where no trial finished, and an unfinished one only where none was
-    stopped either.
+    A trial that the scheduler stopped can win only if no trial finished, and an unfinished one only if none was stopped
+    either.
     """
     trials = list(trials)
     for status in (FINISHED, STOPPED, UNFINISHED):

@@ -1,4 +1,4 @@
-"""The folder of a sweep: sweep.yaml, which a resume reads, and who may work there."""
+"""The folder of a sweep: sweep.yaml, which a resume reads, and the lock that keeps other sweeps out."""
 
 import contextlib
 import errno
@@ -12,37 +12,38 @@ from recbole_hyper.files import is_no_space, read_written_yaml, write_yaml
 from recbole_hyper.runs.folder import alone_in
 
 REQUEST, OUTCOME = "sweep.yaml", "sweep.json"
-# what sweep.yaml holds that a resume may not change
+# keys of sweep.yaml that a resume may not change
 SAME = {"model": str, "dataset": str, "fixed": dict, "space": dict, "search": str, "scheduler": str}
 
 
 def read_request(folder: Path) -> dict[str, Any]:
-    """Return the content of sweep.yaml; ConfigError where it is missing, damaged, or another program's."""
+    """Return the content of sweep.yaml; ConfigError if it is missing, damaged, or from another program."""
     file = folder / REQUEST
     if not file.is_file():
-        raise ConfigError(f"{folder} holds no sweep to resume: {REQUEST} is missing")
+        raise ConfigError(f"{folder} has no sweep to resume: {REQUEST} is missing")
     content = read_written_yaml(file, "damaged")
     for key, kind in SAME.items():
         value = content.get(key, {} if key == "fixed" else None)
         if not isinstance(value, kind):
-            raise ConfigError(f"{file} is damaged: {key} must be a {kind.__name__}, it is {value!r}")
+            raise ConfigError(f"{file} is damaged: {key} must be a {kind.__name__}, but is {value!r}")
         if kind is dict and not all(isinstance(name, str) for name in value):
-            raise ConfigError(f"{file} is damaged: {key} holds a key that is no text")
+            raise ConfigError(f"{file} is damaged: {key} has a key that is not text")
     return content
 
 
 @contextlib.contextmanager
 def opened(folder: Path, request: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[None]:
-    """Lock the folder of a sweep and write ``request`` there; ``before`` is that of the sweep to resume, or empty.
+    """Lock the folder of a sweep and write ``request`` there.
 
-    A full disk and Ctrl-C say how to go on.
+    ``before`` is the request of the sweep to resume, {} for a new one. ConfigError if the folder is in use or has
+    another sweep. When the disk is full, and at Ctrl-C, the message says how to continue.
     """
     try:
         with alone_in(folder, ".lock", f"another sweep is running in {folder}"):
             # a sweep that ended before its first trial, such as without a cluster, leaves the folder free
             if (folder / REQUEST).is_file() and (folder / "trials").is_dir() and not before:
                 raise ConfigError(
-                    f"{folder} already holds a sweep; take another output_dir, or continue by --resume=True"
+                    f"{folder} already has a sweep; choose another output_dir, or continue with --resume=True"
                 )
             if before:
                 _require_same(request, before)
@@ -59,12 +60,11 @@ def opened(folder: Path, request: Mapping[str, Any], before: Mapping[str, Any]) 
 
 
 def how_to_continue(folder: Path) -> str:
-    """Return what continues the sweep in ``folder``."""
+    """Return the advice that continues the sweep in ``folder``."""
     return f"continue with --resume=True --output_dir={folder}" if (folder / REQUEST).is_file() else "start again"
 
 
 def _require_same(request: Mapping[str, Any], before: Mapping[str, Any]) -> None:
-    """Raise ConfigError where a resumed sweep differs from the one before."""
     for key in SAME:
         old, new = before.get(key), request[key]
         if old == new:
@@ -73,4 +73,4 @@ def _require_same(request: Mapping[str, Any], before: Mapping[str, Any]) -> None
         if isinstance(old, dict):
             names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
             what = f"{key}: " + "; ".join(f"{n} was {old.get(n)!r}, now {new.get(n)!r}" for n in names[:3])
-        raise ConfigError(f"this sweep cannot be resumed with another {what}; take another output_dir")
+        raise ConfigError(f"this sweep cannot be resumed with another {what}; choose another output_dir")

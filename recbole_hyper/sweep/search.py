@@ -1,25 +1,27 @@
-"""Which settings are tried: the grid, random draws, or what optuna proposes."""
+"""Which settings a sweep tries: a grid, random draws, or what optuna proposes."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from recbole_hyper.config import ConfigError
 from recbole_hyper.sweep.space import Domain, Settings, Space
-from recbole_hyper.sweep.trial import Trial
+from recbole_hyper.sweep.trial import UNFINISHED, Trial
 
-# a random search of a finite space ends after so many draws in a row that repeat earlier ones
+# a random search of a finite space ends after this many draws in a row that repeat earlier ones
 PATIENCE = 200
 
 
 def list_trials(space: Space, search: str, num_samples: int | None, seed: int, base: Mapping[str, Any]) -> list[Trial]:
-    """List the trials of a grid or random search; equal arguments give equal lists.
+    """Return the trials of a grid or a random search; equal arguments give equal lists.
 
-    The ``search`` "grid" tries every combination of grids, ``num_samples`` times (default 1) with other draws of the
-    remaining keys; "random" draws ``num_samples`` settings (default 10) without repeating one. Conditions may refer to
-    ``base``. ConfigError for fewer than one sample.
+    A "grid" has every combination of the grids, ``num_samples`` times (default 1) with new draws of the other keys. Any
+    other ``search`` draws ``num_samples`` different settings (default 10). Conditions may name keys of ``base``.
+
+    Raises:
+        ConfigError: ``num_samples`` is less than 1.
     """
     if num_samples is not None and num_samples < 1:
         raise ConfigError(f"num_samples={num_samples}: at least 1 is needed")
@@ -42,25 +44,11 @@ def _key(settings: Settings) -> str:
     return json.dumps(settings, sort_keys=True, default=str)
 
 
-class Listed:
-    """A fixed list of trials."""
-
-    def __init__(self, trials: Iterable[Trial]) -> None:
-        self._left = iter(trials)
-
-    def ask(self) -> Trial | None:
-        """Return the next trial to run, None when there is none."""
-        return next(self._left, None)
-
-    def tell(self, trial: Trial, score: float | None) -> None:
-        """Ignore the validation score of a trial: the list does not depend on it."""
-
-
 class Optuna:
-    """``num_samples`` settings that optuna's tree-structured Parzen estimator proposes; grids are choices here.
+    """The trials that optuna's tree-structured Parzen estimator proposes, ``num_samples`` in all; a grid is a choice.
 
-    A resume passes the trials of ``before``: the ended ones teach the estimator, the unfinished ones come first.
-    Conditions may refer to ``base``.
+    A resumed sweep passes its trials as ``earlier``: optuna learns from those that ended, and the unfinished ones come
+    first. Conditions may name keys of ``base``.
     """
 
     def __init__(
@@ -71,8 +59,7 @@ class Optuna:
         base: Mapping[str, Any],
         *,
         bigger: bool,
-        ended: list[Trial],
-        unfinished: list[Trial],
+        earlier: Iterable[Trial] = (),
     ) -> None:
         try:
             import optuna
@@ -80,31 +67,33 @@ class Optuna:
             raise ConfigError("--search=optuna needs optuna: pip install 'recbole-hyper[optuna]'") from error
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._failed, self.space, self.base = optuna.trial.TrialState.FAIL, space, base
-        # a resumed search does not repeat the draws of before
+        earlier = list(earlier)
+        ended = [trial for trial in earlier if trial.status != UNFINISHED]
+        # a resumed search does not repeat its earlier draws
         sampler = optuna.samplers.TPESampler(seed=seed + len(ended))
         self.study = optuna.create_study(direction="maximize" if bigger else "minimize", sampler=sampler)
         self._running: dict[int, Any] = {}
-        self._unfinished = list(unfinished)
-        # another trial takes the number of one without a record
-        taken = {trial.number for trial in (*ended, *unfinished)}
-        self._numbers = iter([number for number in range(num_samples) if number not in taken])
+        self._unfinished = [trial for trial in earlier if trial.status == UNFINISHED]
+        # a number without a record is used again
+        taken = {trial.number for trial in earlier}
+        self._numbers = [number for number in range(num_samples) if number not in taken]
         for trial in ended:
             if trial.score is not None:
                 self._start(trial)
-                self.tell(trial, trial.score)
+                self.tell(trial)
 
-    def ask(self) -> Trial | None:
-        """Return an unfinished trial, else one that optuna proposes, None when all have been proposed."""
-        if self._unfinished:
-            trial = self._unfinished.pop(0)
+    def __iter__(self) -> Iterator[Trial]:
+        """Yield the unfinished trials, then the proposals; each is made when it is requested."""
+        for trial in self._unfinished:
             self._start(trial)
-            return trial
-        number = next(self._numbers, None)
-        return None if number is None else Trial(number, self._propose(number))
+            yield trial
+        for number in self._numbers:
+            yield Trial(number, self._propose(number))
 
-    def tell(self, trial: Trial, score: float | None) -> None:
-        """Pass a score on to optuna, which learns nothing from a failed trial."""
-        self.study.tell(self._running.pop(trial.number), score, state=self._failed if score is None else None)
+    def tell(self, trial: Trial) -> None:
+        """Pass the score of a trial on to optuna, which learns nothing from a failed one."""
+        state = self._failed if trial.score is None else None
+        self.study.tell(self._running.pop(trial.number), trial.score, state=state)
 
     def _start(self, trial: Trial) -> None:
         """Let optuna propose the settings of ``trial``."""
@@ -124,19 +113,17 @@ class Optuna:
 
         def suggest(key: str, domain: Domain) -> Any:
             name = self._name(key, domain)
-            if domain.is_finite:  # by index: optuna's categories must be plain scalars
+            if domain.is_finite:  # by index, as optuna's categories must be plain scalars
                 return domain.values[proposed.suggest_categorical(name, range(len(domain.values)))]
-            (low, high), lattice = domain.ends, domain.kind == "quniform"
-            step = domain.values[2] if lattice else None
-            value = proposed.suggest_float(name, low, high, step=step, log=domain.kind == "loguniform")
-            return domain.lattice(round((value - domain.values[0]) / domain.values[2])) if lattice else value
+            low, high = domain.ends
+            if domain.kind != "quniform":
+                return proposed.suggest_float(name, low, high, log=domain.kind == "loguniform")
+            step = domain.values[2]
+            return domain.lattice(round((proposed.suggest_float(name, low, high, step=step) - low) / step))
 
         return self.space.settings(suggest, self.base)
 
     def _name(self, key: str, domain: Domain) -> str:
-        """Return optuna's name of a domain; alternatives of one key have different names."""
+        """Return optuna's name of a domain; each alternative of a key has its own."""
         alternatives = self.space.domains[key]
         return key if len(alternatives) == 1 else f"{key}#{alternatives.index(domain)}"
-
-
-Search = Listed | Optuna

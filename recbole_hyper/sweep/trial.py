@@ -1,4 +1,4 @@
-"""One trial: train and validate one setting in its own folder, record how that ended; and the winner's tested run."""
+"""One trial: train and validate one setting in its own folder, and record the outcome; the tested run of a winner."""
 
 import contextlib
 import gc
@@ -6,10 +6,10 @@ import logging
 import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -28,7 +28,7 @@ from recbole_hyper.training.shared import shared_data
 
 RECORD = "trial.json"
 FINISHED, FAILED, STOPPED, UNFINISHED = "finished", "failed", "stopped", "unfinished"
-# what a tested run takes from the winner's trial
+# files of the winner's trial from which its tested run continues
 CONTINUED = ("config.yaml", "checkpoint.pt", "model.safetensors", "train.csv")
 
 Report = Callable[[int, float], None]
@@ -36,17 +36,17 @@ Report = Callable[[int, float], None]
 
 @dataclass(frozen=True)
 class Trial:
-    """One setting and how it ended, which trial.json in its folder holds."""
+    """One setting and its outcome: the content of trial.json in the trial's folder."""
 
     number: int  # in the sweep, from 0
     settings: Settings  # values of the keys of the space
-    status: str = UNFINISHED  # finished; failed; stopped by the scheduler; unfinished (a resume continues it)
+    status: str = UNFINISHED  # finished, failed, stopped by the scheduler, or unfinished (a resume continues it)
     reason: str = ""  # why it failed, was stopped or was left unfinished
     score: float | None = None  # best validation score
-    best_epoch: int | None = None  # of the score, from 0
-    epochs: int | None = None  # trained
+    best_epoch: int | None = None  # epoch of the score, from 0
+    epochs: int | None = None  # number of trained epochs
     valid: Mapping[str, float] = field(default_factory=dict)  # validation metrics
-    seconds: float = 0.0  # in its process; earlier sessions of a resumed trial are not counted
+    seconds: float = 0.0  # in its process; a resumed trial counts its last session only
     peak_memory_bytes: int | None = None  # of the training process
 
     @property
@@ -61,41 +61,35 @@ class Trial:
 
 @dataclass(frozen=True)
 class Plan:
-    """What all trials of a sweep share; plain values, sent to the processes that run trials."""
+    """What the trials of a sweep share: plain values, which are sent to the processes that run trials."""
 
     model: str
     dataset: str
-    fixed: Mapping[str, Any]  # configuration of every trial beside its settings
-    folder: str  # of the sweep, absolute
+    fixed: Mapping[str, Any]  # keys of every trial, without its settings
+    folder: Path  # of the sweep, absolute
     threads: int = 1  # of each trial
     metric: str = "ndcg@10"  # of validation, in lower case
     bigger: bool = True  # whether a bigger score is better
 
     @property
     def trials(self) -> Path:
-        """Folder that holds a folder for each trial."""
-        return Path(self.folder) / "trials"
-
-    @property
-    def mode(self) -> Literal["max", "min"]:
-        """Direction of the score, in Ray's words."""
-        return "max" if self.bigger else "min"
+        """Folder with one folder per trial."""
+        return self.folder / "trials"
 
     def config(self, settings: Settings, **more: Any) -> Config:
-        """Bind the configuration of a trial; raises ConfigError where it cannot run."""
+        """Return the configuration of a trial; ConfigError if it cannot run."""
         with quiet():
             return Config(self.model, self.dataset, config_dict={**self.fixed, **settings, **more})
 
     def data(self, config: Config) -> Any:
-        """Return the data that the trials with the data keys of ``config`` share, and its split."""
-        return shared_data(config, Path(self.folder) / "data")
+        """Return the data and the split of ``config``, which trials with the same data keys share."""
+        return shared_data(config, self.folder / "data")
 
     def train(self, folder: Path, keys: Mapping[str, Any], **options: Any) -> dict[str, Any]:
-        """Return the result of the run with ``keys`` in ``folder``, which continues one that has begun there.
+        """Run with ``keys`` in ``folder``, or resume the run there, and return its result.
 
-        A run that cannot be resumed, as its process was killed while it wrote, is removed and started again. It takes
-        no more than the plan's threads, and what it prints goes to a file, since trials side by side share the cores
-        and the terminal. OtherDataError for a run that was trained on other data.
+        Trials that run side by side share the cores and the terminal, so a run is limited to the plan's threads and
+        prints to a file. OtherDataError if the run in ``folder`` was trained on other data.
         """
         keys = {**self.fixed, **keys, "output_dir": str(folder), "n_threads": self.threads, "show_progress": False}
         with isolated(folder, self.threads):
@@ -105,50 +99,51 @@ class Plan:
 
 
 def run_trial(plan: Plan, trial: Trial, report: Report | None = None) -> Trial:
-    """Run one trial, or go on with it, and return how it ended, which is written; an ended trial is not run again.
+    """Run or resume a trial, write its record and return it; a trial that has ended is not run again.
 
-    While it runs, its record says "unfinished", which is what a killed process leaves. ``report`` is called with
-    (epoch, validation score) after every validation. Errors inside the trial end up in the record's ``reason``.
-
-    Raises:
-        NoSpaceError: the disk is full; the trial stays unfinished.
+    While the trial runs, and after its process was killed, the record says "unfinished". An error inside the trial
+    becomes the record's ``reason``, but a full disk is a NoSpaceError, and the trial stays unfinished. ``report`` is
+    called with (epoch, validation score) after every validation.
     """
     folder = plan.trials / trial.name
     with naming_full_disk(f"no space left for trial {trial.name} in {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         # a process that outlived its killed driver may still be writing here
         with locked(folder / ".lock"):
-            before = read_record(folder)
-            if before is not None and before.status != UNFINISHED:
-                return before
-            write_json(folder / RECORD, Trial(trial.number, trial.settings).content())
-            ended = _run(plan, trial, folder, report)
-            write_json(folder / RECORD, ended.content())
-            return ended
+            earlier = read_record(folder)
+            if earlier is not None and earlier.status != UNFINISHED:
+                return earlier
+            trial = Trial(trial.number, trial.settings)
+            write_json(folder / RECORD, trial.content())
+            start = perf_counter()
+            outcome = _outcome(plan, trial, folder, report)
+            trial = replace(trial, **outcome, seconds=perf_counter() - start)
+            write_json(folder / RECORD, trial.content())
+            return trial
 
 
-def _run(plan: Plan, trial: Trial, folder: Path, report: Report | None) -> Trial:
-    start = perf_counter()
-
-    def ended(status: str, **values: Any) -> Trial:
-        return Trial(trial.number, trial.settings, status, seconds=perf_counter() - start, **values)
-
+def _outcome(plan: Plan, trial: Trial, folder: Path, report: Report | None) -> dict[str, Any]:
+    """Train, and return the fields of the trial's record."""
     try:
         result = _train(plan, trial, folder, report)
     except Exception as error:
         if is_no_space(error):
             raise
         reason = f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"
-        if _out_of_memory(error):
+        if _is_out_of_memory(error):
             reason = f"out of memory: {reason}"
-        return ended(FAILED, reason=reason, epochs=len(read_history(folder)))
+        return {"status": FAILED, "reason": reason, "epochs": len(read_history(folder))}
     finally:
-        _return_memory()
+        # return freed memory to the system, so that the next trial measures its own peak
+        gc.collect()
+        give_back_freed()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
     score = result["best_valid_score"]
     if score is None or not math.isfinite(score):
-        return ended(FAILED, reason=f"the validation score is {score}", epochs=result["epochs"])
+        return {"status": FAILED, "reason": f"the validation score is {score}", "epochs": result["epochs"]}
     values = {key: result[key] for key in ("best_epoch", "epochs", "valid", "peak_memory_bytes")}
-    return ended(FINISHED, score=float(score), **values)
+    return {"status": FINISHED, "score": float(score), **values}
 
 
 def _train(plan: Plan, trial: Trial, folder: Path, report: Report | None) -> dict[str, Any]:
@@ -156,8 +151,14 @@ def _train(plan: Plan, trial: Trial, folder: Path, report: Report | None) -> dic
     return plan.train(folder, keys, test=False, read=plan.data, on_validation=report)
 
 
+def _is_out_of_memory(error: Exception) -> bool:
+    text = f"{type(error).__name__}: {error}".lower()
+    phrases = ("out of memory", "outofmemory", "can't allocate memory", "cannot allocate memory")
+    return isinstance(error, MemoryError) or any(phrase in text for phrase in phrases)
+
+
 def resume_or_restart(folder: Path, attempt: Callable[[bool], dict[str, Any]]) -> dict[str, Any]:
-    """Return ``attempt(resume)``; a run in ``folder`` that cannot be resumed is removed and started again."""
+    """Return ``attempt(resume)``; starts again if a process that was killed left a run that cannot be resumed."""
     try:
         return attempt((folder / "config.yaml").is_file())
     except OtherDataError:
@@ -168,7 +169,7 @@ def resume_or_restart(folder: Path, attempt: Callable[[bool], dict[str, Any]]) -
 
 
 def read_record(folder: Path) -> Trial | None:
-    """Read trial.json; None where it is missing, cannot be read, or holds what no trial writes."""
+    """Return the trial that trial.json in ``folder`` describes, None if it is missing or damaged."""
     names = {entry.name for entry in fields(Trial)}
     try:
         trial = Trial(**{key: value for key, value in read_json(folder / RECORD).items() if key in names})
@@ -183,13 +184,13 @@ def read_record(folder: Path) -> Trial | None:
 
 
 def read_records(plan: Plan) -> dict[str, Trial]:
-    """Return the trials of a sweep by name, in the order of their numbers."""
+    """Return the trials of a sweep by name, ordered by number."""
     trials = filter(None, (read_record(path.parent) for path in plan.trials.glob(f"*/{RECORD}")))
     return {trial.name: trial for trial in sorted(trials, key=lambda trial: trial.number)}
 
 
 def read_history(folder: Path) -> list[dict[str, float]]:
-    """Read train.csv; values that are no numbers, and rows without an epoch, are left out."""
+    """Return the rows of train.csv, without rows that have no epoch and values that are not numbers."""
     try:
         table = pd.read_csv(folder / "train.csv", dtype=str, encoding_errors="replace", on_bad_lines="skip")
         numbers = table.apply(pd.to_numeric, errors="coerce")
@@ -200,17 +201,14 @@ def read_history(folder: Path) -> list[dict[str, float]]:
 
 
 def close_trial(plan: Plan, trial: Trial, status: str, reason: str) -> Trial:
-    """Write and return a trial that did not end by itself, with the best score of its train.csv."""
+    """Write and return the record of a trial that was ended from outside, with the best score of its train.csv."""
     folder = plan.trials / trial.name
     history = read_history(folder)
     name = f"valid_{plan.metric}"
     scores = {int(row["epoch"]): row[name] for row in history if math.isfinite(row.get(name, math.nan))}
     best = (max if plan.bigger else min)(scores, key=scores.__getitem__, default=None)
     ended = Trial(
-        trial.number,
-        trial.settings,
-        status,
-        reason,
+        *(trial.number, trial.settings, status, reason),
         score=None if best is None else scores[best],
         best_epoch=best,
         epochs=len(history),
@@ -221,7 +219,7 @@ def close_trial(plan: Plan, trial: Trial, status: str, reason: str) -> Trial:
 
 
 def clear(folder: Path) -> None:
-    """Remove what a run left in ``folder``, but not the trial's lock and record."""
+    """Remove everything from ``folder`` but the trial's lock and record."""
     for path in folder.iterdir():
         if path.is_dir():
             shutil.rmtree(path)
@@ -229,15 +227,9 @@ def clear(folder: Path) -> None:
             path.unlink()
 
 
-def _out_of_memory(error: Exception) -> bool:
-    text = f"{type(error).__name__}: {error}".lower()
-    phrases = ("out of memory", "outofmemory", "can't allocate memory", "cannot allocate memory")
-    return isinstance(error, MemoryError) or any(phrase in text for phrase in phrases)
-
-
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Log no warning within a block, such as of a key that other trials read."""
+    """Log no warnings in this block, such as about a key that only other trials read."""
     before = logging.root.manager.disable
     logging.disable(max(before, logging.WARNING))
     try:
@@ -248,9 +240,8 @@ def quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def isolated(folder: Path, threads: int) -> Iterator[None]:
-    """Limit this process to ``threads``, and write what is printed to output.txt in ``folder``."""
+    """Limit the libraries of this process to ``threads``, and redirect its output to output.txt in ``folder``."""
     before = torch.get_num_threads()
-    torch.set_num_threads(threads)
     try:
         with (
             threadpool_limits(limits=threads),
@@ -260,43 +251,35 @@ def isolated(folder: Path, threads: int) -> Iterator[None]:
         ):
             yield
     finally:
-        torch.set_num_threads(before)
-
-
-def _return_memory() -> None:
-    """Return freed memory to the system, so that the next trial's peak is its own."""
-    gc.collect()
-    give_back_freed()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+        torch.set_num_threads(before)  # a run sets its own
 
 
 def final_folder(plan: Plan, best: Trial, seed: int) -> Path:
-    """Return the folder of the winner's tested run with ``seed``."""
-    return Path(plan.folder) / "best" / f"{best.name}-seed-{seed}"
+    """Return the folder of the tested run of the winner ``best`` with ``seed``."""
+    return plan.folder / "best" / f"{best.name}-seed-{seed}"
 
 
 def read_final(folder: Path) -> dict[str, Any]:
-    """Return the test metrics of a tested run; ConfigError for a damaged one."""
+    """Return the test metrics of the run in ``folder``; ConfigError if its result is damaged."""
     tested = read_json(folder / "result.json").get("test")
     if not isinstance(tested, dict) or not all(is_number(value) for value in tested.values()):
-        raise ConfigError(f"{folder / 'result.json'} is damaged: 'test' holds no numbers; remove {folder} and resume")
+        raise ConfigError(f"{folder / 'result.json'} is damaged: 'test' has no numbers; remove {folder} and resume")
     return tested
 
 
-def run_final(plan: Plan, best: Trial, seed: int, same_seed: bool) -> None:
-    """Run the winner with its test part, in :func:`final_folder`.
+def run_final(plan: Plan, best: Trial, seed: int) -> None:
+    """Train and test the winner ``best`` with ``seed``, in :func:`final_folder`.
 
-    With the trial's own seed, the run continues the trial: one that finished is tested (after the refit, where the
-    protocol has one) without a new training, another is trained to its end. With other seeds, for models that keep
-    their state outside the weights, and for a damaged trial, the winner is trained from the start.
+    With its own seed the run continues the trial: a finished trial is not trained again, only refit if the protocol
+    says so, and tested. It starts from scratch with another seed, for models that keep state outside their weights, and
+    if the trial's files are damaged.
     """
-    folder, config = final_folder(plan, best, seed), plan.config(best.settings, seed=seed)
+    folder, config = final_folder(plan, best, seed), plan.config(best.settings)
     folder.mkdir(parents=True, exist_ok=True)
     clear(folder)
-    begun = [plan.trials / best.name / name for name in CONTINUED]
-    if same_seed and issubclass(config.model_class, HyperRecommender) and all(path.is_file() for path in begun):
-        for path in begun:
-            shutil.copy2(path, folder)
+    files = [plan.trials / best.name / name for name in CONTINUED]
+    continues = seed == config["seed"] and issubclass(config.model_class, HyperRecommender)
+    for path in files if continues and all(path.is_file() for path in files) else ():
+        shutil.copy2(path, folder)
     # trials save no data
     plan.train(folder, {**best.settings, "seed": seed, "save_data": config["save_data"]})

@@ -1,4 +1,4 @@
-"""Trials on Ray Tune, on this machine or on a cluster: concurrency, ASHA, time budget and retries are Ray's."""
+"""Trials on Ray Tune, here or on a cluster; Ray does concurrency, ASHA, the time budget and retries."""
 
 import contextlib
 import errno
@@ -13,11 +13,10 @@ from typing import Any
 from recbole_hyper.cluster import cluster
 from recbole_hyper.errors import ConfigError, NoSpaceError
 from recbole_hyper.files import is_no_space
-from recbole_hyper.sweep.search import Search
 from recbole_hyper.sweep.trial import FAILED, STOPPED, UNFINISHED, Plan, Trial, close_trial, read_record, run_trial
 
 SCHEDULERS = ("none", "asha")
-# how often Ray starts a trial again whose process died: killed, out of memory, its machine gone
+# how often Ray restarts a trial whose process died: killed, out of memory, or its machine gone
 RETRIES = 2
 
 
@@ -25,8 +24,8 @@ RETRIES = 2
 class Workers:
     """Where trials run: each has ``cpu`` cores, which are also its threads, and the share ``gpu`` of a GPU.
 
-    ``max_concurrent`` run at a time, None for as many as fit. ``address`` is that of a running Ray cluster, on which
-    all machines must share the folder of the sweep; None starts Ray on this machine.
+    At most ``max_concurrent`` run at a time, None for as many as fit. ``address`` is a running Ray cluster, whose
+    machines must share the folder of the sweep; None starts Ray on this machine.
     """
 
     cpu: float = 1.0
@@ -36,9 +35,9 @@ class Workers:
 
     @contextlib.contextmanager
     def connected(self) -> Iterator[Any]:
-        """Yield the module ray within a cluster that has the resources of a trial.
+        """Yield the ray module, connected to a cluster that has the resources of a trial.
 
-        ConfigError where there is none, NoSpaceError for a full disk, ConnectionError where a process of Ray died.
+        ConfigError if there is none, NoSpaceError for a full disk, ConnectionError if a process of Ray died.
         """
         with cluster(self.address) as ray:
             total = ray.cluster_resources()
@@ -51,14 +50,14 @@ class Workers:
                 if _is_full_disk(error):
                     raise NoSpaceError(errno.ENOSPC, "the disk is full") from error
                 if (died := _death(error)) is not None:
-                    advice = "continue with --resume=True, and where memory ran out with a smaller --max_concurrent"
+                    advice = "continue with --resume=True; if memory ran out, use a smaller --max_concurrent"
                     raise ConnectionError(f"a process of Ray died: {_short(died)}; {advice}") from error
                 raise
 
 
 def run_trials(
     plan: Plan,
-    search: Search,
+    trials: Iterator[Trial],
     on_end: Callable[[Trial], None],
     workers: Workers,
     *,
@@ -66,21 +65,21 @@ def run_trials(
     max_epochs: int = 1,
     time_budget: float | None = None,
 ) -> None:
-    """Run trials until there are none, or ``time_budget`` seconds have passed; ``on_end`` gets each that ended.
+    """Run ``trials`` until there are no more or ``time_budget`` seconds have passed; call ``on_end`` with each.
 
-    The ``scheduler`` "asha" stops trials that fall behind others after as many of at most ``max_epochs`` epochs. A
-    trial that runs when time is up, or on Ctrl-C, stays unfinished. Errors are those of :meth:`Workers.connected`.
+    The ``scheduler`` "asha" stops trials that fall behind, which train for at most ``max_epochs`` epochs. A trial that
+    is running when time is up, or at Ctrl-C, stays unfinished. Raises the errors of :meth:`Workers.connected`.
     """
     with workers.connected():
         from ray import tune
 
-        errors: list[Exception] = []  # end the search: Ray would only log them
+        mode = "max" if plan.bigger else "min"
+        errors: list[Exception] = []  # each ends the search, while Ray would only log it
         stopped: set[str] = set()  # Ray's ids of trials that the scheduler stopped
 
-        def ended(ray_trial: Any, died: bool) -> None:
+        def ended(ray_trial: Any, *, died: bool) -> None:
             try:
                 trial = _closed(plan, ray_trial, stopped=ray_trial.trial_id in stopped, died=died)
-                search.tell(trial, trial.score)
                 if trial.status != UNFINISHED:
                     on_end(trial)
             except Exception as error:
@@ -89,8 +88,8 @@ def run_trials(
         tune.Tuner(
             tune.with_resources(_trainable(plan), {"cpu": workers.cpu, "gpu": workers.gpu}),
             tune_config=tune.TuneConfig(
-                search_alg=_searcher(plan, lambda: None if errors else search.ask()),
-                scheduler=_asha(plan, stopped, max_epochs) if scheduler == "asha" else None,
+                search_alg=_searcher(mode, lambda: None if errors else next(trials, None)),
+                scheduler=_asha(mode, stopped, max_epochs) if scheduler == "asha" else None,
                 num_samples=-1,
                 max_concurrent_trials=workers.max_concurrent,
                 time_budget_s=time_budget,
@@ -101,7 +100,7 @@ def run_trials(
             ),
             run_config=tune.RunConfig(
                 name="ray",
-                storage_path=plan.folder,
+                storage_path=str(plan.folder),
                 verbose=0,
                 callbacks=[_callback(ended)],
                 failure_config=tune.FailureConfig(max_failures=RETRIES),
@@ -112,28 +111,30 @@ def run_trials(
 
 
 def run_each(function: Callable[..., Any], calls: list[tuple[Any, ...]], workers: Workers) -> list[Any]:
-    """Call ``function`` with each tuple of arguments, side by side with the resources of a trial."""
+    """Call ``function`` with each tuple of arguments in parallel; each call has the resources of a trial."""
     with workers.connected() as ray:
         remote = ray.remote(num_cpus=workers.cpu, num_gpus=workers.gpu, max_retries=0)(function)
         return ray.get([remote.remote(*arguments) for arguments in calls])
 
 
 def _closed(plan: Plan, ray_trial: Any, *, stopped: bool, died: bool) -> Trial:
-    """Return how a trial of Ray Tune ended, and complete its record where its process could not."""
-    trial, status, reason = _trial(ray_trial.config), None, ""
-    if died:
-        error = _error(ray_trial)
-        if _is_full_disk(error):
-            raise NoSpaceError(errno.ENOSPC, "the disk is full", plan.folder)
-        status, reason = FAILED, f"its process died {1 + RETRIES} times: {_short(error)}"
-    elif stopped:
-        status, reason = STOPPED, "stopped by asha"
-    ended = read_record(plan.trials / trial.name)
-    if status and (ended is None or ended.status == UNFINISHED):
-        ended = close_trial(plan, trial, status, reason)
-    return ended or trial
+    """Return the record of a trial that Ray ended; write it if the process of the trial could not."""
+    trial = _trial(ray_trial.config)
+    record = read_record(plan.trials / trial.name)
+    error = _error(ray_trial) if died else None
+    if died and _is_full_disk(error):
+        raise NoSpaceError(errno.ENOSPC, "the disk is full")
+    if (record is None or record.status == UNFINISHED) and (died or stopped):
+        reason = f"its process died {1 + RETRIES} times: {_short(error)}" if died else "stopped by asha"
+        return close_trial(plan, trial, FAILED if died else STOPPED, reason)
+    return record or trial
 
 
+def _trial(config: dict[str, Any]) -> Trial:
+    return Trial(int(config["number"]), json.loads(config["settings"]))
+
+
+# what Ray calls back; each class derives from one of Ray's, which is imported when it is needed
 def _trainable(plan: Plan) -> Callable[[dict[str, Any]], None]:
     def trainable(config: dict[str, Any]) -> None:
         from ray import tune
@@ -148,8 +149,8 @@ def _trainable(plan: Plan) -> Callable[[dict[str, Any]], None]:
     return trainable
 
 
-def _searcher(plan: Plan, ask: Callable[[], Trial | None]) -> Any:
-    """Return Ray Tune's view of a search; a resume goes by the records of the trials, not by Ray's own state."""
+def _searcher(mode: str, ask: Callable[[], Trial | None]) -> Any:
+    """Return a search of Ray Tune that runs what ``ask`` returns and saves nothing: a resume reads the records."""
     from ray.tune.search import Searcher
 
     class Adapter(Searcher):
@@ -163,23 +164,23 @@ def _searcher(plan: Plan, ask: Callable[[], Trial | None]) -> Any:
 
         save = restore = on_trial_complete
 
-    return Adapter(metric="score", mode=plan.mode)
+    return Adapter(metric="score", mode=mode)
 
 
-def _callback(ended: Callable[[Any, bool], None]) -> Any:
+def _callback(ended: Callable[..., None]) -> Any:
     from ray import tune
 
     class Callback(tune.Callback):
         def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-            ended(trial, False)
+            ended(trial, died=False)
 
         def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-            ended(trial, True)
+            ended(trial, died=True)
 
     return Callback()
 
 
-def _asha(plan: Plan, stopped: set[str], max_epochs: int) -> Any:
+def _asha(mode: str, stopped: set[str], max_epochs: int) -> Any:
     """Return the ASHA scheduler, which adds the trials that it stops to ``stopped``."""
     from ray.tune.schedulers import ASHAScheduler
 
@@ -191,15 +192,12 @@ def _asha(plan: Plan, stopped: set[str], max_epochs: int) -> Any:
             return action
 
     # one more than the last epoch, so that the limit itself stops nothing
-    return Scheduler("epoch", "score", plan.mode, max_t=max_epochs + 2)
+    return Scheduler("epoch", "score", mode, max_t=max_epochs + 2)
 
 
-def _trial(config: dict[str, Any]) -> Trial:
-    return Trial(int(config["number"]), json.loads(config["settings"]))
-
-
+# how Ray reports errors
 def _error(ray_trial: Any) -> Exception | None:
-    """Return what ended a trial of Ray Tune; None where Ray has not written it."""
+    """Return the error that ended a trial of Ray Tune, None if Ray has not written it."""
     with contextlib.suppress(Exception):
         # Ray writes it beside its own files first, and copies it to the folder of the sweep later
         return pickle.loads(Path(ray_trial.pickled_error_file).read_bytes())
@@ -213,7 +211,7 @@ def _is_full_disk(error: Exception | None) -> bool:
 
 
 def _death(error: BaseException | None) -> BaseException | None:
-    """Return Ray's error about a process that died, among ``error`` and its causes; None for any other error."""
+    """Return the first of ``error`` and its causes in which Ray reports a dead process, None if there is none."""
     from ray.exceptions import RayError, RayTaskError
 
     while error is not None and not isinstance(error, RayError):

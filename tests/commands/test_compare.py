@@ -233,7 +233,7 @@ def test_spaces_in_the_output_folder(random_data: Path, tmp_path: Path) -> None:
         ("Pop,SASRecCE", {"hiden_size": 3}, "Pop: unknown key 'hiden_size'.*hidden_size"),
         ("Pop,Nobody", {}, "Nobody: model 'Nobody' is unknown"),
         ("Pop,EASER", {"EASER.reg_weight": -1}, "EASER: reg_weight=-1"),
-        ("Pop,EASER", {"Pop.exclude_seen": False}, "the models must share exclude_seen; give"),
+        ("Pop,EASER", {"Pop.exclude_seen": False}, "the models must share exclude_seen; set"),
         ("Pop,EASER", {"Pop.eval_args": {"mode": "uni9"}}, "the models must share eval_args"),
     ],
 )
@@ -265,7 +265,7 @@ def test_a_refusal_says_what_to_type(random_data: Path) -> None:
     with pytest.raises(ConfigError) as refused:
         bound(random_data, "DualRec,SASRecCE,FMLPRec")
     first, *lines = str(refused.value).splitlines()
-    assert first == "the models must share eval_args, metrics, topk, valid_metric; give all of them one of"
+    assert first == "the models must share eval_args, metrics, topk, valid_metric; set for all of them one of"
     assert [line.rpartition("(as ")[2] for line in lines] == ["DualRec, FMLPRec)", "SASRecCE)"]
     assert lines[0].strip().startswith('--eval_args="{mode: uni99}" --metrics="[Hit, NDCG, MRR]"')
     for line in lines:

@@ -389,7 +389,7 @@ def test_a_folder_without_ml_100k_does_not_silently_give_the_copy_of_the_package
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     Config("SASRecCE", "ml-100k", config_dict={"data_path": str(tmp_path)})
-    assert "has no ml-100k: the copy in the recbole package is read" in caplog.text
+    assert "has no ml-100k: using the copy in the recbole package" in caplog.text
 
 
 def test_an_encoding_that_was_guessed_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

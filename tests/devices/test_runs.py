@@ -194,13 +194,13 @@ def test_use_gpu_without_a_gpu_warns(data: Path, tmp_path: Path, caplog: pytest.
     result = result_of("Pop", data, tmp_path / "run")
     assert result["device"]["type"] == "cpu"
     assert result["device"]["cores"] >= 1
-    assert "use_gpu=True: this run takes the CPU; torch" in caplog.text
+    assert "use_gpu=True: this run uses the CPU; torch" in caplog.text
     caplog.clear()
     keys = small_keys("Pop", data, output_dir=str(tmp_path / "other"))
     del keys["use_gpu"]
     run("Pop", "random", config_dict=keys)
     load(tmp_path / "other")
-    assert "this run takes the CPU" not in caplog.text
+    assert "this run uses the CPU" not in caplog.text
 
 
 def test_the_precision_of_products_is_that_of_a_run(

@@ -86,7 +86,7 @@ def test_the_command_with_workers(
     assert "1 items are not in the data (first: 'gone')" in capsys.readouterr().err
     with pytest.raises(ValueError, match="k=99: between 1 and 60"):
         recommend_all(trained, tmp_path / "other.csv", k=99)
-    with pytest.raises(ConfigError, match="does not hold recommendations of this command"):
+    with pytest.raises(ConfigError, match="does not contain recommendations of this command"):
         recommend_all(trained, only.rename(tmp_path / "only.csv"))
 
 

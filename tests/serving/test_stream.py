@@ -258,8 +258,8 @@ def test_only_recommendations_are_written_over(
     asked = ["recommend", str(folder), f"--histories={tmp_path / 'h.csv'}", "--k=2"]
     for output, message in (
         (tmp_path / "h.csv", "is an input of this command"),
-        (folder / "train.csv", "does not hold recommendations of this command"),
-        (folder / "cases_test.parquet", "does not hold recommendations of this command"),
+        (folder / "train.csv", "does not contain recommendations of this command"),
+        (folder / "cases_test.parquet", "does not contain recommendations of this command"),
     ):
         assert main([*asked, f"--output={output}"]) == 1
         assert message in capsys.readouterr().err
@@ -317,7 +317,7 @@ def test_a_full_disk_is_one_error_and_the_parts_stay(
 def test_two_processes_do_not_write_one_file(model: Recommender, tmp_path: Path) -> None:
     place = tmp_path / ".recs.csv.parts"
     place.mkdir()
-    with locked(place / ".lock"), pytest.raises(OSError, match="another process works here"):
+    with locked(place / ".lock"), pytest.raises(OSError, match="another process uses this folder"):
         write(model, tmp_path / "recs.csv")
 
 
@@ -356,7 +356,7 @@ sys.exit(main(["recommend", folder, "--k=4", f"--output={output}"]))
         command = [sys.executable, "-c", code, str(folder), str(path), "on"]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
-    assert "went on after 2 parts of an earlier call" in finished(output)
+    assert "resumed after 2 parts of an earlier call" in finished(output)
     # by a process like it: another number of threads may round the last bit in another way
     finished(tmp_path / "whole.parquet")
     assert output.read_bytes() == (tmp_path / "whole.parquet").read_bytes()

@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 
 from recbole_hyper.errors import NoSpaceError
 from recbole_hyper.sweep import sweep, trial
-from recbole_hyper.sweep.trial import Plan, Trial, read_history, read_record, run_trial
+from recbole_hyper.sweep.trial import Plan, Trial, read_record, run_trial
 from recbole_hyper.training import checkpoint
 from tests.sweep.test_driver import local
 
@@ -43,7 +43,7 @@ def failing(error: Exception) -> Any:
 @pytest.fixture
 def plan(tmp_path: Path) -> Plan:
     """A plan whose trials are never trained here."""
-    return Plan("SASRecCE", "tiny", {}, str(tmp_path / "sweep"), metric="ndcg@5")
+    return Plan("SASRecCE", "tiny", {}, tmp_path / "sweep", metric="ndcg@5")
 
 
 @pytest.mark.parametrize("error", FULL, ids=str)
@@ -82,22 +82,6 @@ def test_wherever_the_disk_is_full_a_resume_goes_on(
     outcome = local({**keys, "epochs": 1}, tmp_path / "s", space, resume=True)
     assert outcome["trials"] == {"finished": 2}
     assert outcome["best"]["epochs"] == 1
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["[]", "{", '{"number": "one"}', '{"number": 0, "name": "a", "settings": [], "status": "finished"}',
-     '{"number": 0, "name": "a", "settings": {}, "status": "won", "score": 9}',
-     '{"number": 0, "name": "a", "settings": {}, "status": "finished", "score": "high"}'],
-)  # fmt: skip
-def test_a_record_that_no_trial_wrote_is_none(text: str, tmp_path: Path) -> None:
-    (tmp_path / "trial.json").write_text(text)
-    assert read_record(tmp_path) is None
-
-
-def test_history_of_a_damaged_table(tmp_path: Path) -> None:
-    (tmp_path / "train.csv").write_bytes(b"epoch,train_loss\n0,3.0\n\xff,1\nnan,2\n1,x\n")
-    assert read_history(tmp_path) == [{"epoch": 0.0, "train_loss": 3.0}, {"epoch": 1.0}]
 
 
 @pytest.mark.slow

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from recbole_hyper.config import ConfigError
-from recbole_hyper.sweep.search import Listed, Optuna, list_trials
+from recbole_hyper.sweep.search import Optuna, list_trials
 from recbole_hyper.sweep.space import parse_space
-from recbole_hyper.sweep.trial import Trial
+from recbole_hyper.sweep.trial import FAILED, FINISHED, Trial
 
 MIXED = parse_space({"a": {"grid": [1, 2, 3]}, "rate": {"loguniform": [1e-4, 1e-1]}})
 FINITE = parse_space({"a": {"grid": [1, 2, 3]}, "b": {"choice": ["x", "y"]}})
@@ -44,12 +45,6 @@ def test_no_sample_is_refused() -> None:
         list_trials(FINITE, "random", 0, 0, {})
 
 
-def test_listed_ends() -> None:
-    trials = list_trials(FINITE, "grid", 1, 0, {})
-    listed = Listed(trials)
-    assert [listed.ask() for _ in range(len(trials) + 2)] == [*trials, None, None]
-
-
 def distance(settings: dict) -> float:
     """A score whose best setting is x = 0.3, kind "good"."""
     return -abs(settings["x"] - 0.3) - (0.5 if settings["kind"] == "bad" else 0.0) - abs(settings["n"] - 4) * 0.05
@@ -65,34 +60,34 @@ OPTUNA_SPACE = parse_space(
 )
 
 
-def optuna_search(number: int, ended: list[Trial], unfinished: list[Trial], seed: int = 0) -> list[Trial]:
+def optuna_search(number: int, earlier: Sequence[Trial] = (), seed: int = 0) -> list[Trial]:
     pytest.importorskip("optuna")
-    search = Optuna(OPTUNA_SPACE, number, seed, {}, bigger=True, ended=ended, unfinished=unfinished)
+    search = Optuna(OPTUNA_SPACE, number, seed, {}, bigger=True, earlier=earlier)
     trials = []
-    while (trial := search.ask()) is not None:
-        score = distance(trial.settings)
-        search.tell(trial, score)
-        trials.append(replace(trial, score=score))
+    for trial in search:
+        trials.append(replace(trial, status=FINISHED, score=distance(trial.settings)))
+        search.tell(trials[-1])
     return trials
 
 
 def test_optuna_finds_more_than_chance() -> None:
-    best = max(trial.score or -9 for trial in optuna_search(60, [], []))
+    best = max(trial.score or -9 for trial in optuna_search(60))
     assert best > -0.1
-    for trial in optuna_search(20, [], []):
+    for trial in optuna_search(20):
         assert ("only_bad" in trial.settings) == (trial.settings["kind"] == "bad")
         assert isinstance(trial.settings["n"], int)
 
 
 def test_optuna_gives_the_number_of_a_trial_without_record_to_another() -> None:
-    ended = [trial for trial in optuna_search(6, [], []) if trial.number not in (1, 4)]
-    assert [trial.number for trial in optuna_search(8, ended, [])] == [1, 4, 6, 7]
+    ended = [trial for trial in optuna_search(6) if trial.number not in (1, 4)]
+    assert [trial.number for trial in optuna_search(8, ended)] == [1, 4, 6, 7]
 
 
 def test_optuna_goes_on_after_a_resume() -> None:
-    ended = optuna_search(30, [], [])
+    ended = optuna_search(30)
     unfinished = [Trial(30, {"kind": "good", "x": 0.9, "n": 1})]
-    trials = optuna_search(40, [*ended[:-1], replace(ended[-1], score=None)], unfinished)
+    failed = replace(ended[-1], status=FAILED, score=None)
+    trials = optuna_search(40, [*ended[:-1], failed, *unfinished])
     assert [trial.number for trial in trials] == list(range(30, 40))
     assert trials[0].settings == unfinished[0].settings
     # what it proposes next is near the best of before, not a fresh start

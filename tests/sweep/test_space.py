@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from recbole_hyper.cli import main
 from recbole_hyper.config import ConfigError
 from recbole_hyper.config.binding import all_known_keys, model_class
-from recbole_hyper.sweep.space import parse_space, read_space
+from recbole_hyper.sweep.space import list_keys, parse_space, read_space
 from recbole_hyper.yaml_files import properties_folder, read_yaml
 from tests.sweep.conftest import FAST
 
@@ -55,7 +55,8 @@ def test_a_condition_may_ask_for_what_a_part_reads() -> None:
 
 @pytest.mark.parametrize("when", [{"n_layers": {"reads": "a"}}, {"encoder": {"read": "a"}}, {"encoder": {"reads": 3}}])
 def test_a_condition_of_another_form_is_refused(when: dict) -> None:
-    with pytest.raises(ConfigError, match=r"'when' has .* \{reads: KEY\} is expected, of encoder, geometry, loss_type"):
+    expected = r"'when' has .* \{reads: KEY\} is expected, and only for encoder, geometry, loss_type"
+    with pytest.raises(ConfigError, match=expected):
         parse_space({"dropout_prob": {"grid": [0.1], "when": when}})
 
 
@@ -245,3 +246,12 @@ def test_every_space_of_the_project_is_read_and_has_a_small_version() -> None:
             assert set(space.keys) <= known, f"{file.name}: {set(space.keys) - known}"
         if all(domain.is_finite for domains in space.domains.values() for domain in domains):
             assert len(list(space.grid({"geometry": "poincare"}, np.random.default_rng(0)))) <= 12
+
+
+def test_which_keys_take_a_list() -> None:
+    lists = list_keys("SASRecCE")
+    assert {"topk", "metrics", "adam_betas", "mlp_hidden_size", "unload_col"} <= lists
+    assert not lists & {"learning_rate", "seed", "sce_n_buckets", "memory_limit", "loss_type", "curvature", "epochs"}
+    # a number for most models, a list for two of RecBole's
+    assert "reg_weight" not in list_keys("EASER")
+    assert "reg_weight" in list_keys("HGN")

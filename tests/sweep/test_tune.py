@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import textwrap
 from pathlib import Path
@@ -14,7 +13,6 @@ import yaml
 
 from recbole_hyper.cli import main
 from recbole_hyper.commands.overview import parts
-from recbole_hyper.commands.training import duration
 from recbole_hyper.config import Config
 from recbole_hyper.config.tables import of_model
 from recbole_hyper.sweep.search import list_trials
@@ -34,19 +32,6 @@ def test_the_space_varies_keys_that_the_model_reads(model: str) -> None:
     for trial in trials:
         assert set(trial.settings) <= read
         Config(model, config_dict={"interactions": "given", **trial.settings})
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("90", 90), ("90s", 90), ("30m", 1800), ("1.5h", 5400), ("1h30m", 5400), ("1h1m1s", 3661)]
-)
-def test_durations(text: str, seconds: float) -> None:
-    assert duration(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "h", "soon", "1d", "1.2.3m", "-5"])
-def test_other_words_are_no_durations(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="a time such as 90s, 30m or 1h30m is expected"):
-        duration(text)
 
 
 def test_it_ends_with_a_tested_winner(keys: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -83,14 +83,14 @@ def test_a_schedule_is_not_stretched_by_a_resume(random_data: Path, tmp_path: Pa
 
 def test_two_rules_for_one_rate_are_refused(random_data: Path, tmp_path: Path) -> None:
     keys = {**COSINE, "lr_plateau": {"factor": 0.5}}
-    with pytest.raises(ConfigError, match=r"lr_schedule='cosine' and lr_plateau=.* both set the rate"):
+    with pytest.raises(ConfigError, match=r"lr_schedule='cosine' and lr_plateau=.* both set the learning rate"):
         run("SASRecCE", "random", config_dict=settings(random_data, tmp_path, **keys))
 
 
 def test_a_warm_up_alone_goes_with_no_plateau_either(random_data: Path, tmp_path: Path) -> None:
     # it would put the rate back that the plateau has lowered
     keys = {"warmup_ratio": 0.25, "lr_plateau": {"factor": 0.5}}
-    with pytest.raises(ConfigError, match=r"warmup_ratio=0.25 and lr_plateau=.* both set the rate"):
+    with pytest.raises(ConfigError, match=r"warmup_ratio=0.25 and lr_plateau=.* both set the learning rate"):
         run("SASRecCE", "random", config_dict=settings(random_data, tmp_path, **keys))
 
 

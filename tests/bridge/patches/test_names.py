@@ -76,7 +76,7 @@ def test_more_processes_are_refused_before_they_start(settings: dict[str, Any]) 
 def test_models_of_recbole_121(name: str, cycle: Path) -> None:
     keys = {**SMALL, "data_path": str(cycle), "epochs": 1}
     if version("recbole") == "1.2.0":
-        with pytest.raises(ConfigError, match=rf"{name} came with RecBole 1\.2\.1.*--no-deps recbole==1\.2\.1"):
+        with pytest.raises(ConfigError, match=rf"{name} needs RecBole 1\.2\.1.*--no-deps recbole==1\.2\.1"):
             Config(name, "cycle", config_dict=keys)
         with pytest.raises(ConfigError, match="came with"):
             get_model(name)

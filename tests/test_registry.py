@@ -99,7 +99,7 @@ def test_a_class_is_taken_as_it_is_and_found_again_by_its_path(cycle: Path, tmp_
     parts = {"loss_type": Doubled, "geometry": Plain, "encoder": Backwards, "factor": 3.0}
     keys = {**SMALL, **parts, "data_path": str(cycle), "output_dir": str(tmp_path / "run"), "epochs": 1}
     result = run("SASRecCE", "cycle", config_dict=keys)
-    assert result["config"]["loss_type"] == "tests.test_plugins:Doubled"
+    assert result["config"]["loss_type"] == "tests.test_registry:Doubled"
     found = load(tmp_path / "run")
     model, config = found.model, found.config
     assert isinstance(model.loss, Doubled)
@@ -110,9 +110,9 @@ def test_a_class_is_taken_as_it_is_and_found_again_by_its_path(cycle: Path, tmp_
 
 def test_models_and_protocols_of_ones_own(cycle: Path, tmp_path: Path) -> None:
     keys = {**SMALL, "data_path": str(cycle), "epochs": 1}
-    split = {"split": {"tests.test_plugins:LastTwo": "valid_and_test"}}
+    split = {"split": {"tests.test_registry:LastTwo": "valid_and_test"}}
     first = {**keys, "eval_args": split, "output_dir": str(tmp_path / "a")}
-    result = run("tests.test_plugins:Own", "cycle", config_dict=first)
+    result = run("tests.test_registry:Own", "cycle", config_dict=first)
     assert (result["model"], result["protocol"]) == ("Own", "last two")
     again = run(Own, "cycle", config_dict={**keys, "output_dir": str(tmp_path / "b")})
     assert again["test"] == result["test"]
@@ -158,7 +158,7 @@ def test_the_defaults_of_a_replacing_part_hold(cycle: Path) -> None:
 
 
 def test_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
-    point = EntryPoint("doubled", "tests.test_plugins:Doubled", "recbole_hyper.losses")
+    point = EntryPoint("doubled", "tests.test_registry:Doubled", "recbole_hyper.losses")
     monkeypatch.setattr(registry, "entry_points", lambda group: [point] if group == point.group else [])
     assert "doubled" in registry.names("losses")
     assert registry.resolve("losses", "doubled").__name__ == "Doubled"
@@ -167,12 +167,12 @@ def test_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"plugins": "missing.py"}, r"plugins: 'missing.py' is no Python file"),
+        ({"plugins": "missing.py"}, r"plugins: 'missing.py' is not a Python file"),
         ({"plugins": ["broken.py"]}, r"broken.py failed: ZeroDivisionError"),
         ({"plugins": ["leaves.py"]}, r"leaves.py failed: SystemExit: 3"),
         ({"plugins": ["twice.py"]}, r"losses 'ce' is registered twice"),
         ({"loss_type": "nowhere:Loss"}, r"losses: 'nowhere:Loss' cannot be imported \(No module named 'nowhere'\)"),
-        ({"loss_type": "json:dumps"}, r"'json:dumps' is a function, a class is expected"),
+        ({"loss_type": "json:dumps"}, r"'json:dumps' is a function, but a class is expected"),
         ({"loss_type": "json:JSONDecoder"}, r"must derive from recbole_hyper.losses.base.Loss"),
         ({"loss_type": Euclidean}, r"losses: .*Euclidean must derive from recbole_hyper.losses.base.Loss"),
         ({"loss_type": "focall"}, r"'focall' is unknown; known: bce, .*--plugins=FILE.py"),

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from recbole_hyper import run
-from recbole_hyper.sweep.trial import resume_or_restart
+from recbole_hyper.sweep.trial import read_history, read_record, resume_or_restart
 from recbole_hyper.training.checkpoint import CheckpointError, OtherDataError
 from tests.conftest import SMALL
 
@@ -38,3 +38,19 @@ def test_a_trial_that_cannot_be_read_starts_anew(tmp_path: Path) -> None:
 
     assert resume_or_restart(tmp_path, attempt) == {"anew": True}
     assert tried == [True, False]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[]", "{", '{"number": "one"}', '{"number": 0, "name": "a", "settings": [], "status": "finished"}',
+     '{"number": 0, "name": "a", "settings": {}, "status": "won", "score": 9}',
+     '{"number": 0, "name": "a", "settings": {}, "status": "finished", "score": "high"}'],
+)  # fmt: skip
+def test_a_record_that_no_trial_wrote_is_none(text: str, tmp_path: Path) -> None:
+    (tmp_path / "trial.json").write_text(text)
+    assert read_record(tmp_path) is None
+
+
+def test_history_of_a_damaged_table(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_bytes(b"epoch,train_loss\n0,3.0\n\xff,1\nnan,2\n1,x\n")
+    assert read_history(tmp_path) == [{"epoch": 0.0, "train_loss": 3.0}, {"epoch": 1.0}]

@@ -1,4 +1,4 @@
-"""What list tells: every part that there is, by the name under which it is found; nothing heavy is imported."""
+"""The commands list and keys: every part has its registered name, and listing imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_parts_of_a_plugin(tmp_path: Path, capsys: pytest.CaptureFixture[str], m
     assert printed["mine"] == "A loss of mine"
     assert "ce" in printed
     assert main(["list", "losses", "--plugins=gone.py"]) == 1
-    assert "plugins: 'gone.py' is no Python file" in capsys.readouterr().err
+    assert "plugins: 'gone.py' is not a Python file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -148,3 +148,14 @@ def test_a_reader_that_goes_early() -> None:
     done = subprocess.run(command, shell=True, cwd=CHECKOUT, capture_output=True, text=True)
     assert done.stdout.startswith("BSARec")
     assert done.stderr == ""
+
+
+def test_keys_of_a_model_and_near_misses(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["keys", "HSASRecCE", "--geometry=euclidean"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split()[:2] == ["key", "default"]
+    assert any(line.startswith("geometry ") and " euclidean " in line for line in lines)
+    assert main(["keys", "HSASReCE"]) == 1
+    assert "Did you mean HSASRecCE" in capsys.readouterr().err
+    assert main(["keys", "--epochs=3"]) == 1
+    assert "--epochs needs a model; write keys MODEL" in capsys.readouterr().err

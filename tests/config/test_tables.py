@@ -7,13 +7,10 @@ from pathlib import Path
 import pytest
 
 from recbole_hyper import registry, settings
-from recbole_hyper.cli import main
 from recbole_hyper.config import Config
-from recbole_hyper.config.binding import parse_keys
 from recbole_hyper.config.tables import COLUMNS, declared, of_model
 from recbole_hyper.recbole_files import recbole_folder
-from recbole_hyper.runs.evaluate import EVALUATION_KEYS
-from recbole_hyper.settings import BY_MODEL, COMMON, COMMON_OF_RANKING, SETTINGS, common_text, typed
+from recbole_hyper.settings import BY_MODEL, SETTINGS, typed
 from recbole_hyper.yaml_files import properties_folder, read_yaml
 
 SOURCES = {
@@ -108,37 +105,3 @@ def test_every_declared_key_once() -> None:
     }
     assert rows["n_layers"]["default"] == BY_MODEL
     assert [row for row in rows.values() if not all(row[column] for column in COLUMNS)] == []
-
-
-@pytest.mark.parametrize(
-    "value", [None, True, 3, 0.5, "ce", "[5,inf)", [1, 5], ["NDCG", "Hit"], {"mode": "full", "split": {"LS": "x"}}]
-)
-def test_defaults_are_spelled_as_they_are_typed(value: object) -> None:
-    assert parse_keys({"anything": typed(value)})["anything"] == value
-
-
-def test_common_keys(capsys: pytest.CaptureFixture[str]) -> None:
-    assert len(set(COMMON)) == len(COMMON) < 25
-    assert set(COMMON) <= set(SETTINGS)
-    assert set(COMMON_OF_RANKING) <= EVALUATION_KEYS
-    text = common_text()
-    assert "\n  --epochs=300 " in text
-    assert f"\n  --hidden_size={BY_MODEL} " in text
-    for command in ("run", "compare", "sweep", "evaluate"):
-        with pytest.raises(SystemExit):
-            main([command, "--help"])
-        printed = capsys.readouterr().out
-        assert "  --topk=[1, 5, 10] " in printed
-        assert "recbole-hyper keys MODEL" in printed
-        assert ("--epochs=300" in printed) == (command != "evaluate")
-
-
-def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["keys", "HSASRecCE", "--geometry=euclidean"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split()[:2] == ["key", "default"]
-    assert any(line.startswith("geometry ") and " euclidean " in line for line in lines)
-    assert main(["keys", "HSASReCE"]) == 1
-    assert "Did you mean HSASRecCE" in capsys.readouterr().err
-    assert main(["keys", "--epochs=3"]) == 1
-    assert "asks for the keys of a model; name it" in capsys.readouterr().err

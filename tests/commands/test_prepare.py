@@ -1,0 +1,59 @@
+"""The command prepare: its options that are more than a word; the work itself is tested in tests/data."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from recbole_hyper.cli import main
+from recbole_hyper.commands.prepare import _changes, named_columns
+from recbole_hyper.errors import DataError
+
+
+def test_columns_by_field() -> None:
+    assert named_columns(" user_id = who ,item_id=what,timestamp=the time") == {
+        "user_id": "who",
+        "item_id": "what",
+        "timestamp": "the time",
+    }
+    assert named_columns("") is named_columns(None) is None
+
+
+@pytest.mark.parametrize("text", ["who", "user_id=", "user=who", "user_id=a,,item_id=b"])
+def test_columns_that_cannot_be_read(text: str) -> None:
+    with pytest.raises(DataError, match=r"is not understood; write user_id=COLUMN,item_id=COLUMN"):
+        named_columns(text)
+
+
+@pytest.mark.parametrize(
+    ("options", "changes"),
+    [
+        ({}, {}),
+        ({"k_core": 5}, {"filter": "k_core", "min_user": 5, "min_item": 5}),
+        ({"k_core": 0}, {"filter": "none", "min_user": 0, "min_item": 0}),
+        ({"k_core": 5, "min_item": 2}, {"filter": "k_core", "min_user": 5, "min_item": 2}),
+        ({"filter": "single_pass", "min_user": 3}, {"filter": "single_pass", "min_user": 3}),
+    ],
+)
+def test_k_core_is_short_for_three_options(options: dict, changes: dict) -> None:
+    assert _changes(argparse.Namespace(**{"k_core": None, **options})) == changes
+
+
+def test_a_data_set_of_recbole_needs_no_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["prepare", "ml-100k"]) == 0
+    assert "ml-100k comes with the installed recbole package" in capsys.readouterr().out
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prepare", "--list"]) == 0
+    printed = capsys.readouterr().out
+    assert "\nRaw formats (--format):\n" in printed
+    assert "  ml-1m " in printed
+    assert main(["prepare"]) == 2
+    assert capsys.readouterr().out == printed

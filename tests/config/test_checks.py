@@ -1,0 +1,197 @@
+"""A configuration that cannot run fails before any data are read, with a message that says what to do."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from recbole_hyper.config import ConfigError
+from recbole_hyper.config.checks import check_eval_args, has_cut_off, is_smaller_better
+from tests.config.test_binding import make
+
+
+def test_missing_dataset_says_where_and_how(cycle: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make(cycle, dataset="cicle")
+    message = str(caught.value)
+    assert str(cycle / "cicle" / "cicle.inter") in message
+    assert "Did you mean 'cycle'" in message
+    assert "recbole-hyper prepare cicle" in message
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        ({"hidden_size": 16, "n_heads": 3}, "n_heads=3 does not divide hidden_size=16"),
+        ({"hidden_size": "wide"}, "hidden_size='wide': a whole number"),
+        ({"hidden_size": 16.5}, "a whole number"),
+        ({"hidden_dropout_prob": 1.5}, "hidden_dropout_prob=1.5"),
+        ({"attn_dropout_prob": -0.1}, "attn_dropout_prob=-0.1"),
+        ({"MAX_ITEM_LIST_LENGTH": 0}, "MAX_ITEM_LIST_LENGTH=0"),
+        ({"learning_rate": 0}, "learning_rate=0"),
+        ({"learning_rate": float("nan")}, "learning_rate=nan"),
+        ({"geometry": "poincare", "curvature": -1.0}, "curvature"),
+        ({"geometry": "poincare", "curvature": "flat"}, "curvature='flat'"),
+        ({"geometry": "spherical"}, "known: cosine, euclidean"),
+        ({"loss_type": "cse"}, "losses: 'cse' is unknown"),
+        ({"hidden_act": "tanhh"}, "hidden_act='tanhh'"),
+        ({"valid_metric": "NDCG@7"}, "valid_metric='NDCG@7' is not computed"),
+        ({"metrics": ["NDGC"]}, "metric 'NDGC' is unknown.*ndcg"),
+        ({"metrics": ["AUC"], "valid_metric": "AUC"}, "metric 'auc' needs"),
+        ({"eval_args": {"mode": "half"}}, "mode 'half' is not offered"),
+        ({"exclude_seen": 3}, "exclude_seen=3: true or false"),
+        ({"clip_grad_norm": 5}, "clip_grad_norm=5"),
+        ({"train_batch_size": 0}, "train_batch_size=0"),
+        ({"clip_grad_norm": {"max_norm": -1}}, "clip_grad_norm=.*-1"),
+        ({"clip_grad_norm": {"max_norm": "abc"}}, "clip_grad_norm=.*'abc'"),
+        ({"clip_grad_norm": {"norm_type": 2}}, "clip_grad_norm=.*'max_norm': 5.0"),
+        ({"lr_plateau": {"factor": 2}}, "lr_plateau="),
+        ({"lr_plateau": {"factor": "half"}}, "lr_plateau=.*'half'"),
+        ({"rowwise_update": True, "learner": "adamw"}, "rowwise_update: true goes with learner: adam"),
+        ({"rowwise_update": True, "weight_decay": 0.1}, "weight_decay=0.1"),
+        ({"checkpoint_step": 0}, "checkpoint_step=0"),
+        ({"valid_metric": "NDCG"}, "valid_metric='NDCG' is not computed"),
+        ({"metrics": ["GAUC"], "valid_metric": "GAUC@10"}, "valid_metric='GAUC@10' is not computed"),
+        ({"metrics": []}, "metrics="),
+        ({"topk": "abc"}, "topk='abc'"),
+        ({"topk": [10, 0]}, "whole numbers of at least 1"),
+        ({"memory_limit": "4GB"}, "memory_limit='4GB'"),
+        ({"n_threads": -1}, "n_threads=-1"),
+        ({"epochs": None}, "epochs=None"),
+        ({"adam_betas": 0.9}, "adam_betas=0.9"),
+        ({"adam_betas": [0.9, 1.5]}, "adam_betas="),
+        ({"metric_decimal_place": -1}, "metric_decimal_place=-1"),
+        ({"load_col": "abc"}, "load_col='abc'"),
+        ({"rm_dup_inter": "all"}, "rm_dup_inter='all'"),
+        (
+            {"benchmark_filename": ["train", "valid", "test"]},
+            r"cycle\.train\.inter does not exist.* has cycle\.inter",
+        ),
+        ({"benchmark_filename": ["train"]}, "middle names of three files"),
+        ({"benchmark_filename": ["a", "a", "b"]}, "middle names of three files"),
+        ({"benchmark_filename": "train"}, "middle names of three files"),
+        ({"benchmark_filename": ["a", "b", "c"], "rm_dup_inter": "first"}, "rm_dup_inter='first' does not go with"),
+        ({"benchmark_filename": ["a", "b"], "val_interval": {"rating": "[3,inf)"}}, "val_interval.* does not go with"),
+        ({"benchmark_filename": ["a", "b"], "user_inter_num_interval": "[5,inf)"}, "does not go with"),
+        ({"benchmark_filename": ["a", "b"], "interactions": "given"}, "given as a frame"),
+        ({"eval_args": {"split": {"files": ["a", "b", "c"]}}}, "benchmark_filename names the files of the parts"),
+        ({"repeatable": True, "exclude_seen": True}, "contradict each other"),
+        ({"repeatable": False, "exclude_seen": False}, "contradict each other"),
+        ({"repeatable": "no"}, "repeatable='no': true or false"),
+        ({"item_inter_num_interval": "[5,inf"}, r"item_inter_num_interval='\[5,inf'"),
+        ({"item_inter_num_interval": "5,inf"}, "an interval such as"),
+        ({"user_inter_num_interval": "[9,5]"}, "an interval such as"),
+        ({"eval_args": {"spilt": {"LS": "valid_only"}}}, "unknown key 'spilt'.*did you mean split"),
+        ({"eval_args": {"succesive": True}}, "did you mean successive"),
+        ({"eval_args": {"successive": "yes"}}, "successive='yes'"),
+        ({"eval_args": {"group_by": "banana"}}, "group_by='banana'"),
+        ({"eval_args": {"split": {"LO": 1}}}, "protocols: 'LO' is unknown"),
+        ({"eval_args": {"split": {"LS": ["valid_only"]}}}, "allowed are valid_and_test"),
+        ({"eval_args": {"split": {"RS": ["a", "b", "c"]}}}, "three shares"),
+        ({"eval_args": {"split": {"RS": [0.8, 0.1, float("inf")]}}}, "three shares"),
+        ({"eval_args": {"split": {"GT": {"valid": 0.9}}}}, "test: 0.95} is expected"),
+        ({"eval_args": {"split": {"GT": {"valid": 0.9, "test": "NaT"}}}}, "'NaT' is no quantile"),
+        ({"eval_args": {"split": {"GT": {"valid": 0.8, "test": 0.9, "max_cases": True}}}}, "max_cases=True"),
+        ({"eval_args": {"split": {"TU": {"point": 0.9, "min_user_items": 2.7}}}}, "min_user_items=2.7"),
+        ({"eval_args": {"split": {"TU": "soon"}}}, "'soon' is no quantile"),
+        ({"eval_args": {"split": {"TU": 0.9}}, "refit": True}, "refit: True needs a split by time"),
+        ({"eval_args": {"split": {"CI": {"valid": 0.1, "test": 0.2}}, "successive": True}}, "no successive targets"),
+        ({"eval_args": {"mode": "unii99"}}, "mode 'unii99' is not offered"),
+        ({"eval_args": {"mode": 99}}, "mode 99 is not offered"),
+        ({"eval_args": {"mode": "uni"}}, "mode 'uni' is not offered"),
+        ({"eval_args": {"mode": {"tset": "full"}}}, "one mode, or"),
+        ({"eval_args": "full"}, "eval_args='full'"),
+        ({"valid_metric": "NDCG@010"}, "valid_metric='NDCG@010' is not computed"),
+        ({"valid_metric": "NDCG@\u00b2"}, "is not computed"),
+        ({"metric_decimal_place": 400}, "metric_decimal_place=400: a whole number in \\[0, 15\\]"),
+        ({"loss_memory_budget": "abc"}, "loss_memory_budget='abc': a whole number"),
+        ({"loss_memory_budget": -1}, "loss_memory_budget=-1"),
+        ({"loss_memory_budget": "1.5"}, "loss_memory_budget=1.5"),
+        ({"topk": "[" * 5000 + "]" * 5000}, "nested too deeply"),
+        ({"eval_args": "{mode: " * 5000 + "}" * 5000}, "nested too deeply"),
+        ({"eval_args": "{mode: full, mode: uni99}"}, "'mode' is given twice"),
+        ({"load_col": {"inter": 3}}, "load_col="),
+        ({"MAX_ITEM_LIST_LENGTH": 10**10}, "MAX_ITEM_LIST_LENGTH=10000000000.*weights of the model need about"),
+        ({"hidden_size": 1_000_000}, "hidden_size=1000000.*weights of the model need"),
+        ({"log_wandb": True}, "needs the package wandb"),
+        ({"curvature_init": 1e-300}, "curvature_init=1e-300"),
+        *(
+            (
+                {"model": model, "curvature": value},
+                f"curvature={re.escape(repr(value))}: a number above 0 that float32 holds",
+            )
+            for model in ("HSASRec", "HSASRecCE", "HSASRecSCE", "HGRU4Rec")
+            for value in (1e-300, 1e300, float("inf"), float("nan"), 0, True, 1e-39)
+        ),
+    ],
+)
+def test_impossible_values_fail_before_data_are_read(
+    cycle: Path, keys: dict, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pandas.read_csv", lambda *a, **k: pytest.fail("data were read"))
+    find = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *a: None if name == "wandb" else find(name, *a))
+    with pytest.raises(ValueError, match=says):
+        make(cycle, **keys)
+
+
+def test_a_configuration_that_recbole_stumbles_over_is_one_line(cycle: Path) -> None:
+    with pytest.raises(ConfigError, match="data_path=3: text is expected"):
+        make(cycle, model="BPR", data_path=3)
+
+
+@pytest.mark.parametrize("model", ["HSASRec", "HGRU4Rec", "HSASRecSCE"])
+@pytest.mark.parametrize("value", [1e-37, "learn", "auto", 1.0])
+def test_curvatures_that_float32_holds_are_taken(cycle: Path, model: str, value: object) -> None:
+    assert make(cycle, model=model, curvature=value)["curvature"] == value
+
+
+def test_what_the_weights_need_is_held_against_the_memory_there_is(
+    cycle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(cycle, hidden_size=2000)
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=50_000_000, available=50_000_000))
+    with pytest.raises(ConfigError, match=r"weights of the model need about .* GiB in training, of 0\.0 GiB in all"):
+        make(cycle, hidden_size=2000, use_gpu=False)
+    make(cycle, hidden_size=50, use_gpu=False)
+
+
+@pytest.mark.parametrize(
+    ("model", "learner"),
+    [("SASRecCE", "sgdx"), ("SASRecCE", "sparse_adam"), ("BPR", "adamm"), ("GRU4Rec", "riemannian_adam")],
+)
+def test_a_learner_that_the_trainer_does_not_have_is_refused(cycle: Path, model: str, learner: str) -> None:
+    with pytest.raises(ConfigError, match=f"learner='{learner}' is unknown to {model}; allowed: adam, adamw, sgd"):
+        make(cycle, model=model, learner=learner)
+    assert make(cycle, model=model, learner="AdamW")["learner"] == "AdamW"
+
+
+def test_metrics_with_and_without_cut_offs() -> None:
+    assert [has_cut_off(name) for name in ("NDCG", "GAUC", "Novelty", "ItemCoverage")] == [True, False, True, True]
+    names = ("ndcg@10", "averagepopularity@5", "PopularityMiscalibration@5", "novelty@5")
+    assert [is_smaller_better(name) for name in names] == [False, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sequential", "says"),
+    [
+        ({"split": {"LS": "valid_and_test"}, "order": "RO"}, True, "a random order has no next item"),
+        ({"split": {"LS": "valid_and_test"}, "order": "RO"}, False, ""),
+        ({"split": {"RS": [8, 1, 1]}, "order": "RO", "successive": True}, False, "needs items in the order of time"),
+        ({"split": {"GT": {"valid": 0.8, "test": 0.9}}, "order": "RO"}, False, "the split GT splits by time"),
+        ({"split": {"TU": 0.9}, "group_by": None}, True, "needs group_by user, as it splits all users at the same"),
+        ({"split": {"RS": [8, 1, 1]}, "group_by": None}, True, ""),
+        ({"mode": {"valid": "uni9", "test": "pop99"}}, True, ""),
+        ({"mode": "labeled"}, True, "'labeled' is not offered: every interaction of a sequence is positive"),
+    ],
+)
+def test_combinations_of_eval_args(arguments: dict, sequential: bool, says: str) -> None:
+    if not says:
+        check_eval_args(arguments, sequential=sequential)
+        return
+    with pytest.raises(ConfigError, match=says):
+        check_eval_args(arguments, sequential=sequential)

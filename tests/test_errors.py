@@ -1,0 +1,93 @@
+"""Hints for misspelled names, against a slow definition of a slip, and checks of single values."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+
+import numpy as np
+import pytest
+
+from recbole_hyper.errors import ConfigError, _distance, did_you_mean, near_hint, near_key, positive_int, require
+
+KEYS = ["hidden_size", "learning_rate", "save_data", "state", "epochs", "topk", "n_layers", "train_batch_size"]
+
+
+@functools.cache
+def slow_distance(first: str, second: str) -> int:
+    """Slips between two words by their recursive definition."""
+    if not first or not second:
+        return len(first) + len(second)
+    best = min(
+        slow_distance(first[:-1], second) + 1,
+        slow_distance(first, second[:-1]) + 1,
+        slow_distance(first[:-1], second[:-1]) + (first[-1] != second[-1]),
+    )
+    if len(first) > 1 and len(second) > 1 and first[-1] == second[-2] and first[-2] == second[-1]:
+        best = min(best, slow_distance(first[:-2], second[:-2]) + 1)
+    return best
+
+
+def test_slips_equal_their_definition() -> None:
+    generator = np.random.default_rng(0)
+    words = ["".join(generator.choice(list("abc"), generator.integers(0, 7))) for _ in range(40)]
+    for first, second in itertools.product(words, words):
+        assert _distance(first, second) == slow_distance(first, second)
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("hiden_size", "hidden_size"),  # left out
+        ("hiddden_size", "hidden_size"),  # added
+        ("hidden_sise", "hidden_size"),  # changed
+        ("hidden_szie", "hidden_size"),  # swapped
+        ("hiden_szie", "hidden_size"),  # one slip in each of two words
+        ("lerning_ratee", "learning_rate"),
+        ("HIDDEN_SIZE", ""),  # no slip, but another case
+        ("save_path", ""),
+        ("d_state", ""),
+        ("tpok", ""),  # too short to be sure
+        ("epohcs", "epochs"),
+        ("hidden_size", ""),
+    ],
+)
+def test_near_keys(name: str, key: str) -> None:
+    assert near_key(name, KEYS) == key
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("lr", "; did you mean learning_rate?"),
+        ("batch_size", "; did you mean train_batch_size?"),
+        ("patience", ""),  # stopping_step is not among the known keys
+        ("train", "; did you mean train_batch_size?"),
+        ("hiden_size", "; did you mean hidden_size?"),
+        ("zzz", ""),
+    ],
+)
+def test_hints_for_keys(name: str, hint: str) -> None:
+    assert near_hint(name, KEYS) == hint
+
+
+def test_did_you_mean_ignores_case_and_keeps_the_spelling() -> None:
+    assert did_you_mean("sasrecce", ["SASRecCE", "Pop"]) == "; did you mean SASRecCE?"
+    assert did_you_mean("sasrec", ["SASRecCE", "SASRecBCE"], " Or ", n=2).startswith(" Or SASRec")
+    assert did_you_mean("xyz", ["SASRecCE", "Pop"]) == ""
+
+
+@pytest.mark.parametrize("value", [0, -1, True, 3.0, "3", None, float("nan")])
+def test_what_is_not_a_positive_int(value: object) -> None:
+    with pytest.raises(ConfigError, match=r"k=.*: a whole number of at least 1 is needed"):
+        positive_int("k", value)
+
+
+def test_a_positive_int_of_numpy_is_one_of_python() -> None:
+    assert type(positive_int("k", np.int32(3))) is int
+
+
+def test_a_missing_package_names_its_extra() -> None:
+    require("any", "this", "json")
+    with pytest.raises(ConfigError, match=r"this needs the package no_such_one .*pip install 'recbole-hyper\[extra\]'"):
+        require("extra", "this", "json", "no_such_one")

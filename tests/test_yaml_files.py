@@ -1,0 +1,96 @@
+"""Reading YAML: numbers, duplicate keys, depth, names of the package's files, and merging."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from recbole_hyper.errors import ConfigError
+from recbole_hyper.yaml_files import (
+    config_file,
+    config_files,
+    merged,
+    parse_yaml,
+    properties_file,
+    properties_folder,
+    read_yaml,
+)
+
+
+def test_numbers_and_merged_keys_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("\ufeffa: &all {b: 1e-3, c: 2}\nd: {<<: *all, c: 3}\ne: [5, .inf]\n", encoding="utf-8")
+    assert read_yaml(file) == {"a": {"b": 0.001, "c": 2}, "d": {"b": 0.001, "c": 3}, "e": [5, float("inf")]}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e-3", 1e-3),
+        ("-2E+5", -2e5),
+        (".5e-2", 5e-3),
+        ("1_000.5", 1000.5),
+        ("-.inf", float("-inf")),
+        ("1e", "1e"),
+        ("e3", "e3"),
+        ("12", 12),
+        ("[5,inf)", None),
+        ("~", None),
+    ],
+)
+def test_numbers_as_recbole_reads_them(text: str, value: object) -> None:
+    if text == "[5,inf)":
+        with pytest.raises(ConfigError, match="here is not valid YAML, line 1"):
+            parse_yaml(text, "here")
+        return
+    read = parse_yaml(text, "here")
+    assert (type(read), read) == (type(value), value)
+
+
+def test_a_duplicate_key_is_an_error_or_collected() -> None:
+    text = "a: 1\nb: {c: 2, c: [3]}\na: 4\n"
+    with pytest.raises(
+        ConfigError, match=r"here is not valid YAML, line 3: the key 'a' is given twice, first at line 1"
+    ):
+        parse_yaml(text, "here")
+    twice: list = []
+    assert parse_yaml(text, "here", twice) == {"a": 4, "b": {"c": [3]}}
+    assert sorted(twice) == [("a", 1, 4), ("c", 2, [3])]
+
+
+def test_depth() -> None:
+    assert parse_yaml("[" * 300 + "]" * 300, "here") is not None
+    # many intervals, each with one bracket that stays open, are no depth once they are closed elsewhere
+    assert len(parse_yaml("\n".join(f"k{n}: '[5,inf)'" for n in range(900)), "here")) == 900
+    with pytest.raises(ConfigError, match="here is nested too deeply"):
+        parse_yaml("{a: " * 2000, "here")
+
+
+def test_files_by_path_or_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    named = properties_folder() / "protocol" / "global_timepoint.yaml"
+    assert config_file("global_timepoint") == config_file("global_timepoint.yaml") == named
+    Path("global_timepoint").write_text("a: 1\n")
+    assert config_file("global_timepoint") == Path("global_timepoint")
+    with pytest.raises(ConfigError, match=r"the recipe 'x' does not exist \(looked in .*known by name: "):
+        properties_file("x", "protocol", "recipe")
+
+
+def test_paths_in_a_text(tmp_path: Path) -> None:
+    assert config_files("a.yaml  b.yaml") == ["a.yaml", "b.yaml"]
+    file = tmp_path / "my keys.yaml"
+    file.touch()
+    assert config_files(str(file)) == [str(file)]
+    assert config_files("") == []
+
+
+def test_eval_args_are_merged_and_others_replaced() -> None:
+    first = {"eval_args": {"split": {"LS": "valid_only"}, "mode": "full"}, "lr_plateau": {"factor": 0.5}}
+    second = {"eval_args": {"mode": "uni9"}, "lr_plateau": {"patience": 3}}
+    assert merged(first, second) == {
+        "eval_args": {"split": {"LS": "valid_only"}, "mode": "uni9"},
+        "lr_plateau": {"patience": 3},
+    }
+    assert first["eval_args"]["mode"] == "full"
+    assert merged(first, {"eval_args": None})["eval_args"] is None
