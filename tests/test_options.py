@@ -13,6 +13,7 @@ from recbole_hyper.config import Config
 from recbole_hyper.config.checks import check_ranges
 from recbole_hyper.config.parts import PARTS, part_defaults, part_options
 from recbole_hyper.errors import ConfigError
+from recbole_hyper.models.base import build_part
 from recbole_hyper.options import OPEN, Option, arguments, options_of
 from recbole_hyper.yaml_files import properties_folder, read_yaml
 
@@ -175,7 +176,7 @@ def test_a_value_passes_six_files_from_the_command_line_to_the_part() -> None:
     sys.setprofile(note)
     try:
         typed = cli._parse(["run", "--model=SASRecCE", "--temperature=0.2537"]).keys
-        geometry = model.build_geometry(Config(model, config_dict={**typed, "interactions": "given"}))
+        geometry = build_part("geometry", Config(model, config_dict={**typed, "interactions": "given"}))
     finally:
         sys.setprofile(None)
     assert geometry.temperature == 0.2537

@@ -22,7 +22,7 @@ from recbole_hyper.errors import ConfigError
 from recbole_hyper.files import read_json
 from recbole_hyper.geometry.euclidean import Euclidean
 from recbole_hyper.losses.base import Loss
-from recbole_hyper.models.base import HyperRecommender
+from recbole_hyper.models.base import HyperRecommender, build_part
 from recbole_hyper.protocols.leave_one_out import LeaveOneOut
 from tests.conftest import LEARN, SMALL
 
@@ -154,7 +154,7 @@ def test_the_defaults_of_a_replacing_part_hold(cycle: Path) -> None:
     """SASRecBCE's one negative belongs to bce: a part of one's own has the default of its constructor."""
     own = Config("SASRecBCE", "cycle", config_dict={"data_path": str(cycle), "loss_type": Doubled})
     assert "n_negatives" not in own
-    assert HyperRecommender.build_loss(own).factor == 2.0
+    assert build_part("loss_type", own).factor == 2.0
 
 
 def test_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:

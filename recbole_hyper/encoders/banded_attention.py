@@ -1,4 +1,4 @@
-"""Attention to one side of the query within a window, with scores by distance: over all keys, or in blocks.
+"""Attention to one side of the query within a window, over all keys or in blocks. Scores can depend on distance.
 
 Shapes: B users, h heads, L length, k head width. Sequences are right-padded.
 """
@@ -15,7 +15,7 @@ from recbole_hyper.encoders.dropout import dropout as drop
 
 
 class Heads(NamedTuple):
-    """Heads of an attention layer; each attends from its queries within its own window."""
+    """Heads of an attention layer; each has its own window."""
 
     query: Tensor  # (B, h, L, k), scaled
     key: Tensor  # (B, h, L, k)
@@ -28,7 +28,7 @@ class Heads(NamedTuple):
 
     def take(self, chosen: list[int]) -> Self:
         """Return the ``chosen`` heads."""
-        # neighbours as a slice: a view, where a list would copy
+        # a slice of neighbours is a view; a list would copy
         together = chosen[-1] - chosen[0] + 1 == len(chosen)
         part = slice(chosen[0], chosen[-1] + 1) if together else chosen
         query, key, value = self.query[:, part], self.key[:, part], self.value[:, part]
@@ -40,11 +40,11 @@ class Heads(NamedTuple):
 def relative_shift(by_distance: Tensor, direction: str) -> Tensor:
     """Turn scores by distance (..., L, L) into scores by key position, with a pad and a view.
 
-    Column m of ``by_distance`` is distance L-1-m for ``past``, m for ``future``. Entry (i, j) of the result is the
-    score at distance |i - j| if key j is on that side of query i; the other side is meaningless and must be masked.
+    Column m of ``by_distance`` has distance L-1-m for ``past``, m for ``future``. Entry (i, j) of the result is the
+    score at distance |i - j| if key j is on that side of query i. Mask the other side: its entries mean nothing.
     """
     length = by_distance.shape[-1]
-    # with one more column, the offset of row i moves by i in the flat view
+    # one more column shifts row i by i in the flat view
     if direction == "past":
         flat = F.pad(by_distance, (1, 0)).flatten(-2)[..., length:]
     else:
@@ -53,7 +53,7 @@ def relative_shift(by_distance: Tensor, direction: str) -> Tensor:
 
 
 def dense_attention(heads: Heads, dropout: float = 0.0, *, return_maps: bool = False) -> Tensor:
-    """Attend with all L x L scores of each head; scores outside the windows are masked.
+    """Attend with all L x L scores of each head, and mask those outside the window.
 
     Returns the head outputs (B, h, L, k), or with ``return_maps`` the attention weights (B, h, L, L).
     """
@@ -63,7 +63,7 @@ def dense_attention(heads: Heads, dropout: float = 0.0, *, return_maps: bool = F
     distance = place[:, None] - place if direction == "past" else place - place[:, None]
     mask = ((distance >= 0) & (distance < torch.tensor(windows, device=query.device)[:, None, None]))[None]
     if direction == "future":
-        # only this direction sees the padding on the right; a padded query sees itself, as a row without keys is NaN
+        # only this direction sees padding; a padded query sees itself, because a row without keys is NaN
         real = (place < lengths[:, None])[:, None, None, :]
         mask = mask & (real | (distance == 0))
     bias = None
@@ -71,7 +71,7 @@ def dense_attention(heads: Heads, dropout: float = 0.0, *, return_maps: bool = F
         queries, vectors = by_position
         vectors = vectors.flip(1) if direction == "past" else vectors
         bias = relative_shift(queries @ vectors.transpose(-1, -2), direction).masked_fill(~mask, -math.inf)
-    # on a CPU torch's attention with dropout mostly draws the mask; an exported graph needs the plain operations
+    # on a CPU torch's attention with dropout mostly draws the mask; an exported graph needs plain operations
     fused = not (dropout and query.device.type == "cpu") and not torch.compiler.is_exporting()
     if fused and not return_maps:
         mask = mask if bias is None else bias
@@ -82,18 +82,18 @@ def dense_attention(heads: Heads, dropout: float = 0.0, *, return_maps: bool = F
 
 
 def blocked_attention(heads: Heads, dropout: float = 0.0) -> Tensor:
-    """Attend as :func:`dense_attention`, by blocks of queries that see their own keys and those of the block before.
+    """Attend as :func:`dense_attention`, in blocks of queries that see the keys of their block and the one before.
 
-    Blocks have c = max(windows) - 1 positions, the farthest that a query sees: 2c scores per query instead of L.
+    A block has c = max(windows) - 1 positions, the farthest that a query sees: 2c scores per query instead of L.
     """
     if heads.direction == "past":
         return _blocked_past(heads, None, dropout)
-    # the same in reverse; padding then comes first
+    # the same on the reversed sequence, where padding comes first
     query, key, value = heads.query.flip(2), heads.key.flip(2), heads.value.flip(2)
     position = heads.by_position and (heads.by_position[0].flip(2), heads.by_position[1])
     real = (torch.arange(query.shape[2], device=query.device) < heads.lengths[:, None]).flip(1)
-    turned = heads._replace(query=query, key=key, value=value, by_position=position)
-    return _blocked_past(turned, real, dropout).flip(2)
+    reverse = heads._replace(query=query, key=key, value=value, by_position=position)
+    return _blocked_past(reverse, real, dropout).flip(2)
 
 
 def _blocked_past(heads: Heads, real: Tensor | None, dropout: float) -> Tensor:

@@ -1,4 +1,4 @@
-"""Base of all encoders, which turn a history into one state per position, and functions that they share."""
+"""Base of all encoders, and functions that they share. An encoder turns a history into one state per position."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.options import Option, options_of
 from recbole_hyper.registry import Part
 
-# of feed-forward parts, by RecBole's names
+# activations of feed-forward parts, by RecBole's names
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
-# the cost of one more call of an encoder, in positions; on a CPU 256 to 512 were fastest for filters and attention of
-# width 8 to 128, on histories of 5 and of 160 items
+# cost of one more call of an encoder, in positions; on a CPU 256 to 512 were fastest for filters and attention of
+# width 8 to 128 and histories of 5 and 160 items
 CALL_POSITIONS = 384
 LossOf = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class Encoder(Part, nn.Module, ABC):
-    """Turn right-padded histories into states. The head shares ``item_embedding`` (n_items, d); row 0 is padding.
+    """Turns right-padded histories into states. Shares ``item_embedding`` (n_items, d) with the head; row 0 is padding.
 
     The state at position ``j`` depends on items ``0 .. j`` and on the length of the history, but not on padding or on
     other rows of the batch. The length matters because positions count from the newest item, as with left padding.
 
-    Its options are those of its constructor, of its base's constructor if it takes ``**options``, and of the modules in
-    ``made_of``. ConfigError for a value that an option does not allow.
+    The options of an encoder are those of its constructor, of its base's constructor if it takes ``**options``, and of
+    the modules in ``made_of``. ConfigError for a value that an option does not allow.
     """
 
     model_defaults: ClassVar[Mapping[str, Any]] = {
@@ -41,11 +41,11 @@ class Encoder(Part, nn.Module, ABC):
         "initializer_range": 0.02,
     }
     made_of: ClassVar[tuple[type[nn.Module], ...]] = ()
-    # False: a state may depend on later items; this is then noted in the result and not checked before training
+    # False: a state may depend on later items; the result then says so, and no check before training refuses it
     causal: ClassVar[bool] = True
-    # whether training reads the items after a position; batches must then be whole windows
+    # whether training reads the items after a position, so that batches must be windows
     reads_future: ClassVar[bool] = False
-    # whether trace returns attention weights
+    # whether trace can return attention weights
     has_maps: ClassVar[bool] = False
     # whether the constructor takes direction and layer_dropout, for a dual encoder
     directed: ClassVar[bool] = False
@@ -56,24 +56,24 @@ class Encoder(Part, nn.Module, ABC):
     item_embedding: nn.Embedding
 
     def __new__(cls, *arguments: Any, **options: Any) -> Self:
-        """Check the given options before the constructor uses them."""
-        stated = cls.options()
-        for name in options:
-            if name in stated:
-                stated[name].check(options[name])
+        """Check the options before the constructor uses them."""
+        known = cls.options()
+        for name, value in options.items():
+            if name in known:
+                known[name].check(value)
         return super().__new__(cls)
 
     def __init__(self, item_embedding: nn.Embedding) -> None:
         super().__init__()
-        # the model registers the shared table; a plain attribute keeps it out of this state_dict
+        # the model registers the shared table; this keeps it out of the encoder's state_dict
         self.__dict__["item_embedding"] = item_embedding
 
     @classmethod
     def options(cls) -> dict[str, Option]:
-        """Return the options; ``max_length`` is the key MAX_ITEM_LIST_LENGTH."""
+        """Return the options by argument; the key of ``max_length`` is MAX_ITEM_LIST_LENGTH."""
         options: dict[str, Option] = {}
         for part in (cls, *cls.made_of):
-            options |= {name: one for name, one in _stated_options(part).items() if name not in options}
+            options = {**options, **_constructor_options(part), **options}
         if "max_length" in options:
             options["max_length"] = replace(options["max_length"], key="MAX_ITEM_LIST_LENGTH")
         return options
@@ -83,37 +83,37 @@ class Encoder(Part, nn.Module, ABC):
         """Encode ``items`` (B, L), right-padded with 0, of ``lengths`` (B,), into states (B, L, d)."""
 
     def last(self, items: Tensor, lengths: Tensor) -> Tensor:
-        """Return the states (B, d) at the newest items; override it if that costs less than all states.
+        """Return the states (B, d) at the newest items. Override it if that costs less than all states.
 
-        Export traces this method. While ``torch.compiler.is_exporting()``, do not branch on values or lengths, and call
-        no compiled kernel: the graph must work for every batch and length.
+        Export traces this method, and its graph must work for every batch and length: while
+        ``torch.compiler.is_exporting()``, do not branch on values or lengths, and call no compiled kernel.
         """
         return newest(self(items, lengths), lengths)
 
     def trace(self, items: Tensor, lengths: Tensor, *, return_maps: bool = False) -> tuple[Tensor, Trace]:
-        """Return the states (B, L, d) and the outputs of the layers: by default one layer with one head, no maps."""
+        """Return the states (B, L, d) and the outputs of the layers; by default one layer with one head, no maps."""
         states = self(items, lengths)
         return states, Trace(heads=[states.unsqueeze(2)])
 
     def training_loss(
         self, items: Tensor, targets: Tensor, lengths: Tensor, loss_of: LossOf
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the objective of a batch of windows, and its detached terms before weighting by name, for the log.
+        """Return the objective of a batch of windows, and its detached, unweighted terms by name for the log.
 
-        ``items`` and ``targets`` (B, L) are right-padded, 0 without a target. The loss is
-        ``loss_of(states (n, d), targets (n,), rows (n,)) -> 0-d``, with the batch row of each state.
+        ``items`` and ``targets`` (B, L) are right-padded, 0 where there is no target. ``loss_of`` returns the loss,
+        0-d, of states (n, d) with targets (n,) in batch rows (n,).
         """
         return loss_of(*supervised_states(self, items, targets, lengths)), {}
 
     def share_curvature(self, head: OutputHead) -> None:
-        """Use the curvature that ``head`` learns; nothing happens in an encoder without curvature."""
+        """Use the curvature that ``head`` learns; by default the encoder has none."""
 
 
 class TimedEncoder(Encoder):
-    """An encoder with one more argument, the ``times`` of the items. A state should depend only on their differences.
+    """An encoder that reads the ``times`` of the items. A state should depend only on their differences.
 
-    ``times`` are (B, L) float64, in the unit of the data (usually Unix seconds) and 0 at padding. None means unknown:
-    all times are then equal.
+    ``times`` (B, L) are float64, in the unit of the data, usually Unix seconds; 0 at padding. None means unknown: then
+    all times are equal.
     """
 
     reads_times = True
@@ -129,15 +129,15 @@ class TimedEncoder(Encoder):
     def training_loss(
         self, items: Tensor, targets: Tensor, lengths: Tensor, loss_of: LossOf, times: Tensor | None = None
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the objective of a batch of windows and its terms for the log, see :meth:`Encoder.training_loss`."""
+        """Return the objective of a batch of windows and its terms, see :meth:`Encoder.training_loss`."""
         return loss_of(*supervised_states(self, items, targets, lengths, times)), {}
 
 
-def _stated_options(cls: type) -> dict[str, Option]:
-    """Return the options of the constructor, and of the base's as far as ``**options`` are passed on."""
+def _constructor_options(cls: type) -> dict[str, Option]:
+    """Return the options of the constructor, and of the base's while constructors pass on ``**options``."""
     options: dict[str, Option] = {}
     for constructor in [vars(base)["__init__"] for base in cls.__mro__ if "__init__" in vars(base)]:
-        options |= {name: one for name, one in options_of(constructor).items() if name not in options}
+        options = {**options, **options_of(constructor), **options}
         if inspect.getfullargspec(constructor).varkw is None:
             break
     return options
@@ -147,8 +147,8 @@ def _stated_options(cls: type) -> dict[str, Option]:
 class Trace:
     """The outputs of an encoder's layers.
 
-    ``heads``: of each layer, the head outputs before they are mixed, (B, L, h, d/h), undefined at padding. ``maps``:
-    the attention weights without dropout, (B, h, L, L).
+    ``heads`` has the head outputs of each layer before they are mixed, (B, L, h, d/h), undefined at padding. ``maps``
+    has its attention weights without dropout, (B, h, L, L).
     """
 
     heads: list[Tensor] = field(default_factory=list)
@@ -161,16 +161,16 @@ def newest(states: Tensor, lengths: Tensor) -> Tensor:
 
 
 def length_groups(lengths: Tensor, step_rows: int = 0) -> list[slice]:
-    """Cut rows that are sorted by length into the groups that are cheapest to encode one by one.
+    """Cut rows that are sorted by length into the groups that are cheapest to encode one after another.
 
-    A group costs (rows + ``step_rows``) times its longest length, and ``CALL_POSITIONS`` for the call. Unsorted rows
-    are one group, and so are rows on a GPU, where padding is cheaper than calls.
+    A group costs (rows + ``step_rows``) times its longest length, plus ``CALL_POSITIONS`` for the call. Unsorted rows
+    are one group. So are rows on a GPU, where padding is cheaper than calls.
     """
     if lengths.device.type != "cpu" or bool((lengths[1:] < lengths[:-1]).any()):
         return [slice(0, len(lengths))]
     longest, counts = (tensor.numpy() for tensor in torch.unique_consecutive(lengths, return_counts=True))
     edges = np.concatenate(([0], np.cumsum(counts)))
-    # least[j] is the cost of all rows before edge j; their last group starts at edge start[j]
+    # least[j] is the least cost of all rows before edge j; their last group starts at edge start[j]
     least, start = np.zeros(len(edges)), np.zeros(len(edges), dtype=np.int64)
     for j in range(1, len(edges)):
         costs = least[:j] + (edges[j] - edges[:j] + step_rows) * longest[j - 1] + CALL_POSITIONS
@@ -184,8 +184,8 @@ def length_groups(lengths: Tensor, step_rows: int = 0) -> list[slice]:
 
 
 def groups_with_widths(items: Tensor, lengths: Tensor, step_rows: int = 0) -> list[tuple[slice, int]]:
-    """Return the :func:`length_groups` of right-padded ``items`` (B, L), each with its width."""
-    # looking up the longest row would wait for the GPU
+    """Return the :func:`length_groups` of right-padded ``items`` (B, L), each with its longest length."""
+    # reading the longest length would wait for the GPU
     if lengths.device.type != "cpu":
         return [(slice(0, len(lengths)), items.shape[1])]
     return [(group, int(lengths[group].max())) for group in length_groups(lengths, step_rows)]
@@ -196,27 +196,34 @@ def supervised_states(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Encode right-padded ``items`` (B, L) in length groups.
 
-    Returns the states (n, d) at ``targets`` (B, L) that are not 0, these targets (n,) and their rows of the batch (n,).
+    Returns the states (n, d) at the positions that have a target, these of the ``targets`` (n,), and their batch rows
+    (n,).
     """
     states, answers, rows = [], [], []
     for group, width in groups_with_widths(items, lengths, encoder.step_rows):
-        own, columns = targets[group, :width].nonzero(as_tuple=True)
+        places = targets[group, :width].nonzero(as_tuple=True)
         more = () if times is None else (times[group, :width],)
-        states.append(encoder(items[group, :width], lengths[group], *more)[own, columns])
-        answers.append(targets[group][own, columns])
-        rows.append(own + group.start)
+        states.append(encoder(items[group, :width], lengths[group], *more)[places])
+        answers.append(targets[group][places])
+        rows.append(places[0] + group.start)
     return torch.cat(states), torch.cat(answers), torch.cat(rows)
 
 
+def check_length(length: int, max_length: int) -> None:
+    """Raise ValueError for histories that are longer than the encoder's ``max_length``."""
+    if length > max_length:
+        raise ValueError(f"a history of {length} items exceeds MAX_ITEM_LIST_LENGTH={max_length}; drop the oldest")
+
+
 def positions_from_end(lengths: Tensor, width: int) -> Tensor:
-    """Return (B, width) positions counted from the newest item, which has 0; padding has 0 too."""
+    """Return positions (B, width) that count back from 0 at the newest item; padding has 0 too."""
     return (lengths[:, None] - 1 - torch.arange(width, device=lengths.device)).clamp_(min=0)
 
 
 def initialize(module: nn.Module, *, rule: str, std: float = 0.02) -> None:
     """Initialise every matrix of ``module`` in place; vectors keep torch's defaults.
 
-    ``rule`` is "xavier" (uniform: HSASRec and SCE code) or "normal" (RecBole: deviation ``std``, biases 0).
+    ``rule`` is "xavier" (uniform; HSASRec and SCE code) or "normal" (standard deviation ``std``, biases 0; RecBole).
     """
     for name, parameter in module.named_parameters():
         if parameter.dim() >= 2:

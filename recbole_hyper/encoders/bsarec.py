@@ -1,4 +1,4 @@
-"""BSARec (AAAI 2024): attention and a low-pass filter whose high frequencies are rescaled, side by side."""
+"""BSARec (AAAI 2024): attention beside a filter that rescales high frequencies."""
 
 import math
 from typing import Annotated, Any
@@ -13,15 +13,14 @@ from recbole_hyper.encoders.window_filters import WindowFilterEncoder, WindowFil
 from recbole_hyper.options import Option
 from recbole_hyper.registry import register
 
-# the published code adds this to the scores of hidden keys; a query that may see no key then attends to all equally
+# the published code adds this to the scores of hidden keys; a query without visible keys then attends to all equally
 _HIDDEN = -10_000.0
 
 
 def low_pass(length: int, n_frequencies: int, *, circular: bool) -> Tensor:
     """Return the matrix (N, N) that keeps the ``n_frequencies`` lowest frequencies of N positions.
 
-    It is the circulant matrix of the kernel w = irfft(1, ..., 1, 0, ..., 0), or without ``circular`` its lower
-    triangle.
+    It is the circulant matrix of the kernel irfft(1, ..., 1, 0, ..., 0), or its lower triangle if not ``circular``.
     """
     spectrum = np.zeros(length // 2 + 1)
     spectrum[:n_frequencies] = 1.0
@@ -43,7 +42,7 @@ class Attention(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, queries: Tensor, inputs: Tensor, visible: Tensor) -> Tensor:
-        """Attend from ``queries`` (B, Q, d) to ``inputs`` (B, L, d) where ``visible``, (B, Q, L) or less: (B, Q, d)."""
+        """Attend from ``queries`` (B, Q, d) to ``inputs`` (B, L, d); ``visible`` broadcasts to (B, Q, L)."""
 
         def heads(vectors: Tensor) -> Tensor:
             return vectors.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
@@ -57,8 +56,8 @@ class Attention(nn.Module):
 class BSARecLayer(WindowFilterLayer):
     r"""H = alpha LN(X + low(X) + beta^2 (X - low(X))) + (1 - alpha) LN(X + Attention(X)), X' = LN(H + FFN(H)).
 
-    low keeps the lowest c // 2 + 1 frequencies of the window (equations 11 to 14 of the paper); beta is learned for
-    each coordinate.
+    low keeps the lowest c // 2 + 1 frequencies of the window (equations 11 to 14 of the paper). Each coordinate learns
+    its beta.
     """
 
     norms = ("filter_norm", "attention_norm", "output_norm")
@@ -102,10 +101,10 @@ class BSARecLayer(WindowFilterLayer):
 class BSARecEncoder(WindowFilterEncoder):
     r"""BSARec (Shin et al., AAAI 2024): LN(M[item] + P), then layers of attention beside a filter.
 
-    * ``circular``: the published network, with a window of N = ``max_length`` positions for each prefix. Padding has
-      positions P, takes part in the filter and attends to all positions equally, as published.
-    * ``causal`` (default, ours): the same kernel without the wrap, causal attention, one pass over a sequence, and
-      padding is zero.
+    * ``circular``: the published network, with a window of N = ``max_length`` positions for each prefix. As published,
+      padding has positions P, takes part in the filter and attends to all positions equally.
+    * ``causal`` (default, ours): the same kernel without the wrap, causal attention, zero padding, and one pass over a
+      sequence.
     """
 
     made_of = (BSARecLayer,)

@@ -6,20 +6,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# on a CPU products of L x L matrices take 0.2 to 0.7 of the time of transforms up to here, and more beyond
+# up to this length, products of L x L matrices take 0.2 to 0.7 of the time of transforms on a CPU
 _LONGEST_PRODUCT = 256
 
 
 def causal_convolution(inputs: Tensor, kernel: Tensor) -> Tensor:
     r"""Return :math:`y_{ic} = \sum_{j \le i} w_{(i - j) c} x_{jc}` (B, L, d), of ``inputs`` x and ``kernel`` w (L, d).
 
-    Short sequences on a CPU are multiplied by a matrix per coordinate, others transformed at length 2 L.
+    Short sequences on a CPU use a matrix per coordinate, others Fourier transforms of length 2 L.
     """
     batch, length, width = inputs.shape
     if inputs.device.type != "cpu" or length > _LONGEST_PRODUCT:
         spectrum = torch.fft.rfft(inputs, n=2 * length, dim=1) * torch.fft.rfft(kernel, n=2 * length, dim=0)
         return torch.fft.irfft(spectrum, n=2 * length, dim=1)[:, :length]
-    # as one transposed matrix: torch copies it six times faster than a permutation of three dimensions
+    # torch copies one transposed matrix six times faster than it permutes three dimensions
     columns = inputs.reshape(batch * length, width).t().contiguous().view(width, batch, length)
     output = torch.bmm(columns, _Toeplitz.apply(kernel))
     return output.view(width, batch * length).t().contiguous().view(batch, length, width)
@@ -37,7 +37,7 @@ class _Toeplitz(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         width, length, _ = gradient.shape
-        # with L numbers appended, row j starts L + 1 after row j - 1: diagonals become columns
+        # rows that start L + 1 apart turn diagonals into columns; L more numbers make room for the last one
         skewed = gradient.new_zeros(width, length * length + length)
         torch.triu(gradient, out=skewed[:, : length * length].view(width, length, length))
         return skewed.as_strided((width, length, length), (skewed.shape[1], length + 1, 1)).sum(1).t()

@@ -1,4 +1,4 @@
-"""Dropout with a mask that costs a quarter of torch's on a CPU."""
+"""Dropout in a quarter of torch's time on a CPU."""
 
 import torch
 from torch import Tensor, nn
@@ -7,9 +7,9 @@ _LEVELS = 1 << 16
 
 
 def dropout(x: Tensor, p: float) -> Tensor:
-    """Zero each element of ``x`` with probability ``p``, and scale the others so that the mean stays.
+    """Zero each element of ``x`` with probability ``p``, and scale the others to keep the mean.
 
-    One 64-bit draw decides four elements: 1.9 ns per element instead of torch's 8.2. ``p`` is rounded to 1/65536.
+    One 64-bit draw decides four elements, 1.9 ns per element instead of torch's 8.2. ``p`` is rounded to 1/65536.
     """
     if x.device.type != "cpu":
         return nn.functional.dropout(x, p)
@@ -27,7 +27,7 @@ class Dropout(nn.Module):
     def __init__(self, p: float) -> None:
         super().__init__()
         if not 0 <= p < 1:
-            raise ValueError(f"dropout probability {p}: a number in [0, 1) is expected")
+            raise ValueError(f"dropout probability {p} must be in [0, 1)")
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:

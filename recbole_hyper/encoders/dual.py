@@ -1,7 +1,7 @@
-"""DualRec: two encoders over the same item vectors; one reads the past of each position and one the future.
+"""DualRec: two encoders over the same item vectors, one for the past of each position and one for its future.
 
-Any causal encoder can be the backbone: its future version is the same network over the reversed sequence.
-``class DualGRU(DualEncoder, backbone=GRUEncoder)`` is a complete new pair.
+Any causal encoder can be the backbone; its future version runs over the reversed sequence. A new pair is one line:
+``class DualGRU(DualEncoder, backbone=GRUEncoder)``.
 """
 
 from collections.abc import Mapping
@@ -21,15 +21,15 @@ FutureDropout = Annotated[bool, Option("bool", "dropout in the layers of the fut
 
 
 class DualStates(NamedTuple):
-    """Aligned states of both directions for sequences of n items; None where there is none."""
+    """States of both directions for sequences of n items; None for a direction or term that is off."""
 
-    past: Tensor | None  # (B, L, d): at place i it has seen items 0..i and predicts item i + 1
-    future: Tensor | None  # (B, L, d): at place i it has seen items i+1..n-1 and predicts item i
+    past: Tensor | None  # (B, L, d): position i has seen items 0..i and predicts item i + 1
+    future: Tensor | None  # (B, L, d): position i has seen items i+1..n-1 and predicts item i
     transfer: Tensor | None  # the transfer term, 0-d
 
 
 def reversal(lengths: Tensor, length: int) -> Tensor:
-    """Return the (B, length) index that reverses the real part of each right-padded row; padding stays."""
+    """Return the index (B, length) that reverses the real part of each right-padded row; padding stays."""
     place = torch.arange(length, device=lengths.device)
     return torch.where(place < lengths[:, None], lengths[:, None] - 1 - place, place)
 
@@ -37,7 +37,7 @@ def reversal(lengths: Tensor, length: int) -> Tensor:
 def trace_reversed(
     encoder: Encoder, items: Tensor, lengths: Tensor, *, return_maps: bool = False
 ) -> tuple[Tensor, Trace]:
-    """Run ``encoder`` over each reversed sequence; return states and trace by natural position."""
+    """Run ``encoder`` over each reversed sequence; return states and trace in the order of ``items``."""
     index = reversal(lengths, items.shape[1])
     states, trace = encoder.trace(items.gather(1, index), lengths, return_maps=return_maps)
     rows = torch.arange(items.shape[0], device=items.device)[:, None]
@@ -55,23 +55,23 @@ class DualEncoder(Encoder):
     Training minimises :math:`\alpha L_{past} + (1 - \alpha) L_{future} + \beta T` with the term T of
     :func:`~recbole_hyper.encoders.dual_transfer.transfer`. The past state before item t and the future state after it
     both predict item t. Only the past encoder recommends. A backbone that takes ``direction`` is built in both
-    directions; any other runs over the reversed sequence.
+    directions; any other reads the reversed sequence.
 
-    ``dual_directions``: with ``shared``, one network reads both directions (our reading of the ablation 'w/o DE'). With
-    ``past`` or ``future``, one direction trains alone (Table 5), without alpha and beta. ``future`` reads the history
-    like a future, nearest item last, so that each item keeps its distance to the predicted one (ours).
+    With ``dual_directions="shared"`` one network reads both directions (our reading of the ablation 'w/o DE'). With
+    "past" or "future" one direction trains alone (Table 5), without alpha and beta. To recommend, "future" reads the
+    history in reverse, nearest item first, so that each item keeps its distance to the predicted one (ours).
     """
 
     reads_future = True
     backbone: ClassVar[type[Encoder]]
-    # options whose default and meaning differ from the backbone's
+    # options with another default and meaning than the backbone's
     backbone_defaults: ClassVar[Mapping[str, tuple[Any, str]]] = {}
 
     def __init_subclass__(cls, backbone: type[Encoder] | None = None, **rest: Any) -> None:
         super().__init_subclass__(**rest)
         if backbone is not None:
             if backbone.reads_times:
-                raise TypeError(f"{cls.__name__}: {backbone.__name__} reads times, which a dual encoder does not give")
+                raise TypeError(f"{cls.__name__}: {backbone.__name__} reads times, which dual encoders do not pass on")
             cls.backbone, cls.has_maps, cls.step_rows = backbone, backbone.has_maps, backbone.step_rows
 
     @classmethod
@@ -121,25 +121,25 @@ class DualEncoder(Encoder):
         return self.directions in ("both", "shared") and self.beta > 0 and self.transfer_form != "none"
 
     def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
-        """Return the states (B, L, d) that recommend: place i has seen items 0..i and predicts the item after it."""
+        """Return the states (B, L, d) that recommend: position i has seen items 0..i and predicts the next item."""
         if self.past is not None:
             return self.past(items, lengths)
         future = cast(Encoder, self.future)
-        # in reverse, the history takes the place that the future had in training
+        # the reversed history replaces the future that the network read in training
         return trace_reversed(future, items, lengths)[0] if self._native_future else future(items, lengths)
 
     def last(self, items: Tensor, lengths: Tensor) -> Tensor:
-        """Return the states (B, d) at the newest items, of the direction that recommends."""
+        """Return the states (B, d) that recommend at the newest items."""
         return super().last(items, lengths) if self.past is None else self.past.last(items, lengths)
 
     def trace_past(self, items: Tensor, lengths: Tensor, *, return_maps: bool = False) -> tuple[Tensor, Trace]:
-        """Return states (B, L, d) and trace of the past direction: place i has seen items 0..i."""
+        """Return states (B, L, d) and trace of the past direction: position i has seen items 0..i."""
         if self.past is None:
             raise ValueError("dual_directions='future' has no past direction")
         return self.past.trace(items, lengths, return_maps=return_maps)
 
     def trace_future(self, items: Tensor, lengths: Tensor, *, return_maps: bool = False) -> tuple[Tensor, Trace]:
-        """Return states (B, L, d) and trace of the future direction: place i has seen items i..n-1."""
+        """Return states (B, L, d) and trace of the future direction: position i has seen items i..n-1."""
         if self.directions == "past":
             raise ValueError("dual_directions='past' has no future direction")
         network = cast(Encoder, self.past if self.future is None else self.future)
@@ -148,8 +148,9 @@ class DualEncoder(Encoder):
         return trace_reversed(network, items, lengths, return_maps=return_maps)
 
     def both(self, items: Tensor, targets: Tensor, lengths: Tensor) -> DualStates:
-        """Return the aligned states over sequences of ``lengths`` (B,) + 1 items: ``items`` (B, L) without their last
-        item, ``targets`` (B, L) without their first.
+        """Return the states over sequences of ``lengths`` (B,) + 1 items.
+
+        ``items`` (B, L) lack the last item of a sequence, ``targets`` (B, L) the first.
         """
         return_maps = self._transfers and self.transfer_form == "attention"
         past = future = term = None
@@ -164,7 +165,7 @@ class DualEncoder(Encoder):
     def training_loss(
         self, items: Tensor, targets: Tensor, lengths: Tensor, loss_of: LossOf
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the objective and those of ``past_loss``, ``future_loss``, ``transfer_loss`` that apply.
+        """Return the objective, and the terms that apply: ``past_loss``, ``future_loss`` and ``transfer_loss``.
 
         The past states predict ``targets``; the future states, which have read these, predict ``items``.
         """

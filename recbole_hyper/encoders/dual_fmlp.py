@@ -7,10 +7,10 @@ from recbole_hyper.registry import register
 
 @register("encoders", "dual_fmlp")
 class DualFMLPEncoder(DualEncoder, backbone=FMLPEncoder):
-    """Filter layers in each direction; the future one reads the sequence in reverse.
+    """Filter layers in each direction; the future network reads the sequence in reverse.
 
-    The published filter wraps around, so a state would see its target; both settings of ``filter`` avoid that. The
-    transfer term compares the outputs of the filters, as one head of width d (ours).
+    The published filter wraps around, so a state would see its target; no setting of ``filter`` here does. The transfer
+    term compares the outputs of the filters, as one head of width d (ours).
     """
 
     model_defaults = FMLPEncoder.model_defaults

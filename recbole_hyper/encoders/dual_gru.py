@@ -7,7 +7,7 @@ from recbole_hyper.registry import register
 
 @register("encoders", "dual_gru")
 class DualGRUEncoder(DualEncoder, backbone=GRUEncoder):
-    """A recurrent network in each direction; the future one reads the sequence in reverse.
+    """A recurrent network in each direction; the future network reads the sequence in reverse.
 
-    The paper prints no settings for it. The transfer term compares the states, as one head of width d (ours).
+    The paper states no settings. The transfer term compares the states, as one head of width d (ours).
     """

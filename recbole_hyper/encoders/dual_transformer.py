@@ -11,16 +11,16 @@ from recbole_hyper.registry import register
 
 
 class TracedTransformerEncoder(TransformerEncoder):
-    """The transformer encoder whose trace has the head outputs of each layer."""
+    """The transformer encoder with the head outputs of each layer in its trace."""
 
     def trace(self, items: Tensor, lengths: Tensor, *, return_maps: bool = False) -> tuple[Tensor, Trace]:
-        """Return the states (B, L, d) and, per layer, the head outputs before they are mixed (B, L, h, d/h)."""
+        """Return the states (B, L, d), and the head outputs (B, L, h, d/h) of each layer before they are mixed."""
         trace = Trace()
         with contextlib.ExitStack() as hooks:
             for block in self.blocks:
                 assert isinstance(block, TransformerBlock)
                 heads = (block.attention.n_heads, -1)
-                # the input of the output projection is the heads side by side
+                # the output projection reads the heads side by side
                 hook = block.attention.output.register_forward_pre_hook(
                     lambda _, inputs, heads=heads: trace.heads.append(inputs[0].unflatten(-1, heads))
                 )
@@ -30,9 +30,9 @@ class TracedTransformerEncoder(TransformerEncoder):
 
 @register("encoders", "dual_transformer")
 class DualTransformerEncoder(DualEncoder, backbone=TracedTransformerEncoder):
-    """A transformer with absolute positions in each direction; the future one reads the sequence in reverse.
+    """A transformer with absolute positions in each direction; the future network reads the sequence in reverse.
 
-    The paper prints no settings for it: they are those of DualRec's code, and the block is RecBole's.
+    The paper states no settings: these are from DualRec's code, and the block is RecBole's.
     """
 
     model_defaults = {"MAX_ITEM_LIST_LENGTH": 50}  # DualRec's code

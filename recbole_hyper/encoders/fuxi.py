@@ -1,6 +1,6 @@
 """FuXi-alpha (Ye et al., 2025): separate channels of attention for content, time and position over the same values.
 
-If paper and published code differ, this follows the code: see :class:`FuXiBlock`.
+Where paper and published code differ, this follows the code: see :class:`FuXiBlock`.
 """
 
 from typing import Annotated, Any
@@ -24,9 +24,9 @@ class FuXiBlock(RelationalBlock):
         O &= X + W_0\, \mathrm{drop}(\mathrm{RMS}([A^p V, A^t V, A^s V]) \odot U) + c \\
         X' &= O + W_3 (\mathrm{SiLU}(W_1 z) \odot W_2 z), \quad z = \mathrm{drop}(\mathrm{RMS}(O))
 
-    with N = ``max_length`` and learned :math:`\alpha`, :math:`\beta` that all heads share. From the code, not the
-    paper: RMS norms without weights, the bias c of W_0 and no bias of W_1 to W_3, the dropouts, a gate U over all three
-    channels, an inner width of d.
+    with N = ``max_length``. All heads share the learned :math:`\alpha` and :math:`\beta`. From the code, not the
+    paper: RMS norms without weights, a bias c of W_0 but none of W_1 to W_3, the dropouts, a gate U over all three
+    channels, and the inner width d.
     """
 
     norm, channels = nn.RMSNorm, 3
@@ -44,7 +44,7 @@ class FuXiBlock(RelationalBlock):
 
     def draw(self) -> None:
         super().draw()
-        # in the code, gate and value of SwiGLU are two matrices
+        # the code has one matrix for the gate of SwiGLU and one for the value
         for matrix in (*self.feed_forward.inner.weight.chunk(2), self.feed_forward.outer.weight):
             nn.init.xavier_uniform_(matrix)
 
@@ -62,15 +62,15 @@ class FuXiBlock(RelationalBlock):
 
 
 def _by_place(weights: Tensor, values: Tensor) -> Tensor:
-    """Return weights (Q, L) or (B, 1, L) times values (B, L, w): (B, Q, w)."""
+    """Return the product (B, Q, w) of weights (Q, L) or (B, 1, L) with values (B, L, w)."""
     if weights.dim() == 3:
         return weights @ values
-    # one product for all rows, whose gradient is one as well
+    # one matrix product for all rows, also in the backward pass
     return torch.tensordot(weights, values, dims=([1], [1])).transpose(0, 1)
 
 
 @register("encoders", "fuxi")
 class FuXiEncoder(RelationalEncoder):
-    """FuXi-alpha's blocks over item vectors and learned positions; times come with the batch."""
+    """FuXi-alpha's blocks over item vectors and learned positions."""
 
     made_of = (FuXiBlock,)

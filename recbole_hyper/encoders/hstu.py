@@ -1,4 +1,4 @@
-"""HSTU (Zhai et al., 2024, "Actions Speak Louder than Words"): attention without softmax, gated, aware of time."""
+"""HSTU (Zhai et al., 2024, "Actions Speak Louder than Words"): gated attention without softmax that reads times."""
 
 from torch import Tensor, nn
 
@@ -31,6 +31,6 @@ class TransductionUnit(RelationalBlock):
 
 @register("encoders", "hstu")
 class HSTUEncoder(RelationalEncoder):
-    """HSTU's layers over item vectors and learned positions; times come with the batch."""
+    """HSTU's layers over item vectors and learned positions."""
 
     made_of = (TransductionUnit,)

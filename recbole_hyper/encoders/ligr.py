@@ -1,4 +1,4 @@
-"""LiGR (Borisyuk et al., 2025): a transformer whose residuals are gated, the layers of eSASRec."""
+"""LiGR (Borisyuk et al., 2025): a transformer with gated residuals, the layers of eSASRec."""
 
 from typing import Annotated, Any
 
@@ -65,7 +65,7 @@ class LiGRBlock(nn.Module):
 class LiGREncoder(PositionalEncoder):
     """Causal LiGR blocks over item embeddings and learned positions, as in eSASRec (Tikhonovich et al., 2025).
 
-    There is no layer norm before or after the blocks.
+    It has no layer norm before or after the blocks.
     """
 
     made_of = (LiGRBlock,)

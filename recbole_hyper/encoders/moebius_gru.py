@@ -18,7 +18,7 @@ from recbole_hyper.hyperbolic.recurrence import ACTIVATIONS, RESETS, recurrence
 from recbole_hyper.options import Option
 from recbole_hyper.registry import register
 
-# the words that arguments of MoebiusGRU may be
+# allowed values
 _WORDS = {"inputs": ("tangent", "ball"), "nonlinearity": ACTIVATIONS, "reset": RESETS}
 
 
@@ -35,32 +35,30 @@ class MoebiusGRU(nn.Module):
         h' &= h \oplus \mathrm{diag}(z) \otimes (-h \oplus \tilde h)
 
     (Ganea et al. 2018, section 3.3, with the product by diag as corrected there). As c -> 0 it becomes the GRU
-    h' = (1 - z) h + z h~. ``torch.nn.GRU`` is the limit of ``nonlinearity="tanh", reset="after"`` with W_z, U_z, b_z
-    negated (and its b_hn = 0).
+    h' = (1 - z) h + z h~. The limit of ``nonlinearity="tanh", reset="after"`` is ``torch.nn.GRU`` with b_hn = 0 and
+    negated W_z, U_z, b_z.
 
-    Parameters per layer, gates in the order r, z, candidate: ``weight_ih_l0`` (3 hidden, in) and ``weight_hh_l0``
-    (3 hidden, hidden), Euclidean, uniform in +-1/sqrt(hidden); ``bias_l0`` (3, hidden), points of the ball near 0
-    (geoopt ManifoldParameter).
+    Each layer has ``weight_ih_l0`` (3 hidden, in) and ``weight_hh_l0`` (3 hidden, hidden), Euclidean, uniform in
+    +-1/sqrt(hidden), and ``bias_l0`` (3, hidden), points of the ball near 0 (geoopt ManifoldParameter). The gates are
+    in the order r, z, candidate.
 
-    Points are represented as sinh(s) x/|x|, s = artanh(sqrt(c)|x|), so that float32 suffices: 1 - c|x|^2 is never
-    computed. W (x) h, U (x) x, biases and the new state are projected to s <= 7 (15 in float64), with the derivatives
-    of the projected functions. It never runs in half precision. On a CPU in float32, numba compiles the recurrence
-    (about 20 seconds at the first call, then cached); elsewhere it is a loop of torch operations.
+    Points are stored as sinh(s) x/|x| with s = artanh(sqrt(c)|x|): this never computes 1 - c|x|^2, so float32 suffices.
+    W (x) h, U (x) x, biases and the new state are projected to s <= 7 (15 in float64), with the derivatives of the
+    projected functions. Autocast does not apply. On a CPU in float32 numba compiles the recurrence (about 20 seconds
+    at the first call, then cached); elsewhere it is a loop of torch operations.
 
     Args:
-        input_size, hidden_size: widths.
-        num_layers: stacked layers, >= 1; a layer passes log_0 of its states to the next.
+        num_layers: a layer passes log_0 of its states to the next.
         batch_first: sequences are (B, L, .) instead of (L, B, .).
-        dropout: rate in [0, 1), on the tangent vectors between layers.
-        curvature: c > 0; "learn" (starts at 1, one c for all layers, ends at 1e-6, below which its gradient in float32
-            would be noise); "auto" (set by :meth:`set_curvature`).
-        inputs: "tangent" (Euclidean vectors, used as tangent vectors at the origin) or "ball" (points).
+        dropout: rate on the tangent vectors between layers.
+        curvature: c > 0; "learn" (one c for all layers, from 1 down to 1e-6, where its float32 gradient would become
+            noise); "auto" (wait for :meth:`set_curvature`).
+        inputs: "tangent" (Euclidean vectors, read as tangent vectors at the origin) or "ball" (points).
         nonlinearity: phi of the candidate: "identity" (the paper) or "tanh".
         reset: "before" (W diag(r), the paper) or "after" the matrix (diag(r) (x) (W (x) h), as torch.nn.GRU).
         bias: train the three biases of a layer; False keeps them at 0.
 
-    Raises:
-        ValueError: an argument out of range.
+    ValueError for an argument out of range.
     """
 
     weight_hh_l0: nn.Parameter
@@ -82,14 +80,14 @@ class MoebiusGRU(nn.Module):
         super().__init__()
         for name, value in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
             if value < 1:
-                raise ValueError(f"{name}={value}: a whole number of at least 1 is needed")
+                raise ValueError(f"{name}={value} must be a whole number of at least 1")
         if not 0 <= dropout < 1:
-            raise ValueError(f"dropout={dropout}: a rate in [0, 1) is needed")
+            raise ValueError(f"dropout={dropout} must be in [0, 1)")
         for name, word in (("inputs", inputs), ("nonlinearity", nonlinearity), ("reset", reset)):
             if word not in _WORDS[name]:
-                raise ValueError(f"{name}={word!r}: allowed are {', '.join(_WORDS[name])}")
+                raise ValueError(f"{name}={word!r} must be {' or '.join(_WORDS[name])}")
         if isinstance(curvature, str) and curvature not in ("auto", "learn"):
-            raise ValueError(f"curvature={curvature!r}: allowed are a number above 0, 'auto', 'learn'")
+            raise ValueError(f"curvature={curvature!r} must be a number above 0, 'auto' or 'learn'")
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.batch_first, self.dropout, self.inputs = batch_first, dropout, inputs
         self.nonlinearity, self.reset = nonlinearity, reset
@@ -109,13 +107,13 @@ class MoebiusGRU(nn.Module):
 
     @property
     def curvature(self) -> float | Tensor:
-        """Curvature c in use: a number, or a 0-d tensor that gradients flow into where it is learned."""
+        """The curvature c: a number, or a 0-d tensor with gradient if it is learned."""
         if self.pending:
-            raise RuntimeError("curvature='auto' is not resolved: call set_curvature with the estimate from data")
+            raise RuntimeError("curvature='auto' has no value yet: call set_curvature with an estimate from the data")
         return self.ball.c if self.learned else self.fixed_curvature
 
     def set_curvature(self, curvature: float) -> None:
-        """Fix the curvature (or, with 'learn', its starting value); biases keep their tangent vectors."""
+        """Set the curvature, or with 'learn' its initial value; biases keep their tangent vectors."""
         tangents = {
             name: hyperbolic.log0(point.detach(), float(self.ball.c.detach()))
             for name, point in self.named_parameters()
@@ -129,7 +127,7 @@ class MoebiusGRU(nn.Module):
         self.fixed_curvature, self.pending = float(curvature), False
 
     def share_curvature(self, source: nn.Module) -> None:
-        """Use ``source.curvature`` (a 0-d tensor) from now on; biases stay."""
+        """Use ``source.curvature`` (0-d) from now on; biases stay the same points."""
         self.learned, self.pending = True, False
         self.ball = SharedBall(source)
         for layer in range(self.num_layers):
@@ -145,11 +143,11 @@ class MoebiusGRU(nn.Module):
         """Return points of the ball, as torch.nn.GRU: all states of the last layer, and the last state of every layer.
 
         Args:
-            inputs: (L, B, in), (B, L, in) with ``batch_first``, or (L, in) without a batch; so is the output.
-            h0: (num_layers, B, hidden) points of the ball, (num_layers, hidden) without a batch; default 0.
-            lengths: (B,) numbers of real steps of right-padded inputs, each in 1..L; later states are unspecified.
+            inputs: (L, B, in), or (B, L, in) with ``batch_first``, or (L, in) without a batch; the output has its form.
+            h0: points (num_layers, B, hidden), or (num_layers, hidden) without a batch; default 0.
+            lengths: real steps (B,) of right-padded inputs, each in 1..L; later states are unspecified.
 
-        ValueError for no step or no row, a length of 0 or above L, NaN, a point outside the ball, wrong widths.
+        ValueError for an empty batch, a length of 0 or above L, NaN, a point outside the ball, wrong widths.
         """
         if inputs.dim() == 2:
             states = self._run(inputs.unsqueeze(1), None if h0 is None else h0.unsqueeze(1), lengths)
@@ -161,12 +159,12 @@ class MoebiusGRU(nn.Module):
     def tangent_states(
         self, inputs: Tensor, h0: Tensor | None = None, lengths: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return what forward returns for a batch, as tangent vectors log_0(h)."""
+        """Return the states of forward for a batch as tangent vectors log_0(h)."""
         output, last = self._run(inputs.transpose(0, 1) if self.batch_first else inputs, h0, lengths)
         return (output.transpose(0, 1) if self.batch_first else output), last
 
     def _run(self, inputs: Tensor, h0: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Run all layers on (L, B, in); returns tangent states (L, B, hidden) and (num_layers, B, hidden)."""
+        """Return the tangent states (L, B, hidden) and (num_layers, B, hidden) after ``inputs`` (L, B, in)."""
         # graph formats cannot store the end of autocast
         exporting = torch.compiler.is_exporting()
         with nullcontext() if exporting else torch.autocast(inputs.device.type, enabled=False):
@@ -185,9 +183,9 @@ class MoebiusGRU(nn.Module):
         if h0 is None:
             starts = inputs.new_zeros(self.num_layers, batch, self.hidden_size)
         else:
-            needed = (self.num_layers, batch, self.hidden_size)
-            if h0.shape != needed:
-                raise ValueError(f"h0 has shape {tuple(h0.shape)}, (num_layers, batch, hidden_size) {needed} is needed")
+            expected = (self.num_layers, batch, self.hidden_size)
+            if h0.shape != expected:
+                raise ValueError(f"h0 {tuple(h0.shape)} must have shape (num_layers, batch, hidden_size) = {expected}")
             hyperbolic.check_points(h0, float(root.detach()) ** 2, "h0")
             starts = hyperbolic.log0(h0.to(inputs.dtype), curvature) * root
         last, states = [], tangent
@@ -197,7 +195,7 @@ class MoebiusGRU(nn.Module):
                 states = nn.functional.dropout(states, self.dropout, self.training)
             weight_ih, weight_hh = getattr(self, f"weight_ih_l{layer}"), getattr(self, f"weight_hh_l{layer}")
             point = getattr(self, f"bias_l{layer}")
-            # an export replaces it by a plain tensor, and as_subclass would break the trace
+            # export replaces it by a plain tensor, and as_subclass would break the trace
             point = point if torch.compiler.is_exporting() else point.as_subclass(Tensor)
             bias = hyperbolic.lift_point(point, curvature)
             moved = nn.functional.linear(states, weight_ih)  # one product for all steps and gates: (L, B, 3d)
@@ -208,25 +206,24 @@ class MoebiusGRU(nn.Module):
     def _check(self, inputs: Tensor, lengths: Tensor | None) -> int:
         """Return the batch size; ValueError for impossible inputs or lengths."""
         if inputs.dim() != 3 or inputs.shape[2] != self.input_size:
-            raise ValueError(f"inputs have shape {tuple(inputs.shape)}; the last must be {self.input_size}")
+            raise ValueError(f"inputs {tuple(inputs.shape)}: the last dimension must be {self.input_size}")
         length, batch, _ = inputs.shape
         if length == 0 or batch == 0:
-            raise ValueError(f"inputs have {length} steps and {batch} rows; at least one of each is needed")
+            raise ValueError(f"inputs have {length} steps and {batch} rows; both must be at least 1")
         if lengths is not None:
             if lengths.shape != (batch,):
-                raise ValueError(f"lengths have shape {tuple(lengths.shape)}, ({batch},) is needed")
+                raise ValueError(f"lengths {tuple(lengths.shape)} must have shape ({batch},)")
             low, high = int(lengths.min()), int(lengths.max())
             if low < 1 or high > length:
-                message = f"lengths run from {low} to {high}, allowed are 1 to {length}; drop empty sequences first"
-                raise ValueError(message)
+                raise ValueError(f"lengths {low} to {high} must be within 1 and {length}: drop empty sequences")
         return batch
 
 
 @register("encoders", "moebius_gru")
 class MoebiusGRUEncoder(Encoder):
-    """Moebius GRU over item embeddings, which are tangent vectors at the origin.
+    """Moebius GRU over item vectors, which it reads as tangent vectors at the origin.
 
-    The states are tangent vectors too, log_0 of the GRU's points; the Poincare head applies exp_0. ``dense`` maps
+    Its states are tangent vectors too, log_0 of the GRU's points; the Poincare head applies exp_0. ``dense`` maps
     tangent vectors, which is a Moebius matrix product of the points.
     """
 
@@ -238,14 +235,14 @@ class MoebiusGRUEncoder(Encoder):
         *,
         gru_size: opt.GRUSize = None,
         n_layers: Annotated[opt.Layers, "layers; HNN code: argument default 1, README 2"] = 1,
-        dropout_prob: Annotated[opt.GRUDropout, "of the items' tangent vectors, between layers; as gru"] = 0.3,
+        dropout_prob: Annotated[opt.GRUDropout, "of the item vectors and between layers; as gru"] = 0.3,
         curvature: Annotated[float | str, Option("float32 > 0, auto or learn", "c of the ball; HNN")] = 1.0,
         curvature_init: Annotated[float, Option("float32 > 0", "initial value of a learned curvature")] = 1.0,
         nonlinearity: Annotated[str, Option("identity or tanh", "of the candidate state; Ganea et al.")] = "identity",
         reset: Annotated[
             str, Option("before or after", "gate before (Ganea et al.) or after (torch) the matrix")
         ] = "before",
-        dense: Annotated[opt.Dense, "linear map of the tangent vectors behind the GRU; as encoder gru"] = True,
+        dense: Annotated[opt.Dense, "linear map of the GRU's tangent vectors; as gru"] = True,
     ) -> None:
         super().__init__(item_embedding)
         width = item_embedding.embedding_dim
@@ -266,7 +263,7 @@ class MoebiusGRUEncoder(Encoder):
         self.dense = nn.Linear(gru_size, width, bias=False) if dense else nn.Identity()
 
     def share_curvature(self, head: OutputHead) -> None:
-        """Move the GRU into the ball of ``head`` if both learn their curvature; then only the head's is learned."""
+        """If GRU and ``head`` both learn a curvature, use that of the head."""
         if self.gru.learned and head.log_curvature is not None:
             self.gru.share_curvature(head)
 

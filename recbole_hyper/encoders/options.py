@@ -1,4 +1,4 @@
-"""Options that several encoders share; an encoder can add a more exact meaning and the source of its default."""
+"""Options that several encoders share. An encoder can replace the meaning, and adds the source of its default."""
 
 from typing import Annotated
 
@@ -17,7 +17,7 @@ NormEps = Annotated[float, Option("float > 0", "added to the variance")]
 Initializer = Annotated[str, Option("xavier or normal", "of item vectors and matrices")]
 InitializerRange = Annotated[float, Option("float > 0", "standard deviation of initializer: normal")]
 GRUSize = Annotated[int | None, Option("int >= 1 or ~", "width of the GRU; ~ is hidden_size")]
-Dense = Annotated[bool, Option("bool", "linear map behind the GRU")]
+Dense = Annotated[bool, Option("bool", "linear map after the GRU")]
 Length = Annotated[int, Option("int >= 1 or auto", "newest items of a history that a model sees")]
 HeadWidth = Annotated[int | None, Option("int >= 1 or ~", "~ is hidden_size / n_heads")]
 WindowAtEval = Annotated[bool, Option("bool", "keep the windows of attention outside training", decides=(RANKING,))]

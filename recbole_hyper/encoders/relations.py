@@ -1,4 +1,4 @@
-"""Attention that reads the distance and the time between two items, the base of HSTU and FuXi-alpha.
+"""Attention that reads the distance and the time between items, the base of HSTU and FuXi-alpha.
 
 Shapes: B users, L length, Q query positions (L, or 1 for the newest item), d width.
 """
@@ -12,44 +12,44 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recbole_hyper.encoders import options as opt
-from recbole_hyper.encoders.base import TimedEncoder, newest
+from recbole_hyper.encoders.base import TimedEncoder, check_length, newest
 from recbole_hyper.encoders.dropout import Dropout
 from recbole_hyper.options import Option
 
-# natural logarithm of the ratio of one bucket's end to its start; the code of HSTU and FuXi-alpha
+# width of a bucket in the logarithm of the time; the code of HSTU and FuXi-alpha
 BUCKET = 0.301
-# added to the score of a later item: SiLU and its gradient are then exactly 0
+# added to the score of a later item, so that SiLU and its gradient are exactly 0
 LATER = -1e30
-# gaps per block: 1 MiB stays in the cache
+# gaps per block, 1 MiB, so that they stay in the cache
 _GAPS = 1 << 17
 
 
 class Relations(NamedTuple):
-    """Relations of query positions i to all positions j, computed once for all layers."""
+    """Distance and time between query positions i and all positions j, computed once for all layers."""
 
     places: Tensor  # (Q, L), or (B, 1, L): i - j, or max_length if j is later than i
     gaps: Tensor  # (B, Q, L) int32: the bucket of |t_i - t_j|, or n_time_buckets + 1 if j is later
 
 
 def time_buckets(queries: Tensor, times: Tensor, n_buckets: int, later: Tensor) -> Tensor:
-    """Return (B, Q, L) int32 the bucket min(n, floor(log(max(1, |t_i - t_j|)) / 0.301)), n + 1 where ``later``.
+    """Return the buckets min(n, floor(log(max(1, |t_i - t_j|)) / 0.301)), (B, Q, L) int32, n + 1 where ``later``.
 
-    The times of ``queries`` (B, Q) and all ``times`` (B, L) are float64, as Unix seconds do not fit into float32.
-    ``later`` is (Q, L) or (B, 1, L).
+    ``queries`` (B, Q) are the times of the queries. They and ``times`` (B, L) are float64, because float32 cannot hold
+    Unix seconds. ``later`` is (Q, L) or (B, 1, L).
     """
 
-    def of_rows(rows: slice) -> Tensor:
+    def buckets_of(rows: slice) -> Tensor:
         gaps = (queries[rows, :, None] - times[rows, None, :]).abs_().clamp_(min=1)
         buckets = gaps.log_().div_(BUCKET).clamp_(max=n_buckets).to(torch.int32)
         return buckets.masked_fill_(later if later.dim() == 2 else later[rows], n_buckets + 1)
 
     if torch.compiler.is_exporting() or times.device.type != "cpu":
-        return of_rows(slice(None))
+        return buckets_of(slice(None))
     indices = torch.empty(*queries.shape, times.shape[1], dtype=torch.int32)
     size = max(1, _GAPS // max(1, queries.shape[1] * times.shape[1]))
     for start in range(0, len(times), size):
         rows = slice(start, start + size)
-        indices[rows] = of_rows(rows)
+        indices[rows] = buckets_of(rows)
     return indices
 
 
@@ -63,7 +63,7 @@ class RelativeWeights(nn.Module):
 
 
 def looked_up(weights: Tensor, index: Tensor, later: float) -> Tensor:
-    """Return the weights at ``index``, places or gaps of :class:`Relations`; ``later`` where an item is later."""
+    """Return the weights at ``index``, places or gaps of :class:`Relations`, and ``later`` for a later item."""
     table = torch.cat((weights, weights.new_full((1,), later)))
     # index_select, and its backward, at a fifth of the cost of table[index]
     return table.index_select(0, index.reshape(-1)).view(index.shape)
@@ -72,7 +72,7 @@ def looked_up(weights: Tensor, index: Tensor, later: float) -> Tensor:
 class RelationalBlock(nn.Module):
     """Base of the blocks of a :class:`RelationalEncoder`: projections, norms without weights, relative weights.
 
-    A subclass sets its ``norm``, and how many ``channels`` attend to the same values.
+    A subclass sets its ``norm`` and the number of ``channels`` that attend to the same values.
     """
 
     norm: ClassVar[type[nn.LayerNorm] | type[nn.RMSNorm]]
@@ -93,9 +93,9 @@ class RelationalBlock(nn.Module):
     ) -> None:
         super().__init__()
         self.n_heads, self.max_length, self.std = n_heads, max_length, initializer_range
-        for name, given in (("attention_dim", attention_dim), ("linear_dim", linear_dim)):
-            if given is None and hidden_size % n_heads:
-                raise ValueError(f"n_heads={n_heads} does not divide hidden_size={hidden_size}; give {name}")
+        for name, width in (("attention_dim", attention_dim), ("linear_dim", linear_dim)):
+            if width is None and hidden_size % n_heads:
+                raise ValueError(f"n_heads={n_heads} does not divide hidden_size={hidden_size}; set {name}")
         keys, values = (n_heads * (width or hidden_size // n_heads) for width in (attention_dim, linear_dim))
         gates = self.channels * values
         self.widths = (values, keys)
@@ -135,14 +135,14 @@ class RelationalBlock(nn.Module):
 
 
 class RelationalEncoder(TimedEncoder):
-    """Causal blocks over item vectors and learned positions, which read the distance and the time between two items.
+    """Causal blocks that read the distance and the time between items, over item vectors and learned positions.
 
-    The input is drop(sqrt(d) e + p), as in the code of HSTU and FuXi-alpha, with positions counted from the oldest
-    item. Two things are ours. The time of a query is that of its item; the code uses that of the *next* item, which is
-    unknown when the model recommends. And the states end with a layer norm, and the geometry scores them; the code
-    normalises states and item vectors and divides by a temperature.
+    The input is drop(sqrt(d) e + p), as in the code of HSTU and FuXi-alpha; positions count from the oldest item. Two
+    things differ from that code. It uses the time of the *next* item as time of a query, which is unknown when a model
+    recommends; here it is the time of the query's item. And it normalises states and item vectors and divides by a
+    temperature; here the states pass a layer norm, and the geometry scores them.
 
-    A subclass sets ``made_of`` to the class of its blocks. ValueError for heads that do not divide d where they must.
+    A subclass sets ``made_of`` to the class of its blocks.
     """
 
     # published code, cut off at two deviations
@@ -187,7 +187,7 @@ class RelationalEncoder(TimedEncoder):
         return self.output_norm(states)
 
     def last(self, items: Tensor, lengths: Tensor, times: Tensor | None = None) -> Tensor:
-        """Return the states (B, d) at the newest items; the last block computes only these (not in training)."""
+        """Return the states (B, d) at the newest items; in evaluation the last block computes only these."""
         if self.training:
             return super().last(items, lengths, times)
         states = self._embed(items)
@@ -200,13 +200,12 @@ class RelationalEncoder(TimedEncoder):
 
     def _embed(self, items: Tensor) -> Tensor:
         length = items.shape[1]
-        if length > self.max_length:
-            raise ValueError(f"{length} items are more than MAX_ITEM_LIST_LENGTH={self.max_length}")
+        check_length(length, self.max_length)
         positions = self.position_embedding.weight[:length]
         return self.dropout(torch.add(positions, self.item_embedding(items), alpha=self.scale))
 
     def _relations(self, items: Tensor, times: Tensor | None, query: Tensor | None = None) -> Relations:
-        """Return the relations of every position, or of one position ``query`` (B,) of each row."""
+        """Return the relations of every position, or of the one position ``query`` (B,) of each row."""
         if times is None:
             times = torch.zeros(items.shape, dtype=torch.float64, device=items.device)
         place = torch.arange(items.shape[1], device=items.device)

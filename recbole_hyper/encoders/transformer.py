@@ -8,17 +8,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recbole_hyper.encoders import options as opt
-from recbole_hyper.encoders.base import ACTIVATIONS, Encoder, initialize, newest, positions_from_end
+from recbole_hyper.encoders.base import ACTIVATIONS, Encoder, check_length, initialize, newest, positions_from_end
 from recbole_hyper.encoders.dropout import Dropout, dropout
 from recbole_hyper.options import Option
 from recbole_hyper.registry import register
 
 
 def causal_attention(query: Tensor, key: Tensor, value: Tensor, dropout_prob: float) -> Tensor:
-    """Attend from every position of (B, h, L, w) to itself and earlier ones; padding comes last."""
+    """Attend from every position of (B, h, L, w) to itself and earlier positions."""
     if not dropout_prob or query.device.type != "cpu":
         return F.scaled_dot_product_attention(query, key, value, dropout_p=dropout_prob, is_causal=True)
-    # on a CPU torch has no fused kernel with dropout, and its plain one spends most of its time drawing the mask
+    # on a CPU torch has no fused kernel with dropout, and its plain kernel mostly draws the mask
     length = query.shape[-2]
     later = torch.ones(length, length, dtype=torch.bool).triu_(1)
     scores = (query @ key.transpose(-1, -2)).mul_(query.shape[-1] ** -0.5).masked_fill_(later, -torch.inf)
@@ -34,17 +34,16 @@ def attention_with_pads(
     n_pads: Tensor,
     dropout_prob: float,
 ) -> Tensor:
-    """Attend to real positions and to ``n_pads`` (B,) padded ones, which all have the key and value ``pad`` (h, w).
+    """Attend to real positions and to ``n_pads`` (B,) padded ones, whose key and value are ``pad``, (h, w) each.
 
-    The pads of a row share one logit, which has the weight of ``n_pads`` equal terms of the softmax; dropout draws for
-    each. ``query`` is (B, h, Q, w), ``key`` and ``value`` (B, h, L, w); ``mask`` broadcasts to (B, h, Q, L) and is True
-    where a query attends.
+    The pads of a row share one logit, which counts ``n_pads`` times in the softmax; dropout draws for each pad. Shapes:
+    ``query`` (B, h, Q, w), ``key`` and ``value`` (B, h, L, w); ``mask`` broadcasts to (B, h, Q, L), False is hidden.
     """
     query = query * query.shape[-1] ** -0.5
     scores = (query @ key.transpose(-1, -2)).masked_fill_(~mask, -torch.inf)
     pad_key, pad_value = (vector.unsqueeze(-2) for vector in pad)
-    of_pads = query @ pad_key.transpose(-1, -2) + n_pads.to(query.dtype).log()[:, None, None, None]
-    real, padded = torch.cat([scores, of_pads], dim=-1).softmax(dim=-1).split([key.shape[-2], 1], dim=-1)
+    pad_scores = query @ pad_key.transpose(-1, -2) + n_pads.to(query.dtype).log()[:, None, None, None]
+    real, padded = torch.cat([scores, pad_scores], dim=-1).softmax(dim=-1).split([key.shape[-2], 1], dim=-1)
     if dropout_prob:
         real = dropout(real, dropout_prob)
         count = n_pads.to(query.dtype)[:, None, None, None].expand_as(padded)
@@ -54,7 +53,7 @@ def attention_with_pads(
 
 
 class SelfAttention(nn.Module):
-    """Causal attention with ``n_heads`` of width d / n_heads each; queries may differ from keys and values."""
+    """Causal attention with ``n_heads`` heads of width d / n_heads."""
 
     def __init__(self, hidden_size: int, n_heads: int, attn_dropout_prob: float) -> None:
         super().__init__()
@@ -66,9 +65,9 @@ class SelfAttention(nn.Module):
         self.output = nn.Linear(hidden_size, hidden_size)
 
     def init_fused(self) -> None:
-        """Draw query, key and value as one Xavier-uniform (3d, d) matrix, biases 0, as nn.MultiheadAttention does.
+        """Draw query, key and value as one Xavier-uniform matrix (3d, d), biases 0, as nn.MultiheadAttention does.
 
-        This makes queries 1.41 times, and keys and values 1.15 times, smaller than drawing the matrices separately.
+        Queries are then 1.41 times smaller, keys and values 1.15 times smaller, than if drawn separately.
         """
         width = self.output.in_features
         matrix = nn.init.xavier_uniform_(self.query.weight.new_empty(3 * width, width))
@@ -83,8 +82,8 @@ class SelfAttention(nn.Module):
     ) -> Tensor:
         """Attend from ``query`` (B, Q, d) to ``memory`` (B, L, d): (B, Q, d).
 
-        Without ``visible``, Q = L and a position attends to itself and earlier ones; with ``visible`` (B, 1, 1, L),
-        every query attends to these, without dropout. ``n_pads`` (B,) zero vectors of a row are attended to as well.
+        Without ``visible``, Q = L and a position attends to itself and earlier positions. With ``visible`` (B, 1, 1, L)
+        every query attends to these positions, without dropout. Queries also attend to ``n_pads`` (B,) zero vectors.
         """
         batch, length, width = query.shape
 
@@ -95,11 +94,11 @@ class SelfAttention(nn.Module):
         queries = heads(self.query(query))
         rate = self.dropout if self.training else 0.0
         if n_pads is not None:
-            of_zero = self.key_value.bias.view(2, self.n_heads, width // self.n_heads)
+            pad_key, pad_value = self.key_value.bias.view(2, self.n_heads, width // self.n_heads)
             mask = visible
             if mask is None:
                 mask = torch.ones(length, length, dtype=torch.bool, device=query.device).tril_()
-            attended = attention_with_pads(queries, key, value, (of_zero[0], of_zero[1]), mask, n_pads, rate)
+            attended = attention_with_pads(queries, key, value, (pad_key, pad_value), mask, n_pads, rate)
         elif visible is None:
             attended = causal_attention(queries, key, value, rate)
         else:
@@ -108,10 +107,9 @@ class SelfAttention(nn.Module):
 
 
 class TransformerBlock(nn.Module):
-    """One block: attention, then a position-wise feed-forward part. ``norm_placement`` places the layer norms:
+    """Attention, then a position-wise feed-forward part. ``norm_placement`` places the layer norms:
 
-    * "query" (HSASRec and SCE code): q = LN(x); y = LN(q + Att(q, x)); out = y + FF(y). Keys and values are not
-      normalised.
+    * "query" (HSASRec and SCE code): q = LN(x); y = LN(q + Att(q, x)); out = y + FF(y). Keys, values have no norm.
     * "pre": a = x + Att(LN x, LN x); out = a + FF(LN a).
     * "post" (RecBole, original Transformer): a = LN(x + drop(Att(x, x))); out = LN(a + FF(a)).
     """
@@ -143,7 +141,7 @@ class TransformerBlock(nn.Module):
     ) -> Tensor:
         """Map (B, L, d) to (B, L, d), or to the ``query`` positions (B, Q, d) alone, see :class:`SelfAttention`.
 
-        ``n_pads`` is for norm_placement "query", whose padded positions are zero in every block.
+        ``n_pads`` needs norm_placement "query", where padded positions stay zero in every block.
         """
         states = memory if query is None else query
         if self.norm_placement == "query":
@@ -160,9 +158,9 @@ class TransformerBlock(nn.Module):
 
 
 class PositionalEncoder(Encoder):
-    """Causal blocks over item embeddings times ``scale``, and learned positions counted from the end of the sequence.
+    """Causal blocks over item embeddings times ``scale`` plus learned positions, which count from the newest item.
 
-    A subclass adds the norms, and sets ``made_of`` to the class of its blocks, which are called like
+    A subclass adds the norms and sets ``made_of`` to the class of its blocks, which have the signature of
     :class:`TransformerBlock`.
     """
 
@@ -196,7 +194,7 @@ class PositionalEncoder(Encoder):
         return self.output_norm(states)
 
     def last(self, items: Tensor, lengths: Tensor) -> Tensor:
-        """Return the states (B, d) at the newest items; the last block computes only these (not in training)."""
+        """Return the states (B, d) at the newest items; in evaluation the last block computes only these."""
         if self.training:
             return super().last(items, lengths)
         states, n_pads = self._embed(items, lengths)
@@ -208,8 +206,7 @@ class PositionalEncoder(Encoder):
 
     def _embed(self, items: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return the input of the blocks (B, L, d), and the number of pads (B,) that they attend to, or None."""
-        if items.shape[1] > self.max_length:
-            raise ValueError(f"{items.shape[1]} items are more than MAX_ITEM_LIST_LENGTH={self.max_length}")
+        check_length(items.shape[1], self.max_length)
         positions = self.position_embedding(positions_from_end(lengths, items.shape[1]))
         states = torch.add(positions, self.item_embedding(items), alpha=self.scale)
         return self.dropout(self.input_norm(states)), self.max_length - lengths if self.attend_pads else None
@@ -217,10 +214,10 @@ class PositionalEncoder(Encoder):
 
 @register("encoders", "transformer")
 class TransformerEncoder(PositionalEncoder):
-    """Causal transformer over item embeddings and learned positions counted from the end of the sequence.
+    """Causal transformer over item embeddings and learned positions, which count from the newest item.
 
-    ``norm_placement`` "query" and "pre" end with a layer norm, "post" starts with one (:class:`TransformerBlock`). With
-    ``attend_pads``, queries also attend to the padding in front of a short history, as the HSASRec and SCE code does.
+    With ``norm_placement`` "query" and "pre" it ends with a layer norm, with "post" it starts with one. With
+    ``attend_pads``, queries also attend to the padding before a short history, as in the HSASRec and SCE code.
     ValueError for heads that do not divide d, or options that contradict each other.
     """
 
@@ -237,15 +234,15 @@ class TransformerEncoder(PositionalEncoder):
         initializer: Annotated[opt.Initializer, "of item vectors and matrices; xavier: papers' code"] = "xavier",
         initializer_range: opt.InitializerRange = 0.02,
         attention_init: Annotated[
-            str, Option("separate or fused", "fused: query, key and value drawn as one matrix (papers' code)")
+            str, Option("separate or fused", "fused: draw query, key and value as one matrix (papers' code)")
         ] = "separate",
         attend_pads: Annotated[bool, Option("bool", "attend to padding too (papers' code)")] = False,
         **more: Any,
     ) -> None:
         if attend_pads and norm_placement != "query":
-            raise ValueError(f"attend_pads needs norm_placement=query, where pads stay zero, not {norm_placement!r}")
+            raise ValueError(f"attend_pads needs norm_placement=query, where pads stay zero, got {norm_placement!r}")
         if attention_init == "fused" and initializer != "xavier":
-            raise ValueError(f"attention_init=fused needs initializer=xavier, not {initializer!r}")
+            raise ValueError(f"attention_init=fused needs initializer=xavier, got {initializer!r}")
         more |= {"norm_placement": norm_placement, "layer_norm_eps": layer_norm_eps}
         super().__init__(item_embedding, hidden_dropout_prob=hidden_dropout_prob, **more)
         width = item_embedding.embedding_dim

@@ -1,4 +1,4 @@
-"""Base of encoders that filter a window of N positions: causal in one pass, or circular with a window per prefix."""
+"""Base of encoders that filter N positions: causal in one pass, or circular with a window for each prefix."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
@@ -8,19 +8,19 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from recbole_hyper.encoders import options as opt
-from recbole_hyper.encoders.base import ACTIVATIONS, Encoder, Trace, positions_from_end
+from recbole_hyper.encoders.base import ACTIVATIONS, Encoder, Trace, check_length, positions_from_end
 from recbole_hyper.encoders.dropout import Dropout
 from recbole_hyper.options import Option
 
-# positions of prefix windows per piece: 64 MiB for each activation of width 128
+# positions per piece of prefix windows: 64 MiB for each activation of width 128
 PREFIX_POSITIONS = 2**17
 
 
 class WindowFilterLayer(nn.Module):
-    """Base of the layers: X' = LN(H + FFN(H)), where H is what a subclass makes of X with ``parts``.
+    """Base of the layers: X' = LN(H + FFN(H)), where a subclass computes H from X with the modules ``parts``.
 
-    Its call is ``layer(X (B, L, d), real (B, L, 1), last_only=False)``; ``real`` is False at padding. It returns X' and
-    the output of its filter, (B, L, d), or (B, 1, d) with ``last_only``.
+    ``layer(X (B, L, d), real (B, L, 1), last_only=False)`` returns X' and the output of the filter, (B, L, d), or
+    (B, 1, d) with ``last_only``. ``real`` is False at padding.
     """
 
     norms: ClassVar[tuple[str, ...]] = ("filter_norm", "output_norm")
@@ -62,17 +62,17 @@ class WindowFilterLayer(nn.Module):
 
 
 class WindowFilterEncoder(Encoder):
-    """Item vectors plus learned positions that count from the end, a norm, and layers with filters of length N.
+    """Item vectors plus learned positions that count from the newest item, a norm, and layers with filters of length N.
 
-    A circular filter wraps around, so every state of a window but the last depends on later items. Each prefix then
-    gets its own right-aligned window, and its last state is used: about L times the work; recomputation bounds the
+    A circular filter wraps around, so every state of a window but the last depends on later items. So each prefix gets
+    its own right-aligned window, of which only the last state is used: about L times the work. Recomputation limits the
     memory.
 
-    A subclass sets ``made_of`` to the class of its layers. ValueError for sequences above ``max_length``.
+    A subclass sets ``made_of`` to the class of its layers.
     """
 
     model_defaults = {"initializer": "normal"}  # published code
-    # whether padding in windows of prefixes keeps the states that the layers compute
+    # whether layers leave states at the padding of prefix windows; otherwise these are set to 0
     keeps_padding: ClassVar[bool] = False
 
     def __init__(
@@ -101,7 +101,7 @@ class WindowFilterEncoder(Encoder):
         return self.trace(items, lengths)[0]
 
     def trace(self, items: Tensor, lengths: Tensor, *, return_maps: bool = False) -> tuple[Tensor, Trace]:
-        """Return the states and, per layer, the output of the filter as a single head (B, L, 1, d)."""
+        """Return the states, and the output of each layer's filter as a single head (B, L, 1, d)."""
         real = self._real(items, lengths)
         if self.circular:
             return self._trace_prefixes(items, real)
@@ -122,14 +122,12 @@ class WindowFilterEncoder(Encoder):
         return self._in_pieces(items, torch.arange(items.shape[0], device=items.device), lengths - 1)[0]
 
     def _real(self, items: Tensor, lengths: Tensor) -> Tensor:
-        """Return (B, L), False at padding; ValueError for sequences that are too long."""
-        length = items.shape[1]
-        if length > self.max_length:
-            raise ValueError(f"sequences of {length} items came, the limit is max_length={self.max_length}; cut them")
-        return torch.arange(length, device=items.device) < lengths[:, None]
+        """Return a mask (B, L), False at padding; ValueError for histories that are too long."""
+        check_length(items.shape[1], self.max_length)
+        return torch.arange(items.shape[1], device=items.device) < lengths[:, None]
 
     def _trace_prefixes(self, items: Tensor, real: Tensor) -> tuple[Tensor, Trace]:
-        """Run each prefix in its own right-aligned window, and return the last position of each."""
+        """Return the last state of each prefix in its own right-aligned window, and the outputs of the filters."""
         users, ends = real.nonzero(as_tuple=True)
         states, *heads = self._in_pieces(items, users, ends)
         blank = states.new_zeros(*items.shape, states.shape[-1])
@@ -137,21 +135,21 @@ class WindowFilterEncoder(Encoder):
         return blank.index_put((users, ends), states), Trace(heads=maps)
 
     def _in_pieces(self, items: Tensor, users: Tensor, ends: Tensor) -> tuple[Tensor, ...]:
-        """Return what ``_prefixes`` returns, computed in pieces of PREFIX_POSITIONS."""
+        """Run ``_prefixes`` in pieces of PREFIX_POSITIONS."""
         if torch.compiler.is_exporting():
             return self._prefixes(items, users, ends)
         chunk = max(1, PREFIX_POSITIONS // self.max_length)
         parts = list(zip(users.split(chunk), ends.split(chunk), strict=True))
         if len(parts) > 1 and torch.is_grad_enabled():
-            # recomputed in the backward pass: all windows at once would take L times the memory
+            # the backward pass recomputes each piece: all windows at once would take L times the memory
             chunks = [checkpoint(self._prefixes, items, *part, use_reentrant=False) for part in parts]
         else:
             chunks = [self._prefixes(items, *part) for part in parts]
         return tuple(torch.cat(pieces) for pieces in zip(*chunks, strict=True))
 
     def _prefixes(self, items: Tensor, users: Tensor, ends: Tensor) -> tuple[Tensor, ...]:
-        """Return the last state (m, d) of m prefixes and the last output (m, d) of each layer's filter."""
-        # column c of the window of the prefix that ends at place e is place e - (N - 1) + c
+        """Return the last state (m, d) of m prefixes, and the last output (m, d) of each layer's filter."""
+        # in the window of the prefix that ends at position e, column c is position e - (N - 1) + c
         place = ends[:, None] - (self.max_length - 1) + torch.arange(self.max_length, device=items.device)
         real = (place >= 0).unsqueeze(-1)
         window = items[users[:, None], place.clamp(min=0)] * real[..., 0]

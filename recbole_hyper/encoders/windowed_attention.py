@@ -1,4 +1,4 @@
-"""Multi-scale attention of DualRec: a window per head and relative positions, in one batched computation.
+"""Multi-scale attention of DualRec: a window per head, and relative positions.
 
 Shapes: B users, L length, d width, h heads, d/h head width. Sequences are right-padded with item 0.
 """
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from recbole_hyper.encoders import options as opt
 from recbole_hyper.encoders.banded_attention import Heads, blocked_attention, dense_attention
-from recbole_hyper.encoders.base import ACTIVATIONS, Encoder, Trace
+from recbole_hyper.encoders.base import ACTIVATIONS, Encoder, Trace, check_length
 from recbole_hyper.encoders.dropout import Dropout
 from recbole_hyper.encoders.windows import narrow_heads, resolve_windows
 from recbole_hyper.options import Option
@@ -21,24 +21,24 @@ DIRECTIONS = ("past", "future")
 
 
 def sinusoids(length: int, width: int) -> Tensor:
-    """Return the (length, width) table of sines and cosines of the distances 0..length-1 (Transformer-XL)."""
+    """Return the sines and cosines (length, width) of the distances 0..length-1 (Transformer-XL)."""
     frequency = 10000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
     angle = torch.arange(length, dtype=torch.float64)[:, None] * frequency
     return torch.cat([angle.sin(), angle.cos()], dim=-1)[:, :width].float()
 
 
 class WindowedAttention(nn.Module):
-    r"""Multi-head attention in which each head has its own window, on one side of the query.
+    r"""Multi-head attention to one side of the query, with a window per head.
 
     .. math:: score_{ij} = \frac{(q_i + u)^T k_j + (q_i + v)^T r_{|i-j|}}{\sqrt{d/h}}
 
     with :math:`r = W_r\,sinusoid(|i-j|)` (``transformer_xl``, the published code), a learned vector per distance
     (``learned``, the paper), or without u, v and r (``none``). The code uses the sinusoid of the signed distance, which
-    differs only in the sign of the learned sine half of W_r. ``direction`` is ``past`` (causal) or ``future``; both
-    include the query's own position.
+    only changes the sign of the learned sine half of W_r. ``direction`` is ``past`` (causal) or ``future``; both
+    include the query's position.
 
-    No tensor is larger than (B, h, L, L + 1). Dropout applies to the attention weights, and to the position vectors
-    with one draw for the batch (published code: one for each user, which was not better on Amazon Beauty).
+    No tensor is larger than (B, h, L, L + 1). Dropout applies to attention weights and position vectors. It draws the
+    latter once per batch; the published code draws for each user, which was not better on Amazon Beauty.
     """
 
     sinusoid: Tensor
@@ -66,9 +66,9 @@ class WindowedAttention(nn.Module):
     ) -> None:
         super().__init__()
         if n_heads < 1 or hidden_size % n_heads:
-            raise ValueError(f"hidden_size={hidden_size} is no multiple of n_heads={n_heads}; change one of them")
+            raise ValueError(f"n_heads={n_heads} does not divide hidden_size={hidden_size}")
         if direction not in DIRECTIONS:
-            raise ValueError(f"direction={direction!r} is unknown; known: {', '.join(DIRECTIONS)}")
+            raise ValueError(f"direction={direction!r} must be {' or '.join(DIRECTIONS)}")
         self.n_heads = n_heads
         self.head_size = hidden_size // n_heads
         self.max_length, self.direction = max_length, direction
@@ -89,7 +89,7 @@ class WindowedAttention(nn.Module):
             nn.init.normal_(parameter, std=initializer_range)
 
     def distance_vectors(self, length: int) -> Tensor:
-        """Return r, the vectors of the distances 0..length-1 per head: (h, L, d/h)."""
+        """Return r, the vectors (h, L, d/h) of the distances 0..length-1 for each head."""
         if self.relative_positions == "learned":
             vectors = self.dropout(self.distance[:length])
         else:
@@ -99,14 +99,13 @@ class WindowedAttention(nn.Module):
     def forward(
         self, inputs: Tensor, lengths: Tensor, *, return_maps: bool = False
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Attend from ``inputs`` (B, L, d) with ``lengths`` (B,) real positions, at least 1 in each row.
+        """Attend from ``inputs`` (B, L, d), of which ``lengths`` (B,) positions are real, at least 1 in each row.
 
-        Returns the mixed output (B, L, d), the head outputs before mixing (B, L, h, d/h), and with ``return_maps`` the
+        Returns the output (B, L, d), the head outputs (B, L, h, d/h) that it mixes, and with ``return_maps`` the
         attention weights before dropout (B, h, L, L), else None. ValueError if L exceeds ``max_length``.
         """
         length = inputs.shape[1]
-        if length > self.max_length:
-            raise ValueError(f"sequences of {length} items came, the limit is max_length={self.max_length}; cut them")
+        check_length(length, self.max_length)
         # (B, L, 3d) -> three of (B, h, L, d/h)
         query, key, value = (
             part.unflatten(-1, (self.n_heads, self.head_size)).transpose(1, 2)
@@ -120,16 +119,16 @@ class WindowedAttention(nn.Module):
             query = query + self.content_bias * scale
         windows = self.windows if self.training or self.window_at_eval else (self.max_length,) * self.n_heads
         rate = self.dropout.p if self.training else 0.0
-        given = Heads(query, key, value, by_position, windows, self.direction, lengths)
-        maps = dense_attention(given, return_maps=True) if return_maps else None
+        inputs_of_heads = Heads(query, key, value, by_position, windows, self.direction, lengths)
+        maps = dense_attention(inputs_of_heads, return_maps=True) if return_maps else None
         if maps is not None:
             heads = self.dropout(maps) @ value
         else:
             # an exported graph must work for every length
             narrow = [] if torch.compiler.is_exporting() else narrow_heads(windows, length)
             wide = [head for head in range(self.n_heads) if head not in narrow]
-            ways = ((narrow, blocked_attention), (wide, dense_attention))
-            parts = [attend(given.take(chosen), rate) for chosen, attend in ways if chosen]
+            kernels = ((narrow, blocked_attention), (wide, dense_attention))
+            parts = [attend(inputs_of_heads.take(chosen), rate) for chosen, attend in kernels if chosen]
             heads = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
             if len(parts) == 2 and (order := [*narrow, *wide]) != sorted(order):
                 heads = heads[:, [order.index(head) for head in range(self.n_heads)]]
@@ -138,7 +137,7 @@ class WindowedAttention(nn.Module):
 
 
 class WindowedAttentionLayer(nn.Module):
-    """Post-norm block: H = LN(X + attention(X)), X' = LN(H + FFN(H)), with dropout of both branches and in FFN."""
+    """Post-norm block: H = LN(X + attention(X)), X' = LN(H + FFN(H)), with dropout of both branches and inside FFN."""
 
     def __init__(
         self,
@@ -183,11 +182,10 @@ class WindowedAttentionLayer(nn.Module):
 
 @register("encoders", "windowed_attention")
 class WindowedAttentionEncoder(Encoder):
-    """One direction of DualRec (CIKM 2022): layers of windowed attention over item vectors, no absolute positions.
+    """One direction of DualRec (CIKM 2022): windowed attention over item vectors, without absolute positions.
 
-    In each layer, a head sees the items i-w+1..i (``past``) or i..i+w-1 (``future``) from position i, with its window w
-    from equation 8. ``layer_dropout=False`` builds the layers without dropout, as the published code (by omission)
-    builds its future encoder.
+    From position i a head with window w (equation 8) sees the items i-w+1..i (``past``) or i..i+w-1 (``future``).
+    ``layer_dropout=False`` builds layers without dropout: the future encoder of the published code, by omission.
     """
 
     has_maps = True

@@ -1,18 +1,18 @@
-r"""Moebius operations that keep their digits in float32, up to the boundary of the ball.
+r"""Moebius operations that keep their precision in float32, up to the boundary of the ball.
 
-Every point is handled in **lifted coordinates**. With s the distance to the origin in the ball of curvature 1, halved
-(:math:`s = \mathrm{artanh}(\sqrt c |x|)`), and :math:`\hat x` the direction,
+Every point has **lifted coordinates**. With :math:`s = \mathrm{artanh}(\sqrt c |x|)`, half the distance to the origin
+in the ball of curvature 1, and :math:`\hat x` the direction,
 
 .. math:: \sigma = \sinh(s)\,\hat x = \sqrt c\,x / \sqrt{1 - c|x|^2}, \qquad C = \cosh(s) = \sqrt{1 + |\sigma|^2} .
 
-The factor :math:`1 - c|x|^2`, in which the usual formulas lose their digits, is :math:`1/C^2` and is never formed.
-Moebius addition (Ganea et al. 2018, eq. 4) becomes, exactly,
+The factor :math:`1 - c|x|^2`, in which the usual formulas lose precision, is :math:`1/C^2` and is never computed.
+Moebius addition (Ganea et al. 2018, eq. 4) is exactly
 
 .. math:: e = C_2 \sigma_1 + C_1 \sigma_2, \qquad \sigma_1 \oplus \sigma_2 =
           \frac{C_2\, e + |e|^2 \sigma_1}{C_1 \sqrt{1 + |e|^2}}, \qquad |\sigma_1 \oplus \sigma_2| = |e| .
 
-**Projection**: s is kept at or below ``max_rapidity(dtype)``: 7 in float32 (radius 1 - 1.7e-6), 15 in float64 (radius
-1 - 1.9e-13); the derivative is that of the projected function. Coordinates are in the last axis.
+**Projection** limits s to ``max_rapidity(dtype)``: 7 in float32 (radius 1 - 1.7e-6), 15 in float64 (radius
+1 - 1.9e-13). The derivative is that of the projected function. Coordinates are in the last axis.
 """
 
 import math
@@ -25,12 +25,12 @@ Curvature = float | Tensor
 
 
 def max_rapidity(dtype: torch.dtype) -> float:
-    """Return the largest s = artanh(sqrt(c) |x|) of a point; farther points are projected to it."""
+    """Return the largest s = artanh(sqrt(c) |x|) of a point; projection moves farther points there."""
     return 15.0 if dtype == torch.float64 else 7.0
 
 
 def tiny(dtype: torch.dtype) -> float:
-    """Return a number to add under square roots: far below rounding, far above underflow."""
+    """Return a number to add under square roots: far below rounding errors, far above underflow."""
     if dtype == torch.float64:
         return 1e-200
     return max(1e-30, torch.finfo(dtype).tiny)  # float16 cannot hold 1e-30
@@ -41,7 +41,7 @@ def square_norm(x: Tensor) -> Tensor:
     return x.square().sum(-1, keepdim=True)
 
 
-# value of a radial function at s, its derivative, and the distance that is cut at the limit
+# value of a radial function at s, its derivative, and the distance that the limit applies to
 def _sinh(s: Tensor, square: Tensor, limit: float) -> tuple[Tensor, Tensor, Tensor]:
     clipped = s.clamp(max=limit)
     return torch.sinh(clipped), torch.cosh(clipped), s
@@ -68,7 +68,7 @@ class _Radial(torch.autograd.Function):
         s = guarded.sqrt()
         value, derivative, distance = function(s, square, limit)
         ratio = value / s
-        # the error of the difference is of rounding size; square * slope is all that enters a gradient
+        # the difference has a rounding error, but gradients contain it only as square * slope
         slope = (torch.where(distance > limit, torch.zeros_like(derivative), derivative) - ratio) / guarded
         ctx.save_for_backward(x, ratio, slope)
         return x * ratio
@@ -82,12 +82,12 @@ class _Radial(torch.autograd.Function):
 
 
 def lift_tangent(tangent: Tensor, limit: float | None = None) -> Tensor:
-    """Return the lifted point exp_0(t) of a tangent vector t at the origin, s <= ``limit`` (None: max_rapidity)."""
+    """Return the lifted point exp_0(t) of a tangent vector t at the origin, with s <= ``limit`` (max_rapidity)."""
     return _Radial.apply(tangent, max_rapidity(tangent.dtype) if limit is None else limit, _sinh)
 
 
 def tangent_of_lifted(lifted: Tensor, limit: float | None = None) -> Tensor:
-    """Return log_0 of a lifted point, s <= ``limit`` (None: max_rapidity)."""
+    """Return log_0 of a lifted point, with s <= ``limit`` (max_rapidity)."""
     return _Radial.apply(lifted, max_rapidity(lifted.dtype) if limit is None else limit, _asinh)
 
 
@@ -128,23 +128,23 @@ def log0(x: Tensor, curvature: Curvature = 1.0) -> Tensor:
 
 
 def check_finite(values: Tensor, name: str) -> None:
-    """Raise ValueError if ``values`` on the CPU holds NaN or infinity.
+    """Raise ValueError for NaN or infinity in ``values`` on the CPU.
 
-    Not while a graph is exported, and not on a GPU, which would have to wait: there a NaN reaches the loss, and the
-    training stops at that.
+    A graph that is exported cannot check, and a GPU would have to wait. There a NaN reaches the loss, which stops the
+    training.
     """
     checked = values.device.type == "cpu" and not torch.compiler.is_exporting()
     if checked and not bool(torch.isfinite(values).all()):
         count = f"{int((~torch.isfinite(values)).sum())} of {values.numel()}"
-        raise ValueError(f"{name}: {count} values are NaN or infinite; check learning rate and data")
+        raise ValueError(f"{name}: {count} values are NaN or infinite; check the learning rate and the data")
 
 
 def check_points(x: Tensor, curvature: Curvature, name: str) -> None:
-    """Raise ValueError if ``x`` is not finite or has a point outside the open ball of ``curvature``."""
+    """Raise ValueError for points ``x`` that are not finite or not inside the open ball of ``curvature``."""
     check_finite(x, name)
     largest = float((square_norm(x.detach()) * curvature).max()) if x.numel() else 0.0
     if largest >= 1:
         raise ValueError(
-            f"{name}: a point of norm {math.sqrt(largest / float(curvature)):.6g} lies outside the ball of radius "
-            f"{1 / math.sqrt(float(curvature)):.6g}; give points of the ball, or tangent vectors through exp0"
+            f"{name}: a point of norm {math.sqrt(largest / float(curvature)):.6g} is outside the ball of radius "
+            f"{1 / math.sqrt(float(curvature)):.6g}; pass points of the ball, or exp0 of tangent vectors"
         )

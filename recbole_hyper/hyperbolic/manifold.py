@@ -1,4 +1,4 @@
-"""geoopt's Poincare ball, built so that small and large curvatures keep their digits."""
+"""geoopt's Poincare ball, built so that small and large curvatures keep their precision."""
 
 import math
 from typing import Any
@@ -13,14 +13,15 @@ from recbole_hyper.geometry.head import LEAST_LEARNED
 def poincare_ball(curvature: float = 1.0, *, learnable: bool = False) -> geoopt.PoincareBall:
     """Return the ball of ``curvature`` c: c |x|^2 < 1, radius 1/sqrt(c), sectional curvature -c.
 
-    ``learnable`` makes c a trained parameter: softplus of ``isp_c``, which ends at ``LEAST_LEARNED`` as in an output
-    head. ValueError for no finite number above 0, and to learn from below ``LEAST_LEARNED``.
+    ``learnable`` makes c a trained parameter, softplus of ``isp_c``, of at least ``LEAST_LEARNED`` as in an output
+    head. ValueError for a curvature that is not finite and above 0, or to learn from below ``LEAST_LEARNED``.
     """
     if not (math.isfinite(curvature) and curvature > 0):
-        hint = "a finite number above 0 is needed, such as 1.0 (flat layers: torch.nn)"
-        raise ValueError(f"curvature={curvature}: {hint}")
+        raise ValueError(f"curvature={curvature} must be a finite number above 0; for flat layers use torch.nn")
     if learnable and curvature < LEAST_LEARNED:
-        raise ValueError(f"curvature={curvature} (key curvature_init): {LEAST_LEARNED} is the least to learn from")
+        raise ValueError(
+            f"curvature={curvature} (key curvature_init): a learned curvature starts at {LEAST_LEARNED} or more"
+        )
     ball = _LearnedBall(c=1.0, learnable=True) if learnable else geoopt.PoincareBall(c=1.0)
     with torch.no_grad():  # geoopt's log(exp(c) - 1) is -inf or inf for very small or large c
         ball.isp_c.fill_(curvature + math.log(-math.expm1(-curvature)))
@@ -32,17 +33,17 @@ class _LearnedBall(geoopt.PoincareBall):
 
     @property
     def c(self) -> Tensor:
-        """Curvature, 0-d; at the floor, below which its gradient in float32 would be noise, it has none."""
+        """Curvature, 0-d. At its minimum, below which the float32 gradient would be noise, it has no gradient."""
         return super().c.clamp(min=LEAST_LEARNED)
 
 
 class SharedBall(geoopt.PoincareBall):
-    """A ball with the curvature that another module has and may learn: ``source.curvature``, a float or 0-d tensor."""
+    """A ball with the curvature of another module, ``source.curvature``: a float, or a 0-d tensor with gradient."""
 
     def __init__(self, source: Any) -> None:
         super().__init__()
         del self.isp_c
-        # in a tuple, so that nn.Module does not register the source's parameters a second time
+        # in a tuple, so that nn.Module does not register the source's parameters again
         self._source = (source,)
 
     @property

@@ -1,8 +1,8 @@
 r"""The Moebius GRU recurrence over all steps: as a loop over the pure functions, and compiled.
 
-Both work in the ball of curvature 1 (see ``_math``) on the same arguments: ``inputs`` (L, B, 3d) tangent vectors U x
-for r, z, candidate; ``bias`` (3, d) lifted; ``weight`` (3d, d) recurrent matrices; ``start`` (B, d) tangent states;
-``rho`` 0-d, :math:`1/\sqrt c`, by which what the gates and phi see is multiplied. They return tangent states (L, B, d).
+Both work in the ball of curvature 1 (see ``_math``) and return tangent states (L, B, d). Their arguments: ``inputs``
+(L, B, 3d), tangent vectors U x for r, z, candidate; ``bias`` (3, d), lifted points; ``weight`` (3d, d), recurrent
+matrices; ``start`` (B, d), tangent states; ``rho``, 0-d, :math:`1/\sqrt c`, which scales the inputs of gates and phi.
 """
 
 import math
@@ -25,7 +25,7 @@ RESETS = ("before", "after")
 def recurrence(
     inputs: Tensor, bias: Tensor, weight: Tensor, start: Tensor, rho: Tensor, activation: str, reset: str
 ) -> Tensor:
-    """Run the recurrence, compiled where that is possible: on a CPU in float32, but not in an exported graph."""
+    """Run the recurrence: compiled on a CPU in float32, plain elsewhere and in an exported graph."""
     compiled = inputs.device.type == "cpu" and inputs.dtype == torch.float32
     run = _Compiled.apply if compiled and not torch.compiler.is_exporting() else plain_recurrence
     return run(inputs, bias, weight, start, rho, activation, reset)
@@ -34,14 +34,14 @@ def recurrence(
 def plain_recurrence(
     inputs: Tensor, bias: Tensor, weight: Tensor, start: Tensor, rho: Tensor, activation: str, reset: str
 ) -> Tensor:
-    """Run the recurrence in torch operations, for any device and precision; as one scan in an exported graph."""
+    """Run the recurrence in torch operations, on any device and in any precision; an exported graph has one scan."""
 
     def step(state: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         state = _step(state, x, bias, weight, rho, activation, reset)
         return state, state.clone() if exporting else state
 
     moved, exporting = lift_tangent(inputs.unflatten(-1, (3, bias.shape[1]))), torch.compiler.is_exporting()
-    if exporting:  # one operation, whatever the number of steps; it has no gradient
+    if exporting:  # one operation for any number of steps, without gradient
         from torch._higher_order_ops import scan
 
         return scan(step, start, moved)[1]
@@ -70,12 +70,12 @@ def _step(state: Tensor, x: Tensor, bias: Tensor, weight: Tensor, rho: Tensor, a
 
 @lru_cache(maxsize=1)
 def _pool(workers: int, process: int) -> ThreadPoolExecutor:
-    """Return the threads of this process: a pool does not survive a fork."""
+    """Return the threads of this process; a pool does not survive a fork."""
     return ThreadPoolExecutor(workers, thread_name_prefix="moebius")
 
 
 def _run(task: Callable[[int, int], Any], tiles: int) -> list[Any]:
-    """Call ``task(begin, end)`` for parts of the tiles, at once in as many threads as torch uses."""
+    """Call ``task(begin, end)`` for parts of the tiles, in as many threads as torch uses."""
     threads = min(torch.get_num_threads(), tiles)
     if threads <= 1:
         return [task(0, tiles)]
@@ -85,30 +85,30 @@ def _run(task: Callable[[int, int], Any], tiles: int) -> list[Any]:
 
 
 class _Compiled(torch.autograd.Function):
-    """The compiled recurrence as a differentiable function; rows are divided among torch's number of threads."""
+    """The compiled recurrence with its gradient; threads share the rows."""
 
     @staticmethod
     def forward(
         ctx: Any, inputs: Tensor, bias: Tensor, weight: Tensor, start: Tensor, rho: Tensor, activation: str, reset: str
     ) -> Tensor:
-        from recbole_hyper.kernels import moebius  # numba is imported when something is compiled
+        from recbole_hyper.kernels import moebius  # imports numba only when needed
 
         length, batch, _ = inputs.shape
         width = bias.shape[1]
         tanh, after = activation == "tanh", reset == "after"
         constants = np.float32(float(rho)), np.float32(max_rapidity(torch.float32)), tanh, after
-        # rows that are run together: whole vector registers, and all buffers within the cache
+        # rows per tile: full vector registers, and buffers that fit into the cache
         tile = min(128 if width <= 16 else 32, -(-batch // 16) * 16)
         tiles = -(-batch // tile)
         states = inputs.new_empty(length, batch, width)
         saved = inputs.new_empty(tiles, length, (8 if after else 7) * width, tile)
-        given = [tensor.detach().contiguous() for tensor in (inputs, bias, weight)]
-        arrays = [tensor.numpy() for tensor in given]
+        tensors = [tensor.detach().contiguous() for tensor in (inputs, bias, weight)]
+        arrays = [tensor.numpy() for tensor in tensors]
         outputs = [tensor.numpy() for tensor in (start.detach().contiguous(), states, saved)]
         _run(lambda begin, end: moebius.forward_tiles(*arrays, constants, *outputs, begin, end), tiles)
-        ctx.save_for_backward(*given, saved)
+        ctx.save_for_backward(*tensors, saved)
         ctx.constants, ctx.tiles = constants, tiles
-        # previous states and reset states times W: what the weight's gradient is made of
+        # for the gradient of the weight
         ctx.states, ctx.start = states.detach(), start.detach()
         return states
 

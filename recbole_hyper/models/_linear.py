@@ -1,4 +1,4 @@
-"""Base of the linear models: a closed-form fit on the training matrix; scores fold a history in."""
+"""Base of the linear models: one fit on the training matrix, then scores from any history."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from recbole.utils import InputType, ModelType
 from torch import Tensor, nn
 
 from recbole_hyper.data.dataset import SequenceDataset
-from recbole_hyper.data.loader import history_matrix
+from recbole_hyper.data.loader import accumulate, history_steps
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.evaluation.ranking import Scorer
 from recbole_hyper.files import replaced
@@ -25,17 +25,17 @@ from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.options import PLACE, Option
 from recbole_hyper.types import Prefixes
 
-FIT_CACHE = Option("str or ~", "folder where decompositions are kept for other runs; ~ keeps none", None, (PLACE,))
+FIT_CACHE = Option("str or ~", "folder that caches decompositions for other runs; ~: no cache", None, (PLACE,))
 Arrays = dict[str, npt.NDArray[Any]]
-# the last decomposition of each kind: a sweep in one process fits once
+# the last decomposition of each kind, so that a sweep in one process fits once
 _recent: dict[str, tuple[str, Arrays]] = {}
 
 
 class LinearRecommender(OwnModel, GeneralRecommender):
-    """A model that is fitted in one step, its only epoch, and scores by a product with the binary history of a case.
+    """A model that fits in one step, its only epoch, and folds binary histories into linear states to score them.
 
-    New users and successive evaluation thus need no new fit. The learned values are buffers (:meth:`keep_learned`),
-    which the weights file has if ``save_data`` is True.
+    New users and successive evaluation therefore need no new fit. The learned values are buffers
+    (:meth:`keep_learned`), which the weights file contains if ``save_data`` is True.
     """
 
     input_type = InputType.POINTWISE
@@ -48,14 +48,14 @@ class LinearRecommender(OwnModel, GeneralRecommender):
         matrix.data[:] = 1.0  # repeated interactions count once
         self.matrix: scipy.sparse.csr_matrix = matrix
         self.cache_folder = config["fit_cache"]
-        self._kept = bool(config["save_data"])
-        # RecBole's trainer needs something to optimise
+        self._is_saved = bool(config["save_data"])
+        # RecBole's trainer needs a parameter
         self.nothing = nn.Parameter(torch.zeros(1))
         self.fitted = False
 
     def keep_learned(self, name: str) -> None:
-        """Make ``self.<name>`` a buffer that :meth:`fit` or a weights file fills."""
-        self.register_buffer(name, torch.empty(0), persistent=self._kept)
+        """Register the buffer ``self.<name>``, which :meth:`fit` or a weights file fills."""
+        self.register_buffer(name, torch.empty(0), persistent=self._is_saved)
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *arguments: Any) -> None:
         for name in set(self._buffers) - self._non_persistent_buffers_set:
@@ -67,7 +67,7 @@ class LinearRecommender(OwnModel, GeneralRecommender):
         super()._load_from_state_dict(state_dict, prefix, *arguments)
 
     def complete(self) -> None:
-        """Fit again if the weights file has no learned values (``save_data=False``, earlier versions)."""
+        """Fit if the weights file has no learned values: with ``save_data=False``, or from an earlier version."""
         if not self.fitted:
             self.fit()
             self.fitted = True
@@ -77,29 +77,38 @@ class LinearRecommender(OwnModel, GeneralRecommender):
         """Fit to ``self.matrix``."""
 
     @abstractmethod
+    def fold_in(self, histories: scipy.sparse.csr_matrix) -> Tensor:
+        """Return the states (n, d) of binary histories (n, n_items), which are linear in the histories."""
+
+    def scores(self, states: Tensor) -> Tensor:
+        """Return the scores (n, n_items) of states (n, d); by default the states are the scores."""
+        return states
+
     def score_histories(self, histories: scipy.sparse.csr_matrix) -> Tensor:
         """Return the scores (n, n_items) of binary histories (n, n_items)."""
+        return self.scores(self.fold_in(histories))
 
     def score_cases(self, cases: Prefixes) -> Tensor:
-        """Return the scores (n, n_items) of cases; successive cases of a user share the work."""
-        return self.score_histories(history_matrix(cases))
+        """Return the scores (n, n_items) of cases; a successive case only adds its newest items to the state before."""
+        steps, continues = history_steps(cases)
+        return self.scores(accumulate(self.fold_in(steps), continues))
 
     def training_loader(
         self, training: SequenceDataset, store: SequenceStore, lengths: npt.NDArray, config: Any
     ) -> OneStep:
-        """Return the loader that makes RecBole's trainer call :meth:`calculate_loss` once."""
+        """Return a loader of one batch, so that the trainer calls :meth:`calculate_loss` once."""
         return OneStep(training)
 
     def case_scorer(self, config: Any) -> Scorer:
         return self.score_cases
 
     def calculate_loss(self, interaction: Any) -> Tensor:
-        """Fit at the first call; the loss is 0."""
+        """Fit at the first call, and return 0."""
         self.complete()
         return 0.0 * self.nothing.sum()
 
     def full_sort_predict(self, interaction: Any) -> Tensor:
-        """Return the scores (B, n_items) of training users, by their training histories."""
+        """Return the scores (B, n_items) of training users, from their training histories."""
         return self.score_histories(self.matrix[interaction[self.USER_ID].cpu().numpy()])
 
     def predict(self, interaction: Any) -> Tensor:
@@ -123,10 +132,10 @@ class OneStep:
         yield Interaction({})
 
 
-def kept(
-    kind: str, key: str, folder: str | None, fit: Callable[[], Arrays], enough: Callable[[Arrays], bool] = bool
+def cached(
+    kind: str, key: str, folder: str | None, fit: Callable[[], Arrays], is_enough: Callable[[Arrays], bool] = bool
 ) -> Arrays:
-    """Return what ``fit`` gave for ``key`` in this process or in a file of ``folder`` if it is ``enough``, else fit."""
+    """Return the arrays of ``key`` from this process or a file of ``folder``; if there are none or too few, ``fit``."""
     last, arrays = _recent.get(kind, ("", {}))
     path = None if folder is None else Path(folder) / f"{kind}-{key}.npz"
     if last != key:
@@ -134,7 +143,7 @@ def kept(
         if path is not None and path.is_file():
             with np.load(path, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
-    if not arrays or not enough(arrays):
+    if not arrays or not is_enough(arrays):
         arrays = fit()
         if path is not None:
             with replaced(path) as part, part.open("wb") as file:

@@ -22,7 +22,6 @@ from recbole_hyper.encoders.base import Encoder, initialize
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.evaluation.ranking import Scorer
 from recbole_hyper.evaluation.scorers import encode_cases, state_scorer
-from recbole_hyper.geometry.base import Geometry
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.losses.base import Loss
 from recbole_hyper.models.contract import OwnModel
@@ -32,29 +31,29 @@ from recbole_hyper.options import arguments
 from recbole_hyper.random_numbers import OwnDraws
 from recbole_hyper.types import Prefixes
 
-# by the key that names a part: its kind in the registry
+# kind in the registry of the part that each key names
 _KINDS = {"encoder": "encoders", "geometry": "geometry", "loss_type": "losses"}
 
 
 class HyperRecommender(OwnModel, SequentialRecommender):
-    """A sequential recommender that names its parts.
+    """A sequential recommender made of an encoder, a geometry and a loss.
 
-    A subclass sets ``parts``, or those that differ as ``class Mine(HyperRecommender, loss_type="bce")``, and gets its
-    defaults from ``properties/model/<Name>.yaml``; ``--encoder``, ``--geometry`` and ``--loss_type`` replace a part of
-    any model. Encoder and head share the item embedding, unless ``reuse_item_embeddings=False`` gives the head its own
-    matrix, ``output_embedding``.
+    A subclass sets ``parts``, or only those that differ: ``class Mine(HyperRecommender, loss_type="bce")``. Its other
+    defaults come from ``properties/model/<Name>.yaml``. ``--encoder``, ``--geometry`` and ``--loss_type`` replace a
+    part of any model. Encoder and head share the item embedding; with ``reuse_item_embeddings=False`` the head has its
+    own matrix, ``output_embedding``.
 
-    Training batches are windows: ``item_id_list`` (B, L), ``item_length`` (B,), ``target_list`` (B, L), 0 without a
-    target, and ``timestamp_list`` (B, L) for an encoder that reads times. Every position with a target trains. Rows
-    (prefix, target) of RecBole work too: without ``target_list`` the last state predicts ``item_id``.
+    Training batches are windows: ``item_id_list`` (B, L), ``item_length`` (B,), ``target_list`` (B, L) with 0 where
+    there is no target, and ``timestamp_list`` (B, L) if the encoder reads times. Every position with a target trains.
+    RecBole's rows (prefix, target) work too: without ``target_list`` the last state predicts ``item_id``.
 
-    ``loss_terms`` are the parts of the last training loss by name, 0-d and detached, for train.csv.
+    ``loss_terms`` are the terms of the last training loss by name, 0-d and detached, for train.csv.
     """
 
     parts: ClassVar[dict[str, str | type]] = {"encoder": "transformer", "geometry": "euclidean", "loss_type": "ce"}
     input_type = InputType.POINTWISE
     n_items: int
-    # False where states and item vectors alone do not give the scores
+    # False if a score needs more than states and item vectors
     scores_by_head: ClassVar[bool] = True
 
     def __init_subclass__(cls, **parts: str | type) -> None:
@@ -64,59 +63,30 @@ class HyperRecommender(OwnModel, SequentialRecommender):
 
     def __init__(self, config: Any, dataset: Any) -> None:
         super().__init__(config, dataset)
-        known: dict[str, Any] = {}
+        features: dict[str, Any] = {}
         if config["selected_features"]:
             if dataset.item_features is None:
-                raise ValueError(
-                    "selected_features is set, but the data were read without; read them with this package"
-                )
-            known = {"features": dataset.item_features, "trained": dataset.trained_items()}
-        self.item_embedding = new_embedding(config, self.n_items, **known)
-        self.encoder = self.build_encoder(config, self.item_embedding)
-        known = known if config["feature_output"] else {}
-        own = not config["reuse_item_embeddings"]
-        self.output_embedding = new_embedding(config, self.n_items, **known) if own else None
+                raise ValueError("selected_features is set, but the dataset has no item features: read it with run()")
+            features = {"features": dataset.item_features, "trained": dataset.trained_items()}
+        self.item_embedding = new_embedding(config, self.n_items, **features)
+        self.encoder: Encoder = build_part("encoder", config, self.item_embedding)
+        if not config["feature_output"]:
+            features = {}
+        separate = not config["reuse_item_embeddings"]
+        self.output_embedding = new_embedding(config, self.n_items, **features) if separate else None
         scored = self.item_embedding if self.output_embedding is None else self.output_embedding
-        matrix = scored if known and isinstance(scored, FeaturedEmbedding) else scored.weight
-        self.head = self.build_head(config, matrix, resolve_curvature(config))
+        matrix = scored if features and isinstance(scored, FeaturedEmbedding) else scored.weight
+        self.head = _build_head(config, matrix, resolve_curvature(config))
         self.encoder.share_curvature(self.head)
-        self.loss = self.build_loss(config)
+        self.loss: Loss = build_part("loss_type", config)
         self.loss_terms: dict[str, Tensor] = {}
         self.TIME_SEQ = config["TIME_FIELD"] + config["LIST_SUFFIX"]
-        # it has one key per interaction, so only a loss that draws negatives gets one
+        # a sampler stores every interaction, so only a loss that draws negatives gets one
         self._sampler = self._negative_sampler(dataset) if self.loss.uses_negatives else None
 
     @classmethod
-    def build_encoder(cls, config: Any, item_embedding: nn.Embedding) -> Encoder:
-        """Build the encoder that ``config`` names, with its options from ``config``."""
-        return _built("encoder", config, item_embedding)
-
-    @classmethod
-    def build_geometry(cls, config: Any) -> Geometry:
-        """Build the geometry that ``config`` names."""
-        return _built("geometry", config)
-
-    @classmethod
-    def build_loss(cls, config: Any) -> Loss:
-        """Build the loss that ``config`` names."""
-        return _built("loss_type", config)
-
-    @classmethod
-    def build_head(cls, config: Any, weight: Tensor | FeaturedEmbedding, curvature: float) -> OutputHead:
-        """Build the output head over the item matrix ``weight``, or over vectors with features."""
-        head: Any = FeaturedHead if isinstance(weight, FeaturedEmbedding) else OutputHead
-        return head(
-            cls.build_geometry(config),
-            weight,
-            offset=bool(config["item_bias"]),
-            offset_init=config["item_bias_init"],
-            curvature=curvature,
-            learn_curvature=config["curvature"] == "learn",
-        )
-
-    @classmethod
     def check_config(cls, config: Any) -> None:
-        """Build every part with a few items, so that a bad value fails before any data are read."""
+        """Build every part with a few items, so that a wrong value fails before data are read."""
         config = copy.copy(config)
         config.final_config_dict = {**config.final_config_dict, **stand_ins(config)}
         try:
@@ -126,39 +96,39 @@ class HyperRecommender(OwnModel, SequentialRecommender):
 
     @classmethod
     def require_room(cls, config: Any, n_items: int) -> None:
-        """Raise ConfigError if the device cannot hold the weights over ``n_items`` ids in training.
+        """Raise ConfigError if training with ``n_items`` ids needs more memory for weights than the device has.
 
-        Parts are built without memory for their weights, or over 4 ids if their constructors may read values: plugins,
-        or a curvature to learn. Raises what a constructor raises.
+        This builds the parts on the meta device, without memory for their weights. Plugins and learned curvatures may
+        read values in their constructors: then it builds with 4 ids instead. It raises what a constructor raises.
         """
         kinds = {key: registry.resolve(kind, config[key]) for key, kind in _KINDS.items()}
         is_empty = all(map(is_ours, kinds.values())) and config["curvature"] != "learn"
-        # what auto will estimate is not known yet
+        # the estimate of auto is not known yet
         curvature = 1.0 if config["curvature"] == "auto" else resolve_curvature(config)
         with OwnDraws(seed=0), torch.device("meta" if is_empty else "cpu"):
             embedding = new_embedding(config, n_items if is_empty else 4)
             with blamed(kinds["encoder"], "__init__"):
-                encoder = cls.build_encoder(config, embedding)
+                encoder = build_part("encoder", config, embedding)
             with blamed(kinds["geometry"], "__init__"):
-                cls.build_head(config, embedding.weight, curvature)
+                _build_head(config, embedding.weight, curvature)
             with blamed(kinds["loss_type"], "__init__"):
-                cls.build_loss(config)
-        # weights, gradients and two moments of each
+                build_part("loss_type", config)
+        # weights, gradients and the two moments of Adam
         needed = 4 * sum(weight.nbytes for part in (embedding, encoder) for weight in part.parameters())
         if needed > (there := total_memory(config["device"])):
             keys = ("MAX_ITEM_LIST_LENGTH", "hidden_size", "inner_size", "n_layers")
             sizes = ", ".join(f"{key}={config[key]}" for key in keys if config[key] is not None)
             raise ConfigError(
-                f"{sizes}: the weights of the model need about {needed / 2**30:.1f} GiB in training, of "
-                f"{there / 2**30:.1f} GiB in all"
+                f"{sizes}: the weights of the model need about {needed / 2**30:.1f} GiB in training, and the device "
+                f"has {there / 2**30:.1f} GiB; choose smaller sizes"
             )
 
     def add_items(self, features: ItemFeatures, config: Any) -> None:
-        """Add the items that ``features`` has behind the known ones; ConfigError if the model scores no features."""
+        """Add the new items at the end of ``features``; ConfigError if the model does not score items by features."""
         if not isinstance(self.head, FeaturedHead) or not self.scores_by_head:
-            advice = "it does with selected_features and feature_output=True"
             raise ConfigError(
-                f"{config['model']} does not score items by features, so it cannot take new ones; {advice}"
+                f"{config['model']} does not score items by features, so it cannot score new items; train a model with "
+                "selected_features and feature_output=True"
             )
         for table in {self.item_embedding, self.head.table}:
             if isinstance(table, FeaturedEmbedding):
@@ -179,11 +149,11 @@ class HyperRecommender(OwnModel, SequentialRecommender):
 
     @torch.no_grad()
     def last_states(self, cases: Prefixes, config: Any) -> Tensor:
-        """Return the states (n, d) behind the last MAX_ITEM_LIST_LENGTH items of whole histories."""
+        """Return the states (n, d) after whole histories, of which the encoder reads the newest items."""
         return encode_cases(self, cases, int(config["MAX_ITEM_LIST_LENGTH"]), config["device"])
 
     def similarity(self, items: Tensor, config: Any) -> tuple[str, Tensor]:
-        """Return the name of the similarity of the head's geometry, and its values (q, n_items)."""
+        """Return the name of the geometry's similarity, and the similarity (q, n_items) of ``items`` to all items."""
         head, vectors = self.head, self.item_vectors()
         return head.geometry.measure, head.geometry.similarity(vectors[items], vectors, curvature=head.curvature_value)
 
@@ -192,12 +162,12 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         matrix = dataset.inter_matrix("csr")
         matrix.sort_indices()
         offsets = torch.from_numpy(matrix.indptr).long()
-        # negatives are rows of the head of a step
+        # negatives are rows of the step's head
         items = self.head.rows_in_step(torch.from_numpy(matrix.indices).long())
         return NegativeSampler(self.head.n_step_items, offsets.to(self.device), items.to(self.device))
 
     def forward(self, items: Tensor, lengths: Tensor, *times: Tensor) -> Tensor:
-        """Return the states (B, d) at the newest of ``items`` (B, L), chosen at ``times`` if the encoder reads them."""
+        """Return the states (B, d) at the newest of ``items`` (B, L); ``times`` (B, L) if the encoder reads them."""
         return self.encoder.last(items, lengths, *times)
 
     def _histories(self, interaction: Any) -> tuple[Tensor, ...]:
@@ -212,20 +182,22 @@ class HyperRecommender(OwnModel, SequentialRecommender):
     def calculate_loss(self, interaction: Any) -> Tensor:
         """Return the training loss of a batch, 0-d, and set ``loss_terms``.
 
-        ValueError for (prefix, target) rows if the encoder reads the future.
+        ValueError for rows (prefix, target) if the encoder reads the future.
         """
         users = interaction[self.USER_ID]
         head = self.head.step_head()
         if TARGET_LIST not in interaction:
             if self.encoder.reads_future:
-                raise ValueError(f"this encoder reads the future; a batch without {TARGET_LIST!r} has none")
+                raise ValueError(
+                    f"{type(self.encoder).__name__} reads the future, but the batch has no {TARGET_LIST!r}; use windows"
+                )
             states = self.forward(*self._histories(interaction))
-            each = torch.arange(len(users), device=users.device)
-            return self._loss(states, interaction[self.POS_ITEM_ID], users, each, head)
+            rows = torch.arange(len(users), device=users.device)
+            return self._loss(states, interaction[self.POS_ITEM_ID], users, rows, head)
         statistics: list[dict[str, Tensor]] = []
 
-        def loss_of(states: Tensor, answers: Tensor, rows: Tensor) -> Tensor:
-            loss = self._loss(states, answers, users, rows, head)
+        def loss_of(states: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
+            loss = self._loss(states, targets, users, rows, head)
             statistics.append(self.loss_terms)
             return loss
 
@@ -237,7 +209,7 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         return total
 
     def _loss(self, states: Tensor, targets: Tensor, users: Tensor, rows: Tensor, head: OutputHead) -> Tensor:
-        """Apply the loss to states (n, d) of batch rows (n,) with targets, and set ``loss_terms``."""
+        """Return the loss of states (n, d) with targets (n,) in batch rows (n,), and set ``loss_terms``."""
         targets = self.head.rows_in_step(targets)
         negatives = None if self._sampler is None else self._sampler.bind(users, rows, targets)
         loss = self.loss(states, targets, head, negatives)
@@ -245,7 +217,7 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         return loss
 
     def predict(self, interaction: Any) -> Tensor:
-        """Return the score (B,) of each row's own item."""
+        """Return the score (B,) of each row's item."""
         states = self.forward(*self._histories(interaction))
         return self.head.pair_logits(states, interaction[self.ITEM_ID][:, None])[:, 0]
 
@@ -254,10 +226,23 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         return self.head.logits(self.forward(*self._histories(interaction)))
 
 
-def _built(key: str, config: Any, *given: Any) -> Any:
-    """Return the part that ``config`` names by ``key``, with its options from ``config``."""
+def build_part(key: str, config: Any, *positional: Any) -> Any:
+    """Return the part that ``config`` names by ``key`` (encoder, geometry or loss_type), with its options."""
     part = registry.resolve(_KINDS[key], config[key])
-    return part(*given, **arguments(part.options(), config.final_config_dict))
+    return part(*positional, **arguments(part.options(), config.final_config_dict))
+
+
+def _build_head(config: Any, weight: Tensor | FeaturedEmbedding, curvature: float) -> OutputHead:
+    """Return the output head over the item matrix ``weight``, or over item vectors with features."""
+    head: Any = FeaturedHead if isinstance(weight, FeaturedEmbedding) else OutputHead
+    return head(
+        build_part("geometry", config),
+        weight,
+        offset=bool(config["item_bias"]),
+        offset_init=config["item_bias_init"],
+        curvature=curvature,
+        learn_curvature=config["curvature"] == "learn",
+    )
 
 
 def new_embedding(
@@ -265,7 +250,7 @@ def new_embedding(
 ) -> nn.Embedding:
     """Return new item vectors (n_items, hidden_size), drawn by ``initializer``; row 0 is padding and zero.
 
-    ``features`` become part of the vectors; ``trained`` (n_items,) is True for items of the training part.
+    With ``features`` the vectors include these; ``trained`` (n_items,) is then True for items of the training part.
     """
     width = config["hidden_size"]
     if features is None or trained is None:
@@ -273,9 +258,11 @@ def new_embedding(
     else:
         options = {"pooling": config["pooling_mode"], "fusion": config["feature_fusion"]}
         embedding = FeaturedEmbedding(width, features, trained, id_dropout=config["feature_id_dropout"], **options)
-    drawn = {key: config[key] for key in ("initializer", "initializer_range") if config[key] is not None}
-    drawn = {**Encoder.model_defaults, **drawn}
-    initialize(embedding, rule=drawn["initializer"], std=drawn["initializer_range"])
+    rule, std = (
+        Encoder.model_defaults[key] if config[key] is None else config[key]
+        for key in ("initializer", "initializer_range")
+    )
+    initialize(embedding, rule=rule, std=std)
     with torch.no_grad():
         embedding.weight[0].zero_()
     if isinstance(embedding, FeaturedEmbedding):
@@ -284,8 +271,8 @@ def new_embedding(
 
 
 def resolve_curvature(config: Any) -> float:
-    """Return the initial curvature: the given or estimated number, or ``curvature_init`` for "learn"."""
+    """Return the initial curvature: a number, as given or estimated, or ``curvature_init`` for "learn"."""
     value = config["curvature_init" if config["curvature"] == "learn" else "curvature"]
     if value == "auto":
-        raise ValueError("curvature: auto is estimated before the model is built; see runs.run")
+        raise ValueError("curvature=auto must be estimated before the model is built, as run() does")
     return 1.0 if value is None else float(value)

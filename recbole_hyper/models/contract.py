@@ -1,4 +1,4 @@
-"""The methods that this package's models have in addition to RecBole's, and equivalents for RecBole's models."""
+"""The methods that our models have in addition to RecBole's, and functions that work for both."""
 
 from abc import abstractmethod
 from importlib import import_module
@@ -16,12 +16,12 @@ from recbole_hyper.matmul import gpu_precision
 from recbole_hyper.registry import Model
 from recbole_hyper.types import Cases, Prefixes
 
-# by name, because models must not import runs
+# imported by name, because models must not import runs
 _ESTIMATOR = "recbole_hyper.runs.estimator"
 
 
 class ModelClass(type):
-    """Metaclass: ``HSASRecCE(config, dataset)`` is the network, ``HSASRecCE(hidden_size=64)`` an estimator."""
+    """Metaclass: ``HSASRecCE(config, dataset)`` makes a network, ``HSASRecCE(hidden_size=64)`` an estimator."""
 
     def __call__(cls, *arguments: Any, **options: Any) -> Any:
         if arguments or {"config", "dataset"} <= options.keys():
@@ -48,13 +48,13 @@ class OwnModel(Model, metaclass=ModelClass):
         """Return a function that scores evaluation cases against all items."""
 
     def complete(self) -> None:
-        """Compute what the weights file does not contain; by default it contains everything."""
+        """Compute what the weights file lacks; by default nothing."""
 
     def choose(self, cases: Cases) -> None:
-        """Choose settings of the model on the validation ``cases``, before these are ranked; by default none."""
+        """Choose settings on the validation ``cases`` before they are ranked; by default none."""
 
     def choose_as(self, other: "OwnModel") -> None:
-        """Copy the settings that ``other`` chose, for a refit, which has no validation."""
+        """Copy the settings that ``other`` chose; a refit has no validation."""
 
     def item_vectors(self) -> Tensor | None:
         """Return the vectors (n_items, d) that states are scored against, or None."""
@@ -68,40 +68,40 @@ class OwnModel(Model, metaclass=ModelClass):
         """Return (name of the similarity, similarity (q, n_items) of ``items`` (q,) to all items), or None."""
         return None if (vectors := self.item_vectors()) is None else cosine(items, vectors)
 
-    # number of learned values of a model that is fitted without gradients
+    # number of learned values, for a model without gradients
     n_learned: int | None = None
 
 
 def n_learned(model: Any) -> int:
-    """Return the number of learned values of any model, by default of its parameters with gradient."""
+    """Return the number of learned values of any model, by default of its trained parameters."""
     own = model.n_learned if isinstance(model, OwnModel) else None
     return sum(one.numel() for one in model.parameters() if one.requires_grad) if own is None else own
 
 
 def make_scorer(model: Any, config: Any) -> Scorer:
-    """Return the scorer of any model; RecBole's models are scored by fold-in or full_sort_predict."""
+    """Return the scorer of any model; RecBole's models score by fold-in or full_sort_predict."""
     own = isinstance(model, OwnModel)
     scorer = model.case_scorer(config) if own else fold_in_scorer(model) or full_sort_scorer(model, config)
     return scorer if config["device"].type == "cpu" else gpu_precision(config["matmul_precision"])(scorer)
 
 
 def cosine(items: Tensor, vectors: Tensor) -> tuple[str, Tensor]:
-    """Return (name of the similarity, cosine (q, n_items) of the vectors of ``items`` (q,) with all vectors)."""
+    """Return the name of the similarity, and the cosine (q, n_items) of ``items`` (q,) with all ``vectors``."""
     normed = torch.nn.functional.normalize(vectors.detach().float(), dim=1)
     return "cosine of the item vectors", normed[items] @ normed.T
 
 
 def item_vectors(model: Any) -> Tensor | None:
-    """Return the item vectors (n_items, d) of any model, padding included, or None.
+    """Return the item vectors (n_items, d) of any model with the padding, or None.
 
-    For RecBole's models: the output of the graph convolutions, else the item embedding.
+    RecBole's graph models have them as output of the convolutions, its other models as item embedding.
     """
     if isinstance(model, OwnModel):
         return model.item_vectors()
     vectors = getattr(model, "restore_item_e", None)
     if vectors is None:
         vectors = getattr(getattr(model, "item_embedding", None), "weight", None)
-    # BERT4Rec's mask comes after the items
+    # BERT4Rec has a row for its mask after the items
     return None if not isinstance(vectors, Tensor) or vectors.dim() != 2 else vectors.detach()[: model.n_items]
 
 

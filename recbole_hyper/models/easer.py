@@ -10,22 +10,21 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from recbole_hyper.data.loader import accumulate, history_steps, multiply
+from recbole_hyper.data.loader import multiply
 from recbole_hyper.data.sequences import matrix_fingerprint
-from recbole_hyper.models._linear import FIT_CACHE, Arrays, LinearRecommender, kept
+from recbole_hyper.models._linear import FIT_CACHE, Arrays, LinearRecommender, cached
 from recbole_hyper.options import PLACE, Option, keyed
 from recbole_hyper.registry import register
-from recbole_hyper.types import Prefixes
 
 _BLOCK = 2048  # columns per block
-# the Gram matrix and its inverse in one float64 array, the weights in float32
+# one float64 array for the Gram matrix and its inverse, and float32 weights
 BYTES_PER_ENTRY = 8 + 4
 # an eigendecomposition needs the matrix, its vectors, and work space
 EIGEN_BYTES_PER_ENTRY = 32
 
 
 def gram_matrix(matrix: scipy.sparse.csr_matrix) -> npt.NDArray[np.float64]:
-    """Return ``A^T A`` as a dense (n_items, n_items) array in column order, without a sparse product of that size."""
+    """Return ``A^T A`` as a dense (n_items, n_items) array in column order, without one large sparse product."""
     n_items = matrix.shape[1]
     columns = matrix.astype(np.float64).tocsc()
     rows = columns.T.tocsr()
@@ -38,18 +37,16 @@ def gram_matrix(matrix: scipy.sparse.csr_matrix) -> npt.NDArray[np.float64]:
 def item_weights(gram: npt.NDArray[np.float64], reg_weight: float) -> npt.NDArray[np.float32]:
     """Return B (n_items, n_items), ``B_ij = -P_ij / P_jj``, ``B_jj = 0``, with ``P = (gram + reg_weight I)^-1``.
 
-    ``gram`` is overwritten.
+    This overwrites ``gram``.
     """
     gram[np.diag_indices_from(gram)] += reg_weight
     factor, status = scipy.linalg.lapack.dpotrf(gram, lower=1, overwrite_a=1, clean=0)
     if status:
-        raise ValueError(f"the Gram matrix is not positive definite with reg_weight={reg_weight}; use a larger one")
-    inverse, status = scipy.linalg.lapack.dpotri(factor, lower=1, overwrite_c=1)
-    if status:
-        raise ValueError(f"the Gram matrix cannot be inverted with reg_weight={reg_weight}; use a larger one")
+        raise ValueError(f"reg_weight={reg_weight}: the Gram matrix is not positive definite; use a larger reg_weight")
+    inverse, _ = scipy.linalg.lapack.dpotri(factor, lower=1, overwrite_c=1)
     diagonal = np.diagonal(inverse).copy()
     weights = np.empty(gram.shape, dtype=np.float32)
-    # only the lower triangle is valid: the upper part of a block of columns is the transposed part of its rows
+    # LAPACK fills only the lower triangle: what a block of columns lacks is the transpose of a block of rows
     for start in range(0, len(weights), _BLOCK):
         stop = start + _BLOCK
         weights[stop:, start:stop] = -inverse[stop:, start:stop] / diagonal[start:stop]
@@ -64,7 +61,7 @@ def item_weights(gram: npt.NDArray[np.float64], reg_weight: float) -> npt.NDArra
 def weights_from_eigen(
     values: npt.NDArray[np.float64], vectors: npt.NDArray[np.float64], reg_weight: float
 ) -> npt.NDArray[np.float32]:
-    """Return the same B from ``gram = vectors diag(values) vectors^T``: one decomposition for every ``reg_weight``."""
+    """Return the same B from ``gram = vectors diag(values) vectors^T``, one decomposition for every ``reg_weight``."""
     inverse = (vectors / (values + reg_weight)) @ vectors.T
     weights = (-inverse / np.diagonal(inverse)).astype(np.float32)
     np.fill_diagonal(weights, 0.0)
@@ -75,13 +72,13 @@ def weights_from_eigen(
 class EASER(LinearRecommender):
     """EASE^R (Steck, 2019; HSASRec paper, appendix E): scores ``x B`` of a binary history x.
 
-    With ``fit_cache`` the Gram matrix is decomposed once for every ``reg_weight`` of a sweep. Without it one Cholesky
-    inverse is computed, which is about ten times cheaper.
+    With ``fit_cache`` one eigendecomposition of the Gram matrix serves every ``reg_weight`` of a sweep. Without it, a
+    fit inverts the matrix by Cholesky's method, which is about ten times cheaper.
     """
 
     own_options = keyed(
         reg_weight=Option("float > 0", "ridge; HSASRec appendix E: 8 to 3072 by powers of two", 256.0),
-        ease_memory_budget=Option("int >= 1 or ~", "bytes for a fit; ~ is 80% of what is free", None, (PLACE,)),
+        ease_memory_budget=Option("int >= 1 or ~", "bytes for a fit; ~ is 80% of the free memory", None, (PLACE,)),
         fit_cache=FIT_CACHE,
     )
     weights: Tensor
@@ -100,10 +97,10 @@ class EASER(LinearRecommender):
         if needed > allowed:
             fits = int((allowed / per_entry) ** 0.5)
             raise ValueError(
-                f"EASER needs {needed / 1e9:.1f} GB for {self.n_items - 1:,} items, {allowed / 1e9:.1f} GB may be used "
-                f"({free / 1e9:.1f} GB are free): that is enough for {fits:,} items. Drop rare items "
+                f"EASER needs {needed / 1e9:.1f} GB for {self.n_items - 1:,} items, but may use {allowed / 1e9:.1f} GB "
+                f"({free / 1e9:.1f} GB are free), enough for {fits:,} items. Drop rare items "
                 "(item_inter_num_interval: '[5,inf)' or more), raise ease_memory_budget, "
-                + ("leave fit_cache out, " if self.cache_folder else "")
+                + ("leave out fit_cache, " if self.cache_folder else "")
                 + "or use PureSVDN, whose memory grows with n_items x rank"
             )
 
@@ -111,7 +108,7 @@ class EASER(LinearRecommender):
         """Compute B; ValueError if it needs too much memory."""
         self._require_memory()
         if self.cache_folder:
-            fitted = kept("ease", matrix_fingerprint(self.matrix), self.cache_folder, self._decompose)
+            fitted = cached("ease", matrix_fingerprint(self.matrix), self.cache_folder, self._decompose)
             weights = weights_from_eigen(fitted["values"], fitted["vectors"], self.reg_weight)
         else:
             weights = item_weights(gram_matrix(self.matrix), self.reg_weight)
@@ -121,10 +118,5 @@ class EASER(LinearRecommender):
         values, vectors = scipy.linalg.eigh(gram_matrix(self.matrix), overwrite_a=True, check_finite=False)
         return {"values": values, "vectors": vectors}
 
-    def score_histories(self, histories: scipy.sparse.csr_matrix) -> Tensor:
+    def fold_in(self, histories: scipy.sparse.csr_matrix) -> Tensor:
         return multiply(histories, self.weights)
-
-    def score_cases(self, cases: Prefixes) -> Tensor:
-        """Return the scores (n, n_items); a successive case adds its newest items' rows to the scores before it."""
-        steps, goes_on = history_steps(cases)
-        return accumulate(multiply(steps, self.weights), goes_on)

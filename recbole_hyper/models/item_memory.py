@@ -1,4 +1,4 @@
-"""An item-to-item memory, mixed into the probabilities of a network: what others chose near the newest items."""
+"""An item-to-item memory: what other users chose near the newest items, mixed into a network's probabilities."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ from recbole_hyper.types import Cases, Prefixes
 Float32 = npt.NDArray[np.float32]
 Int64 = npt.NDArray[np.int64]
 
-#: shares of the memory and decays that are tried
+#: shares of the memory and decays to choose from
 SHARES = tuple(round(0.1 * step, 1) for step in range(10))
 DECAYS = (0.4, 0.6, 0.8, 0.9, 1.0)
-# exponent of an item's count in its weight; flat from 0.4 to 0.6 on the validation of Amazon Beauty
+# exponent of an item's count in its weight; 0.4 to 0.6 were equally good on the validation of Amazon Beauty
 _EVIDENCE = 0.5
-# ranks beyond this one count nothing where shares are compared
+# shares and decays are compared by NDCG at this depth
 _DEPTH = 10
 
 
 class Mixture(NamedTuple):
-    """How a memory and a network are mixed."""
+    """How much the memory counts, and how fast it forgets."""
 
     share: float  # of the memory in the probability, in [0, 1)
-    decay: float  # weight of an item relative to the one after it in the history
+    decay: float  # weight of an item relative to the next newer one
 
 
 class ItemMemory:
-    r"""One distribution over items for each of the newest items of a history, and their mean.
+    r"""A distribution over items for each of the newest items of a history, and their weighted mean.
 
-    The memory of item h is the share C[h, j] / n[h] of its counts (``data.pair_counts``). After a history whose newest
-    items are h_0, h_1, ..., newest first,
+    Item h remembers item j with probability C[h, j] / n[h], from the counts of ``data.pair_counts``. After a history
+    with the newest items h_0, h_1, ..., newest first, the memory is
 
         m(j) = sum_k a_k C[h_k, j] / n[h_k],   a_k proportional to decay^k n[h_k]^0.5
 
-    over the items that were counted. ``counts`` (n_items, n_items) are those of the strongest neighbours of each item,
-    ``totals`` (n_items,) the sums of all; the ``window`` newest items of a history are used.
+    over the h_k with counts. ``counts`` (n_items, n_items) has the strongest neighbours of each item, ``totals``
+    (n_items,) the sums over all neighbours. The memory uses the ``window`` newest items of a history.
     """
 
     def __init__(self, counts: scipy.sparse.csr_matrix, totals: Float32, *, window: int) -> None:
@@ -55,7 +55,7 @@ class ItemMemory:
         return newest_first(gather(cases.store, cases.rows, starts, cases.ends, self.window), cases.ends - starts)
 
     def after(self, newest: Int64, decay: float) -> scipy.sparse.csr_matrix:
-        """Return m (n, n_items) after the ``newest`` items (n, k), newest first; rows without a counted item are 0."""
+        """Return m (n, n_items) after the ``newest`` items (n, k), newest first; a row without counts is empty."""
         totals = self.totals[newest]
         known = (newest > 0) & (totals > 0)
         weights = np.where(known, decay ** np.arange(newest.shape[1]) * np.where(known, totals, 1.0) ** _EVIDENCE, 0.0)
@@ -78,7 +78,8 @@ def newest_first(items: Int64, lengths: Int64) -> Int64:
 def log_mixture(logits: Tensor, memory: scipy.sparse.csr_matrix, share: float) -> Tensor:
     """Return log((1 - share) p_network + share m) of all items (n, n_items), -inf for padding.
 
-    ``logits`` (n, n_items) are overwritten. Where a row of the ``memory`` m is empty, the network alone counts.
+    This overwrites the network's ``logits`` (n, n_items). If a row of the ``memory`` m is empty, its result is the
+    network's.
     """
     logits[:, 0] = -math.inf
     scores = logits.log_softmax(dim=1)
@@ -95,10 +96,9 @@ def log_mixture(logits: Tensor, memory: scipy.sparse.csr_matrix, share: float) -
 
 
 class MixtureSearch:
-    """NDCG@10 of every :data:`SHARES` and :data:`DECAYS`, over cases whose logits come block by block.
+    """NDCG@10 of each pair of :data:`SHARES` and :data:`DECAYS`, over cases whose logits come block by block.
 
-    The ten best items of a mixture are among the ten best of the network and the items of the memory: it compares
-    these.
+    The ten best items of a mixture are among the network's ten best and the memory's items, so only these are compared.
     """
 
     def __init__(self, memory: ItemMemory, *, exclude_seen: bool) -> None:
@@ -107,33 +107,29 @@ class MixtureSearch:
         self.cases = 0
 
     def add(self, logits: Tensor, cases: Cases) -> None:
-        """Add cases with the network's ``logits`` (n, n_items), which are overwritten."""
+        """Add cases with the network's ``logits`` (n, n_items), which this overwrites."""
         logits[:, 0] = -math.inf
-        shares = logits.softmax(dim=1)
+        network = logits.softmax(dim=1)
         n, rows = len(cases), torch.arange(len(cases), device=logits.device)
         targets = torch.from_numpy(cases.targets.astype(np.int64)).to(logits.device)
-        of_target = shares[rows, targets].cpu().numpy()
+        target_values = network[rows, targets].cpu().numpy()
         if self.exclude_seen:
             seen = history_matrix(cases).tocoo()
-            shares[torch.from_numpy(seen.row).long(), torch.from_numpy(seen.col).long()] = -1.0
-            hidden = (shares[rows, targets] < 0).cpu().numpy()
-        else:
-            hidden = np.zeros(n, dtype=bool)
-        best = shares.topk(min(_DEPTH, shares.shape[1] - 1), dim=1)
-        network = best.values.cpu().numpy(), best.indices.cpu().numpy()
+            network[torch.from_numpy(seen.row).long(), torch.from_numpy(seen.col).long()] = -1.0
+        hidden = (network[rows, targets] < 0).cpu().numpy()
+        values, items = (part.cpu().numpy() for part in network.topk(min(_DEPTH, network.shape[1] - 1), dim=1))
         newest = self.memory.newest(cases)
         for number, decay in enumerate(DECAYS):
             memory = self.memory.after(newest, decay)
             owners = np.repeat(np.arange(n), np.diff(memory.indptr))
-            theirs = shares[torch.from_numpy(owners), torch.from_numpy(memory.indices).long()].cpu().numpy()
-            remembered = theirs, memory.data, owners
-            ranks = _ranks(network, remembered, memory, (of_target, targets.cpu().numpy()))
+            network_values = network[torch.from_numpy(owners), torch.from_numpy(memory.indices).long()].cpu().numpy()
+            ranks = _ranks((values, items), (memory, owners, network_values), (target_values, targets.cpu().numpy()))
             gains = np.where((ranks <= _DEPTH) & ~hidden, 1 / np.log2(ranks + 1.0), 0.0)
             self.gains[number] += gains.sum(axis=1)
         self.cases += n
 
     def best(self) -> tuple[Mixture, float, float]:
-        """Return the best mixture, its NDCG@10, and that of the network alone; the smallest share of equal ones."""
+        """Return the best mixture, its NDCG@10 and the network's; of equally good mixtures the smallest share."""
         share, decay = max(
             itertools.product(range(len(SHARES)), range(len(DECAYS))),
             key=lambda pair: (self.gains[pair[1], pair[0]], -pair[0]),
@@ -144,31 +140,30 @@ class MixtureSearch:
 
 
 def _ranks(
-    network: tuple[Float32, Int64],
-    remembered: tuple[Float32, Float32, npt.NDArray[np.integer]],
-    memory: scipy.sparse.csr_matrix,
+    best: tuple[Float32, Int64],
+    remembered: tuple[scipy.sparse.csr_matrix, Int64, Float32],
     target: tuple[Float32, Int64],
-) -> npt.NDArray[np.int64]:
-    """Return the rank of each target in each of the mixtures, (shares, n); above ``_DEPTH`` a lower bound.
+) -> Int64:
+    """Return the rank of each target in each mixture, (shares, n); above ``_DEPTH`` a lower bound.
 
-    ``network``: its best probabilities (n, k) and their items. ``remembered``, for each entry of the memory: the
-    network's probability, below 0 for an item that is left out, the memory's, and the row. ``target``: the network's
-    probability and the items (n,).
+    ``best``: the network's best probabilities (n, k) and their items. ``remembered``: the memory, and for each of its
+    entries the row and the network's probability, which is negative for a hidden item. ``target``: the network's
+    probabilities of the targets (n,), and these.
     """
-    values, items = network
-    theirs, own, owners = remembered
-    of_network, targets = target
-    of_memory = _entries(memory, targets[:, None])[:, 0]
+    values, items = best
+    memory, owners, network_values = remembered
+    target_values, targets = target
+    target_memory = _entries(memory, targets[:, None])[:, 0]
     empty = np.diff(memory.indptr) == 0
-    # an item that the memory has too is counted there, and the target is not above itself
+    # items of the memory are counted there, and the target is not above itself
     values = np.where((_entries(memory, items) > 0) | (items == targets[:, None]), -1.0, values)
-    candidate = (theirs >= 0) & (memory.indices != targets[owners])
+    candidate = (network_values >= 0) & (memory.indices != targets[owners])
     ranks = []
     for share in SHARES:
         weight = np.where(empty, 1.0, 1.0 - share)
-        threshold = weight * of_network + share * of_memory
+        threshold = weight * target_values + share * target_memory
         above = (weight[:, None] * values > threshold[:, None]).sum(axis=1)
-        mixed = (1.0 - share) * theirs + share * own
+        mixed = (1.0 - share) * network_values + share * memory.data
         higher = candidate & (mixed > threshold[owners])
         ranks.append(1 + above + np.bincount(owners[higher], minlength=len(targets)))
     return np.stack(ranks)

@@ -1,4 +1,4 @@
-"""Item vectors with features: the table of ids, the vector of each feature, and their combination."""
+"""Item vectors with features: a vector for the id and one for each feature, combined."""
 
 from typing import Any
 
@@ -19,20 +19,20 @@ class _Feature(nn.Module):
     def __init__(self, column: ItemColumn, width: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(column.size, width))
-        # not in the state dict: the folder of a run has them with its data
+        # not in the state dict: a run's folder stores them with its data
         self.register_buffer("values", torch.from_numpy(np.array(column.values)), persistent=False)
 
 
 class NumberFeature(_Feature):
-    """A linear map of an item's numbers; zeros without numbers."""
+    """A linear map of an item's numbers; missing numbers are zeros."""
 
     def forward(self, items: Tensor | None) -> Tensor:
-        """Return the vectors (..., width) of ``items`` (...), or (n_items, width) of all."""
+        """Return the vectors (..., width) of ``items`` (...), or (n_items, width) for None."""
         return (self.values if items is None else self.values[items]) @ self.weight
 
 
 class TokenFeature(_Feature):
-    """A vector per token of ``column``, pooled for each item by sum, mean or max; zeros without a token."""
+    """A vector per token, pooled for each item by sum, mean or max; zeros for an item without tokens."""
 
     def __init__(self, column: ItemColumn, width: int, pooling: str) -> None:
         super().__init__(column, width)
@@ -42,13 +42,11 @@ class TokenFeature(_Feature):
         codes = self.values if items is None else self.values[items]
         if codes.shape[-1] == 1:
             return F.embedding(codes[..., 0], self.weight, padding_idx=0)
-        if torch.compiler.is_exporting():  # graph formats have no embedding bag with padding
-            return self._gathered(codes)
-        flat = codes.reshape(-1, codes.shape[-1])
-        pooled = F.embedding_bag(flat, self.weight, mode=self.pooling, padding_idx=0)
-        return pooled.view(*codes.shape[:-1], -1)
-
-    def _gathered(self, codes: Tensor) -> Tensor:
+        if not torch.compiler.is_exporting():
+            flat = codes.reshape(-1, codes.shape[-1])
+            pooled = F.embedding_bag(flat, self.weight, mode=self.pooling, padding_idx=0)
+            return pooled.view(*codes.shape[:-1], -1)
+        # graph formats have no embedding bag with padding
         vectors, there = F.embedding(codes, self.weight, padding_idx=0), (codes != 0).unsqueeze(-1)
         if self.pooling == "max":
             best = vectors.masked_fill(~there, -torch.inf).amax(-2)
@@ -58,16 +56,11 @@ class TokenFeature(_Feature):
 
 
 class FeaturedEmbedding(nn.Embedding):
-    """Item vectors (n_items, width) of ids and features. An untrained item's vector has its features alone.
+    """Item vectors (n_items, width) from ids and features; an untrained item's vector comes from its features alone.
 
-    Padding is zero.
-
-    Args:
-        features: columns of the items.
-        trained: (n_items,) True for items of the training part.
-        pooling: sum, mean or max over the tokens of a sequence.
-        fusion: "add" sums the vectors of id and features; "concat" maps them together to ``width``.
-        id_dropout: share of items, drawn in every step, that training sees by their features alone.
+    ``trained`` (n_items,) is True for items of the training part. ``pooling`` over the tokens of a column is sum, mean
+    or max. ``fusion`` "add" sums the vectors of id and features, "concat" maps them together to ``width``. In each
+    training step a random share ``id_dropout`` of the items has its features alone. Padding is zero.
     """
 
     def __init__(
@@ -94,7 +87,7 @@ class FeaturedEmbedding(nn.Embedding):
 
     @torch.no_grad()
     def start_features(self) -> None:
-        """Draw the weights of the features with the standard deviation of the ids' weights."""
+        """Draw the weights of the features with the standard deviation of the id vectors."""
         std = float(self.weight[1:].std())
         for feature in self.features:
             weight = feature.weight
@@ -105,7 +98,7 @@ class FeaturedEmbedding(nn.Embedding):
 
     @torch.no_grad()
     def add_items(self, features: ItemFeatures) -> None:
-        """Add the items that ``features`` has behind those of this table, as untrained ones."""
+        """Add the new items at the end of ``features``, as untrained ones."""
         more = features.n_items - self.num_embeddings
         self.weight = nn.Parameter(F.pad(self.weight, (0, 0, 0, more)))
         self.trained = F.pad(self.trained, (0, more))
@@ -160,14 +153,14 @@ class FeaturedHead(OutputHead):
 
     @torch.no_grad()
     def add_items(self, offset: float) -> None:
-        """Add the items that the table added, with ``offset`` if the head has offsets."""
+        """Add the table's new items, with ``offset`` if the head has offsets."""
         more = self.n_items - len(self.numbers)
         self.numbers = F.pad(self.numbers, (0, more))
         if self.offset is not None:
             self.offset = nn.Parameter(F.pad(self.offset, (0, more), value=offset))
 
     def step_head(self) -> OutputHead:
-        """Return the head of one training step: trained items only, as others must not be negatives."""
+        """Return the head of one training step: only trained items, because no other may be a negative."""
         weight, offset = self.weight, self.offset
         if len(self.shown) < self.n_items:
             weight = F.embedding(self.shown, weight)
@@ -175,7 +168,7 @@ class FeaturedHead(OutputHead):
         return OutputHead(self.geometry, weight, offset=offset, curvature=self.curvature, padding_idx=self.padding_idx)
 
     def rows_in_step(self, items: Tensor) -> Tensor:
-        """Return the rows of ``items`` in the head of a step; 0 for items without training."""
+        """Return the rows of ``items`` in the head of a step; 0 for untrained items."""
         return self.numbers[items]
 
     @property

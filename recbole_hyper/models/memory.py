@@ -27,25 +27,25 @@ from recbole_hyper.types import Cases, Prefixes
 
 logger = logging.getLogger("recbole_hyper")
 
-# of the validation cases, the most that choose the mixture
+# at most so many validation cases choose the mixture
 _CASES = 10_000
-# without validation; chosen on the validation of Amazon Beauty (results/records.md)
+# if there is no validation; chosen on the validation of Amazon Beauty (results/records.md)
 _DEFAULT = Mixture(share=0.4, decay=0.9)
 
 
 class MemoryRecommender(HyperRecommender):
     """A recommender that mixes the probabilities of its network with those of an :class:`ItemMemory`.
 
-    The network has any encoder, geometry and loss, and trains as without the memory. Each validation chooses the share
-    of the memory, and how fast it forgets, by NDCG@10 over at most 10,000 of its cases; a refit keeps the choice. A
-    score is the logarithm of a probability, so states and item vectors alone do not give it.
+    The network can have any encoder, geometry and loss, and the memory does not change its training. Each validation
+    chooses the share of the memory and its decay by NDCG@10 over at most 10,000 cases; a refit keeps the choice. A
+    score is the logarithm of a probability, so it needs more than states and item vectors.
     """
 
     own_options = keyed(
         memory_window=Option(
-            "int >= 1", "steps between two items that count as neighbours, and newest items that vote", 10
+            "int >= 1", "largest distance of two neighbours in a history; also, number of newest items that vote", 10
         ),
-        memory_neighbours=Option("int >= 1", "neighbours of an item that its memory keeps, the strongest", 200),
+        memory_neighbours=Option("int >= 1", "strongest neighbours to keep for each item", 200),
     )
     scores_by_head = False
     choice: Tensor
@@ -61,7 +61,7 @@ class MemoryRecommender(HyperRecommender):
             neighbours=int(config["memory_neighbours"]),
         )
         self._memory = ItemMemory(counts, totals, window=self._window)
-        # indices of share and decay; as integers, averages of weights leave them alone
+        # indices of share and decay: averaging weights leaves integers alone
         self.register_buffer("choice", torch.tensor([SHARES.index(_DEFAULT.share), DECAYS.index(_DEFAULT.decay)]))
 
     @property
@@ -76,7 +76,7 @@ class MemoryRecommender(HyperRecommender):
 
     @torch.no_grad()
     def choose(self, cases: Cases) -> None:
-        """Take the share and the decay with the best NDCG@10 on ``cases``."""
+        """Choose the share and the decay with the best NDCG@10 on ``cases``."""
         if len(cases) > _CASES:
             cases = cases[np.sort(np.random.default_rng(0).choice(len(cases), _CASES, replace=False))]
         self.eval()
@@ -88,7 +88,7 @@ class MemoryRecommender(HyperRecommender):
             search.add(network(part), part)
         best, mixed, alone = search.best()
         self.mixture = best
-        logger.info("memory: share %.1f, decay %.1f; NDCG@10 %.4f, of the network alone %.4f", *best, mixed, alone)
+        logger.info("memory: share %.1f, decay %.1f; NDCG@10 %.4f, %.4f without memory", *best, mixed, alone)
 
     def choose_as(self, other: OwnModel) -> None:
         assert isinstance(other, MemoryRecommender)
@@ -114,10 +114,10 @@ class MemoryRecommender(HyperRecommender):
         return log_mixture(logits, self._memory.after(newest, decay), share)
 
     def predict(self, interaction: Any) -> Tensor:
-        """Return log p (B,) of each row's own item."""
+        """Return log p (B,) of each row's item."""
         return self.full_sort_predict(interaction).gather(1, interaction[self.ITEM_ID][:, None])[:, 0]
 
 
 @register("models")
 class FMLPRecMemory(MemoryRecommender, encoder="fmlp"):
-    """FMLPRecCE with an item-to-item memory: what others chose near the newest items, mixed in; ours."""
+    """FMLPRecCE mixed with an item-to-item memory: what other users chose near the newest items; ours."""

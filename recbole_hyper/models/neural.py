@@ -1,4 +1,4 @@
-"""The neural models: each names its parts where they are not the transformer, the Euclidean head, cross-entropy."""
+"""The neural models. Unless a model names other parts, it has a transformer, a Euclidean head and cross-entropy."""
 
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.registry import register
@@ -31,12 +31,12 @@ class gSASRec(HyperRecommender, loss_type="gbce"):
 
 @register("models")
 class SASRecBCEPlus(HyperRecommender, loss_type="bce_plus"):
-    """SASRec with k unseen negatives per position ("BCE+" of the SCE paper)."""
+    """SASRec with k unseen negatives per position (SCE paper, "BCE+")."""
 
 
 @register("models")
 class SASRecSampledCE(HyperRecommender, loss_type="sampled_ce"):
-    """SASRec with softmax over k unseen negatives that a sequence's positions share ("CE-" of the SCE paper)."""
+    """SASRec with a softmax over k unseen negatives, shared by all positions of a sequence (SCE paper, "CE-")."""
 
 
 @register("models")
@@ -76,7 +76,7 @@ class GRU4RecCE(HyperRecommender, encoder="gru"):
 
 @register("models")
 class HGRU4Rec(HyperRecommender, encoder="moebius_gru", geometry="poincare"):
-    """Moebius GRU (Ganea et al., 2018) with the Poincare head of HSASRecCE, exact cross-entropy over all items."""
+    """Moebius GRU (Ganea et al., 2018) with the Poincare head and exact cross-entropy of HSASRecCE."""
 
 
 @register("models")
@@ -96,7 +96,7 @@ class BSARec(HyperRecommender, encoder="bsarec"):
 
 @register("models")
 class DualRec(HyperRecommender, encoder="dual"):
-    """DualRec (CIKM 2022): past and future encoders with windowed attention, which teach each other."""
+    """DualRec (CIKM 2022): two encoders with windowed attention, for past and future, that teach each other."""
 
 
 @register("models")

@@ -1,4 +1,4 @@
-"""Checks of plugin parts on two small batches before training, for mistakes that no loss curve shows."""
+"""Checks of plugins on small batches before training, for mistakes that no loss curve shows."""
 
 import contextlib
 from collections.abc import Iterator
@@ -10,9 +10,9 @@ from torch import Tensor
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.random_numbers import seeded
 
-# rounding differs between batches of other shapes
+# rounding differs between batches of different shapes
 TOLERANCE = 1e-3
-ROWS, LENGTH = 3, 6
+ROWS, LENGTH = 3, 6  # of a batch
 
 
 def is_ours(cls: type) -> bool:
@@ -36,11 +36,11 @@ def blamed(cls: type, method: str) -> Iterator[None]:
 
 
 def check_parts(model: Any, max_length: int) -> None:
-    """Check the parts of ``model`` that come from plugins; generators and weights stay unchanged.
+    """Check the parts of ``model`` that come from plugins, without changing weights or random generators.
 
-    ConfigError, with the method, for an encoder whose states depend on later items (unless its class has
+    ConfigError, which names the method, for states that depend on later items (unless the encoder has
     ``causal = False``), on other rows or on padding; for a loss without a finite value and gradient; for a geometry
-    without finite logits.
+    whose logits are not finite.
     """
     with seeded(0):
         if not is_ours(type(model.encoder)):
@@ -62,15 +62,15 @@ def _check_encoder(model: Any, max_length: int) -> None:
         more = (times * (items > 0),) if encoder.reads_times else ()
         with blamed(type(encoder), "forward"):
             output = encoder(items, lengths[: len(items)], *more)
-        width = encoder.item_embedding.weight.shape[1]
-        if not isinstance(output, Tensor) or output.shape != (*items.shape, width):
+        expected = (*items.shape, encoder.item_embedding.weight.shape[1])
+        if not isinstance(output, Tensor) or output.shape != expected:
             what = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else f"a {type(output).__name__}"
-            raise ConfigError(f"{name} returned {what}: states (B, L, d) = {(*items.shape, width)} are expected")
+            raise ConfigError(f"{name} returned {what}; it must return states (B, L, d) = {expected}")
         return output
 
     training = model.training
     if not states(items).requires_grad:
-        raise ConfigError(f"{name} returned states without a gradient: nothing would be learned")
+        raise ConfigError(f"{name} returned states without a gradient, so the encoder would not learn")
     model.eval()
     with torch.no_grad():
         first = states(items)
@@ -80,13 +80,13 @@ def _check_encoder(model: Any, max_length: int) -> None:
             _require_equal(
                 first[:, :half],
                 states(later)[:, :half],
-                f"{name}: a state changes with items that come later, so training sees what it predicts; fix this, or "
-                "set causal = False in the class",
+                f"{name}: a state changes with later items, so training would see what it predicts; fix this, or set "
+                "causal = False in the class",
             )
         _require_equal(first[:1], states(items[:1]), f"{name}: a state changes with the other rows of the batch")
         if length + 2 <= max_length:
             padded = states(torch.nn.functional.pad(items, (0, 2)))[:, :length]
-            _require_equal(first, padded, f"{name}: a state changes with the padding behind the history")
+            _require_equal(first, padded, f"{name}: a state changes with the padding after the history")
     model.train(training)
 
 
@@ -96,7 +96,7 @@ def _check_geometry(model: Any) -> None:
     with blamed(kind, "lift_states, lift_items or link"), torch.no_grad():
         logits = model.head.logits(states)
     if logits.shape != (ROWS, model.head.n_items) or not bool(torch.isfinite(logits).all()):
-        raise ConfigError(f"{kind.__name__}: finite logits of shape {(ROWS, model.head.n_items)} are expected")
+        raise ConfigError(f"{kind.__name__}: the logits must be finite, of shape {(ROWS, model.head.n_items)}")
 
 
 def _check_loss(model: Any) -> None:

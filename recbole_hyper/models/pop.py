@@ -1,4 +1,4 @@
-"""Popularity, the baseline of every comparison."""
+"""Popularity, a baseline for every comparison."""
 
 from typing import Any
 
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from recbole_hyper.models._linear import LinearRecommender
 from recbole_hyper.registry import register
+from recbole_hyper.types import Prefixes
 
 
 @register("models")
@@ -29,5 +30,11 @@ class Pop(LinearRecommender):
         counts = np.bincount(self._items, minlength=self.n_items)
         self.counts = torch.from_numpy(counts.astype(np.float32)).to(self.device)
 
-    def score_histories(self, histories: scipy.sparse.csr_matrix) -> Tensor:
-        return self.counts.repeat(histories.shape[0], 1)
+    def fold_in(self, histories: scipy.sparse.csr_matrix) -> Tensor:
+        return self.counts.new_empty(histories.shape[0], 0)  # scores do not depend on the history
+
+    def scores(self, states: Tensor) -> Tensor:
+        return self.counts.repeat(len(states), 1)
+
+    def score_cases(self, cases: Prefixes) -> Tensor:
+        return self.counts.repeat(len(cases), 1)

@@ -8,24 +8,23 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from recbole_hyper.data.loader import accumulate, history_steps, multiply
+from recbole_hyper.data.loader import multiply
 from recbole_hyper.data.sequences import matrix_fingerprint
 from recbole_hyper.errors import ConfigError
-from recbole_hyper.models._linear import FIT_CACHE, LinearRecommender, kept
+from recbole_hyper.models._linear import FIT_CACHE, LinearRecommender, cached
 from recbole_hyper.options import PLACE, Option, keyed
 from recbole_hyper.registry import register
 from recbole_hyper.svd import check_rank, scaled_columns, top_eigenpairs
-from recbole_hyper.types import Prefixes
 
-# up to this many items a dense Gram matrix (n x n, float64: 0.5 GB) is decomposed
+# up to so many items the dense Gram matrix (float64: 0.5 GB) is decomposed
 GRAM_ITEMS = 8000
 
 
 def item_factors(matrix: scipy.sparse.csr_matrix, rank: int, scaling: float, seed: int = 0) -> npt.NDArray[np.float32]:
     """Return V (n_items, rank), the leading right singular vectors of the columns scaled by popularity.
 
-    ``rank`` is at most min(users, items). ``scaling`` is in 0..1: 1 is the plain SVD, 0 divides every column by its
-    norm (``scaled_columns``). ``seed`` starts the iteration that replaces the dense decomposition above 8,000 items.
+    ``rank`` is at most min(users, items). ``scaling`` is in [0, 1]: 1 is the plain SVD, 0 divides every column by its
+    norm (``scaled_columns``). Above 8,000 items an iteration, started by ``seed``, replaces the dense decomposition.
     """
     vectors = top_eigenpairs(scaled_columns(matrix, scaling), rank, seed, dense=GRAM_ITEMS)[1]
     return np.ascontiguousarray(vectors, dtype=np.float32)
@@ -35,7 +34,7 @@ def item_factors(matrix: scipy.sparse.csr_matrix, rank: int, scaling: float, see
 class PureSVDN(LinearRecommender):
     """PureSVD-N (Nikolakopoulos et al., 2019; HSASRec paper, appendix E): scores ``V V^T x`` of a binary history x.
 
-    The columns of the training matrix are scaled by popularity (see :func:`item_factors`); the history is not. One
+    Popularity scales the columns of the training matrix (see :func:`item_factors`), but not the history. One
     decomposition serves all ranks up to ``max_rank``.
     """
 
@@ -46,7 +45,7 @@ class PureSVDN(LinearRecommender):
             "columns times popularity^((s-1)/2), 1 is plain SVD; HSASRec appendix E: 0 to 1 in steps of 0.2",
             0.6,
         ),
-        max_rank=Option("int >= 1 or ~", "factors that the one decomposition keeps for other ranks", None, (PLACE,)),
+        max_rank=Option("int >= 1 or ~", "factors to cache for runs with other ranks", None, (PLACE,)),
         fit_cache=FIT_CACHE,
     )
     factors: Tensor
@@ -58,8 +57,8 @@ class PureSVDN(LinearRecommender):
         self.largest = min(users, self.n_items - 1)
         if self.rank > self.largest:
             raise ValueError(
-                f"rank={self.rank}: the training matrix of {users} users and {self.n_items - 1} items has at most "
-                f"{self.largest} factors; choose a smaller rank"
+                f"rank={self.rank} is above {self.largest}, the most that {users} users and {self.n_items - 1} items "
+                "of the training part allow; choose a smaller rank"
             )
         self.computed_rank = min(self.largest, max(self.rank, int(config["max_rank"] or 0)))
         check_rank(self.matrix.shape[1], self.computed_rank, dense=GRAM_ITEMS)
@@ -70,12 +69,12 @@ class PureSVDN(LinearRecommender):
     def check_config(cls, config: Any) -> None:
         largest = config["max_rank"]
         if largest is not None and largest < config["rank"]:
-            raise ConfigError(f"max_rank={largest!r}: a whole number of at least rank={config['rank']}, or ~")
+            raise ConfigError(f"max_rank={largest!r} is below rank={config['rank']}; raise it, or set it to ~")
 
     def fit(self) -> None:
-        """Decompose the training matrix, or take the factors from a cached decomposition."""
+        """Take the factors from the cache, or else decompose the training matrix."""
         key = f"{matrix_fingerprint(self.matrix)}-{self.scaling:g}-{self.seed}"
-        fitted = kept(
+        fitted = cached(
             *("puresvd", key, self.cache_folder),
             lambda: {"factors": item_factors(self.matrix, self.computed_rank, self.scaling, self.seed)},
             lambda arrays: arrays["factors"].shape[1] >= self.rank,
@@ -85,10 +84,8 @@ class PureSVDN(LinearRecommender):
     def item_vectors(self) -> Tensor:
         return self.factors
 
-    def score_histories(self, histories: scipy.sparse.csr_matrix) -> Tensor:
-        return multiply(histories, self.factors) @ self.factors.T
+    def fold_in(self, histories: scipy.sparse.csr_matrix) -> Tensor:
+        return multiply(histories, self.factors)
 
-    def score_cases(self, cases: Prefixes) -> Tensor:
-        """Return the scores (n, n_items); a successive case adds its newest items' factors to the state before it."""
-        steps, goes_on = history_steps(cases)
-        return accumulate(multiply(steps, self.factors), goes_on) @ self.factors.T
+    def scores(self, states: Tensor) -> Tensor:
+        return states @ self.factors.T

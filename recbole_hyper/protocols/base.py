@@ -1,4 +1,4 @@
-"""A protocol decides what is trained on, what is predicted, and among which candidates each target is ranked."""
+"""Base of the protocols. A protocol decides what trains, what is predicted, and the candidates of each target."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -19,23 +19,23 @@ from recbole_hyper.types import Cases, Int64, Split
 
 
 class ProtocolError(ValueError):
-    """The split cannot be made, or it would leak; the message says why and what to change."""
+    """A split that is impossible or would leak; the message says why and what to change."""
 
 
 class Protocol(registry.Part):
-    """One way to split a store, registered under RecBole's short name in ``eval_args: {split: {NAME: argument}}``.
+    """One way to split a store, registered by its short name in ``eval_args: {split: {NAME: argument}}``.
 
-    Options, where a protocol has them: ``successive`` makes every interaction of an evaluation part a case, with the
-    history up to it; ``refit`` trains the final model on train + validation; ``by_user`` splits the interactions of
-    each user, False those of all users together.
+    ``successive`` makes every interaction of an evaluation part a case, with the history before it. ``refit`` trains
+    the final model on train + validation. ``by_user`` splits the interactions of each user, otherwise those of all
+    users together. Not every protocol has all three.
     """
 
     title: str
     # whether the parts of a user follow one another in time
     timed: ClassVar[bool] = True
-    # whether it counts interactions, so that a random order, or one of all users, is possible
+    # whether sizes counts interactions, so that a random order or one of all users is possible
     by_rows: ClassVar[bool] = False
-    # of an argument that is a mapping: its settings, required without a default, and how it looks
+    # settings of an argument that is a mapping (those without a default are required), and an example of it
     settings: ClassVar[Mapping[str, Option]] = {}
     expected: ClassVar[str] = ""
 
@@ -45,20 +45,20 @@ class Protocol(registry.Part):
     def split(self, store: SequenceStore) -> Split:
         """Return the split of ``store``; ProtocolError if a part would be empty.
 
-        By default :meth:`sizes` cuts the rows, and the history of a case is everything before it.
+        By default :meth:`sizes` cuts the rows, and a case has everything before it as its history.
         """
         sizes = np.column_stack((np.zeros_like(store.lengths), self.sizes(store.lengths)))
         return split_of_parts(store, sizes, refit=self.refit, successive=True)
 
     def check_argument(self) -> None:
-        """Raise ProtocolError for an argument or options that are wrong for all data; called before data are read."""
+        """Raise ProtocolError for an argument or options that are wrong for any data; called before data are read."""
         if self.by_rows:
             self.sizes(np.zeros(1, dtype=np.int64))
 
     def cut(self, store: SequenceStore, train_lengths: Int64, valid_end: Int64, counts: dict[str, Any]) -> Split:
-        """Return the split whose training and validation parts end at these positions of each row, (U,) each.
+        """Return the split whose training and validation parts end at these positions (U,) of the rows.
 
-        Every later interaction is a case, but not the first one of a user: RecBole splits (prefix, target) rows.
+        Every later interaction is a case, except the first of a user: RecBole splits (prefix, target) rows.
         """
         rows, positions = store.row_of, store.positions
         later = (positions >= train_lengths[rows]) & (positions > 0)
@@ -71,31 +71,31 @@ class Protocol(registry.Part):
         """Return an error that names the split and its argument."""
         return ProtocolError(f"split {{{registry.name_of('protocols', type(self))}: {self.argument!r}}}: {text}")
 
-    def read_settings(self, given: Any) -> dict[str, Any]:
-        """Return ``given`` with the defaults of ``settings``; ProtocolError for other keys, or values out of range."""
+    def read_settings(self, argument: Any) -> dict[str, Any]:
+        """Return ``argument`` with the defaults of ``settings``; ProtocolError for unknown keys or wrong values."""
         required = {key for key, option in self.settings.items() if option.default is OPEN}
-        if not isinstance(given, dict) or not required <= given.keys() <= self.settings.keys():
+        if not isinstance(argument, dict) or not required <= argument.keys() <= self.settings.keys():
             raise self.error(self.expected)
-        for key, value in given.items():
+        for key, value in argument.items():
             if not self.settings[key].allows(value):
                 raise self.error(f"{key}={value!r}; {in_words(self.settings[key].values)} is expected")
-        return {key: given.get(key, option.default) for key, option in self.settings.items()}
+        return {key: argument.get(key, option.default) for key, option in self.settings.items()}
 
     def point(self, where: Any, times: npt.NDArray[np.float64] | None = None) -> float:
-        """Return the start of the part that starts at ``where`` in ``times`` (:func:`boundary`); without, check it."""
+        """Return the time at which the part from ``where`` starts; without ``times`` only check ``where``."""
         try:
             return boundary(times, where) if times is not None else bool(read_point(where))
         except ValueError as error:
             raise self.error(str(error)) from error
 
     def sizes(self, totals: Int64) -> Int64:
-        """Return the (n, 3) sizes of training, validation and test of ``totals`` interactions, if they are counted."""
+        """Return the sizes (n, 3) of training, validation and test for ``totals`` (n,) interactions."""
         raise NotImplementedError(f"{self.title} counts no interactions")
 
     def split_at_random(self, store: SequenceStore, seed: int) -> Split:
-        """Return the split of ``store`` in a random order, drawn by ``seed``; for splits that count interactions.
+        """Return the split of ``store`` in a random order, drawn by ``seed``, for splits that count interactions.
 
-        The history of a validation case is the user's training part, that of a test case training and validation.
+        A validation case has the user's training part as history, a test case also the validation part.
         """
         store, parts = dealt(store, self.sizes, seed, by_user=self.by_user)
         if self.refit and not parts[:, 2].any():
@@ -104,7 +104,7 @@ class Protocol(registry.Part):
 
 
 def make_split(store: SequenceStore, config: Any) -> Split:
-    """Split ``store`` as ``eval_args`` says, draw the candidates, and check the split for leaks.
+    """Split ``store`` by ``eval_args``, check the split for leaks, and draw the candidates.
 
     UnknownPartError for an unknown split; ProtocolError for an empty part, a leak, or wrong candidates.
     """
@@ -124,8 +124,8 @@ def make_split(store: SequenceStore, config: Any) -> Split:
         raise ProtocolError(f"eval_args order={arguments['order']!r}: {title} is made by time, set order: TO")
     if not len(split.test) and not len(split.valid):
         raise ProtocolError(
-            f"{protocol.title}: no validation and no test case is left from {store.n_rows} users with "
-            f"{len(store.items)} interactions; loosen the filters or move the boundaries"
+            f"{protocol.title}: {store.n_rows} users with {len(store.items)} interactions leave no validation and no "
+            "test case; loosen the filters or move the boundaries"
         )
     if not (split.train_lengths >= 2).any():
         raise ProtocolError(f"{protocol.title}: no user has 2 training interactions, so there is nothing to learn from")
@@ -141,7 +141,7 @@ def make_split(store: SequenceStore, config: Any) -> Split:
 
 
 def sampled(split: Split, n_cases: int, seed: int) -> Split:
-    """Return ``split`` with at most ``n_cases`` validation and test cases, drawn by ``seed``; they keep their order."""
+    """Return ``split`` with at most ``n_cases`` validation and test cases, drawn by ``seed`` and in the same order."""
     parts = {}
     for number, part in enumerate(("valid", "test")):
         cases = getattr(split, part)
@@ -154,10 +154,10 @@ def sampled(split: Split, n_cases: int, seed: int) -> Split:
 
 
 def check(split: Split, *, timed: bool = True) -> None:
-    """Raise ProtocolError if a history is empty or holds its target, a target is trained on, or order is violated.
+    """Raise ProtocolError for an empty history, a target in its history or in the training part, or a wrong order.
 
-    Order: of parts that are ``timed``, no target is older than its user's training part; no validation target comes
-    after a test target of its user; parts that start at points in time have nothing from the other side.
+    In the right order no validation target of a user comes after a test target, and parts that start at points in time
+    contain nothing from the other side. If parts are ``timed``, no target is older than its user's training part.
     """
     for name, cases in (("validation:", split.valid), ("test:", split.test)):
         _refuse(cases.ends <= cases.starts, name, "cases have an empty history")
@@ -179,58 +179,58 @@ def check(split: Split, *, timed: bool = True) -> None:
 
 
 def _refuse(wrong: np.ndarray, name: str, what: str) -> None:
-    """Raise ProtocolError, with their number, where something is ``wrong``."""
+    """Raise ProtocolError with the number of ``wrong`` entries, if any."""
     if wrong.any():
         raise ProtocolError(f"{name} {int(wrong.sum())} {what}".lstrip())
 
 
 def _check_points(split: Split) -> None:
-    aside = "interactions are on the wrong side of a point in time"
+    misplaced = "interactions are on the wrong side of a point in time"
     test = split.points["test"]
     # rows are in time order, so the last training interaction decides
     trained = last_times(split.store, split.train_lengths) >= min(split.points.values())
-    _refuse(trained, "", f"users' training {aside}")
-    _refuse(split.test.times < test, "", f"test {aside}")
+    _refuse(trained, "", f"users' training {misplaced}")
+    _refuse(split.test.times < test, "", f"test {misplaced}")
     if "valid" in split.points:
         times = split.valid.times
-        _refuse((times < split.points["valid"]) | (times >= test), "", f"validation {aside}")
+        _refuse((times < split.points["valid"]) | (times >= test), "", f"validation {misplaced}")
     if split.refit_lengths is not None:
-        _refuse(last_times(split.store, split.refit_lengths) >= test, "", f"users' refit {aside}")
+        _refuse(last_times(split.store, split.refit_lengths) >= test, "", f"users' refit {misplaced}")
 
 
 def cold_targets(cases: Cases, split: Split) -> int:
-    """Return how many targets are items without a training interaction."""
+    """Return how many targets have no training interaction."""
     return int((~known_items(split.store, split.train_lengths)[cases.targets]).sum())
 
 
 def repeated_targets(cases: Cases) -> int:
-    """Return how many targets occur in their own history; with ``exclude_seen`` none of them can be hit."""
+    """Return how many targets occur in their history; with ``exclude_seen`` no model can hit them."""
     store, order = cases.store, np.argsort(cases.rows, kind="stable")
-    rows, targets, total = cases.rows[order], cases.targets, 0
+    rows, total = cases.rows[order], 0
     for part in store.stretches():
-        of_part = order[np.searchsorted(rows, part.start) : np.searchsorted(rows, part.stop)]
-        if not len(of_part):
+        inside = order[np.searchsorted(rows, part.start) : np.searchsorted(rows, part.stop)]
+        if not len(inside):
             continue
         first, end = store.offsets[part.start], store.offsets[part.stop]
         size = int(end - first)
         owners = np.repeat(np.arange(part.stop - part.start), store.lengths[part])
         pairs, numbers = np.unique(owners * store.n_items + store.items[first:end], return_inverse=True)
-        # (number of row and item, place in the stretch) as one number: the first from the history's start decides
-        known = np.append(np.sort(numbers * size + np.arange(size)), np.iinfo(np.int64).max)
-        of_cases = (cases.rows[of_part] - part.start) * store.n_items + targets[of_part]
-        begin = np.searchsorted(pairs, of_cases) * size + store.offsets[cases.rows[of_part]] - first
-        place = known[np.searchsorted(known, begin + cases.starts[of_part])]
-        total += int((place < begin + cases.ends[of_part]).sum())
+        # one number for (pair of row and item, position): the next one from the start of a history decides
+        keys = np.append(np.sort(numbers * size + np.arange(size)), np.iinfo(np.int64).max)
+        targets = (cases.rows[inside] - part.start) * store.n_items + cases.targets[inside]
+        origin = np.searchsorted(pairs, targets) * size + store.offsets[cases.rows[inside]] - first
+        next_key = keys[np.searchsorted(keys, origin + cases.starts[inside])]
+        total += int((next_key < origin + cases.ends[inside]).sum())
     return total
 
 
 def known_items(store: SequenceStore, lengths: Int64) -> np.ndarray:
-    """Return the (n_items,) mask of items that occur in the first ``lengths[row]`` interactions of a row."""
+    """Return the mask (n_items,) of items that occur in the first ``lengths[row]`` interactions of any row."""
     return store.counts(lengths) > 0
 
 
 def _with_candidates(part: str, mode: str, split: Split, store: SequenceStore, seed: int) -> Cases:
-    """Return the cases of ``part`` with the candidates of ``mode``; none is an item of the user in ``store``."""
+    """Return the cases of ``part`` with the candidates of ``mode``; no candidate is an item of the user."""
     cases = split.valid if part == "valid" else split.test
     if mode == "full" or not len(cases):
         return cases
@@ -240,7 +240,7 @@ def _with_candidates(part: str, mode: str, split: Split, store: SequenceStore, s
     if mode[:3] == "pop":
         weights = split.store.counts(split.train_lengths).astype(np.float64)
     catalogue = split.candidates(part)
-    if cases.candidates is not None:  # the protocol ranks among these
+    if cases.candidates is not None:  # from the protocol
         catalogue = np.zeros(store.n_items, dtype=bool)
         catalogue[cases.candidates] = catalogue[cases.targets] = True
     if catalogue is not None:

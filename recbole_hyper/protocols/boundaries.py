@@ -1,4 +1,4 @@
-"""Points in time for a split: a quantile of all times, a date, or a duration counted from the end."""
+"""Points in time for a split: a quantile of all times, a date, or a duration before the end."""
 
 import re
 from typing import Any
@@ -14,10 +14,10 @@ _SECONDS = {"minute": 60, "hour": 3600, "day": 86400, "week": 7 * 86400}
 
 
 def read_point(where: Any) -> float | pd.Timestamp | pd.DateOffset | pd.Timedelta:
-    """Return the quantile, the date or the duration that ``where`` names (:func:`boundary`); ValueError for others."""
+    """Return ``where`` as a quantile, date or duration (see :func:`boundary`); ValueError for anything else."""
     if isinstance(where, int | float) and not isinstance(where, bool):
         if not 0 < where < 1:
-            raise ValueError(f"{where!r}: a quantile lies between 0 and 1")
+            raise ValueError(f"{where!r}: a quantile must be between 0 and 1")
         return float(where)
     try:
         if not (match := _DURATION.match(str(where))):
@@ -30,57 +30,57 @@ def read_point(where: Any) -> float | pd.Timestamp | pd.DateOffset | pd.Timedelt
             return pd.Timedelta(amount * _SECONDS[name], unit="s")
     except ValueError as error:
         raise ValueError(
-            f"{where!r} is no quantile (0.95), no date ('2003-01-31') and no duration from the end ('4 months')"
+            f"{where!r} is not a quantile (0.95), a date ('2003-01-31') or a duration before the end ('4 months')"
         ) from error
     if amount != int(amount):
-        raise ValueError(f"{where!r}: months and years are whole numbers")
+        raise ValueError(f"{where!r}: months and years must be whole numbers")
     return pd.DateOffset(months=int(amount) * (12 if name == "year" else 1))
 
 
 def boundary(times: npt.NDArray[np.float64], where: Any) -> float:
-    """Return the first time that belongs to the part that starts at ``where``; ValueError for a point outside the data.
+    """Return the time at which the part from ``where`` starts; ValueError for a point outside the data.
 
-    ``where`` is a number between 0 and 1 (quantile of all interactions, the nearest one), a date such as "2003-01-31",
-    or a duration from the end such as "4 months" or "6 weeks" (calendar months and years). With dates or durations
-    ``times`` are Unix seconds, milliseconds, microseconds or nanoseconds, recognised by the size of the latest.
+    ``where`` is a quantile of all interactions between 0 and 1 (the nearest interaction counts), a date such as
+    "2003-01-31", or a duration before the end such as "6 weeks" or "4 months" (calendar months and years). For dates
+    and durations ``times`` are Unix seconds, milliseconds, microseconds or nanoseconds, by the size of the latest.
     """
-    given = read_point(where)
-    if isinstance(given, float):
-        return float(np.quantile(times, given, method="nearest"))
+    point = read_point(where)
+    if isinstance(point, float):
+        return float(np.quantile(times, point, method="nearest"))
     unit = UNITS[unit_of(times.max())]
     try:
         latest = pd.Timestamp(times.max() / unit, unit="s")
     except (ValueError, OverflowError) as error:
-        raise ValueError(f"{where!r} needs Unix times, but they reach {times.max():g}: give a quantile") from error
+        raise ValueError(f"{where!r} needs Unix times, but they reach {times.max():g}: use a quantile") from error
     try:
-        point = given if isinstance(given, pd.Timestamp) else latest - given
+        start_date = point if isinstance(point, pd.Timestamp) else latest - point
     except (ValueError, OverflowError) as error:
         raise ValueError(f"{where!r} before {latest} is outside every calendar") from error
-    start = point.timestamp() * unit
+    start = start_date.timestamp() * unit
     if not times.min() < start <= times.max():
         first = _shown(times.min() / unit) or f"{times.min():g}"
-        raise ValueError(f"{where!r} is {point}, outside the data, which reach from {first} to {latest}")
+        raise ValueError(f"{where!r} is {start_date}, outside the data, which run from {first} to {latest}")
     return float(start)
 
 
 def latest_start(times: npt.NDArray[np.float64], start: float, end: float, limit: int) -> float:
-    """Return the first time from ``start`` on from which at most ``limit`` interactions are left before ``end``."""
+    """Return the first time from ``start`` on that leaves at most ``limit`` interactions before ``end``."""
     inside = np.sort(times[(times >= start) & (times < end)])
     if len(inside) <= limit:
         return start
-    # equal times stay together: the part starts after the last one that does not fit
+    # equal times stay together: the part starts after the last interaction that does not fit
     later = inside[inside > inside[-limit - 1]]
     return float(later[0]) if len(later) else end
 
 
 def date(time: float) -> str:
-    """Return a time as a date where it can be one, else as a number."""
+    """Return a time as a date if it can be one, else as a number."""
     seconds = time / UNITS[unit_of(time)]
     return (_shown(seconds) if seconds > 1e8 else None) or f"{time:g}"
 
 
 def _shown(seconds: float) -> str | None:
-    """Unix seconds as a date; None where no calendar reaches."""
+    """Return Unix seconds as a date, or None outside the calendar."""
     try:
         return str(pd.Timestamp(seconds, unit="s"))
     except (ValueError, OverflowError):

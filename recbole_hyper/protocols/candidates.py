@@ -1,4 +1,4 @@
-"""Candidates to rank a target among: drawn once per user, or read from a published file."""
+"""Candidates for ranking a target: drawn once per user, or read from a published file."""
 
 from pathlib import Path
 
@@ -8,25 +8,25 @@ import numpy.typing as npt
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.types import Cases
 
-_CHUNK = 1 << 22  # drawn numbers at one time
-_ROUNDS = 16  # of draws, until what is left is looked up
+_CHUNK = 1 << 22  # numbers to draw at a time
+_ROUNDS = 16  # of draws; users who then still lack candidates are handled one by one
 
 
 def draw_candidates(
     store: SequenceStore, count: int, seed: int, weights: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.int32]:
-    """Draw ``count`` distinct items outside each user's whole sequence: one list per user, (U, count), for both parts.
+    """Return ``count`` distinct items outside each user's whole sequence, (U, count), for validation and test.
 
-    Items are drawn without replacement in proportion to ``weights`` (n_items,), such as popularity. The same seed gives
-    the same lists. ValueError if a user has too few items left.
+    Draws are without replacement, in proportion to ``weights`` (n_items,), such as popularity. Equal seeds draw equal
+    lists. ValueError if a user leaves too few items.
     """
     if count < 1:
-        raise ValueError(f"uniN and popN need N of at least 1, got {count}")
+        raise ValueError(f"mode uniN or popN: N={count} must be at least 1")
     generator = np.random.default_rng([seed, 0xCA4D])
     allowed = weights.copy()
     allowed[0] = 0.0
     if (some := np.count_nonzero(allowed)) < count:
-        raise ValueError(f"{count} candidates cannot be drawn from {some} items; use a smaller number or mode: full")
+        raise ValueError(f"{some} items are too few to draw {count} candidates; use a smaller number or mode: full")
     cumulative = np.cumsum(allowed)
     keys = np.unique(store.row_of * store.n_items + store.items)
     result = np.zeros((store.n_rows, count), dtype=np.int32)
@@ -45,20 +45,20 @@ def draw_candidates(
             if not len(rows := rows[rank[:, -1] < count]):
                 break
         for row in rows.tolist():  # users with most of the items: draw from the rest
-            left = allowed.copy()
-            left[store.row(row)] = left[result[row]] = 0.0
-            had, there = np.count_nonzero(result[row]), np.count_nonzero(left)
-            if had + there < count:
+            rest = allowed.copy()
+            rest[store.row(row)] = rest[result[row]] = 0.0
+            drawn, available = np.count_nonzero(result[row]), np.count_nonzero(rest)
+            if drawn + available < count:
                 raise ValueError(
-                    f"user {str(store.user_tokens[store.users[row]])!r} leaves {had + there} items to draw "
+                    f"user {str(store.user_tokens[store.users[row]])!r} leaves {drawn + available} items to draw "
                     f"{count} candidates from; use a smaller number or mode: full"
                 )
-            result[row, had:] = generator.choice(store.n_items, count - had, replace=False, p=left / left.sum())
+            result[row, drawn:] = generator.choice(store.n_items, count - drawn, replace=False, p=rest / rest.sum())
     return result
 
 
 def _repeats(draws: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Mark the draws of a row that were drawn before in that row."""
+    """Return a mask of draws that repeat an earlier draw of their row."""
     order = np.argsort(draws, axis=1, kind="stable")
     values = np.take_along_axis(draws, order, axis=1)
     again = np.zeros(draws.shape, dtype=bool)
@@ -69,10 +69,10 @@ def _repeats(draws: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
 
 
 def read_candidates(path: Path, cases: Cases) -> npt.NDArray[np.int32]:
-    """Read the format of DualRec and FMLP-Rec, a line 'user item item ...' per user: (n, k) item ids, a row per case.
+    """Return the candidates (n, k) of the cases from a file of DualRec and FMLP-Rec: 'user item item ...' per line.
 
     ValueError for a user without a line or with two, unknown users, lists of different lengths, repeated or unknown
-    items, a target among its candidates.
+    items, or a target among its candidates.
     """
     store = cases.store
     item_ids = {token: index for index, token in enumerate(store.item_tokens)}
@@ -87,11 +87,11 @@ def read_candidates(path: Path, cases: Cases) -> npt.NDArray[np.int32]:
             if len(set(items)) != len(items):
                 raise ValueError(f"{path}: line {number}: a candidate of user {user!r} is listed twice")
             lists[user] = items
-    strangers = sorted(set(lists) - set(store.user_tokens[1:].tolist()))
-    if strangers:
+    unknown = sorted(set(lists) - set(store.user_tokens[1:].tolist()))
+    if unknown:
         raise ValueError(
-            f"{path} has lines for {len(lists)} users, {len(strangers)} of whom are not among the "
-            f"{len(store.user_tokens) - 1} users of the data (first: {', '.join(strangers[:3])}): "
+            f"{path} has lines for {len(lists)} users, {len(unknown)} of whom are not among the "
+            f"{len(store.user_tokens) - 1} users of the data (first: {', '.join(unknown[:3])}): "
             "the file belongs to another dataset or to other filters"
         )
     users = store.user_tokens[store.users[cases.rows]]
@@ -103,14 +103,14 @@ def read_candidates(path: Path, cases: Cases) -> npt.NDArray[np.int32]:
         )
     sizes = {len(lists[user]) for user in users}
     if len(sizes) != 1 or 0 in sizes:
-        raise ValueError(f"{path}: every user needs equally many candidates, found {sorted(sizes)[:5]}")
+        raise ValueError(f"{path}: every user must have the same number of candidates, not {sorted(sizes)[:5]}")
     try:
         result = np.array([[item_ids[item] for item in lists[user]] for user in users], dtype=np.int32)
     except KeyError as error:
         raise ValueError(f"{path}: item {error.args[0]!r} is not in the data") from None
-    clash = (result == cases.targets[:, None]).any(axis=1)
-    if clash.any():
+    wrong = (result == cases.targets[:, None]).any(axis=1)
+    if wrong.any():
         raise ValueError(
-            f"{path}: {int(clash.sum())} users have their target among the candidates (first: {users[clash][0]})"
+            f"{path}: {int(wrong.sum())} users have their target among the candidates (first: {users[wrong][0]})"
         )
     return result

@@ -1,4 +1,4 @@
-"""Cold items: a seeded share of the catalogue is left out of training and predicted afterwards."""
+"""Cold items: training lacks a seeded share of the catalogue, which the model then has to predict."""
 
 import dataclasses
 from typing import Any
@@ -15,12 +15,12 @@ from recbole_hyper.types import Cases, Int64, Split
 
 @register("protocols", "CI")
 class ColdItems(Protocol):
-    """``{CI: {valid: 0.1, test: 0.2}}``: a tenth and a fifth of the items, drawn by a seed, are in no training part.
+    """``{CI: {valid: 0.1, test: 0.2}}``: training lacks a tenth and a fifth of the items, drawn by a seed.
 
-    A user's test target is the last interaction with a test item; the validation target is the last one before it with
-    a validation item. The history of a target is everything the user did before it with the other items, so that models
-    with and without features see the same history. The interactions before the first target train the model. Targets
-    are ranked among all items, or with ``among: cold`` among the items of the same draw.
+    A user's test target is the last interaction with a test item, the validation target the last one before it with a
+    validation item. The history of a target is everything before it with the other items, so that models with and
+    without features see the same history. The interactions before the first target train the model. Targets are ranked
+    among all items, or with ``among: cold`` among the items of the same draw.
 
     ``seed: 2020`` draws the items. There is no refit.
     """
@@ -35,17 +35,17 @@ class ColdItems(Protocol):
     expected = "{valid: 0.1, test: 0.2} is expected, two shares of the items (and seed, among)"
 
     def check_argument(self) -> None:
-        given = self.read_settings(self.argument)
-        if given["valid"] + given["test"] >= 1:
-            raise self.error("two shares of the items, less than 1 together, are expected")
+        settings = self.read_settings(self.argument)
+        if settings["valid"] + settings["test"] >= 1:
+            raise self.error("the two shares of the items must be less than 1 together")
         if self.refit or self.successive:
             raise self.error("this split has no refit and no successive targets: it has one target per user and part")
 
     def split(self, store: SequenceStore) -> Split:
         self.check_argument()
-        given = self.read_settings(self.argument)
-        among = given["among"]
-        drawn = draw_items(store, {part: given[part] for part in ("valid", "test")}, given["seed"])
+        settings = self.read_settings(self.argument)
+        among = settings["among"]
+        drawn = draw_items(store, {part: settings[part] for part in ("valid", "test")}, settings["seed"])
         warm = ~np.logical_or.reduce(list(drawn.values()))
         stop = store.lengths
         cases: dict[str, Cases] = {}
@@ -53,10 +53,10 @@ class ColdItems(Protocol):
             target = last_of(store, drawn[part], stop)
             cases[part] = self._cases(store, warm, target)
             if not len(cases[part]):
-                raise self.error(f"no user has a {part} item behind other items; draw more items")
+                raise self.error(f"no user has a {part} item after other items; draw more items")
             if among == "cold":
                 cases[part] = _among(cases[part], np.flatnonzero(drawn[part]))
-            # what is earlier than the target, for the targets and the training that come before it
+            # earlier targets and the training part end before this target
             stop = np.where(target >= 0, target, stop)
         training = store.select(warm[store.items])
         before = np.arange(len(store.items)) < np.repeat(store.offsets[:-1] + stop, store.lengths)
@@ -70,7 +70,7 @@ class ColdItems(Protocol):
 
     @staticmethod
     def _cases(store: SequenceStore, warm: npt.NDArray[np.bool_], target: Int64) -> Cases:
-        """Return a case for each row with a ``target`` (U,) behind a warm item; its store holds no other drawn item."""
+        """Return a case for each row with a ``target`` (U,) after a warm item, in a store without other drawn items."""
         rows = np.flatnonzero(target >= 0)
         keep = warm[store.items]
         keep[store.offsets[rows] + target[rows]] = True
@@ -80,12 +80,11 @@ class ColdItems(Protocol):
 
 
 def draw_items(store: SequenceStore, shares: dict[str, float], seed: int) -> dict[str, npt.NDArray[np.bool_]]:
-    """Return a mask (n_items,) for each share; no item is drawn twice, and none without interactions."""
-    shown = np.flatnonzero(store.counts())
-    order, first = np.random.default_rng(seed).permutation(shown), 0
-    drawn = {}
+    """Return a mask (n_items,) for each share; draws only items with interactions, none twice."""
+    order = np.random.default_rng(seed).permutation(np.flatnonzero(store.counts()))
+    drawn, first = {}, 0
     for part, share in shares.items():
-        number = round(share * len(shown))
+        number = round(share * len(order))
         drawn[part] = np.zeros(store.n_items, dtype=bool)
         drawn[part][order[first : first + number]] = True
         first += number
@@ -93,7 +92,7 @@ def draw_items(store: SequenceStore, shares: dict[str, float], seed: int) -> dic
 
 
 def last_of(store: SequenceStore, items: npt.NDArray[np.bool_], stop: Int64) -> Int64:
-    """Return the (U,) last position below ``stop`` (U,) in each row that holds one of ``items``, -1 where none does."""
+    """Return the last position (U,) before ``stop`` (U,) with one of ``items`` in each row, or -1."""
     positions = store.positions
     eligible = items[store.items] & (positions < np.repeat(stop, store.lengths))
     last = np.full(store.n_rows, -1, dtype=np.int64)
@@ -102,7 +101,7 @@ def last_of(store: SequenceStore, items: npt.NDArray[np.bool_], stop: Int64) -> 
 
 
 def _among(cases: Cases, items: Any) -> Cases:
-    """Return ``cases`` with all other ``items`` as their candidates."""
+    """Return ``cases`` with all ``items`` but the target as candidates."""
     place = np.searchsorted(items, cases.targets)
     columns = np.arange(len(items) - 1)
     others = items[columns + (columns >= place[:, None])]

@@ -14,14 +14,14 @@ from recbole_hyper.types import Cases, Split
 class GlobalTimepoint(Protocol):
     """``{GT: {valid: 0.9, test: 0.95}}``: training before the first point, validation before the second, then test.
 
-    Each point is a quantile of all times, a date, or a duration from the end (see :func:`boundary`). By default the
-    first interaction of each user in a part is a case. With ``successive: true`` every interaction is one, with
-    everything before it as history; with ``target: last`` it is the last one (Gusak et al. 2025, "Time to Split").
+    Each point is a quantile of all times, a date, or a duration before the end (see :func:`boundary`). By default the
+    case of a user in a part is the first interaction; with ``target: last`` it is the last one (Gusak et al. 2025,
+    "Time to Split"); with ``successive: true`` every interaction is a case, with everything before it as history.
     ``max_cases: 50000`` moves the start of a part until it has at most that many interactions, as the paper's code.
 
-    Interactions with items that were not trained on are left out, as targets and in histories. Users who appear later
-    stay: their first interaction is history and no case. With ``refit: True`` the final model is trained on train +
-    validation, and items of both count as known in the test.
+    Interactions with items that the training part lacks are dropped, as targets and from histories. New users stay:
+    their first interaction is history and not a case. With ``refit: True`` the final model trains on train +
+    validation, and the test knows the items of both.
     """
 
     title = "global timepoint"
@@ -35,16 +35,16 @@ class GlobalTimepoint(Protocol):
     expected = "{valid: 0.9, test: 0.95} is expected (and max_cases, target)"
 
     def check_argument(self) -> None:
-        given = self.read_settings(self.argument)
-        if given["target"] and self.successive:
-            raise self.error("target: last gives one case per user; drop successive: true")
-        self.point(given["valid"])
-        self.point(given["test"])
+        settings = self.read_settings(self.argument)
+        if settings["target"] and self.successive:
+            raise self.error("target: last has one case per user; drop successive: true")
+        self.point(settings["valid"])
+        self.point(settings["test"])
 
     def split(self, store: SequenceStore) -> Split:
-        points = self.read_settings(self.argument)
-        first, second = (self.point(points[part], store.times) for part in ("valid", "test"))
-        if limit := points["max_cases"]:
+        settings = self.read_settings(self.argument)
+        first, second = (self.point(settings[part], store.times) for part in ("valid", "test"))
+        if limit := settings["max_cases"]:
             second = latest_start(store.times, second, np.inf, limit)
             first = latest_start(store.times, first, second, limit)
         if first >= second:

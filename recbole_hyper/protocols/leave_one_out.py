@@ -16,15 +16,15 @@ PARTS = {"valid_and_test": 2, "valid_only": 1, "test_only": 1}
 class LeaveOneOut(Protocol):
     """``{LS: valid_and_test | valid_only | test_only}``, with RecBole's treatment of short histories.
 
-    With valid_and_test a user with 2 interactions is in training only, a user with 3 has a test case and no validation
-    case, and a user with 4 or more has both. The history of a test case holds the validation item. With ``refit: True``
-    the final model is trained on all but the test items.
+    With valid_and_test a user with 2 interactions only trains, a user with 3 has a test case and no validation case,
+    and a user with 4 or more has both. The history of a test case contains the validation item. With ``refit: True``
+    the final model trains on all but the test items.
     """
 
     title, by_rows = "leave-one-out", True
 
     def __init__(self, argument: Any, *, successive: bool = False, refit: bool = False, by_user: bool = True) -> None:
-        # by user whatever group_by says, as in RecBole
+        # always by user, whatever group_by is, as in RecBole
         super().__init__(argument, successive=successive, refit=refit)
 
     def check_argument(self) -> None:
@@ -35,18 +35,17 @@ class LeaveOneOut(Protocol):
 
     def sizes(self, totals: Int64) -> Int64:
         if str(self.argument) not in PARTS:
-            raise self.error(f"allowed are {', '.join(PARTS)}")
+            raise self.error(f"it must be {' or '.join(PARTS)}")
         held_out = np.minimum(PARTS[self.argument], np.maximum(totals - 1, 0))
         valid = held_out >= (1 if self.argument == "valid_only" else 2)
         return np.stack([totals - held_out, valid, held_out - valid], axis=1).astype(np.int64)
 
     def split(self, store: SequenceStore) -> Split:
-        # RecBole splits (prefix, target) rows, of which a user has one less than interactions
+        # RecBole splits (prefix, target) rows: one fewer than the user has interactions
         sizes, lengths = self.sizes(np.maximum(store.lengths - 1, 0)), store.lengths
         if self.argument == "valid_and_test" and sizes[:, 2].any() and not sizes[:, 1].any():
             raise self.error(
-                "no user has the 4 interactions that a validation case needs; use test_only, or a dataset with longer "
-                "histories"
+                "no user has the 4 interactions that a validation case needs; use test_only or longer histories"
             )
         counts = {
             "users": store.n_rows,

@@ -1,4 +1,4 @@
-"""Splits whose parts are drawn at random, or given: rows have training, validation and test one after another."""
+"""Splits at random or from files: each row has its training, validation and test part one after another."""
 
 import dataclasses
 from collections.abc import Callable
@@ -14,11 +14,11 @@ from recbole_hyper.types import Cases, Int64, Split
 def dealt(
     store: SequenceStore, sizes: Callable[[Int64], Int64], seed: int, *, by_user: bool
 ) -> tuple[SequenceStore, Int64]:
-    """Deal the interactions to training, validation and test in a random order, by ``seed``: RecBole's ``order: RO``.
+    """Deal the interactions to training, validation and test in a random order, RecBole's ``order: RO``.
 
-    ``sizes`` gives the (n, 3) sizes of the parts of (n,) numbers of interactions: of each user, or without ``by_user``
-    of all users together. Returns the sequences with the parts of a row one after another, each in time order, and
-    their sizes, as ``SequenceStore.parts``.
+    ``sizes`` maps numbers of interactions (n,) to sizes of the parts (n, 3): for each user, or without ``by_user`` for
+    all users together. Returns the sequences with the parts of a row one after another, each in time order, and the
+    sizes (U, 4) of these parts, as ``SequenceStore.parts``.
     """
     rank = np.random.default_rng([seed, 0x0D0E]).permutation(len(store.items))
     order = np.lexsort((rank, store.row_of)) if by_user else np.argsort(rank)
@@ -33,8 +33,8 @@ def dealt(
 def split_of_parts(store: SequenceStore, parts: Int64, *, refit: bool, successive: bool = False) -> Split:
     """Return the split of rows that have training, validation and test one after another, of sizes ``parts`` (U, 4).
 
-    ``successive``: earlier cases of a part belong to the history of the later ones. Cases without any earlier
-    interaction are left out and counted; targets older than the training part are counted.
+    With ``successive`` a case has the earlier cases of its part in its history. Cases without any earlier interaction
+    are dropped and counted. Targets older than the training part are counted.
     """
     ends = np.cumsum(parts, axis=1)
     counts: dict[str, Any] = {"users": store.n_rows}
@@ -57,7 +57,7 @@ def split_of_parts(store: SequenceStore, parts: Int64, *, refit: bool, successiv
 
 
 def last_times(store: SequenceStore, lengths: Int64) -> npt.NDArray[np.float64]:
-    """Return the (U,) time of the last of the first ``lengths[row]`` interactions, -inf without any."""
+    """Return the time (U,) of the last of the first ``lengths[row]`` interactions, -inf for a length of 0."""
     last = np.full(store.n_rows, -np.inf)
     rows = np.flatnonzero(lengths > 0)
     last[rows] = store.times[store.offsets[rows] + lengths[rows] - 1]

@@ -1,4 +1,4 @@
-"""RecBole's splits by ratio: of the interactions of each user or of all users, in time order."""
+"""RecBole's splits by ratio, in time order: the interactions of each user, or of all users."""
 
 from typing import Any
 
@@ -12,10 +12,10 @@ from recbole_hyper.types import Int64, Split
 
 
 def part_sizes(totals: Int64, ratios: list[float]) -> Int64:
-    """Return the (U, parts) sizes that RecBole gives parts of ``totals`` rows: all but the first rounded down.
+    """Return RecBole's sizes (U, parts) of the parts of ``totals`` (U,) rows: all but the first are rounded down.
 
-    A part that would be empty although its ratio is positive gets one row, from the last part on, while the first
-    part keeps more than one.
+    A part with a positive ratio that would be empty takes one row from the first part, as long as that keeps one. The
+    last part comes first.
     """
     shares = np.asarray(ratios, dtype=np.float64) / np.sum(ratios)
     exact = totals[:, None] * shares
@@ -29,23 +29,21 @@ def part_sizes(totals: Int64, ratios: list[float]) -> Int64:
 
 
 class Shares(Protocol):
-    """Base of the splits whose argument is the shares of training, validation and test."""
+    """Base of splits by the shares of training, validation and test."""
 
     def shares(self) -> list[float]:
         """Return the three shares; ProtocolError for anything else."""
-        given = self.argument
-        right = isinstance(given, list | tuple) and len(given) == 3
-        if not (right and all(is_number(share) and share >= 0 for share in given) and sum(given)):
+        shares = self.argument
+        is_triple = isinstance(shares, list | tuple) and len(shares) == 3
+        if not (is_triple and all(is_number(share) and share >= 0 for share in shares) and sum(shares)):
             raise self.error("three shares such as [0.8, 0.1, 0.1] are expected")
-        return list(given)
+        return list(shares)
 
     def cut(self, store: SequenceStore, train_lengths: Int64, valid_end: Int64, counts: dict[str, Any]) -> Split:
         """As :meth:`Protocol.cut`; ProtocolError if a part with a positive share is empty."""
         split = super().cut(store, train_lengths, valid_end, counts)
-        for part, share, cases in (
-            ("validation", self.argument[1], split.valid),
-            ("test", self.argument[2], split.test),
-        ):
+        _, valid_share, test_share = self.argument
+        for part, share, cases in (("validation", valid_share, split.valid), ("test", test_share, split.test)):
             if share > 0 and not len(cases):
                 raise self.error(f"the {part} part is empty; histories are too short, or its share is too small")
         return split
@@ -53,9 +51,9 @@ class Shares(Protocol):
 
 @register("protocols", "RS")
 class Ratio(Shares):
-    """``{RS: [0.8, 0.1, 0.1]}``: shares of each user's targets. A test history holds that user's earlier test items.
+    """``{RS: [0.8, 0.1, 0.1]}``: shares of each user's targets. A test history contains the user's earlier test items.
 
-    With ``group_by: none`` the targets of all users together are split in time order, equal times by user.
+    With ``group_by: none`` the shares are of all users' targets together, in time order, equal times by user.
     """
 
     title, by_rows = "ratio of each user's interactions", True
@@ -74,16 +72,16 @@ class Ratio(Shares):
             train_lengths = np.where(store.lengths > 0, sizes[:, 0] + 1, 0)
             ends = train_lengths, train_lengths + sizes[:, 1]
         else:
-            ends = self._of_all(store)
+            ends = self._ends_of_all(store)
         counts = {"users": store.n_rows, "users with 1 interaction": int((store.lengths == 1).sum())}
         return self.cut(store, *ends, counts)
 
-    def _of_all(self, store: SequenceStore) -> tuple[Int64, Int64]:
-        """Return where training and validation of each row end, when all targets are split in one order of time."""
+    def _ends_of_all(self, store: SequenceStore) -> tuple[Int64, Int64]:
+        """Return the ends (U,) of training and validation if the targets of all users are split in one time order."""
         order = np.argsort(store.times, kind="stable")
         n_targets = np.cumsum(store.positions[order] > 0, dtype=np.int64)
         totals = np.cumsum(self.sizes(n_targets[-1:])[0])[:2]
-        # everything up to the last target of a part, first interactions of users among it
+        # a part ends with its last target; first interactions of users before it belong to it
         first, second = np.searchsorted(n_targets, totals, side="right")
         train_lengths, valid_end = (
             np.bincount(store.row_of[order[:place]], minlength=store.n_rows).astype(np.int64)
@@ -94,10 +92,10 @@ class Ratio(Shares):
 
 @register("protocols", "TS")
 class TimeRatio(Shares):
-    """RecBole 1.2.1's ``{TS: [0.8, 0.1, 0.1]}``: the newest tenth of all targets is the test, whoever they belong to.
+    """RecBole 1.2.1's ``{TS: [0.8, 0.1, 0.1]}``: the newest tenth of all targets is the test, over all users.
 
-    Of what a user has before that point, the first 8 of 9 parts are training and the rest is validation. Validation
-    targets of one user may so be older than training targets of another: ``GT`` keeps these apart in time too.
+    Of a user's earlier interactions, the first 8 of 9 parts are for training and the rest for validation. So validation
+    targets of one user can be older than training targets of another; ``GT`` also separates these in time.
     """
 
     title = "time-based ratio"
@@ -108,7 +106,7 @@ class TimeRatio(Shares):
 
     def split(self, store: SequenceStore) -> Split:
         shares = np.asarray(self.shares(), dtype=np.float64) / np.sum(self.argument)
-        # RecBole splits (prefix, target) rows: the first interaction of a user is no target
+        # RecBole splits (prefix, target) rows: the first interaction of a user is not a target
         is_target = store.positions > 0
         if not is_target.any():
             raise self.error("no user has two interactions")

@@ -1,4 +1,4 @@
-"""Temporal users split (SCE paper, section 4.1): users active after a point in time are held out altogether."""
+"""Temporal users split (SCE paper, section 4.1): users who are active after a point in time do not train."""
 
 from typing import Any
 
@@ -16,12 +16,12 @@ from recbole_hyper.types import Cases, Split
 class TemporalUsers(Protocol):
     """``{TU: 0.95}`` or ``{TU: {point: 0.95, history: after, min_item_users: 5, min_user_items: 20}}``.
 
-    In the paper's order: items of fewer than ``min_item_users`` distinct users are dropped, then users of fewer than
-    ``min_user_items`` distinct items (one pass each, so that a few items fall below the bound again). Users without an
-    interaction at or after the point are trained on, the others are held out. Of a held-out user, restricted to
-    trained items, the last interaction is the test target, the one before it the validation target, and at least one
-    more must be left as history. ``history: after`` takes only the part from the point on (the paper's code),
-    ``history: full`` all of the user's interactions.
+    In the paper's order: first items with fewer than ``min_item_users`` distinct users are dropped, then users with
+    fewer than ``min_user_items`` distinct items, in one pass each, so a few items can fall below the limit again. Users
+    without an interaction at or after the point train, the others are held out. Of a held-out user's interactions with
+    trained items, the last is the test target and the one before it the validation target; at least one more must
+    remain as history. ``history: after`` uses only interactions from the point on (the paper's code), ``history: full``
+    all of them.
     """
 
     title = "temporal users"
@@ -34,33 +34,33 @@ class TemporalUsers(Protocol):
     }
     expected = f"known settings are {', '.join(settings)}"
 
-    def _given(self) -> dict[str, Any]:
+    def _settings(self) -> dict[str, Any]:
         return self.read_settings(self.argument if isinstance(self.argument, dict) else {"point": self.argument})
 
     def check_argument(self) -> None:
-        self.point(self._given()["point"])
+        self.point(self._settings()["point"])
         if self.refit:
-            raise ProtocolError("refit: True needs a split by time (GT); held-out users are not trained on")
+            raise ProtocolError("refit: True needs a split by time (GT); held-out users never train")
 
     def split(self, store: SequenceStore) -> Split:
-        settings = self._given()
+        settings = self._settings()
         filtered = _filter(store, settings["min_item_users"], settings["min_user_items"])
         if not len(filtered.items):
-            raise self.error("no interaction is left after min_item_users and min_user_items")
+            raise self.error("min_item_users and min_user_items leave no interaction")
         point = self.point(settings["point"], filtered.times)
         after = filtered.times >= point
         held_out = np.zeros(store.n_rows, dtype=bool)
         held_out[filtered.row_of[after]] = True
         train_lengths = np.where(held_out, 0, filtered.lengths)
         if not train_lengths.any():
-            raise self.error(f"every user is active from {date(point)} on, none is left")
+            raise self.error(f"every user is active from {date(point)} on, so none can train; move the point")
         known = known_items(filtered, train_lengths)
-        # train rows keep their place: the cases point into a separate store
+        # a separate store for the cases, so that training rows keep theirs
         tested = filtered.select(known[filtered.items])
         starts = np.zeros(store.n_rows, dtype=np.int64)
         if settings["history"] == "after":
             starts = np.bincount(tested.row_of[tested.times < point], minlength=store.n_rows).astype(np.int64)
-        # a full history may end before the point once unknown items are gone; such a user has nothing to test
+        # without unknown items a full history can end before the point; then the user has no test case
         newest = np.full(store.n_rows, -np.inf)
         newest[tested.lengths > 0] = tested.times[tested.offsets[1:][tested.lengths > 0] - 1]
         complete = np.flatnonzero(held_out & (tested.lengths - starts >= 3) & (newest >= point))

@@ -140,7 +140,7 @@ def test_users_with_short_histories(tmp_path: Path) -> None:
 def test_only_users_with_one_interaction(tmp_path: Path) -> None:
     write_inter(tmp_path, "d", [(f"u{user}", f"i{user}", user) for user in range(5)])
     config = Config("SASRecCE", "d", config_dict={**SMALL, "data_path": str(tmp_path)})
-    with pytest.raises(ProtocolError, match="no validation and no test case is left"):
+    with pytest.raises(ProtocolError, match="leave no validation and no test case"):
         make_split(SequenceDataset(config).store, config)
 
 

@@ -15,7 +15,7 @@ from recbole_hyper.encoders.dual_transformer import DualTransformerEncoder
 from recbole_hyper.encoders.windowed_attention import WindowedAttentionEncoder
 from recbole_hyper.options import arguments
 from recbole_hyper.registry import resolve
-from tests.encoders.duals import N_ITEMS, SMALL, make, pair
+from tests.encoders.duals import N_ITEMS, SMALL, make, pair, random_batch
 from tests.reference import dualrec as reference
 
 
@@ -36,14 +36,6 @@ class DualRunningMean(DualEncoder, backbone=RunningMean):
 
 
 BACKBONES = [DualRecEncoder, DualTransformerEncoder, DualGRUEncoder, DualFMLPEncoder, DualRunningMean]
-
-
-def random_batch(lengths: list[int], seed: int = 1, columns: int | None = None):
-    generator = torch.Generator().manual_seed(seed)
-    items = torch.zeros(len(lengths), columns or max(lengths), dtype=torch.int64)
-    for row, length in enumerate(lengths):
-        items[row, :length] = torch.randint(1, N_ITEMS, (length,), generator=generator)
-    return items, torch.tensor(lengths)
 
 
 def mean_squared(states, targets, rows):
@@ -139,31 +131,6 @@ class TestDirections:
             other[0, changed] = items[0, changed] % (N_ITEMS - 1) + 1
             moved = (encoder(other, lengths)[0] - before).abs().amax(-1) > 1e-9
             assert moved.tolist() == [place >= changed for place in range(6)]
-
-
-class TestTraces:
-    def test_the_heads_of_the_transformer_are_what_its_output_mixes(self):
-        encoder = make(DualTransformerEncoder)
-        items, lengths = random_batch([8, 3])
-        states, trace = encoder.trace_past(items, lengths)
-        assert torch.equal(states, encoder(items, lengths))
-        assert [head.shape for head in trace.heads] == [(2, 8, 2, 8)] * 2
-        seen = []
-        for block in encoder.past.blocks:
-            block.attention.register_forward_hook(lambda module, inputs, output: seen.append(output))
-        _, trace = encoder.trace_past(items, lengths)
-        for block, heads, output in zip(encoder.past.blocks, trace.heads, seen, strict=True):
-            torch.testing.assert_close(block.attention.output(heads.flatten(-2)), output)
-        # no hook stays behind
-        assert all(not block.attention.output._forward_pre_hooks for block in encoder.past.blocks)
-
-    def test_a_backbone_that_tells_nothing_is_one_head(self):
-        encoder = make(DualGRUEncoder)
-        items, lengths = random_batch([8, 3])
-        states, trace = encoder.trace_future(items, lengths)
-        assert len(trace.heads) == 1
-        assert trace.maps == []
-        assert torch.equal(trace.heads[0].squeeze(2), states)
 
 
 class TestObjective:

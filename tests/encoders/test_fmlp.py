@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from recbole_hyper.encoders import window_filters
 from recbole_hyper.encoders.fmlp import FMLPEncoder, FrequencyFilter
 from recbole_hyper.registry import resolve
 
@@ -126,58 +125,6 @@ def test_circular_states_are_those_of_the_published_network_on_every_prefix():
             torch.testing.assert_close(states[row, end - 1], x[-1])
 
 
-@pytest.mark.parametrize("positions", [4 * 9, 2**17])
-def test_the_newest_state_costs_one_window_a_row(monkeypatch, positions):
-    monkeypatch.setattr(window_filters, "PREFIX_POSITIONS", positions)
-    encoder = make(filter="circular")
-    items, lengths = random_batch([9, 4, 1, 9, 7])
-    expected = encoder(items, lengths)[torch.arange(5), lengths - 1]
-    windows = []
-    prefixes = encoder._prefixes
-    monkeypatch.setattr(encoder, "_prefixes", lambda *given: windows.append(len(given[1])) or prefixes(*given))
-    assert torch.equal(encoder.last(items, lengths), expected)
-    assert sum(windows) == 5
-    with pytest.raises(ValueError, match="sequences of 10 items came"):
-        encoder.last(torch.ones(1, 10, dtype=torch.int64), torch.tensor([10]))
-
-
-def test_prefixes_in_pieces_equal_prefixes_at_once(monkeypatch):
-    encoder = make(filter="circular").train()
-    items, lengths = random_batch([9, 4, 1])
-
-    def run():
-        encoder.zero_grad()
-        states = encoder(items, lengths)
-        states.square().sum().backward()
-        return [states.detach(), *(p.grad for p in encoder.parameters())]
-
-    whole = [x.clone() for x in run()]
-    monkeypatch.setattr(window_filters, "PREFIX_POSITIONS", 4 * 9)
-    for one, other in zip(whole, run(), strict=True):
-        torch.testing.assert_close(one, other)
-
-
-def test_recomputation_sees_the_same_dropout(monkeypatch):
-    monkeypatch.setattr(window_filters, "PREFIX_POSITIONS", 4 * 9)
-    encoder = make(filter="circular", hidden_dropout_prob=0.5).train()
-    items, lengths = random_batch([9, 4, 1])
-    weight = encoder.layers[1].narrow.bias
-
-    def total():
-        torch.manual_seed(0)
-        return encoder(items, lengths).pow(3).sum()
-
-    (gradient,) = torch.autograd.grad(total(), weight)
-    for index in range(3):
-        with torch.no_grad():
-            weight[index] += 1e-6
-            above = total()
-            weight[index] -= 2e-6
-            below = total()
-            weight[index] += 1e-6
-        assert gradient[index].item() == pytest.approx((above - below).item() / 2e-6, rel=1e-4, abs=1e-6)
-
-
 def test_one_layer_recommends_the_same_with_either_filter():
     causal, circular = make(n_layers=1), make(n_layers=1, filter="circular")
     circular.load_state_dict(causal.state_dict())
@@ -225,9 +172,3 @@ def test_parameters_and_their_start():
 def test_faults(options, message):
     with pytest.raises(ValueError, match=message):
         make(**options)
-
-
-def test_too_long_a_sequence():
-    items, lengths = random_batch([10])
-    with pytest.raises(ValueError, match="sequences of 10 items came, the limit is max_length=9"):
-        make()(items, lengths)

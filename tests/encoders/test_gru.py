@@ -12,6 +12,7 @@ import torch
 from recbole_hyper import run
 from recbole_hyper.config import Config
 from recbole_hyper.data.dataset import SequenceDataset
+from recbole_hyper.models.base import build_part
 from recbole_hyper.training.optim import build_optimizer
 from tests.conftest import LEARN, SMALL
 
@@ -27,7 +28,7 @@ def test_learns_what_follows(model: str, options: dict, walk: Path, tmp_path: Pa
 def test_a_learned_curvature_starts_where_it_is_told(random_data: Path) -> None:
     keys = {**SMALL, "data_path": str(random_data), "curvature": "learn", "curvature_init": 0.25}
     config = Config("HGRU4Rec", "random", config_dict=keys)
-    encoder = config.model_class.build_encoder(config, torch.nn.Embedding(5, config["hidden_size"], padding_idx=0))
+    encoder = build_part("encoder", config, torch.nn.Embedding(5, config["hidden_size"], padding_idx=0))
     assert encoder.gru.curvature.item() == pytest.approx(0.25)
 
 

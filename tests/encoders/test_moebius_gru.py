@@ -13,7 +13,6 @@ from recbole_hyper.encoders.gru import GRUEncoder
 from recbole_hyper.encoders.moebius_gru import MoebiusGRU, MoebiusGRUEncoder
 from recbole_hyper.geometry.head import LEAST_LEARNED
 from recbole_hyper.hyperbolic._math import exp0, log0
-from recbole_hyper.hyperbolic.recurrence import plain_recurrence, recurrence
 from tests.reference import moebius as reference
 
 VARIANTS = [("identity", "before"), ("tanh", "before"), ("identity", "after"), ("tanh", "after")]
@@ -85,38 +84,6 @@ def test_states_and_gradients_are_those_of_the_reference(
         assert relative_error(gradient, truth.grad) < gradient_tolerance, name
 
 
-@pytest.mark.parametrize(("nonlinearity", "reset"), VARIANTS)
-@pytest.mark.parametrize(("hidden", "batch", "threads"), [(1, 1, 1), (5, 300, 2), (7, 33, 1), (40, 70, 2)])
-def test_compiled_recurrence_is_the_plain_one(
-    nonlinearity: str, reset: str, hidden: int, batch: int, threads: int
-) -> None:
-    torch.manual_seed(0)
-    inputs, bias = torch.randn(5, batch, 3 * hidden) / hidden**0.5, torch.randn(3, hidden) * 0.2 / hidden**0.5
-    weight, start = torch.randn(3 * hidden, hidden) * 0.5 / hidden**0.5, torch.randn(batch, hidden) * 0.3
-    upstream = torch.randn(5, batch, hidden)
-    rho = torch.tensor(1.3)
-    given, again, exact = (
-        [value.clone().to(dtype).requires_grad_() for value in (inputs, bias, weight, start, rho)]
-        for dtype in (torch.float32, torch.float32, torch.float64)
-    )
-    previous = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        compiled = recurrence(*given, nonlinearity, reset)
-        (compiled * upstream).sum().backward()
-    finally:
-        torch.set_num_threads(previous)
-    # in float32 the loop is what runs on devices other than the CPU
-    plain, truth = (plain_recurrence(*values, nonlinearity, reset) for values in (again, exact))
-    for found in (plain, truth):
-        (found * upstream).sum().backward()
-    assert relative_error(compiled, truth) < 3e-6
-    assert relative_error(plain, truth) < 3e-6
-    for values, tolerance in ((given, 1e-5), (again, 2e-5)):
-        for name, value, exactly in zip(("x", "b", "W", "h0", "rho"), values, exact, strict=True):
-            assert relative_error(value.grad, exactly.grad) < tolerance, name
-
-
 def test_far_states_are_exact_beyond_the_reach_of_geoopt() -> None:
     module = layer(curvature=0.2, scale=0.25)
     tangents = log0(random_points((5, 2, 4), 0.999, 0.2), 0.2)
@@ -175,7 +142,7 @@ def test_a_learned_curvature_ends_where_that_of_a_head_ends() -> None:
     with torch.no_grad():
         module.ball.isp_c -= 5
     assert float(module.curvature) == pytest.approx(LEAST_LEARNED)
-    with pytest.raises(ValueError, match=r"curvature=1e-07 \(key curvature_init\): 1e-06 is the least to learn from"):
+    with pytest.raises(ValueError, match=r"curvature=1e-07 .*: a learned curvature starts at 1e-06"):
         module.set_curvature(1e-7)
 
 
@@ -300,9 +267,9 @@ def test_zero_inputs_have_finite_gradients() -> None:
 
 def test_faults_are_named() -> None:
     module, good = MoebiusGRU(3, 4), torch.zeros(5, 2, 3)
-    with pytest.raises(ValueError, match="lengths run from 0 to 3"):
+    with pytest.raises(ValueError, match="lengths 0 to 3 must"):
         module(good, lengths=torch.tensor([3, 0]))
-    with pytest.raises(ValueError, match="allowed are 1 to 5"):
+    with pytest.raises(ValueError, match="within 1 and 5"):
         module(good, lengths=torch.tensor([3, 6]))
     with pytest.raises(ValueError, match="0 steps"):
         module(torch.zeros(0, 2, 3))
@@ -314,7 +281,7 @@ def test_faults_are_named() -> None:
         module(torch.zeros(5, 2, 7))
     with pytest.raises(ValueError, match=r"h0: a point of norm 2"):
         module(good, torch.ones(1, 2, 4))
-    with pytest.raises(ValueError, match="h0 has shape"):
+    with pytest.raises(ValueError, match=r"h0 .* must have shape"):
         module(good, torch.zeros(2, 2, 4))
     with pytest.raises(ValueError, match="outside the ball"):
         MoebiusGRU(3, 4, inputs="ball")(torch.ones(5, 2, 3))
@@ -322,10 +289,10 @@ def test_faults_are_named() -> None:
         with pytest.raises(ValueError, match="above 0"):
             MoebiusGRU(3, 4, curvature=curvature)
     for options in ({"curvature": "flat"}, {"inputs": "sphere"}, {"nonlinearity": "relu"}, {"reset": "never"}):
-        with pytest.raises(ValueError, match="allowed are"):
+        with pytest.raises(ValueError, match="must be"):
             MoebiusGRU(3, 4, **options)
     for options in ({"num_layers": 0}, {"dropout": 1.0}):
-        with pytest.raises(ValueError, match="is needed"):
+        with pytest.raises(ValueError, match="must be"):
             MoebiusGRU(3, 4, **options)
 
 

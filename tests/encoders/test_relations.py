@@ -113,12 +113,12 @@ def test_without_times_all_are_of_one_moment(name: str) -> None:
 
 @each
 def test_more_items_than_the_limit_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="10 items are more than MAX_ITEM_LIST_LENGTH=9"):
+    with pytest.raises(ValueError, match="a history of 10 items exceeds MAX_ITEM_LIST_LENGTH=9"):
         encoder(name)(*batch([[1] * 10], [[0.0] * 10]))
 
 
-def test_a_dual_encoder_has_no_times_to_give() -> None:
-    with pytest.raises(TypeError, match="HSTUEncoder reads times, which a dual encoder does not give"):
+def test_a_dual_encoder_passes_on_no_times() -> None:
+    with pytest.raises(TypeError, match="HSTUEncoder reads times, which dual encoders do not pass on"):
         type("DualHSTU", (DualEncoder,), {}, backbone=registry.resolve("encoders", "hstu"))
 
 
@@ -231,8 +231,8 @@ def test_dropout_is_of_training_alone(name: str) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"n_heads": 5}, "n_heads=5 does not divide hidden_size=12; give attention_dim"),
-        ({"n_heads": 5, "attention_dim": 3}, "give linear_dim"),
+        ({"n_heads": 5}, "n_heads=5 does not divide hidden_size=12; set attention_dim"),
+        ({"n_heads": 5, "attention_dim": 3}, "set linear_dim"),
         ({"n_heads": 0}, "n_heads=0"),
         ({"linear_dim": 0}, "linear_dim=0: a whole number of at least 1"),
         ({"n_time_buckets": 0}, "n_time_buckets=0: a whole number of at least 1"),

@@ -230,8 +230,8 @@ def test_the_fused_start_is_that_of_torch_attention() -> None:
      ({"norm_placement": "last"}, "query, pre or post is expected"),
      ({"initializer": "zeros"}, "xavier or normal is expected"),
      ({"attention_init": "one"}, "separate or fused is expected"),
-     ({"attention_init": "fused", "initializer": "normal"}, "needs initializer=xavier, not 'normal'"),
-     ({"attend_pads": True, "norm_placement": "pre"}, "zero, not 'pre'"),
+     ({"attention_init": "fused", "initializer": "normal"}, "needs initializer=xavier, got 'normal'"),
+     ({"attend_pads": True, "norm_placement": "pre"}, "zero, got 'pre'"),
      ({"layer_norm_eps": 0.0}, "layer_norm_eps=0.0: a number above 0"),
      ({"initializer_range": 0}, "initializer_range=0: a number above 0")],
 )  # fmt: skip
@@ -241,5 +241,5 @@ def test_bad_options(options: dict, says: str) -> None:
 
 
 def test_too_long_a_sequence_is_refused() -> None:
-    with pytest.raises(ValueError, match="10 items are more than MAX_ITEM_LIST_LENGTH=9"):
+    with pytest.raises(ValueError, match="a history of 10 items exceeds MAX_ITEM_LIST_LENGTH=9"):
         encoder()(*padded([list(range(1, 11))]))

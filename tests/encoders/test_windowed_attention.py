@@ -178,18 +178,18 @@ class TestFaults:
         assert encoder(items, lengths).shape == (1, 5, 15)
 
     def test_width_no_multiple_of_heads(self):
-        with pytest.raises(ValueError, match="no multiple of n_heads=4"):
+        with pytest.raises(ValueError, match="n_heads=4 does not divide"):
             make_encoder(hidden_size=18)
 
     def test_too_long_a_sequence(self):
         items, lengths = random_batch([10])
-        with pytest.raises(ValueError, match="sequences of 10 items came, the limit is max_length=9"):
+        with pytest.raises(ValueError, match="a history of 10 items exceeds MAX_ITEM_LIST_LENGTH=9"):
             make_encoder()(items, lengths)
 
     @pytest.mark.parametrize(
         ("option", "value", "message"),
         [
-            ("direction", "both", "known: past, future"),
+            ("direction", "both", "must be past or future"),
             ("relative_positions", "absolute", "transformer_xl, learned or none is expected"),
             ("hidden_act", "tanh", "relu, gelu or swish is expected"),
             ("n_layers", 0, "n_layers=0: a whole number of at least 1"),

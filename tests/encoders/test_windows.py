@@ -42,7 +42,7 @@ class TestWindowSizes:
 
     def test_too_many_heads_for_the_length_are_refused(self):
         assert window_sizes(8, 5) == (2, 3, 4, 5, 5, 5, 5, 5)
-        with pytest.raises(ValueError, match="use at most 6 heads or sequences of at least 5 items"):
+        with pytest.raises(ValueError, match="use at most 6 heads, or MAX_ITEM_LIST_LENGTH of at least 5"):
             window_sizes(8, 4)
 
     def test_words_and_lists(self):
@@ -57,5 +57,5 @@ class TestWindowSizes:
                 resolve_windows([1, broken, 3], 3, 9)
         with pytest.raises(ValueError, match="2 entries for n_heads=3"):
             resolve_windows([1, 2], 3, 7)
-        with pytest.raises(ValueError, match="known: multi_scale, full"):
+        with pytest.raises(ValueError, match="must be multi_scale, full"):
             resolve_windows("wide", 3, 7)

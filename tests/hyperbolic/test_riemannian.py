@@ -115,7 +115,7 @@ def test_large_steps_leave_points_inside() -> None:
 
 def test_faults_are_named() -> None:
     model = MoebiusGRU(3, 4)
-    with pytest.raises(ValueError, match="allowed are riemannian_adam, riemannian_sgd"):
+    with pytest.raises(ValueError, match="must be riemannian_adam or riemannian_sgd"):
         riemannian_optimizer(model, learner="adam")
     with pytest.raises(ValueError, match="manifold_learning_rate=-1"):
         riemannian_optimizer(model, manifold_learning_rate=-1)

@@ -10,6 +10,7 @@ import torch
 from recbole_hyper import load, run
 from recbole_hyper.config import Config
 from recbole_hyper.encoders.dual import DualEncoder
+from recbole_hyper.models.base import build_part
 from recbole_hyper.report.recipes import read_recipe
 from recbole_hyper.sweep import read_space
 from tests.conftest import LEARN, SMALL
@@ -154,7 +155,7 @@ def test_faults_are_told_before_data_are_read(key: str, value: object, message: 
 @pytest.mark.parametrize("model", DUAL)
 def test_published_defaults(model: str, random_data: Path) -> None:
     config = Config(model, "random", config_dict={"data_path": str(random_data)})
-    built = config.model_class.build_encoder(config, torch.nn.Embedding(5, 64, padding_idx=0))
+    built = build_part("encoder", config, torch.nn.Embedding(5, 64, padding_idx=0))
     assert isinstance(built, DualEncoder)
     assert (built.alpha, built.beta, built.transfer_form, built.directions) == (0.5, 0.1, "heads", "both")
     if model == "DualRec":

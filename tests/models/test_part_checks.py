@@ -75,10 +75,10 @@ def settings(data: Path, folder: Path, **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("encoder", "message"),
     [
-        (Future, "Future.forward: a state changes with items that come later.*or set causal = False"),
+        (Future, "Future.forward: a state changes with later items.*or set causal = False"),
         (Neighbours, "Neighbours.forward: a state changes with the other rows"),
         (Padding, "Padding.forward: a state changes with the padding"),
-        (Newest, r"Newest.forward returned shape \(3, 16\): states \(B, L, d\) = \(3, 6, 16\) are expected"),
+        (Newest, r"Newest.forward returned shape \(3, 16\); it must return states \(B, L, d\) = \(3, 6, 16\)"),
         (NoGradient, "NoGradient.forward returned states without a gradient"),
         (Signature, "Signature.forward failed: TypeError: .*positional arguments"),
         (NoSuper, r"NoSuper.__init__ failed: AttributeError: .*; call super\(\).__init__\(\) first"),

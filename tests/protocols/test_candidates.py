@@ -141,7 +141,7 @@ def test_a_candidates_file_is_read_by_tokens(tmp_path: Path) -> None:
             "u1 i14\nu2 i15\nu77 i1\n",
             r"lines for 3 users, 1 of whom are not among the 2 users of the data \(first: u77",
         ),
-        ("u1 i14 i15\nu2 i11\n", r"equally many candidates, found \[1, 2\]"),
+        ("u1 i14 i15\nu2 i11\n", r"same number of candidates, not \[1, 2\]"),
         ("u1 i14\nu2 x99\n", "item 'x99' is not in the data"),
         ("u1 i4\nu2 i15\n", r"1 users have their target among the candidates \(first: u1\)"),
         ("u1 i14\nu2 i15\nu1 i16\n", "line 3 is a second line for user 'u1'"),

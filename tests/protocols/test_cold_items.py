@@ -117,7 +117,7 @@ def test_drawn_candidates_are_of_those_and_never_what_the_user_did(among: str) -
         assert drawn[part][cases.candidates].all() == (among == "cold")
     config["eval_args"]["mode"]["test"] = "pop2"  # nothing cold is popular
     if among == "cold":
-        with pytest.raises(ValueError, match="2 candidates cannot be drawn from 0 items"):
+        with pytest.raises(ValueError, match="0 items are too few to draw 2 candidates"):
             make_split(store, config)
 
 

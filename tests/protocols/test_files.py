@@ -285,7 +285,7 @@ def test_rows_that_do_not_go_on_from_one_another_stay_apart(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("rows", "header", "keys", "says"),
     [
-        (2, ROWS_HEADER, {"refit": True}, "repeat those of the training file"),
+        (2, ROWS_HEADER, {"refit": True}, "repeat the training file"),
         (2, "user_id:token\titem_id:token\n", {}, "has no column item_id_list:token_seq"),
         (2, ROWS_HEADER, {"load_col": {"inter": "*", "item": "*"}}, "no features are read"),
         (0, ROWS_HEADER, {}, "holds no interactions"),

@@ -1,0 +1,72 @@
+"""Functions that work for any model, ours or RecBole's, against plain loops."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from recbole_hyper.models.contract import OwnModel, cosine, item_vectors, n_learned, similarity
+
+
+class Ours(OwnModel, nn.Module):
+    def __init__(self, config: Any, dataset: Any) -> None:
+        super().__init__()
+        self.layer, self.fixed = nn.Linear(2, 3), nn.Parameter(torch.zeros(9), requires_grad=False)
+
+    def item_vectors(self) -> torch.Tensor:
+        return self.layer.weight
+
+
+class Other(OwnModel, nn.Module):
+    """Another class of the same bases."""
+
+
+def recbole_model(**attributes: Any) -> SimpleNamespace:
+    return SimpleNamespace(n_items=4, **attributes)
+
+
+def test_cosine_is_that_of_each_pair() -> None:
+    vectors = torch.randn(5, 3)
+    name, values = cosine(torch.tensor([4, 1]), vectors)
+    assert name == "cosine of the item vectors"
+    for row, item in enumerate((4, 1)):
+        for other in range(5):
+            expected = vectors[item] @ vectors[other] / (vectors[item].norm() * vectors[other].norm())
+            assert values[row, other].item() == pytest.approx(expected.item(), abs=1e-6)
+
+
+def test_item_vectors_of_recboles_models() -> None:
+    table = nn.Embedding(5, 3)  # row 4 is BERT4Rec's mask
+    vectors = item_vectors(recbole_model(item_embedding=table))
+    assert vectors is not None
+    assert not vectors.requires_grad
+    assert torch.equal(vectors, table.weight[:4])
+    output = torch.randn(4, 3)
+    assert item_vectors(recbole_model(item_embedding=table, restore_item_e=output)) is not None
+    assert torch.equal(item_vectors(recbole_model(item_embedding=table, restore_item_e=output)), output)
+    for without in (recbole_model(), recbole_model(restore_item_e=torch.zeros(4))):
+        assert item_vectors(without) is None
+        assert similarity(without, torch.tensor([1]), None) is None
+
+
+def test_a_model_of_this_package_says_what_its_vectors_are() -> None:
+    model = Ours("config", "dataset")
+    assert item_vectors(model) is model.layer.weight
+    found = similarity(model, torch.tensor([2]), None)
+    assert found is not None
+    torch.testing.assert_close(found[1], cosine(torch.tensor([2]), model.layer.weight)[1])
+
+
+def test_learned_values_are_those_with_gradient_unless_the_model_counts_them() -> None:
+    model = Ours("config", "dataset")
+    assert n_learned(model) == n_learned(model.layer) == 2 * 3 + 3
+    model.n_learned = 40
+    assert n_learned(model) == 40
+
+
+def test_config_and_dataset_make_a_network() -> None:
+    for model in (Ours("config", "dataset"), Ours(config="config", dataset="dataset")):
+        assert isinstance(model, Ours)
+        assert not isinstance(model, Other)

@@ -1,0 +1,89 @@
+"""Every neural model learns, runs under RecBole's own trainer, and scores alike in both ways."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from recbole.data.utils import create_samplers, get_dataloader
+from recbole.trainer import Trainer
+
+from recbole_hyper import registry, run
+from recbole_hyper.config import Config
+from recbole_hyper.data.dataset import SequenceDataset
+from recbole_hyper.protocols.base import make_split
+from recbole_hyper.training.build import build
+from recbole_hyper.training.validation import Evaluation, metrics, rank
+from tests.conftest import LEARN, SMALL
+
+OURS = ["SASRecBCE", "SASRecCE", "HSASRec", "HSASRecCE"]
+RECURRENT = ["GRU4RecCE", "HGRU4Rec"]  # tests/encoders tests what they learn
+MEMORY = ["FMLPRecMemory"]
+TIMED = ["HSTU", "FuXi"]
+
+
+@pytest.mark.parametrize("model", OURS)
+def test_learns_the_planted_walk(model: str, walk: Path, tmp_path: Path) -> None:
+    result = run(model, "walk", config_dict={**LEARN, "data_path": str(walk), "output_dir": str(tmp_path / "run")})
+    assert result["test"]["hit@1"] > (0.85 if result["config"]["loss_type"] == "ce" else 0.7)
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == sorted(
+        ["config.yaml", "result.json", "model.safetensors", "checkpoint.pt", "train.csv", "run.log",
+         "cases_valid.parquet", "cases_test.parquet", ".run.lock", "data", "README.md", "format.json"]
+    )  # fmt: skip
+
+
+@pytest.fixture
+def recbole_argv(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr("sys.argv", ["test"])
+    return
+
+
+@pytest.mark.parametrize("model", OURS + MEMORY + RECURRENT + TIMED)
+def test_recboles_own_trainer_and_evaluator_agree(
+    model: str, random_data: Path, tmp_path: Path, recbole_argv: None
+) -> None:
+    """One epoch through RecBole's unmodified Trainer, loaders, collector and evaluator; then our ranker."""
+    keys = {**SMALL, "data_path": str(random_data), "epochs": 1, "exclude_seen": False, "checkpoint_dir": str(tmp_path)}
+    keys |= {"n_negatives": 8} if model in TIMED else {}
+    keys |= {"learning_rate": 0.005, "weight_decay": 0.0} if model in MEMORY else {}  # auto is this package's
+    config = Config(model, "random", config_dict=keys)
+    dataset = SequenceDataset(config)
+    parts = dataset.build()
+    samplers = create_samplers(config, dataset, parts)
+    train, valid, test = (
+        get_dataloader(config, phase)(config, part, sampler, shuffle=phase == "train")
+        for phase, part, sampler in zip(("train", "valid", "test"), parts, samplers, strict=True)
+    )
+    made = config.model_class(config, parts[0])
+    before = made.item_embedding.weight.detach().clone()
+    trainer = Trainer(config, made)
+    trainer.fit(train, valid, saved=False, show_progress=False)
+    assert not torch.equal(before, made.item_embedding.weight)
+    theirs = trainer.evaluate(test, load_best_model=False)
+    split = make_split(dataset.store, config)
+    evaluation = Evaluation("test", split.test, split, None, None)
+    ours = metrics(config, evaluation, rank(made, config, evaluation))
+    assert set(ours) == set(theirs)
+    for name, value in theirs.items():
+        # RecBole counts padding as an item of the catalogue
+        scale = dataset.item_num / (dataset.item_num - 1) if name.startswith("itemcoverage") else 1.0
+        assert ours[name] == pytest.approx(value * scale, abs=2e-6), name
+
+
+@pytest.mark.parametrize("model", OURS + MEMORY + RECURRENT + TIMED)
+def test_predict_agrees_with_full_sort_predict(model: str, random_data: Path) -> None:
+    config = Config(model, "random", config_dict={**SMALL, "data_path": str(random_data)})
+    dataset = SequenceDataset(config)
+    split = make_split(dataset.store, config)
+    made, _, _ = build(config, dataset, split, split.train_lengths)
+    made.eval()
+    batch = dataset.build()[2].inter_feat
+    full = made.full_sort_predict(batch)
+    assert full.shape == (len(batch), dataset.item_num)
+    single = made.predict(batch)
+    torch.testing.assert_close(single, full[torch.arange(len(batch)), batch["item_id"]], rtol=1e-4, atol=1e-5)
+
+
+def test_every_model_has_a_docstring() -> None:
+    for name in registry.names("models"):
+        assert registry.resolve("models", name).__doc__, f"{name} has no docstring"
