@@ -67,9 +67,10 @@ def scanned(gru: nn.GRU, inputs: Tensor) -> Tensor:
         input_weight, input_bias, *recurrent = weights
 
         def step(state: Tensor, x: Tensor, recurrent: Any = recurrent) -> tuple[Tensor, Tensor]:
-            of_input, of_state = x.chunk(3, dim=-1), nn.functional.linear(state, *recurrent).chunk(3, dim=-1)
-            reset, update = (torch.sigmoid(of_input[gate] + of_state[gate]) for gate in (0, 1))
-            candidate = torch.tanh(of_input[2] + reset * of_state[2])
+            reset_x, update_x, candidate_x = x.chunk(3, dim=-1)
+            reset_h, update_h, candidate_h = nn.functional.linear(state, *recurrent).chunk(3, dim=-1)
+            candidate = torch.tanh(candidate_x + torch.sigmoid(reset_x + reset_h) * candidate_h)
+            update = torch.sigmoid(update_x + update_h)
             state = candidate + update * (state - candidate)
             return state, state.clone()
 

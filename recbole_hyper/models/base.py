@@ -115,12 +115,12 @@ class HyperRecommender(OwnModel, SequentialRecommender):
                 build_part("loss_type", config)
         # weights, gradients and the two moments of Adam
         needed = 4 * sum(weight.nbytes for part in (embedding, encoder) for weight in part.parameters())
-        if needed > (there := total_memory(config["device"])):
+        if needed > (available := total_memory(config["device"])):
             keys = ("MAX_ITEM_LIST_LENGTH", "hidden_size", "inner_size", "n_layers")
             sizes = ", ".join(f"{key}={config[key]}" for key in keys if config[key] is not None)
             raise ConfigError(
                 f"{sizes}: the weights of the model need about {needed / 2**30:.1f} GiB in training, and the device "
-                f"has {there / 2**30:.1f} GiB; choose smaller sizes"
+                f"has {available / 2**30:.1f} GiB; choose smaller sizes"
             )
 
     def add_items(self, features: ItemFeatures, config: Any) -> None:

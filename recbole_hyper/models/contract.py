@@ -74,14 +74,16 @@ class OwnModel(Model, metaclass=ModelClass):
 
 def n_learned(model: Any) -> int:
     """Return the number of learned values of any model, by default of its trained parameters."""
-    own = model.n_learned if isinstance(model, OwnModel) else None
-    return sum(one.numel() for one in model.parameters() if one.requires_grad) if own is None else own
+    counted = model.n_learned if isinstance(model, OwnModel) else None
+    return sum(p.numel() for p in model.parameters() if p.requires_grad) if counted is None else counted
 
 
 def make_scorer(model: Any, config: Any) -> Scorer:
     """Return the scorer of any model; RecBole's models score by fold-in or full_sort_predict."""
-    own = isinstance(model, OwnModel)
-    scorer = model.case_scorer(config) if own else fold_in_scorer(model) or full_sort_scorer(model, config)
+    if isinstance(model, OwnModel):
+        scorer = model.case_scorer(config)
+    else:
+        scorer = fold_in_scorer(model) or full_sort_scorer(model, config)
     return scorer if config["device"].type == "cpu" else gpu_precision(config["matmul_precision"])(scorer)
 
 

@@ -47,12 +47,12 @@ class TokenFeature(_Feature):
             pooled = F.embedding_bag(flat, self.weight, mode=self.pooling, padding_idx=0)
             return pooled.view(*codes.shape[:-1], -1)
         # graph formats have no embedding bag with padding
-        vectors, there = F.embedding(codes, self.weight, padding_idx=0), (codes != 0).unsqueeze(-1)
+        vectors, present = F.embedding(codes, self.weight, padding_idx=0), (codes != 0).unsqueeze(-1)
         if self.pooling == "max":
-            best = vectors.masked_fill(~there, -torch.inf).amax(-2)
-            return torch.where(there.any(-2), best, torch.zeros_like(best))
-        total = (vectors * there).sum(-2)
-        return total if self.pooling == "sum" else total / there.sum(-2).clamp_min(1)
+            best = vectors.masked_fill(~present, -torch.inf).amax(-2)
+            return torch.where(present.any(-2), best, torch.zeros_like(best))
+        total = (vectors * present).sum(-2)
+        return total if self.pooling == "sum" else total / present.sum(-2).clamp_min(1)
 
 
 class FeaturedEmbedding(nn.Embedding):
