@@ -178,7 +178,7 @@ def name_of(kind: str, part: str | type) -> str:
 def lasting_name(kind: str, cls: type) -> str:
     """Return the name by which another process with the same plugins finds ``cls``, or else its path."""
     name = next((name for name, known in _registry[kind].items() if known is cls and ":" not in name), "")
-    if models.model_named(cls.__name__) is cls:
+    if models.models().get(cls.__name__) is cls:
         return cls.__name__
     packages = (plugin_files.PACKAGE, "recbole_hyper.")
     is_installed = cls.__module__.startswith(packages) or name in {point.name for point in _entry_points(kind)}

@@ -68,11 +68,6 @@ def collect(modules: Iterable[ModuleType]) -> None:
     _models.update(by_name)
 
 
-def model_named(name: str) -> type | None:
-    """Return the model of this name in the loaded plugin files, or None."""
-    return _models.get(name)
-
-
 def models() -> dict[str, type]:
     """Return the models of the loaded plugin files by name."""
     return dict(sorted(_models.items()))

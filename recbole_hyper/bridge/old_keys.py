@@ -114,28 +114,29 @@ def _interval(bounds: Mapping[str, float | None]) -> str:
 def _negatives(content: dict[str, Any], remark: Remark, _: bool) -> dict[str, Any]:
     """The keys of 0.x and 1.0 for negative sampling: ``train_neg_sample_args``, also in its form ``{uniform: 1}``."""
     names = ("training_neg_sample_num", "training_neg_sample_distribution")
-    old = [name for name in names if name in content]
+    old = " and ".join(name for name in names if name in content)
     if old:
         number, distribution = content.pop(names[0], 1), content.pop(names[1], None) or "uniform"
         value = {"distribution": distribution, "sample_num": number} if number else None
-        remark(" and ".join(old), f"train_neg_sample_args={value}")
-        return {"train_neg_sample_args": value}
-    if "neg_sampling" in content:
-        sampling = content.pop("neg_sampling")
-        value = _form_of_1_0(sampling) if isinstance(sampling, Mapping) else None
+    elif "neg_sampling" in content:
+        old, sampling = "neg_sampling", content.pop("neg_sampling")
+        value = _form_of_1_0(sampling)
         if sampling is not None and value is None:
             raise ConfigError(f"neg_sampling={sampling!r}: write ~ or {{uniform: 1}}")
-        remark("neg_sampling", f"train_neg_sample_args={value}")
-        return {"train_neg_sample_args": value}
-    sampling = content.get("train_neg_sample_args")
-    if isinstance(sampling, Mapping) and (value := _form_of_1_0(sampling)) is not None:
-        remark(f"train_neg_sample_args={dict(sampling)}", f"train_neg_sample_args={value}")
-        content["train_neg_sample_args"] = value
-    return {}
+    else:
+        old = f"train_neg_sample_args={content.get('train_neg_sample_args')}"
+        value = _form_of_1_0(content.get("train_neg_sample_args"))
+        if value is None:
+            return {}
+        del content["train_neg_sample_args"]
+    remark(old, f"train_neg_sample_args={value}")
+    return {"train_neg_sample_args": value}
 
 
-def _form_of_1_0(sampling: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return ``{uniform: 2, dynamic: 5}`` as today's mapping, None for any other form."""
+def _form_of_1_0(sampling: Any) -> dict[str, Any] | None:
+    """Return ``{uniform: 2, dynamic: 5}`` as today's mapping, None for anything else."""
+    if not isinstance(sampling, Mapping):
+        return None
     distribution = next((name for name in ("uniform", "popularity") if name in sampling), None)
     if distribution is None or not set(sampling) <= {distribution, "dynamic"}:
         return None

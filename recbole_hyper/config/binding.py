@@ -53,7 +53,7 @@ NOTHING = ("None", "~", "null")
 
 def model_class(name: str) -> type:
     """Return the model class called ``name``: a plugin's, else ours, else RecBole's; ConfigError if there is none."""
-    plugin = models.model_named(name)
+    plugin = models.models().get(name)
     if plugin is not None:
         return plugin
     ours = registry.names("models")

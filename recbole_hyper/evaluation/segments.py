@@ -32,6 +32,7 @@ def segment_table(
     several values, its cases are in the segment of each. ``metrics`` that are not means over cases are left out.
     ConfigError for an unknown segment or column, or if the cases were saved without counts.
     """
+    check_segments(names, items)
     shown = [name for name in metrics if case_values(name, np.ones(1, dtype=np.int64)) is not None]
     rows = []
     for name in names:
@@ -92,7 +93,6 @@ def check_segments(names: Sequence[str], items: Path | None = None) -> None:
 
 def _segments(name: str, cases: pd.DataFrame, items: Path | None) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
     """Yield the label of each segment that has cases, and the positions of its cases."""
-    check_segments([name])
     if name.startswith("item."):
         yield from _by_column(cases, items, name.removeprefix("item."))
         return
@@ -118,8 +118,8 @@ def _column(cases: pd.DataFrame, name: str) -> npt.NDArray[np.int64]:
 
 
 def _by_column(cases: pd.DataFrame, items: Path | None, column: str) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
-    if items is None or not items.is_file():
-        raise ConfigError(f"segment item.{column}: {items or 'an .item file'} does not exist")
+    if items is None:
+        raise ConfigError(f"segment item.{column} needs an .item file")
     table = pd.read_csv(items, sep="\t", dtype=str, keep_default_na=False)
     kinds = dict(head.split(":", 1) for head in map(str, table.columns) if ":" in head)
     table.columns = [str(head).split(":", 1)[0] for head in table.columns]

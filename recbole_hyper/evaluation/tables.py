@@ -72,9 +72,10 @@ class Table:
         columns = [
             name for name in filled if not (name.endswith((" std", " mark")) and name.rpartition(" ")[0] in filled)
         ]
-        # by column: a pandas row would turn integers into floats
-        lists = {str(name): [None if is_missing(v) else v for v in frame[name].tolist()] for name in frame}
-        rows = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
+        rows = [
+            {str(name): None if is_missing(value) else value for name, value in row.items()}
+            for row in frame.to_dict("records")
+        ]
         return cls(rows, columns, **more)
 
     @property
@@ -176,8 +177,8 @@ def table(rows: Rows, columns: Sequence[str] | None = None) -> str:
 
 def frame_table(frame: pd.DataFrame) -> str:
     """Return a frame as plain text, without its index."""
-    columns = [str(name) for name in frame.columns]
-    return table([dict(zip(columns, row, strict=True)) for row in frame.itertuples(index=False)], columns)
+    rows: Any = frame.to_dict("records")
+    return table(rows, list(map(str, frame)))
 
 
 def is_metric(column: str) -> bool:

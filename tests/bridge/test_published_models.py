@@ -51,8 +51,7 @@ def test_under_every_protocol(model: str, split: dict[str, Any], place: Path) ->
 
 def test_a_class_runs_as_its_name_does(place: Path) -> None:
     named = run("GatedAverage", "d", config_dict=keys(place, "GatedAverage"))
-    cls = models.model_named("GatedAverage")
-    assert cls is not None
+    cls = models.models()["GatedAverage"]
     own = keys(place, "GatedAverage", output_dir=str(place / "runs" / "class"), plugins=None)
     given = run(cls, "d", config_files=["GatedAverage.yaml"], config_dict=own)
     assert given["test"] == named["test"]
@@ -87,7 +86,7 @@ def test_equal_to_recboles_own_trainer_and_evaluator(place: Path) -> None:
     settings = keys(place, "GatedAverage", shuffle=False, metric_decimal_place=10, train_batch_size=16)
     settings |= {"metrics": ["NDCG", "Hit", "MRR"], "valid_metric": "NDCG@10", "eval_args": {"mode": "full"}}
     ours = run("GatedAverage", "d", config_dict={**settings, "exclude_seen": False})
-    cls = models.model_named("GatedAverage")
+    cls = models.models()["GatedAverage"]
     theirs = {key: value for key, value in settings.items() if key not in ("plugins", "output_dir", "use_gpu")}
     theirs |= {"load_col": {"inter": ["user_id", "item_id", "timestamp"]}, "checkpoint_dir": str(place / "saved")}
     theirs["eval_args"] = {"split": {"LS": "valid_and_test"}, "order": "TO", "group_by": "user", "mode": "full"}

@@ -161,7 +161,7 @@ def patch_trainer(trainer: Any) -> None:
 
 
 def _in_trial() -> bool:
-    """Return whether a trial of ray runs in this process."""
+    """Return whether a trial of Ray runs in this process."""
     from ray import tune
 
     return tune.get_context().get_trial_id() is not None
