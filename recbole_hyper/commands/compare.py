@@ -4,6 +4,7 @@ import argparse
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,7 @@ from recbole_hyper.settings import COMMON
     "train several models on one split, and print and save one table with significance against the best",
     argument("--models", type=words, required=True, help="names separated by commas; ours or RecBole's"),
     *dataset(
-        "keys of all models (keys below a model's name are for that model, as is --EASER.reg_weight=64)",
-        required=True,
+        "keys of all models (keys below a model's name are for that model, as is --EASER.reg_weight=64)", required=True
     ),
     argument("--output_dir", help="folder with a folder per model; finished models are not run again"),
     argument("--segments", type=words, default="", help="such as history_length,item_popularity,item.COLUMN"),
@@ -84,10 +84,8 @@ def run_all(
 ) -> tuple[dict[str, dict[int | None, dict[str, Any]]], dict[str, str]]:
     """Train each model and seed of ``plans`` with its keys, in its own process; None means that it is finished.
 
-    Returns the results by model and seed, and a message for each model that failed. A model fails if one seed fails.
-
-    Raises:
-        ValueError: all models failed.
+    Returns the results by model and seed, and a message for each model that failed; it fails if one seed fails.
+    ValueError if all models failed.
     """
     from recbole_hyper.files import read_json, write_yaml
     from recbole_hyper.runs.folder import RESULT, seed_folder
@@ -148,18 +146,12 @@ def settings_per_model(
 
 
 def check_all(
-    models: Sequence[str],
-    dataset: str,
-    settings: dict[str, dict[str, Any]],
-    folder: Path,
-    file_of_key: Mapping[str, str],
+    models: Sequence[str], dataset: str, settings: dict[str, Any], folder: Path, file_of_key: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return the configuration of each model, and remove from ``settings`` the keys that a model does not read.
 
-    ``file_of_key`` names the file of each key that comes from one.
-
-    Raises:
-        ConfigError: a model cannot run, or the models differ in the split or in how they are ranked.
+    ``file_of_key`` names the file of each key that comes from one. ConfigError if a model cannot run, or if the models
+    differ in the split or in how they are ranked.
     """
     from recbole_hyper.config import Config, ConfigError
     from recbole_hyper.config.recbole_keys import TRANSLATED
@@ -172,13 +164,13 @@ def check_all(
         keys = {**settings[name], "output_dir": str(folder / name)}
         places = {key: file for key, file in file_of_key.items() if key in keys}
         try:
-            config = with_data(lambda: Config(name, dataset, config_dict=keys, keys_of_files=places))  # noqa: B023
+            config = with_data(partial(Config, name, dataset, config_dict=keys, keys_of_files=places))
         except ConfigError as error:
             raise ConfigError(f"{name}: {error}") from error
         configs[name] = config
         # a key that a model does not read may change without a new run
-        unread = {key for key in settings[name] if config.ignores(key) or key in config.foreign_keys}
-        settings[name] = {key: value for key, value in settings[name].items() if key not in unread}
+        ignored = {key for key in settings[name] if config.ignores(key) or key in config.foreign_keys}
+        settings[name] = {key: value for key, value in settings[name].items() if key not in ignored}
     # compare exclude_seen, but not repeatable, which is translated to it
     shared = sorted((deciding(SCORE, SPLIT) | {"save_cases"}) - {*TRANSLATED})
     differ = [key for key in shared if any(config[key] != configs[models[0]][key] for config in configs.values())]

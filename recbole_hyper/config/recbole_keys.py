@@ -69,10 +69,7 @@ NO_EFFECT = (
     _unread("transform LABEL_FIELD NEG_PREFIX eval_batch_size", "models of this package do not read it", is_ours),
     _unread(" ".join(FEATURE_KEYS), "models of this package read the features in selected_features", is_ours),
     _unread(
-        "selected_features pooling_mode",
-        "the model reads no item features",
-        _of_one_piece,
-        but="FDSA GRU4RecF SASRecF",
+        "selected_features pooling_mode", "the model reads no item features", _of_one_piece, but="FDSA GRU4RecF SASRecF"
     ),
     _unread(
         "MAX_ITEM_LIST_LENGTH ITEM_LIST_LENGTH_FIELD LIST_SUFFIX drop_last",
