@@ -134,7 +134,7 @@ def test_a_configuration_may_select_by_them_and_says_what_is_missing() -> None:
     config = Config("Pop", "ml-100k", [], {**keys, "valid_metric": "PopularityMiscalibration@10"})
     assert not config["valid_metric_bigger"]
     assert config["metrics"] == ["PopularityMiscalibration"]
-    with pytest.raises(ConfigError, match="name them, such as --diversity_features"):
+    with pytest.raises(ConfigError, match="name these columns, such as --diversity_features"):
         Config("Pop", "ml-100k", [], {**keys, "metrics": ["NDCG", "IntraListDiversity"], "valid_metric": "NDCG@10"})
     with pytest.raises(ConfigError, match=r"metric 'Noveltie' is unknown.*Did you mean novelty"):
         Config("Pop", "ml-100k", [], {**keys, "metrics": ["Noveltie"]})

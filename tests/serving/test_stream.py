@@ -166,7 +166,7 @@ def test_without_an_output_a_few_are_shown(folder: Path, capsys: pytest.CaptureF
     [
         (["--output=recs.txt"], "must end in .parquet or .csv"),
         (["--k=13", "--output=recs.csv"], "k=13: between 1 and 12"),
-        (["--users=all", "--histories=x.csv"], "give --users or --histories"),
+        (["--users=all", "--histories=x.csv"], "--users and --histories exclude each other"),
         (["--users=missing.csv"], "missing.csv"),
         (["--histories=items.txt"], "neither its name nor its first line tells the format"),
         (["--users=users.csv"], "no column user_id; its columns: a, b"),
