@@ -152,6 +152,10 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         """Return the states (n, d) after whole histories, of which the encoder reads the newest items."""
         return encode_cases(self, cases, int(config["MAX_ITEM_LIST_LENGTH"]), config["device"])
 
+    def score_table(self) -> nn.Module | None:
+        """Return a module from (logits, items, lengths) to scores, for graphs; None if logits are the scores."""
+        return None
+
     def similarity(self, items: Tensor, config: Any) -> tuple[str, Tensor]:
         """Return the name of the geometry's similarity, and the similarity (q, n_items) of ``items`` to all items."""
         head, vectors = self.head, self.item_vectors()

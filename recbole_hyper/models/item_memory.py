@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from recbole_hyper.data.loader import gather, history_matrix
 from recbole_hyper.types import Cases, Prefixes
@@ -93,6 +93,47 @@ def log_mixture(logits: Tensor, memory: scipy.sparse.csr_matrix, share: float) -
     added = torch.from_numpy(memory.data).to(scores).log() + math.log(share)
     scores[rows, columns] = torch.logaddexp(scores[rows, columns], added)
     return scores
+
+
+class MixtureTable(nn.Module):
+    """:func:`log_mixture` for an exported graph: all tensors are constants, and no step depends on values.
+
+    ``neighbours`` (n_items, m) are the neighbours of each item, padded with 0, and ``rates`` (n_items, m) their C / n.
+    ``weights`` (n_items,) are n^0.5, 0 for items without counts.
+    """
+
+    def __init__(self, memory: ItemMemory, mixture: Mixture) -> None:
+        super().__init__()
+        self.share = mixture.share
+        counts, sizes = memory.counts, np.diff(memory.counts.indptr)
+        filled = np.arange(max(1, int(sizes.max(initial=0)))) < sizes[:, None]
+        neighbours, rates = np.zeros(filled.shape, np.int32), np.zeros(filled.shape, np.float32)
+        neighbours[filled], rates[filled] = counts.indices, counts.data / np.repeat(memory.totals, sizes)
+        self.register_buffer("neighbours", torch.from_numpy(neighbours))
+        self.register_buffer("rates", torch.from_numpy(rates))
+        self.register_buffer("weights", torch.from_numpy(memory.totals**_EVIDENCE))
+        self.register_buffer("decays", mixture.decay ** torch.arange(memory.window))
+
+    neighbours: Tensor
+    rates: Tensor
+    weights: Tensor
+    decays: Tensor
+
+    def forward(self, logits: Tensor, items: Tensor, lengths: Tensor) -> Tensor:
+        """Return the scores (B, n_items) for ``logits`` (B, n_items) after right-padded ``items`` (B, L)."""
+        scores = logits.scatter(1, torch.zeros_like(lengths)[:, None], -math.inf).log_softmax(dim=1)
+        if not self.share:
+            return scores
+        places = lengths[:, None] - 1 - torch.arange(len(self.decays))
+        newest = items.gather(1, places.clamp(min=0)).masked_fill(places < 0, 0)
+        weights = self.weights[newest] * self.decays
+        totals = weights.sum(dim=1, keepdim=True)
+        votes = (weights / totals.clamp(min=torch.finfo(torch.float32).tiny))[:, :, None] * self.rates[newest]
+        neighbours = self.neighbours[newest].flatten(1).long()
+        memory = torch.zeros_like(scores).scatter_add(1, neighbours, votes.flatten(1)).gather(1, neighbours)
+        mixed = ((1 - self.share) * scores.gather(1, neighbours).exp() + self.share * memory).log()
+        scores = scores + (totals > 0) * math.log1p(-self.share)
+        return scores.scatter(1, neighbours, torch.where(memory > 0, mixed, scores.gather(1, neighbours)))
 
 
 class MixtureSearch:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from recbole_hyper.data.pair_counts import pair_counts
 from recbole_hyper.evaluation.ranking import SCORES_PER_BLOCK, Scorer
@@ -18,6 +18,7 @@ from recbole_hyper.models.item_memory import (
     ItemMemory,
     Mixture,
     MixtureSearch,
+    MixtureTable,
     log_mixture,
     newest_first,
 )
@@ -112,6 +113,9 @@ class MemoryRecommender(HyperRecommender):
         newest = newest_first(items.cpu().numpy(), lengths.cpu().numpy())[:, : self._window]
         logits = self.head.logits(self.forward(items, lengths, *times))
         return log_mixture(logits, self._memory.after(newest, decay), share)
+
+    def score_table(self) -> nn.Module:
+        return MixtureTable(self._memory, self.mixture)
 
     def predict(self, interaction: Any) -> Tensor:
         """Return log p (B,) of each row's item."""

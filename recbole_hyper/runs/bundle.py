@@ -1,4 +1,4 @@
-"""Write the bundle of a finished run, from which a serving process answers without torch."""
+"""Write the bundle of a finished run, which a serving process reads without torch."""
 
 import json
 import logging
@@ -20,23 +20,23 @@ from recbole_hyper.serving.export import write_graph
 from recbole_hyper.serving.page.map import item_map
 
 WRITTEN_BY = "recbole-hyper serve"
-# the part of the configuration that answers depend on
+# keys of the configuration that recommendations depend on
 _KEYS = ("model", "dataset", "exclude_seen", "USER_ID_FIELD", "ITEM_ID_FIELD", "TIME_FIELD")
 
 logger = logging.getLogger("recbole_hyper")
 
 
 def write_bundle(run: Path) -> Path:
-    """Write the bundle of a finished run into its folder; ConfigError if no bundle is there in its place."""
+    """Write the bundle of a finished run into its folder; ConfigError if something else is there."""
     folder = run / BUNDLE
     if folder.exists() and not is_written_by(WRITTEN_BY, folder / ABOUT):
-        raise ConfigError(f"{folder} is no folder of 'recbole-hyper serve', which would replace it; rename it")
+        raise ConfigError(f"{folder} was not written by 'recbole-hyper serve', which would replace it; rename it")
     state = fingerprint(run)
     recommender = load(run)
     if recommender.scorer.learns_users:
         raise ConfigError(
-            f"{recommender.config['model']} learned a vector per user and answers for no history; "
-            "'recbole-hyper recommend' writes its lists"
+            f"{recommender.config['model']} learned a vector per user and cannot score other histories; "
+            "use 'recbole-hyper recommend'"
         )
     model, config, catalogue = recommender.model, recommender.config, recommender.catalogue
     head = model.head if isinstance(model, HyperRecommender) else None
@@ -49,7 +49,7 @@ def write_bundle(run: Path) -> Path:
     }
     vectors, counts = recommender.scorer.vectors(), catalogue.columns["interactions"].to_numpy()
     with replaced_folder(folder) as part:
-        if head is not None and model.scores_by_head:
+        if head is not None:
             try:
                 write_graph(model, part / GRAPH, "onnx", length, scores=True)
                 arrays = {"counts": counts, "vectors": vectors, "allowed": catalogue.allowed}

@@ -66,7 +66,7 @@ def test_exported_vectors_give_the_score(offset: bool) -> None:
     head = OutputHead(Cosine(temperature=0.1), torch.randn(9, 4), offset=offset, offset_init=0.3 if offset else 0.0)
     found = vectors_of(head)
     assert found.description["query"] == f"q = {'[F/(0.1 |F|), 1]' if offset else 'F/(0.1 |F|)'}, " + (
-        "F the state (d,) that the encoder gives"
+        "F the state (d,) of the encoder"
     )
     assert found.description["exact"]
     states = torch.randn(3, 4)

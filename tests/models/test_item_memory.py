@@ -13,7 +13,9 @@ from recbole_hyper.models.item_memory import (
     DECAYS,
     SHARES,
     ItemMemory,
+    Mixture,
     MixtureSearch,
+    MixtureTable,
     log_mixture,
     newest_first,
 )
@@ -52,6 +54,19 @@ def test_the_memory_and_the_mixture_equal_the_loop(decay: float) -> None:
             mixed = reference.mixture([0.0, *network[row].tolist()], expected, share)
             np.testing.assert_allclose(scores[row].exp().numpy(), mixed, rtol=1e-5, atol=1e-9)
         torch.testing.assert_close(scores.exp().sum(1), torch.ones(len(histories)))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.4, 0.9])
+@pytest.mark.parametrize("decay", [0.4, 1.0])
+def test_the_mixture_of_a_graph_equals_that_of_the_model(share: float, decay: float) -> None:
+    memory = memory_of(ROWS)
+    items = torch.tensor([[2, 1, 0, 0, 0], [6, 2, 1, 3, 4], [1, 1, 2, 1, 0], [8, 0, 0, 0, 0], [8, 7, 0, 0, 0]])
+    lengths = (items > 0).sum(1)
+    logits = torch.randn(len(items), N_ITEMS)
+    newest = newest_first(items.numpy(), lengths.numpy())[:, :WINDOW]
+    expected = log_mixture(logits.clone(), memory.after(newest, decay), share)
+    found = MixtureTable(memory, Mixture(share, decay))(logits, items, lengths)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_the_logarithm_stays_finite_where_a_probability_does_not() -> None:

@@ -22,8 +22,7 @@ from recbole_hyper.models.item_memory import (
 )
 from recbole_hyper.protocols.base import make_split
 from recbole_hyper.runs.bundle import write_bundle
-from recbole_hyper.serving.bundle import GRAPH
-from recbole_hyper.serving.export import export
+from recbole_hyper.serving.bundle import GRAPH, open_bundle
 from recbole_hyper.training.build import build
 from recbole_hyper.training.checkpoint import read_weights
 from tests.conftest import LEARN, SMALL
@@ -62,10 +61,10 @@ def test_a_loaded_run_scores_as_the_run_did(walk: Path, tmp_path: Path) -> None:
     ]
     found = loaded.score(histories)
     np.testing.assert_allclose(found, expected[:, 1:].numpy(), rtol=1e-4, atol=1e-5)
-    bundle = write_bundle(tmp_path / "run")  # served by the model itself: a graph of states and vectors has no memory
-    assert not (bundle / GRAPH).exists()
-    with pytest.raises(ConfigError, match="FMLPRecMemory scores by more than states"):
-        export(loaded.model, loaded.store.item_tokens, 8, tmp_path / "graph.pt2", format="program", top_k=3)
+    bundle = write_bundle(tmp_path / "run")
+    assert (bundle / GRAPH).exists()
+    served = open_bundle(tmp_path / "run", load).recommender
+    np.testing.assert_allclose(served.score(histories), found, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("key", ["memory_window", "memory_neighbours"])

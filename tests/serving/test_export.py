@@ -17,6 +17,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from recbole_hyper import load, run
 from recbole_hyper.cli import main
 from recbole_hyper.config import Config
 from recbole_hyper.data.dataset import SequenceDataset
@@ -27,6 +28,7 @@ from recbole_hyper.geometry.euclidean import Euclidean
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.geometry.poincare import Poincare
 from recbole_hyper.models.base import HyperRecommender
+from recbole_hyper.models.item_memory import Mixture
 from recbole_hyper.protocols.base import make_split
 from recbole_hyper.serving.export import OPSET, Graph, ScoreTable, export, trace
 from recbole_hyper.training.build import build
@@ -107,6 +109,33 @@ def test_onnx_gives_the_packages_recommendations(name: str, keys: dict[str, Any]
         scores.scatter_(1, seen, -torch.inf)[:, 0] = -torch.inf
         np.testing.assert_allclose(values, scores.topk(7).values, atol=1e-4)
         np.testing.assert_allclose(values, scores.gather(1, torch.from_numpy(found)), atol=1e-4)
+
+
+def test_a_memory_is_part_of_the_graph(random_data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    keys = {**SMALL, "data_path": str(random_data), "output_dir": str(tmp_path / "run"), "epochs": 1}
+    run("FMLPRecMemory", "random", config_dict={**keys, "memory_window": 3, "memory_neighbours": 6})
+    loaded = load(tmp_path / "run")
+    loaded.model.mixture = Mixture(0.5, 0.6)
+    loaded.scorer.score = loaded.model.case_scorer(loaded.config)
+    tokens, length, n_items = loaded.store.item_tokens, int(loaded.config["MAX_ITEM_LIST_LENGTH"]), loaded.store.n_items
+    numbers = [[3], [5, 5, 9, 5], list(range(1, length + 1)), list(range(20, 20 + length + 5)), [7, 8] * length]
+    histories = [tokens[history].tolist() for history in numbers]
+    items = torch.nn.utils.rnn.pad_sequence([torch.tensor(history) for history in numbers], batch_first=True)
+    lengths = torch.tensor([len(history) for history in numbers])
+    for top_k, exclude_seen in ((4, True), (n_items - 1, False)):
+        export(loaded.model, tokens, length, tmp_path / "model.onnx", top_k=top_k, exclude_seen=exclude_seen)
+        session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+        found, values = session.run(None, feeds(items, lengths, *([items] if exclude_seen else [])))
+        wanted = loaded.recommend(histories=histories, k=top_k, exclude_seen=exclude_seen)
+        np.testing.assert_allclose(values.ravel(), wanted["score"], atol=1e-4)
+        scores = loaded.score(histories)
+        np.testing.assert_allclose(values, np.take_along_axis(scores, found - 1, axis=1), atol=1e-4)
+        assert not exclude_seen or tokens[found].ravel().tolist() == wanted["item_id"].tolist()
+    assert "without its memory" not in caplog.text
+    export(loaded.model, tokens, length, tmp_path / "encoder.pt2", format="program")
+    assert "the graph is the network of FMLPRecMemory without its memory; --top_k=K exports both" in caplog.text
+    with pytest.raises(ConfigError, match="cannot hold the memory of FMLPRecMemory; use --format=onnx with --top_k"):
+        export(loaded.model, tokens, length, tmp_path / "items.parquet", format="vectors")
 
 
 def test_an_encoder_alone_says_what_it_is(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -287,7 +316,7 @@ def test_what_cannot_be_exported_is_named_before_a_model_is_read(
 def test_what_a_model_cannot_give_is_named(made: Made, tmp_path: Path) -> None:
     model, tokens = made("SASRecCE")
     n_items = len(tokens) - 1
-    with pytest.raises(ConfigError, match=rf"--top_k={n_items + 1} asks for more items than the {n_items} there are"):
+    with pytest.raises(ConfigError, match=rf"--top_k={n_items + 1}: the model has only {n_items} items"):
         export(model, tokens, LENGTH, tmp_path / "model.onnx", top_k=n_items + 1)
     with pytest.raises(ConfigError, match=f"{n_items} item ids do not fit a model of {n_items + 1}"):
         export(model, tokens[1:], LENGTH, tmp_path / "model.onnx")

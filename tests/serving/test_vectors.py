@@ -39,7 +39,7 @@ def test_without_a_link_the_product_is_the_score() -> None:
     np.testing.assert_allclose(query.numpy() @ found.vectors.T, head.logits(states)[:, 1:].detach(), rtol=1e-5)
     assert found.description == {
         "metric": "inner_product",
-        "query": "q = lift_states(F) of Doubled, F the state (d,) that the encoder gives",
+        "query": "q = lift_states(F) of Doubled, F the state (d,) of the encoder",
         "score": "<q, vector>",
         "exact": True,
     }
