@@ -14,7 +14,7 @@ from typing import Any
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.files import replaced_folder, write_yaml
 from recbole_hyper.registry import register
-from recbole_hyper.runs.folder import CONFIG, LOCK, read_begun
+from recbole_hyper.runs.folder import CONFIG, LOCK, read_config
 from recbole_hyper.runs.load import load
 from recbole_hyper.runs.run import run
 from recbole_hyper.training.checkpoint import STATE
@@ -83,7 +83,7 @@ class Estimator:
             raise ConfigError(f"{target} holds something already; choose another folder")
         with replaced_folder(target) as part:
             shutil.copytree(source, part, ignore=shutil.ignore_patterns(LOCK), dirs_exist_ok=True)
-            write_yaml(part / CONFIG, {**read_begun(part), "output_dir": str(target)})
+            write_yaml(part / CONFIG, {**read_config(part), "output_dir": str(target)})
         return target
 
     def __getstate__(self) -> dict[str, Any]:

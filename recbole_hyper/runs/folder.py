@@ -1,6 +1,6 @@
-"""The folder of a run: whose it is, what a resumed run may change, and the log in it.
+"""The folder of a run: its lock, its log, and what a resume may change.
 
-May the finished run in a folder stand for the run that is asked for? Else old numbers would pass for new ones.
+A finished run is reused only if its configuration and data match, so that old numbers never pass for new ones.
 """
 
 import contextlib
@@ -28,38 +28,41 @@ from recbole_hyper.training.checkpoint import REFIT, STATE, WEIGHTS, CheckpointE
 from recbole_hyper.training.loggers import EVENTS
 
 CONFIG, RESULT, LOG = "config.yaml", "result.json", "run.log"
-# format of the folder, and the version of the package that wrote it; those of 0.1.0 have none
+# format of the folder and version of the package that wrote it; version 0.1.0 wrote none
 ABOUT_RUN = "format.json"
-# held for the whole life of a run; a sweep has a lock of its own on the folders of its trials
+# locked while the run trains; a sweep has another lock for the folders of its trials
 LOCK = ".run.lock"
 _NO_RUN = "not the configuration of a run"
-# what changes the outcome and may still differ in a resume, exact upwards only (more epochs, more patience, a refit)
+# keys that a resume may only raise: more epochs, more patience, a refit
 UPWARDS = sorted(deciding(GROWS))
 RESUMABLE_KEYS = deciding(PLACE, GROWS)
 
 
 def files_of_resumed_run(settings: Mapping[str, Any], *, named: bool) -> list[Path]:
-    """Return the configuration of the run that ``settings`` continue, [] for a new one; ConfigError for neither."""
+    """Return the configuration file of the run that ``settings`` resume, or [] for a new run.
+
+    ConfigError if there is nothing to resume and the model is not ``named`` either.
+    """
     if not settings.get("resume") or not settings.get("output_dir"):
         return []
     file = Path(settings["output_dir"]) / CONFIG
     if file.is_file():
-        if read_begun(file.parent).keys() != read_written_yaml(file, _NO_RUN).keys():
+        if read_config(file.parent).keys() != read_written_yaml(file, _NO_RUN).keys():
             raise ConfigError(
-                f"{file.parent} is of an earlier version: it can be loaded and evaluated, but not resumed; train again "
-                "in another output_dir"
+                f"{file.parent} was written by an earlier version: it can be loaded and evaluated, but not resumed; "
+                "train again in another output_dir"
             )
         return [file]
     if not named:
-        raise ConfigError(f"{file.parent} holds no run to resume: {CONFIG} is missing")
+        raise ConfigError(f"{file.parent} has no run to resume: {CONFIG} is missing")
     return []
 
 
-def read_begun(folder: Path) -> dict[str, Any]:
-    """Return the configuration of the run in ``folder``; ConfigError for none, and a plugin that has changed since."""
+def read_config(folder: Path) -> dict[str, Any]:
+    """Return the configuration of the run in ``folder``; ConfigError for no run, or a plugin that has changed."""
     file = folder / CONFIG
     if not file.is_file():
-        raise ConfigError(f"{folder} holds no run: {CONFIG} is missing")
+        raise ConfigError(f"{folder} has no run: {CONFIG} is missing")
     content = read_written_yaml(file, _NO_RUN)
     if not {"model", "dataset"} <= set(content):
         raise ConfigError(f"{file} is not the configuration of a run: it names no model and no dataset")
@@ -67,26 +70,26 @@ def read_begun(folder: Path) -> dict[str, Any]:
     if (folder / ABOUT_RUN).is_file():
         read_about(folder / ABOUT_RUN)
     elif "exclude_seen" in content:
-        # 0.1.0 wrote RecBole's opposite of exclude_seen beside it, which meant nothing
+        # 0.1.0 also wrote RecBole's opposite of exclude_seen, which had no effect
         content.pop("repeatable", None)
     return content
 
 
-def require_finished(folder: Path, otherwise: str = "") -> None:
-    """Raise ConfigError where ``folder`` holds no finished run; ``otherwise`` is what else a caller may do."""
+def require_finished(folder: Path, alternative: str = "") -> None:
+    """Raise ConfigError if ``folder`` has no finished run; ``alternative`` ends the message."""
     if not (folder / RESULT).is_file():
         raise ConfigError(
-            f"{folder} holds no finished run: {RESULT} is missing; if it was stopped, continue it with "
-            f"'recbole-hyper run --resume=True --output_dir={folder}'{otherwise}"
+            f"{folder} has no finished run: {RESULT} is missing; if it was stopped, continue it with "
+            f"'recbole-hyper run --resume=True --output_dir={folder}'{alternative}"
         )
 
 
 @contextlib.contextmanager
 def claimed_folder(config: Config) -> Iterator[Path]:
-    """Give the folder of the run, which is this process's alone until the block ends.
+    """Yield the folder of the run, locked for this process until the block ends.
 
-    ConfigError for a folder that cannot be written, in which another process is at work, or that holds a run which
-    ``config`` does not continue; CheckpointError for a finished run that lacks what a resume goes on from.
+    ConfigError if the folder cannot be written, another process uses it, or it has a run that ``config`` does not
+    resume; CheckpointError if a finished run lacks the files that a resume needs.
     """
     folder = folder_of(config)
     config["output_dir"] = config["output_dir"] or str(folder)
@@ -96,44 +99,46 @@ def claimed_folder(config: Config) -> Iterator[Path]:
             _require_resumable(config, folder)
         else:
             others = [name for name in ("train.csv", WEIGHTS, STATE, REFIT) if (folder / name).exists()]
-            # a run that was killed before it had a configuration leaves its data, complete
+            # a run that was killed before it wrote its configuration leaves complete data
             if (folder / DATA).exists() and not (folder / DATA / ABOUT).is_file():
                 others.append(DATA)
             if others:
-                said = f"{folder} holds {', '.join(others)} but no run, which would be written over"
-                raise ConfigError(f"{said}; choose another output_dir")
+                raise ConfigError(
+                    f"{folder} has no run, but {', '.join(others)}, which a run would overwrite; "
+                    "choose another output_dir"
+                )
         if config["log_tensorboard"]:
             _require_writable(folder / EVENTS)
         yield folder
 
 
 def _require_resumable(config: Config, folder: Path) -> None:
-    """Raise where ``config`` does not continue the run in ``folder``, or a finished one lacks a file for that."""
+    """Raise if ``config`` does not resume the run in ``folder``, or if a finished run lacks a file for a resume."""
     if not config["resume"]:
-        raise ConfigError(f"{folder} already holds a run; choose another output_dir, or continue it with --resume=True")
+        raise ConfigError(f"{folder} already has a run; choose another output_dir, or continue it with --resume=True")
     result = require_continued(config, folder)
     parts = [folder, folder / REFIT] if result.get("refit_epochs") else [folder] if result else []
     files = [part / name for part in parts for name in (STATE, WEIGHTS)]
     if missing := [str(file.relative_to(folder)) for file in files if not file.is_file()]:
         raise CheckpointError(
-            f"{folder} holds a finished run without {' and '.join(missing)}: it would be trained again "
-            "over its result; restore the file, or choose another output_dir"
+            f"{folder} has a finished run without {' and '.join(missing)}: a resume would train it again and overwrite "
+            "its result; restore the file, or choose another output_dir"
         )
 
 
 def folder_of(config: Config) -> Path:
-    """Return ``output_dir``, or where it is not given a name with model, data set and time."""
+    """Return ``output_dir``, by default a name with model, data set and time."""
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S-%f")
     return Path(config["output_dir"] or Path("saved") / f"{config['model']}-{config['dataset']}-{stamp}")
 
 
 def seed_folder(folder: Path, seed: int | None) -> Path:
-    """Return the folder of the run with ``seed``, among runs of several seeds; None: the only run is in ``folder``."""
+    """Return the folder of the run with ``seed``; None stands for a single run, in ``folder`` itself."""
     return folder if seed is None else folder / f"seed-{seed}"
 
 
 def _holds_run(folder: Path) -> bool:
-    """Return whether a run trained in ``folder``; a start that was refused before its first epoch left it free."""
+    """Return whether ``folder`` has a run; a run that failed before its first epoch does not count."""
     started = (folder / CONFIG).is_file() and (folder / LOG).is_file()
     trained = (RESULT, "train.csv", STATE, WEIGHTS)
     return any((folder / name).is_file() for name in (trained if started else (CONFIG, RESULT)))
@@ -141,25 +146,25 @@ def _holds_run(folder: Path) -> bool:
 
 def _require_no_seeds(folder: Path) -> None:
     if any(folder.glob(f"seed-*/{CONFIG}")):
-        raise ConfigError(f"{folder} holds runs of several seeds; choose another output_dir, or give --seeds again")
+        raise ConfigError(f"{folder} has runs with several seeds; choose another output_dir, or set --seeds")
 
 
 @contextlib.contextmanager
 def alone_in(folder: Path, lock: str = LOCK, held_elsewhere: str = "") -> Iterator[None]:
-    """Hold the ``lock`` of ``folder``, made where it is missing; ConfigError, or ``held_elsewhere``, for no access."""
-    with contextlib.ExitStack() as held:
+    """Create ``folder`` if needed and lock it; ConfigError, with ``held_elsewhere``, if another process has it."""
+    with contextlib.ExitStack() as stack:
         require_no_link(folder / lock, folder / LOG)
         _require_writable(folder)
         try:
-            held.enter_context(locked(folder / lock, wait=False))
+            stack.enter_context(locked(folder / lock, wait=False))
         except LockedError as error:
-            said = f"another run is at work in {folder}; wait for its end, or choose another output_dir"
-            raise ConfigError(held_elsewhere or said) from error
+            message = f"another run uses {folder}; wait until it ends, or choose another output_dir"
+            raise ConfigError(held_elsewhere or message) from error
         yield
 
 
 def _require_writable(folder: Path) -> None:
-    """Make ``folder`` where it is missing; ConfigError where no file can be written to it."""
+    """Create ``folder`` if needed; ConfigError if no file can be written there."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -169,62 +174,62 @@ def _require_writable(folder: Path) -> None:
 
 
 def require_continued(config: Config, folder: Path) -> dict[str, Any]:
-    """Return the result of the run in ``folder`` that ``config`` continues, {} where it has none yet.
+    """Return the result of the run in ``folder`` that ``config`` resumes, {} if it has none yet.
 
-    ConfigError for a run of another configuration, or with more epochs, patience or a refit; ValueError for a damaged
+    ConfigError if that run has another configuration, more epochs, more patience or a refit; ValueError for a damaged
     result.
     """
-    begun = read_begun(folder)
+    before = read_config(folder)
     now = yaml.safe_load(yaml.safe_dump(plain(config.plain(), nan_to_null=False)))
-    # a key that came later stands for its default before, or for being off where it has none
+    # a key that did not exist then had its present default, or was off
     defaults = config.internal_config_dict
-    earlier = {key: defaults.get(key, None if value else value) for key, value in now.items()} | begun
-    keys = sorted((set(now) | set(begun)) - RESUMABLE_KEYS)
+    earlier = {key: defaults.get(key, None if value else value) for key, value in now.items()} | before
+    keys = sorted((now.keys() | before.keys()) - RESUMABLE_KEYS)
     if changed := [key for key in keys if not config.ignores(key) and now.get(key) not in (earlier.get(key), AUTO)]:
         detail = "; ".join(f"{key}: {earlier.get(key)!r} before, {now.get(key)!r} now" for key in changed[:5])
         raise ConfigError(
-            f"{folder}: this run cannot be resumed with another configuration ({detail}); continue it as it was with "
+            f"{folder}: this run cannot be resumed with another configuration ({detail}); continue it unchanged with "
             f"'recbole-hyper run --resume=True --output_dir={folder}', or choose another output_dir"
         )
-    if config["epochs"] == AUTO:  # the earlier run found the number
-        config["epochs"] = begun.get("epochs")
-    if schedule_keys(config) and begun.get("epochs") != config["epochs"]:
+    if config["epochs"] == AUTO:  # the earlier run chose the number
+        config["epochs"] = before.get("epochs")
+    if schedule_keys(config) and before.get("epochs") != config["epochs"]:
         raise ConfigError(
-            f"{folder}: the learning rate follows a schedule over epochs={begun.get('epochs')}, and "
-            f"epochs={config['epochs']} is asked for; choose another output_dir"
+            f"{folder}: the learning rate follows a schedule over epochs={before.get('epochs')}, which cannot change "
+            f"to {config['epochs']}; choose another output_dir"
         )
     result = read_json(folder / RESULT) if (folder / RESULT).is_file() else {}
-    # config.yaml may be that of a resume which was killed before it had a result
-    for file, before in ((CONFIG, begun), (RESULT, result.get("config", {}))):
+    # config.yaml may come from a resume that was killed before it had a result
+    for file, content in ((CONFIG, before), (RESULT, result.get("config", {}))):
         for key in UPWARDS:
-            value = before.get(key, config[key]) if isinstance(before, dict) else before
+            value = content.get(key, config[key]) if isinstance(content, dict) else content
             if not isinstance(value, int):
                 raise ConfigError(f"{folder / file} is damaged: {key}={value!r}")
             if config[key] < value and not config.ignores(key):
                 raise ConfigError(
-                    f"{folder} holds a run with {key}={value!r}, but {key}={config[key]!r} is asked for; "
-                    "take another output_dir"
+                    f"{folder} has a run with {key}={value!r}, which cannot be lowered to {config[key]!r}; choose "
+                    "another output_dir"
                 )
     return result
 
 
 def is_finished(config: Config, folder: Path) -> bool:
-    """Return whether ``folder``, an output_dir, holds the result of the run that ``config`` asks for.
+    """Return whether ``folder``, an output_dir, already has the result of ``config``.
 
-    False where there is no result yet, and where a resume gives exactly what is asked for: more of ``UPWARDS``, the
-    cases saved that were not. Raises as :func:`require_continued`; ConfigError for a run on other data.
+    False if there is no result yet, or if a resume would add to it: more of ``UPWARDS``, or saved cases. Raises as
+    :func:`require_continued`; ConfigError for a run on other data.
     """
     result = require_continued(config, folder) if _holds_run(folder) else {}
     if not result:
         return False
     now = config.plain()
     before = {**now, **result.get("config", {})}
-    # data that moved are the same
+    # the same data may have moved
     elsewhere = Path(now["data_path"]).resolve() != Path(before["data_path"]).resolve()
     if elsewhere and read_data(config)[1].store.fingerprint() != result.get("data_fingerprint"):
         raise ConfigError(
-            f"{folder} holds a finished run on other data: data_path={before['data_path']!r} before, "
-            f"{now['data_path']!r} now; take another output_dir"
+            f"{folder} has a finished run on other data: data_path={before['data_path']!r} before, "
+            f"{now['data_path']!r} now; choose another output_dir"
         )
     return not any(not config.ignores(key) and now[key] > before[key] for key in (*UPWARDS, "save_cases"))
 
@@ -237,15 +242,15 @@ def plan_runs(
     settings: Mapping[str, Any],
     config_files: Sequence[str | Path] = (),
 ) -> dict[int | None, dict[str, Any] | None]:
-    """Return by seed the keys of each run that is left to do in ``folder``, None for one that is finished.
+    """Return, by seed, the keys of each run that remains to be done in ``folder``, and None for finished runs.
 
-    The seed None stands for one run in ``folder`` itself, with the seed of its configuration. Raises before the first
-    training: as :func:`is_finished`, and for one run in the place of several seeds, or the other way round.
+    The seed None stands for a single run in ``folder`` itself, with the seed of its configuration. Raises as
+    :func:`is_finished`; ConfigError if ``folder`` has a single run where several seeds belong, or the reverse.
     """
     if None in seeds:
         _require_no_seeds(folder)
     elif _holds_run(folder):
-        raise ConfigError(f"{folder} holds a single run; choose another output_dir for the runs of several seeds")
+        raise ConfigError(f"{folder} has a single run; choose another output_dir for several seeds")
     plans: dict[int | None, dict[str, Any] | None] = {}
     for seed in seeds:
         own, place = {**settings, **({} if seed is None else {"seed": seed})}, seed_folder(folder, seed)
@@ -253,7 +258,7 @@ def plan_runs(
         plans[seed] = None
         if not is_finished(config, place):
             content = config.plain()
-            # a resumed run keeps the values of keys that are not given, so those that may differ are given all
+            # a resumed run keeps the earlier values of missing keys, so pass all keys that may change
             own |= {key: content[key] for key in (*UPWARDS, "save_cases", "data_path") if key in content}
             plans[seed] = {**own, "output_dir": str(place), "resume": _holds_run(place)}
     return plans

@@ -10,7 +10,7 @@ from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.files import file_digest, read_json
 from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.protocols.base import make_split
-from recbole_hyper.runs.folder import CONFIG, RESULT, read_begun, require_finished
+from recbole_hyper.runs.folder import CONFIG, RESULT, read_config, require_finished
 from recbole_hyper.runs.plugin_files import trusting, with_trusted_plugins
 from recbole_hyper.runs.saved_data import ABOUT, DATA, SavedData, differences, read_saved_data
 from recbole_hyper.serving.model_scorer import ModelScorer
@@ -84,7 +84,7 @@ def identity(output_dir: str | Path) -> dict[str, str]:
 def read_run(output_dir: str | Path) -> dict[str, Any]:
     """Return the configuration of a run, to be read; ConfigError for none, and one that names untrusted code."""
     folder = Path(output_dir)
-    return {**with_trusted_plugins(folder, read_begun(folder)), "output_dir": str(folder), "resume": False}
+    return {**with_trusted_plugins(folder, read_config(folder)), "output_dir": str(folder), "resume": False}
 
 
 def read_finished(

@@ -1,4 +1,4 @@
-"""Run: the way from a configuration to a result."""
+"""A run: from a configuration to a result."""
 
 import logging
 import sys
@@ -49,16 +49,14 @@ from recbole_hyper.types import Ranks, Split
 
 logger = logging.getLogger("recbole_hyper")
 
-LONGER = "the best epoch is the last: train longer, as with "
-RESUMED = "recbole-hyper run --resume=True --output_dir=%s --epochs=%d"
-ANEW = "another output_dir than %s and --epochs=%d"
-STARTED = (
+_STARTED = (
     "warm start from {run}: {known_items} items known, {new_items} new, {known_users} users known, {new_users} new; "
     "learning_rate {rate}, at most {epochs} epochs (--learning_rate and --epochs change them)"
 )
-SAME_LISTS = (
-    "two validation cases share %.0f %% of their %d best items on average: the model gives nearly everyone the same, "
-    "as before it learns from sequences; more epochs, a lower learning_rate (%s) or weight_decay (%s) may help"
+_SAME_LISTS = (
+    "two validation cases share %.0f %% of their %d best items on average: the model recommends nearly the same items "
+    "to everyone, as before it learns from sequences; more epochs, a lower learning_rate (%s) or weight_decay (%s) may "
+    "help"
 )
 
 
@@ -75,28 +73,28 @@ def run(
 ) -> dict[str, Any]:
     """Train, select on validation, test once, and write everything to ``output_dir``.
 
-    Calls from several threads wait for each other, so that each gives what it gives alone.
+    Calls from several threads run one after another, so they do not change each other's results.
 
     Args:
         model: name or class of a model of this package or of RecBole.
-        dataset: name of a dataset folder below ``data_path``, or what ``interactions`` are called.
-        interactions: in the place of a dataset folder, a pandas or polars DataFrame or an Arrow table with a user, an
-            item and a time in each row. The folder of the run keeps it for a resume.
-        config_files: YAML files, later ones win.
-        config_dict: keys that win over the files, ``output_dir`` and ``resume`` among them.
-        test: False trains and validates only; no test case is looked at and nothing is refit (trials of a sweep).
-        read: gives data and split in the place of the atomic files, for processes that share one store.
+        dataset: name of a dataset folder below ``data_path``, or a name for ``interactions``.
+        interactions: data instead of a dataset folder: a pandas or polars DataFrame or an Arrow table with a user, an
+            item and a time in each row. The run's folder keeps it for a resume.
+        config_files: YAML files; later ones override earlier ones.
+        config_dict: keys that override the files, such as ``output_dir`` and ``resume``.
+        test: False only trains and validates, without test cases and without a refit (trials of a sweep).
+        read: returns data and split instead of reading the atomic files, for processes that share one store.
         on_validation: called with (epoch, validation score) after every validation.
 
-    Returns the content of result.json: RecBole's ``best_valid_score``, ``best_valid_result`` and ``test_result`` beside
+    Returns the content of result.json: RecBole's ``best_valid_score``, ``best_valid_result`` and ``test_result``, and
     model, dataset, protocol, seed, valid, test, seconds, peak_memory_bytes, counts, fingerprint and versions.
 
     Raises:
-        ConfigError: a configuration that cannot run, before any data are read; a folder that holds another run, or in
-            which another process is at work.
-        CheckpointError: a resumed run whose checkpoints are missing, damaged or of other data.
-        DataError, ProtocolError: data or a split that cannot be used.
-        DivergedError, NonFiniteScoreError: training went wrong.
+        ConfigError: a configuration that cannot run, before any data is read; a folder of another run, or one that
+            another process uses.
+        CheckpointError: a resumed run whose checkpoints are missing, damaged or from other data.
+        DataError, ProtocolError: unusable data or an unusable split.
+        DivergedError, NonFiniteScoreError: training diverged.
     """
     settings = dict(config_dict or {})
     if interactions is not None:
@@ -126,7 +124,7 @@ def run_claimed(
     read: Callable[[Config], tuple[SequenceDataset, Split]] | None = None,
     on_validation: Callable[[int, float], None] | None = None,
 ) -> dict[str, Any]:
-    """Do what :func:`run` does in a folder that the caller, or the process that started it, has claimed."""
+    """Run in a folder that the caller has locked; see :func:`run`."""
     start, watch, compiled = perf_counter(), Stopwatch(), COMPILING.seconds
     with logging_to(output_dir, config["state"]):
         use_threads(config["n_threads"])
@@ -174,7 +172,7 @@ def run_claimed(
 def _train_and_test(
     config: Config, data: SequenceDataset, split: Split, output_dir: Path, on_validation: Any = None
 ) -> dict[str, Any]:
-    """Train, refit where the split says so, rank; return what was found and what it cost."""
+    """Train, refit if the split needs it, and rank; return metrics and costs."""
     trainer, loader, training, about = _prepared(config, data, split, split.train_lengths, output_dir)
     trainer.on_validation, model = on_validation, trainer.model
     valid, test = evaluations(split, training)
@@ -188,7 +186,7 @@ def _train_and_test(
             outcome.update(report_part(config, valid, ranks, output_dir))
             overlap, k = list_overlap(ranks), ranks.top_items.shape[1]
             if config["MODEL_TYPE"] == ModelType.SEQUENTIAL and overlap is not None and overlap >= SAME:
-                logger.warning(SAME_LISTS, 100 * overlap, k, config["learning_rate"], config["weight_decay"])
+                logger.warning(_SAME_LISTS, 100 * overlap, k, config["learning_rate"], config["weight_decay"])
         seconds, tested = dict(trainer.seconds), trainer
         outcome.update(epochs=len(trainer.history), best_epoch=trainer.best_epoch, refit_epochs=0, seconds=seconds)
         if split.refit_lengths is not None:
@@ -220,7 +218,7 @@ def _train_and_test(
 
 
 def checked_for_leaks(model: Any, config: Config, split: Split) -> dict[str, str]:
-    """Return the entry of result.json on leaks; ConfigError if a RecBole model reads the target or ranks nothing."""
+    """Return the entry of result.json on leaks; ConfigError if a RecBole model reads the target or cannot rank."""
     if isinstance(model, OwnModel) or fold_in_scorer(model) is not None:
         return {}
     cases = split.valid if len(split.valid) else split.test
@@ -236,7 +234,7 @@ def checked_for_leaks(model: Any, config: Config, split: Split) -> dict[str, str
 def _prepared(
     config: Config, data: SequenceDataset, split: Split, lengths: Any, folder: Path
 ) -> tuple[Any, Any, SequenceDataset, dict[str, Any]]:
-    """Return the training on the first ``lengths`` of each row, its batches, its data, and entries of result.json."""
+    """Return the trainer on the first ``lengths`` of each row, its batches, its data, and entries of result.json."""
     model, batches, training = build(config, data, split, lengths)
     about: dict[str, Any] = {"trial_step_bytes": None}
     if isinstance(model, HyperRecommender):
@@ -246,9 +244,8 @@ def _prepared(
             logger.info("a trial step took %.0f MiB", about["trial_step_bytes"] / 2**20)
     if config["init_from"]:
         about["started_from"] = {"run": config["init_from"], **start_from(Path(config["init_from"]), model, training)}
-        logger.info(
-            "%s", STARTED.format(**about["started_from"], rate=config["learning_rate"], epochs=config["epochs"])
-        )
+        rates = {"rate": config["learning_rate"], "epochs": config["epochs"]}
+        logger.info("%s", _STARTED.format(**about["started_from"], **rates))
     if isinstance(model, OwnModel):
         batches, loss_of = shared_work(model, batches, int(config["seed"]))
         trainer: Any = Loop(config, model, folder, loss_of)
@@ -259,24 +256,26 @@ def _prepared(
 
 
 def _select(trainer: Any, loader: Any, valid: Evaluation, progress: bool) -> None:
-    """Train, and leave the weights of the epoch that is best on ``valid`` in the model."""
+    """Train, then load the weights of the epoch that is best on ``valid``."""
     if trainer.config["resume"]:
         logger.info("resuming at epoch %d", trainer.resume(loader))
     if not len(valid):
-        logger.warning("no validation case: training runs all %d epochs without selection", trainer.config["epochs"])
+        logger.warning("no validation case: training all %d epochs without selection", trainer.config["epochs"])
     try:
         trainer.fit(loader, valid, progress)
     except KeyboardInterrupt:
         logger.error("interrupted; continue with --resume=True --output_dir=%s", trainer.output_dir)
         raise
     if trainer.is_best_last:
-        how = ANEW if trainer.config["model"] in NOT_RESUMABLE else RESUMED
-        logger.info(LONGER + how, trainer.output_dir, 2 * trainer.epochs)
+        how = f"recbole-hyper run --resume=True --output_dir={trainer.output_dir} --epochs={2 * trainer.epochs}"
+        if trainer.config["model"] in NOT_RESUMABLE:
+            how = f"another output_dir than {trainer.output_dir} and --epochs={2 * trainer.epochs}"
+        logger.info("the best epoch is the last: train longer, as with %s", how)
     trainer.load_best()
 
 
 def provenance(config: Config, split: Split) -> dict[str, Any]:
-    """Return what a result file says of its origin: model, data, protocol, seed, counts, versions, configuration."""
+    """Return where a result comes from: model, data, protocol, seed, counts, versions, configuration."""
     return {
         **{key: config[key] for key in ("model", "dataset")},
         "protocol": split.counts["protocol"],
@@ -290,14 +289,14 @@ def provenance(config: Config, split: Split) -> dict[str, Any]:
 
 
 def evaluations(split: Split, training: SequenceDataset) -> tuple[Evaluation, Evaluation]:
-    """Return validation and test of a split, with what the metrics need of the training data."""
+    """Return validation and test of a split, with the training counts for the metrics."""
     tokens = diversity_tokens(training.config, split.store.item_tokens)
     known = training.item_counter, training.user_counter, tokens
     return Evaluation("valid", split.valid, split, *known), Evaluation("test", split.test, split, *known)
 
 
 def report_part(config: Config, evaluation: Evaluation, ranks: Ranks, output_dir: Path) -> dict[str, Any]:
-    """Return the metrics of a ranked part as {part: metrics}, with their intervals on request; its cases are saved."""
+    """Return the metrics of a ranked part as {part: metrics}, with intervals on request; save its cases on request."""
     part, content = evaluation.name, {evaluation.name: metrics(config, evaluation, ranks)}
     if config["save_cases"]:
         frame = results.cases_frame(evaluation.cases, ranks, evaluation.item_counts, evaluation.user_counts)
@@ -312,8 +311,7 @@ def report_part(config: Config, evaluation: Evaluation, ranks: Ranks, output_dir
 
 
 def _refit(data: SequenceDataset, split: Split, selecting: Any, progress: bool) -> Any:
-    """Train a new model on train + validation for the epochs and under the learning rates that the training
-    ``selecting`` found by validation; no selection takes place."""
+    """Train a new model on train + validation, with the epochs and learning rates that ``selecting`` ended with."""
     config, folder = selecting.config, selecting.output_dir / REFIT
     metric = f"valid_{config['valid_metric'].lower()}"
     logger.info("refit on train + validation for %d epochs", selecting.best_epoch + 1)

@@ -127,7 +127,7 @@ def require_saved_data(folder: Path, config: Config, data: SequenceDataset) -> N
     if before.get("fingerprint") != data.store.fingerprint():
         raise OtherDataError(
             f"{folder} was trained on other data: it can be loaded and evaluated, but not resumed with these; "
-            "take another output_dir"
+            "choose another output_dir"
         )
     if before.get("item_features") != (None if features is None else features.fingerprint()):
         raise OtherDataError(

@@ -101,7 +101,7 @@ def prepare(run: Path, trust: Mapping[str, Any] | None = None) -> bool:
     run = run.resolve()
     about = run / BUNDLE / ABOUT
     if not (run / "result.json").is_file():
-        raise ConfigError(f"{run} holds no finished run: result.json is missing")
+        raise ConfigError(f"{run} has no finished run: result.json is missing")
     if about.is_file() and read_json(about).get("run") == fingerprint(run):
         return False
     command = [sys.executable, "-m", "recbole_hyper.runs.bundle", str(run), json.dumps(dict(trust or {}))]

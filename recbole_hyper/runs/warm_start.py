@@ -18,7 +18,7 @@ from recbole_hyper.errors import ConfigError
 from recbole_hyper.files import read_json
 from recbole_hyper.models._linear import LinearRecommender
 from recbole_hyper.models.item_vectors import FeaturedEmbedding, NumberFeature
-from recbole_hyper.runs.folder import CONFIG, RESULT, read_begun, require_finished
+from recbole_hyper.runs.folder import CONFIG, RESULT, read_config, require_finished
 from recbole_hyper.runs.saved_data import read_saved_data
 from recbole_hyper.training.checkpoint import REFIT, WEIGHTS, CheckpointError, read_weights
 from recbole_hyper.yaml_files import config_file, read_yaml
@@ -33,7 +33,7 @@ def continuation(folder: Path, config_files: Sequence[str | Path]) -> tuple[Path
     ``learning_rate`` is half of the earlier one, ``epochs`` a quarter of those to its best, at least 2; a run that was
     started warm itself keeps both. What ``config_files`` give stays.
     """
-    before = read_begun(folder)
+    before = read_config(folder)
     require_finished(folder)
     result = read_json(folder / RESULT)
     changes = {"output_dir": None, "resume": False, "interactions": "files"}

@@ -1,10 +1,10 @@
-"""The bundle that ``recbole-hyper serve`` writes into a run's folder, as a serving process reads it without torch.
+"""Read the bundle that ``recbole-hyper serve`` writes into a run's folder, without torch.
 
 serving/about.json      model, data, settings
 serving/map.json        places of the items in two dimensions, for the page
-serving/scores.onnx     graph of the scores; a model without one answers by its own code
-serving/arrays.npz      beside the graph: training counts, item vectors, items that the protocol allows
-serving/sequences       beside the graph: users, items and histories, of a run that keeps no data
+serving/scores.onnx     graph of the scores; a model without one is served by torch
+serving/arrays.npz      with a graph: training counts, item vectors, items that the protocol allows
+serving/sequences       with a graph, if the run keeps no data: users, items and histories
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Scores = npt.NDArray[np.float32]
 
 
 class GraphScorer(Scorer):
-    """Scores by the graph of a bundle; ``about`` is the content of its about.json."""
+    """Scores from the graph of a bundle; ``about`` is the content of its about.json."""
 
     def __init__(self, file: Path, threads: int, about: dict[str, Any], vectors: Scores) -> None:
         require("serve", "recbole-hyper serve", "onnxruntime")
@@ -51,14 +51,14 @@ class GraphScorer(Scorer):
     def scores(self, query: Query) -> Scores:
         lengths = np.minimum(np.diff(query.offsets), self._max_length)
         filled = np.arange(lengths.max(initial=1)) < lengths[:, None]
-        # the newest items of each history, one after another
+        # the newest items of each history
         places = (query.offsets[1:] - lengths)[:, None] + np.arange(filled.shape[1])
-        given: dict[str, npt.NDArray[Any]] = {"item_length": lengths}
+        inputs: dict[str, npt.NDArray[Any]] = {"item_length": lengths}
         times = np.zeros(len(query.items)) if query.times is None else query.times
         for name, values, kind in (("item_id_list", query.items, np.int64), ("timestamp_list", times, np.float64)):
-            given[name] = np.zeros(filled.shape, dtype=kind)
-            given[name][filled] = values[places[filled]]
-        scores = self._session.run(["scores"], {name: given[name] for name in self._names})[0]
+            inputs[name] = np.zeros(filled.shape, dtype=kind)
+            inputs[name][filled] = values[places[filled]]
+        scores = self._session.run(["scores"], {name: inputs[name] for name in self._names})[0]
         return np.require(scores, np.float32, "W")
 
     def vectors(self) -> Scores:
@@ -69,7 +69,7 @@ class GraphScorer(Scorer):
         return unit_vectors(self._vectors)
 
     def similarity(self, numbers: npt.NDArray[np.int64]) -> tuple[str, Scores]:
-        """Return cosines, on a ball minus the geodesic distances (see ``Poincare.similarity``)."""
+        """Return cosines, or on a ball minus the geodesic distances (see ``Poincare.similarity``)."""
         cosine = self._unit[numbers] @ self._unit.T
         if self._curvature is None:
             return "cosine of the item vectors", cosine.astype(np.float32)
@@ -92,7 +92,7 @@ class Served:
     @cached_property
     def _plans(self) -> Callable[..., Plan]:
         plan = self.recommender.catalogue.plan
-        # most requests have the same rules
+        # most requests use the same rules
         return lru_cache(32)(lambda k, seen, items, rules: plan(k, seen, items, rules=json.loads(rules)))
 
     def plan(self, k: int, exclude_seen: bool | None, items: list[str] | None, rules: dict[str, Any]) -> Plan:
@@ -101,7 +101,7 @@ class Served:
 
 
 def fingerprint(run: Path) -> str:
-    """Return a digest that changes with a run's model: of names, sizes and times of its files."""
+    """Return a digest of the names, sizes and times of a run's files, which changes with its model."""
     files = [run / name for name in ("config.yaml", "result.json", "model.safetensors", "refit/model.safetensors")]
     return digest([(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files if file.is_file()], 32)
 
@@ -109,8 +109,8 @@ def fingerprint(run: Path) -> str:
 def open_bundle(run: Path, load: Callable[[Path], Recommender], threads: int = 1, table: Path | None = None) -> Served:
     """Return the model of a run with a bundle, with the catalogue in the file ``table``.
 
-    ``threads`` compute the graph; ``load`` reads a run whose model has none. ConfigError for a run without a bundle, or
-    a catalogue without an item of the model.
+    The graph uses ``threads`` threads; ``load`` reads a run without a graph. ConfigError if the run has no bundle, or
+    the catalogue no item of the model.
     """
     folder = run / BUNDLE
     if not (folder / ABOUT).is_file():

@@ -1,4 +1,4 @@
-"""The items of a model as a shop knows them: ids, columns, and rules over them. Imports no torch."""
+"""The items of a model with a shop's columns, and plans from rules over them. Imports no torch."""
 
 from __future__ import annotations
 
@@ -24,27 +24,28 @@ from recbole_hyper.serving.rules import Plan, Rules
 Bools = npt.NDArray[np.bool_]
 Int64 = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float32]
-#: column that every catalogue has: how often the model was trained on an item
+#: column of every catalogue: the number of training interactions of an item
 INTERACTIONS = "interactions"
 
 logger = logging.getLogger("recbole_hyper")
 
 
 def column_of_items(table: pa.Table, item_column: str | None, own: Collection[str]) -> str:
-    """Return ``item_column``, or a column with an ``own`` name of the run or a usual one; ConfigError for none."""
+    """Return ``item_column``, or the column with the run's ``own`` name or a usual one; ConfigError for none."""
     names = [item_column] if item_column else matching_names("item_id", table.column_names, own)
     if not names or names[0] not in table.column_names:
-        named = repr(item_column) if item_column else "of item ids"
-        raise ConfigError(f"the table of items has no column {named}; it has {', '.join(table.column_names)}")
+        missing = repr(item_column) if item_column else "of item ids"
+        raise ConfigError(f"the table of items has no column {missing}; it has {', '.join(table.column_names)}")
     return names[0]
 
 
 class Catalogue:
-    """Items by number, and plans for rules.
+    """Items by number, with columns for rules.
 
-    Attributes by (n_items,) item numbers: ``item_tokens``, original ids, entry 0 padding; training ``counts``, the
-    column ``interactions``; ``allowed`` by the run's protocol, None for all. ``vectors`` returns the item vectors
-    (n_items, d) that diversity compares, None for a model without. ``exclude_seen`` is the default of a plan.
+    ``item_tokens`` (n_items,) are original ids, entry 0 padding; ``counts`` (n_items,) the training interactions, the
+    column ``interactions``; ``allowed`` (n_items,) True for items that the run's protocol recommends, None for all.
+    ``vectors`` returns the item vectors (n_items, d) for diversity, None for a model without. ``exclude_seen`` is the
+    default of a plan.
     """
 
     def __init__(
@@ -61,10 +62,10 @@ class Catalogue:
         self.columns: dict[str, pa.Array] = {INTERACTIONS: pa.array(np.asarray(counts, dtype=np.int64))}
 
     def with_columns(self, table: pa.Table, item_column: str | None = None, own: Collection[str] = ()) -> Catalogue:
-        """Return a catalogue with the columns of ``table`` too; the first of two rows of an item counts.
+        """Return a catalogue with the columns of ``table`` as well; the first row of an item counts.
 
-        ``item_column`` and ``own`` are those of :func:`column_of_items`. Items without a row have no value. ConfigError
-        for a table without ids, or without an item of the model.
+        ``item_column`` and ``own`` as in :func:`column_of_items`. Items without a row have no value. ConfigError if the
+        table has no ids, or no item of the model.
         """
         column = column_of_items(table, item_column, own)
         ids = as_text(table[column].combine_chunks())
@@ -72,7 +73,7 @@ class Catalogue:
         if rows.null_count == len(rows):
             raise ConfigError(f"no id of the catalogue's column {column!r} is an item of the model")
         if rows.null_count:
-            logger.info("%d of %d items are not in the catalogue: they meet no condition", rows.null_count, len(rows))
+            logger.info("%d of %d items are not in the catalogue and meet no condition", rows.null_count, len(rows))
         rows = pa.concat_arrays([pa.nulls(1, rows.type), rows])
         result = copy.copy(self)
         columns = {name: table[name].combine_chunks().take(rows) for name in table.column_names if name != column}
@@ -86,7 +87,7 @@ class Catalogue:
 
     @property
     def n_recommendable(self) -> int:
-        """Number of items that the run may recommend."""
+        """Number of items that may be recommended."""
         return self.n_items - 1 if self.allowed is None else int(self.allowed.sum())
 
     @cached_property
@@ -94,23 +95,23 @@ class Catalogue:
         """(n_items, d) item vectors of length 1; ConfigError for a model without item vectors."""
         vectors = self._vectors()
         if vectors is None:
-            raise ConfigError("diversity: this model has no item vectors; name a column by diversity_by")
+            raise ConfigError("diversity: this model has no item vectors; name a column with diversity_by")
         return unit_vectors(vectors)
 
     def numbers(self, name: str, values: Any, unknown: str = "skip") -> Int64:
-        """Return the (m,) numbers of original ids, in any iterable; 0 for unknown ids, which a warning counts.
+        """Return the (m,) numbers of original ids, in any iterable; 0 for unknown ids, with a warning.
 
-        ValueError for an unknown id if ``unknown`` is "error", and if more than half are unknown: probably no item ids.
+        ValueError for an unknown id if ``unknown`` is "error", or if most ids are unknown: they are hardly item ids.
         """
-        given = read_ids(name, values)
-        numbers = self.ids.find(given)
+        ids = read_ids(name, values)
+        numbers = self.ids.find(ids)
         if unknown == "error":
-            require_all(numbers > 0, given, "items are not in the data")
+            require_all(numbers > 0, ids, "items are not in the data")
         if missing := int((numbers == 0).sum()):
-            first = first_of(given[numbers == 0])
-            text = f"{name}: {missing} of {len(given)} ids are no items of this model (first: {first})"
-            if 2 * missing > len(given):
-                raise ValueError(f"{text}; give the ids of items")
+            first = first_of(ids[numbers == 0])
+            text = f"{name}: {missing} of {len(ids)} ids are not items of this model (first: {first})"
+            if 2 * missing > len(ids):
+                raise ValueError(f"{text}; pass item ids")
             logger.warning("%s; they are skipped", text)
         return numbers
 
@@ -123,7 +124,7 @@ class Catalogue:
         unknown: str = "skip",
         rules: Rules | Mapping[str, Any] | None = None,
     ) -> Plan:
-        """Return the plan for lists of ``k`` items; arguments and errors are those of ``Recommender.recommend``."""
+        """Return the plan for lists of ``k`` items; arguments and errors as in ``Recommender.recommend``."""
         if positive_int("k", k) > self.n_recommendable:
             raise ValueError(f"k={k}: between 1 and {self.n_recommendable} items can be recommended")
         exclude_seen = self.exclude_seen if exclude_seen is None else exclude_seen
@@ -133,23 +134,22 @@ class Catalogue:
         allowed = np.ones(self.n_items, dtype=bool) if self.allowed is None else self.allowed.copy()
         allowed[0] = False
 
-        def keep(mask: Bools, fault: str) -> None:
+        def keep(mask: Bools, message: str) -> None:
             np.logical_and(allowed, mask, out=allowed)
             if not allowed.any():
-                raise ValueError(fault)
+                raise ValueError(message)
 
         if items is not None:
             only = np.bincount(self.numbers("items", items, unknown), minlength=self.n_items) > 0
-            keep(only, "items: none of them is an item that may be recommended")
+            keep(only, "items: none of them may be recommended")
         if rules.where:
-            where = f"where={rules.where!r}: no item that may be recommended meets this condition"
-            keep(self._meets(rules.where), where)
+            keep(self._meets(rules.where), f"where={rules.where!r}: no item that may be recommended meets it")
         excluded: dict[str, Int64] = {}
         if isinstance(exclude, Mapping):
             excluded = self._exclusions(exclude, unknown)
         elif exclude is not None:
             never = np.bincount(self.numbers("exclude", exclude, unknown), minlength=self.n_items) > 0
-            keep(~never, "exclude: no item is left that may be recommended")
+            keep(~never, "exclude: no item is left to recommend")
         return Plan(
             k=int(k), exclude_seen=bool(exclude_seen), hidden=None if allowed[1:].all() else ~allowed,
             boost=self._boost(rules.boost, unknown), excluded=excluded,
@@ -162,7 +162,7 @@ class Catalogue:
         return mask
 
     def _codes(self, rule: str, name: str) -> npt.NDArray[np.int32]:
-        """Return (n_items,) a code for each value of a column, -1 where there is none."""
+        """Return (n_items,) a code for each value of a column, -1 for no value."""
         if name not in self.columns:
             raise ConfigError(
                 f"{rule}: the catalogue has no column {name!r}{did_you_mean(name, self.columns)}; columns: "
@@ -170,10 +170,10 @@ class Catalogue:
             )
         column = self.columns[name]
         if pa.types.is_nested(column.type):
-            raise ConfigError(f"{rule}: {name!r} holds lists; a column with one value per item is needed")
+            raise ConfigError(f"{rule}: {name!r} contains lists; it needs one value per item")
         codes = pc.fill_null(column.dictionary_encode().indices, -1) if len(column) else column
         result = np.asarray(codes, dtype=np.int32)
-        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):  # an empty text is no value
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):  # an empty string is no value
             result = np.where(np.asarray(pc.fill_null(pc.equal(column, ""), True)), np.int32(-1), result)
         return result
 
@@ -182,7 +182,7 @@ class Catalogue:
         limits = list(rules.at_most.values())
         for condition, number in rules.at_least.items():
             if number > k:
-                raise ValueError(f"at_least {condition!r}: {number} items of a list of {k}")
+                raise ValueError(f"at_least {condition!r}: {number} items do not fit into a list of {k}")
             codes.append(np.where(self._meets(condition), -1, 0).astype(np.int32))
             limits.append(k - number)
         if not codes:
@@ -212,6 +212,6 @@ class Catalogue:
 
 
 def unit_vectors(vectors: Scores) -> Scores:
-    """Return vectors (n, d) with length 1, zeros as they are."""
+    """Return vectors (n, d) of length 1; zero vectors stay zero."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.ascontiguousarray(vectors / np.maximum(lengths, np.finfo(np.float32).tiny), dtype=np.float32)

@@ -26,10 +26,10 @@ Scores = npt.NDArray[np.float32]
 
 
 class ModelScorer(Scorer):
-    """A trained model in evaluation mode, with the configuration of its run, and its users and items.
+    """A trained model in evaluation mode, with its configuration, users and items.
 
-    ``item_features`` are those that the model reads. ``ranking_memory_budget`` of the configuration bounds the scores
-    that are in memory at once.
+    ``item_features`` are the features that the model reads. The key ``ranking_memory_budget`` limits how many scores
+    are in memory at once.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class ModelScorer(Scorer):
         self.score = make_scorer(model, config)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "score"}  # a function inside another
+        return {name: value for name, value in vars(self).items() if name != "score"}  # a closure
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, score=make_scorer(state["model"], state["config"]))
@@ -71,8 +71,8 @@ class ModelScorer(Scorer):
 
     @torch.no_grad()
     def similarity(self, numbers: npt.NDArray[np.int64]) -> tuple[str, Scores] | None:
-        alike = model_similarity(self.model, torch.from_numpy(numbers).to(self.config["device"]), self.config)
-        return None if alike is None else (alike[0], _writable(alike[1]))
+        measured = model_similarity(self.model, torch.from_numpy(numbers).to(self.config["device"]), self.config)
+        return None if measured is None else (measured[0], _writable(measured[1]))
 
     @torch.no_grad()
     def states(self, query: Query) -> Scores:

@@ -1,4 +1,4 @@
-"""Histories as a recommender reads them, and the interface of a model to it, in numpy. Imports no torch."""
+"""What a recommender passes to a model and gets back: histories, scores, best items. Imports no torch."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Int64 = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Query:
-    """Histories of items that a model knows: history ``i`` is ``items[offsets[i]:offsets[i + 1]]``, oldest first.
+    """Histories of known items: history ``i`` is ``items[offsets[i]:offsets[i + 1]]``, oldest first.
 
     Attributes:
-        names, owners: (n,) names and numbers of their users, number 0 for nobody.
-        warm: (n,) True where the model can answer; the others get popular items.
-        times: of the items, for a model that reads times; None makes all equal.
+        names, owners: (n,) names and numbers of their users; number 0 is an unknown user.
+        warm: (n,) True if the model can score the history; the others get popular items.
+        times: times of the items, for a model that reads times; None means all equal.
         unknown_items, unknown_users: numbers of skipped ids.
     """
 
@@ -41,7 +41,7 @@ class Query:
         return len(self.owners)
 
     def __getitem__(self, rows: slice | Int64) -> Query:
-        """Return the histories at ``rows``, without counts of skipped ids."""
+        """Return the histories at ``rows``, without the counts of skipped ids."""
         if isinstance(rows, slice):
             rows = np.arange(len(self))[rows]
         lengths = np.diff(self.offsets)[rows]
@@ -51,12 +51,12 @@ class Query:
         return Query(self.names[rows], self.owners[rows], offsets, self.items[places], self.warm[rows], times)
 
     def require_warm(self) -> None:
-        """Raise ValueError if the model cannot answer all histories."""
-        require_all(self.warm, self.names, "histories hold no item that the model knows")
+        """Raise ValueError unless the model can score all histories."""
+        require_all(self.warm, self.names, "histories have no item that the model knows")
 
 
 def plain_query(histories: Sequence[list[int]], times: Sequence[list[float]] | None = None) -> Query:
-    """Return the query of histories of item numbers, of nobody; their names are the numbers from 0."""
+    """Return the query of histories of item numbers without users; their names are the numbers from 0."""
     n = len(histories)
     items = np.array([item for history in histories for item in history], dtype=np.int32)
     moments = None if times is None else np.array([time for row in times for time in row], dtype=np.float64)
@@ -65,7 +65,7 @@ def plain_query(histories: Sequence[list[int]], times: Sequence[list[float]] | N
 
 
 def joined(queries: Sequence[Query]) -> Query:
-    """Return the histories of several queries as one; their names are the numbers from 0."""
+    """Concatenate queries; the names are the numbers from 0."""
     owners, items, warm = (np.concatenate([getattr(q, name) for q in queries]) for name in ("owners", "items", "warm"))
     offsets = np.cumsum([0, *np.concatenate([np.diff(one.offsets) for one in queries])])
     times = None if any(one.times is None for one in queries) else np.concatenate([one.times for one in queries])
@@ -74,15 +74,15 @@ def joined(queries: Sequence[Query]) -> Query:
 
 def array_digest(value: Any) -> str:
     """Return a digest of a dataclass of arrays, mappings to arrays, and plain values."""
-    state = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for entry in fields(value):
         part = getattr(value, entry.name)
         if isinstance(part, dict):
             part = {name: values.tolist() for name, values in sorted(part.items())}
         if isinstance(part, np.ndarray):
             part = part.tolist() if part.dtype == object else part.tobytes()
-        state.update(f"\n{entry.name} ".encode() + (part if isinstance(part, bytes) else repr(part).encode()))
-    return state.hexdigest()[:32]
+        sha256.update(f"\n{entry.name} ".encode() + (part if isinstance(part, bytes) else repr(part).encode()))
+    return sha256.hexdigest()[:32]
 
 
 def require_all(good: npt.NDArray[np.bool_], values: npt.NDArray[Any], fault: str) -> None:
@@ -92,7 +92,7 @@ def require_all(good: npt.NDArray[np.bool_], values: npt.NDArray[Any], fault: st
 
 
 def first_of(values: npt.NDArray[Any]) -> str:
-    """Return the first of some values as Python writes it."""
+    """Return the first value as Python prints it."""
     return repr(values[0].item() if isinstance(values[0], np.generic) else values[0])
 
 
@@ -100,10 +100,11 @@ Scores = npt.NDArray[np.float32]
 
 
 class Scorer:
-    """Scores of histories, similarity of items, states and vectors of a model.
+    """A model as a recommender uses it: scores, states, vectors and similarity of items.
 
-    ``model`` is the torch model, None in a process that serves a graph; ``features`` names the item features that it
-    reads. ``reads_times``: scores depend on when items were chosen. ``learns_users``: it answers for its users only.
+    ``model`` is the torch model, None in a process that serves a graph. ``features`` names the item features that it
+    reads. If ``reads_times``, scores depend on the times of the items. If ``learns_users``, it has a vector for each
+    user and can score no others.
     """
 
     model: Any = None
@@ -113,30 +114,30 @@ class Scorer:
 
     @property
     def block(self) -> int:
-        """Number of histories that are scored at once."""
+        """Number of histories to score at once."""
         return 256
 
     def scores(self, query: Query) -> Scores:
-        """Return the scores (n, n_items) after the histories of ``query``, an array that may be written over."""
+        """Return the scores (n, n_items) after the histories of ``query``; the caller may overwrite them."""
         raise NotImplementedError
 
     def vectors(self) -> Scores | None:
-        """Return the vectors (n_items, d) of all items, padding included; None for a model without."""
+        """Return the vectors (n_items, d) of all items, padding included, or None."""
         return None
 
     def similarity(self, numbers: npt.NDArray[np.int64]) -> tuple[str, Scores] | None:
-        """Return (what is measured, similarity (q, n_items) of the items ``numbers`` (q,)); None without vectors."""
+        """Return (name of the measure, similarity (q, n_items) of the items ``numbers`` (q,)); None without vectors."""
         return None
 
     def add_items(self, tokens: npt.NDArray[np.str_], table: pa.Table) -> None:
-        """Append items with the ids ``tokens`` (m,), by their features in ``table``.
+        """Append items with the ids ``tokens`` (m,) and their features in ``table``.
 
-        ConfigError for a model that does not score items by features; DataError for features that cannot be used.
+        ConfigError if the model does not score items by features; DataError for unusable features.
         """
-        raise ConfigError("this model reads no features of items, so it takes no new ones")
+        raise ConfigError("this model reads no features of items, so it cannot score new ones")
 
     def states(self, query: Query) -> Scores:
-        """Return the states (n, d) behind histories; ConfigError for a model without."""
+        """Return the states (n, d) after histories; ConfigError for a model without states."""
         raise ConfigError("this model has no states: it scores histories as a whole")
 
 
@@ -150,11 +151,11 @@ def best_items(
 ) -> tuple[npt.NDArray[np.int32], Scores]:
     """Return the k best items (n, k) of each row and their scores (n, k), best first, equal scores in item order.
 
-    A row that has fewer items ends with item 0 and score -inf. ``scores`` (n, n_items) are overwritten; column 0 is
-    padding. Row i leaves out the items ``excluded[offsets[i]:offsets[i + 1]]``, and every row those that are True in
-    ``hidden`` (n_items,). NonFiniteScoreError for NaN or an infinite score of an item that is not left out.
+    A row with fewer items ends with item 0 and score -inf. ``scores`` (n, n_items) are overwritten; column 0 is
+    padding. Row i leaves out the items ``excluded[offsets[i]:offsets[i + 1]]``; all rows leave out the items that are
+    True in ``hidden`` (n_items,). NonFiniteScoreError if the score of another item is NaN or infinite.
     """
-    from recbole_hyper.kernels.ranks import LOWEST, rank_rows  # numba is imported when something is searched
+    from recbole_hyper.kernels.ranks import LOWEST, rank_rows  # imports numba only for a search
 
     if hidden is not None:
         scores[:, hidden] = LOWEST

@@ -30,21 +30,21 @@ logger = logging.getLogger("recbole_hyper")
 
 
 class Recommender:
-    """Answers for original ids; all that calls share is computed once.
+    """Recommends, scores and compares items by their original ids.
 
     Args:
         scorer: the model.
         config: configuration of its run, or the part of it that answers depend on.
         store: ids of users and items, and the history of each user.
         counts: (n_items,) training interactions.
-        allowed: (n_items,) True where the run's protocol allows an item; None allows all.
-        trained: numbers of the users that were trained on, for models with a vector per user.
-        changed: what has changed since the run, in words; ``differences``.
+        allowed: (n_items,) True for items that the run's protocol recommends; None means all.
+        trained: numbers of the users in the training data, for models with a vector per user.
+        changed: changes since the run, one sentence each; available as ``differences``.
 
     Attributes:
-        catalogue: the items, with the columns that rules name.
+        catalogue: the items, with the columns for rules.
         popularity: (n_items,) share of the training interactions; 0 for padding.
-        names, unit: names of columns by field, and unit of times, in tables that continue the run's data.
+        names, unit: column names by field, and the unit of times, in tables that continue the run's data.
     """
 
     def __init__(
@@ -113,53 +113,53 @@ class Recommender:
         times: Any = None,
         rules: Rules | Mapping[str, Any] | None = None,
     ) -> pd.DataFrame:
-        """Recommend items to users of the data, after their histories in it, or after any other histories.
+        """Recommend items to users of the data, or after any other histories.
 
         Args:
             users: original user ids: any iterable, Series, column of Arrow or polars.
-            histories: original item ids, oldest first: a list of lists, a mapping of user to items, or a table
-                (DataFrame, Arrow, polars) with columns of user, item and, unless its rows are in order, time. For a
-                user whose data have grown, give the new history.
+            histories: original item ids, oldest first: a list of lists, a mapping from user to items, or a table
+                (DataFrame, Arrow, polars) with columns of user and item, and of time unless its rows are in order. Pass
+                the whole history of a user who has new interactions.
             k: length of each list.
-            exclude_seen: leave out the items of the history; None does as the run's evaluation did.
-            items: the only items to recommend; None is all that the run's protocol allows.
-            exclude: items to leave out, or a mapping of user (or number of the history) to such items.
-            unknown: "skip" and count users and items that the model does not know, or "error".
-            cold: for a history without a known item, or a user without a trained vector: "popular" gives the items
-                with the most training interactions, "error" refuses.
-            times: of the items of ``histories``, in the same form, for models that read times; a table has a column of
-                them. Numbers are in the unit of the data, dates become Unix seconds. Without times all items count as
-                chosen at one moment, with a warning.
-            rules: see :class:`Rules`, also as a mapping; :meth:`use_catalogue` gives the columns that they name.
+            exclude_seen: leave out the items of the history; None follows the run's evaluation.
+            items: recommend only these items; None means all that the run's protocol allows.
+            exclude: items to leave out, or a mapping from user (or number of the history) to such items.
+            unknown: "skip" counts and skips users and items that the model does not know; "error" raises.
+            cold: for a history without a known item, or a user without a trained vector: "popular" recommends the items
+                with the most training interactions, "error" raises.
+            times: times of the items, in the form of ``histories``, for models that read times; a table has a column of
+                them. Numbers are in the unit of the data, dates become Unix seconds. Without times, all items of a
+                history have the same time, with a warning.
+            rules: :class:`Rules` or a mapping; :meth:`use_catalogue` adds the columns that they name.
 
         Returns:
             A row per recommendation: user_id (or the number of the history), position from 1, item_id, score, popular
-            (True where the score is a share of the training interactions). ``attrs`` counts "unknown_items",
+            (True if the score is a share of the training interactions). ``attrs`` counts "unknown_items",
             "unknown_users" and "popular_users". Equal scores are in item order, as in the evaluation.
 
         Raises:
-            ValueError: neither or both of users and histories, a k above the number of items, what ``unknown`` and
-                ``cold`` refuse, no item left, an entry that is no id, times that do not fit the histories.
+            ValueError: both or neither of users and histories; a k above the number of items; no item left; an entry
+                that is not an id; times that do not fit the histories; unknown ids or cold users with "error".
         """
         plan = self.catalogue.plan(k, exclude_seen, items, exclude, unknown, rules)
         return self.answer(self.query(users, histories, unknown, cold, times), plan)
 
     def use_catalogue(self, table: Any, item_column: str | None = None) -> None:
-        """Give the items columns for rules, such as category, price and stock.
+        """Use the columns of a table, such as category, price and stock, in rules.
 
         ``table`` (pandas, polars or Arrow) has a row per item and replaces an earlier one. ``item_column`` names its
-        column of original ids; None takes the name in the data, or a usual one. ConfigError for a table without ids, or
-        without an item of the model.
+        column of original ids; None looks for the name in the run's data, then for a usual name. ConfigError if the
+        table has no ids, or no item of the model.
         """
         self.catalogue = self.catalogue.with_columns(_arrow(table), item_column, self.names["item_id"])
 
     def add_items(self, table: Any, item_column: str | None = None) -> Recommender:
-        """Take in items that the run did not know, and return this object. Nothing is trained or written.
+        """Add items that are not in the run's data, and return this object. Nothing is trained or written.
 
-        ``table`` (pandas, polars or Arrow) has a row per item: its id in ``item_column`` (None: the name in the data,
-        or a usual one) and all ``selected_features`` of the run, which alone score it. Rows of known items are skipped;
-        of two rows of one new item the first counts. Call it before :meth:`use_catalogue`. ConfigError for a model that
-        does not score items by their features, or no column of ids; DataError for features that cannot be used.
+        ``table`` (pandas, polars or Arrow) has a row per item, with its id in ``item_column`` (see
+        :meth:`use_catalogue`) and all ``selected_features`` of the run, which alone score it. Rows of known items are
+        skipped; the first row of a new item counts. Call this before :meth:`use_catalogue`. ConfigError if the model
+        does not score items by their features, or the table has no ids; DataError for unusable features.
         """
         table = _arrow(table)
         column = column_of_items(table, item_column, self.names["item_id"])
@@ -176,21 +176,21 @@ class Recommender:
     def query(
         self, users: Any = None, histories: Any = None, unknown: str = "skip", cold: str = "popular", times: Any = None
     ) -> Query:
-        """Return the histories that :meth:`recommend` answers; raises ValueError as it does."""
+        """Return the histories that :meth:`recommend` scores; raises the same ValueErrors."""
         for name, value, usual in (("unknown", unknown, "skip"), ("cold", cold, "popular")):
             if value not in (usual, "error"):
                 raise ValueError(f"{name}={value!r}: {usual} or error is needed")
         if (users is None) == (histories is None):
             raise ValueError("give users or histories, one of the two")
         if histories is None and times is not None:
-            raise ValueError("times belong to histories; those of users are in the data of the run")
+            raise ValueError("times belong to histories; the run's data has the times of users")
         query = self._of_users(users, unknown) if histories is None else self._of_histories(histories, unknown, times)
         if cold == "error":
             query.require_warm()
         return query
 
     def lists(self, query: Query, plan: Plan) -> tuple[Int32, Scores]:
-        """Return the items (n, k) of each list, best first, and their scores; item 0 where a list is shorter."""
+        """Return the items (n, k) of each list, best first, and their scores; item 0 fills up shorter lists."""
         items, scores = np.zeros((len(query), plan.k), np.int32), np.zeros((len(query), plan.k), np.float32)
         for warm in (True, False):
             rows = np.flatnonzero(query.warm == warm)
@@ -203,7 +203,7 @@ class Recommender:
         return items, scores
 
     def answer(self, query: Query, plan: Plan) -> pd.DataFrame:
-        """Return the table of :meth:`recommend` for a query and a plan of the catalogue."""
+        """Return the table of :meth:`recommend`."""
         items, scores = self.lists(query, plan)
         n, k = items.shape
         columns = {
@@ -224,26 +224,25 @@ class Recommender:
 
     @cached_property
     def _data(self) -> Query:
-        """All histories of the data, a row each, and an empty one."""
+        """All histories of the data, and an empty one at the end, for unknown users."""
         store = self.store
         owners, offsets = np.append(store.users, 0), np.append(store.offsets, store.offsets[-1])
         return Query(owners, owners, offsets, store.items, np.diff(offsets) > 0, store.times)
 
     @cached_property
     def _row_of(self) -> Int64:
-        """(n users,) row of each user number in the store, -1 where there is none."""
+        """(n users,) row of each user number in the store, -1 for none."""
         rows = np.full(len(self.store.user_tokens), -1, dtype=np.int64)
         rows[self.store.users] = np.arange(self.store.n_rows)
         return rows
 
     def _of_users(self, users: Any, unknown: str) -> Query:
-        given = read_ids("users", users)
-        owners = self._users.find(given)
+        ids = read_ids("users", users)
+        owners = self._users.find(ids)
         rows = np.where(owners > 0, self._row_of[owners], -1)
         if unknown == "error":
-            require_all(rows >= 0, given, "users are not in the data")
-        query = replace(self._data[rows], names=given, owners=owners, unknown_users=int((rows < 0).sum()))
-        return self._known(query)
+            require_all(rows >= 0, ids, "users are not in the data")
+        return self._known(replace(self._data[rows], names=ids, owners=owners, unknown_users=int((rows < 0).sum())))
 
     def _of_histories(self, histories: Any, unknown: str, times: Any) -> Query:
         read = histories
@@ -256,21 +255,21 @@ class Recommender:
         items = np.where(known, numbers, 0)[read.codes]
         if not read.named and self._trained is not None:
             raise ValueError(
-                f"{self.config['model']} learned a vector per user: say whose the histories are, as a mapping of user "
-                "to items or a table"
+                f"{self.config['model']} learned a vector per user: pass the histories as a mapping from user to "
+                "items, or as a table"
             )
         owners = self._users.find(read.names) if read.named else np.zeros(len(read.names), dtype=np.int64)
         if self.scorer.reads_times and read.times is None and not self._warned:
             logger.warning(
-                "%s reads times, and histories came without: all their items count as chosen at one moment; give "
-                "times=, or a table with a column %s", self.config["model"], self.config["TIME_FIELD"],
+                "%s reads times, but the histories have none: all their items get the same time; pass times=, or a "
+                "table with a column %s", self.config["model"], self.config["TIME_FIELD"],
             )  # fmt: skip
             self._warned = True
         warm, missing = np.diff(read.offsets) > 0, int((items == 0).sum())
         return self._known(Query(read.names, owners, read.offsets, items, warm, read.times, missing))
 
     def _known(self, query: Query) -> Query:
-        """Return histories without unknown items, and which of them the model can answer."""
+        """Return the histories without unknown items, with ``warm`` updated."""
         known, offsets, items = self._may_be_read[query.items], query.offsets, query.items
         times = query.times if self.scorer.reads_times else None
         if not known.all():
@@ -280,7 +279,7 @@ class Recommender:
         return replace(query, offsets=offsets, items=np.asarray(items, dtype=np.int32), warm=warm, times=times)
 
     def score(self, histories: Any, items: Any = None, times: Any = None) -> Scores:
-        """Return the model's scores (n, m) for ``items``, None for all; histories and times as in :meth:`recommend`.
+        """Return the scores (n, m) of ``items``, None for all; histories and times as in :meth:`recommend`.
 
         ValueError for an unknown item in ``items``, or a history without a known item.
         """
@@ -292,18 +291,18 @@ class Recommender:
         return np.concatenate(parts)
 
     def states(self, histories: Any, times: Any = None) -> Scores:
-        """Return the states (n, d) of histories, which the head scores against :meth:`item_vectors`.
+        """Return the states (n, d) of histories, which the head compares with :meth:`item_vectors`.
 
-        Histories and times are those of :meth:`recommend`. ConfigError for a model without states; ValueError for a
-        history without a known item.
+        Histories and times as in :meth:`recommend`. ConfigError for a model without states; ValueError for a history
+        without a known item.
         """
         return self.scorer.states(self.query(histories=histories, cold="error", times=times))
 
     def item_vectors(self) -> pd.DataFrame:
         """Return the vectors of all items: float32 columns 0 .. d - 1, original ids as the index.
 
-        They are the item matrix of the head, the factors of PureSVDN, or the item embedding of RecBole's models, after
-        graph convolutions if there are any. ConfigError for a model without item vectors.
+        These are the item matrix of the head, the factors of PureSVDN, or the item embedding of a RecBole model (after
+        its graph convolutions, if any). ConfigError for a model without item vectors.
         """
         vectors = self.scorer.vectors()
         if vectors is None:
@@ -314,15 +313,15 @@ class Recommender:
         """Return the k items most similar to each of ``items``: item_id, position from 1, similar_id, score.
 
         ``attrs["measure"]`` names the measure: the cosine of the item vectors, or minus their geodesic distance for a
-        Poincare head; for models without item vectors (EASER, ItemKNN) the score after a history of that item alone.
+        Poincare head. Models without item vectors (EASER, ItemKNN) use the score after a history of that item alone.
         ValueError for an unknown item, or a k above the number of other items.
         """
-        given = read_ids("items", [items] if isinstance(items, str) else items)
-        measure, lists, scores = self.neighbours(self.catalogue.numbers("items", given, "error"), k)
+        ids = read_ids("items", [items] if isinstance(items, str) else items)
+        measure, lists, scores = self.neighbours(self.catalogue.numbers("items", ids, "error"), k)
         frame = pd.DataFrame(
             {
-                "item_id": np.repeat(given, k),
-                "position": np.tile(np.arange(1, k + 1), len(given)),
+                "item_id": np.repeat(ids, k),
+                "position": np.tile(np.arange(1, k + 1), len(ids)),
                 "similar_id": self.store.item_tokens[lists.ravel()],
                 "score": scores.ravel(),
             }
@@ -331,7 +330,7 @@ class Recommender:
         return frame
 
     def neighbours(self, numbers: Int64, k: int) -> tuple[str, Int32, Scores]:
-        """Return (what is measured, the items (q, k) most like ``numbers`` (q,), how much); raises ValueError for k."""
+        """Return (name of the measure, the items (q, k) most similar to ``numbers`` (q,), their similarity)."""
         if positive_int("k", k) >= self.n_recommendable:
             raise ValueError(f"k={k}: between 1 and {self.n_recommendable - 1} neighbours can be listed")
         measure, lists, values = "", [np.empty((0, k), dtype=np.int32)], [np.empty((0, k), dtype=np.float32)]

@@ -1,4 +1,4 @@
-"""Rules of a shop, and the best lists under them: conditions, limits, boosts, diversity. Imports no torch."""
+"""Rules of a shop for lists: conditions, limits, boosts, diversity; and the best lists under them. Imports no torch."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float32]
 
-#: candidates of each history among which diversity chooses, or ten times the list where that is more
+#: candidates for diversity; ten times the list if that is more
 POOL = 100
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What a list must satisfy; every rule is optional, and a value of another kind is a ConfigError.
+    """Rules for a list, all optional; ConfigError for a value of the wrong type.
 
     A list is filled place by place: each place gets the best item of the whole catalogue that no rule forbids, equal
     scores in item order. If no item is left, the list is shorter.
 
     Attributes:
-        where: condition on columns of the catalogue, as ``category != 'Garden' and price < 50``.
-        at_most: {column: n}, at most n items with one value of the column; items without a value have no limit.
-        at_least: {condition: n}, at least n items that meet the condition: the other items get at most k - n places.
+        where: condition on columns of the catalogue, such as ``category != 'Garden' and price < 50``.
+        at_most: {column: n}, at most n items with the same value of the column; items without a value have no limit.
+        at_least: {condition: n}, at least n items that meet the condition: the others get at most k - n places.
         boost: {item id: number}, added to the score of the item.
-        diversity: 0 to 1. Above 0 the list is chosen among the 100 best items (10 k if that is more) by maximal
+        diversity: 0 to 1. Above 0, the list is chosen among the 100 best items (10 k if that is more) by maximal
             marginal relevance (Carbonell and Goldstein 1998): (1 - diversity) * relevance - diversity * similarity.
-            Relevance is the score, scaled to 0 .. 1 over these items; similarity is the largest to an item of the list.
-        diversity_by: a column, whose equal values have similarity 1; "" takes the cosine of the item vectors.
+            Relevance is the score, scaled to 0 .. 1 over these items; similarity is the highest to an item of the list.
+        diversity_by: column whose equal values have similarity 1; "" uses the cosine of the item vectors.
     """
 
     where: str = ""
@@ -50,32 +50,33 @@ class Rules:
     def __post_init__(self) -> None:
         for name in ("where", "diversity_by"):
             if not isinstance(getattr(self, name), str):
-                raise ConfigError(f"{name}={getattr(self, name)!r}: a text is needed")
+                raise ConfigError(f"{name}={getattr(self, name)!r}: must be a string")
         for name in ("at_most", "at_least", "boost"):
             if not isinstance(getattr(self, name), Mapping):
-                raise ConfigError(f"{name}={getattr(self, name)!r}: a mapping is needed, such as {{category: 2}}")
+                raise ConfigError(f"{name}={getattr(self, name)!r}: must be a mapping, such as {{category: 2}}")
         for name in ("at_most", "at_least"):
             for key, number in getattr(self, name).items():
                 positive_int(f"{name}[{key!r}]", number)
         for key, number in {**self.boost, "diversity": self.diversity}.items():
             if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
-                raise ConfigError(f"boost or diversity of {key!r} is {number!r}: a finite number is needed")
+                name = key if key == "diversity" else f"boost[{key!r}]"
+                raise ConfigError(f"{name}={number!r}: must be a finite number")
         if not 0 <= self.diversity <= 1:
-            raise ConfigError(f"diversity={self.diversity!r}: a number from 0 to 1 is needed")
+            raise ConfigError(f"diversity={self.diversity!r}: must be a number from 0 to 1")
         if self.diversity_by and not self.diversity:
             raise ConfigError(f"diversity_by={self.diversity_by!r} has no effect without diversity")
 
     @classmethod
     def of(cls, values: Rules | Mapping[str, Any] | None) -> Rules:
-        """Return rules from a mapping of their names; ConfigError for a name that no rule has."""
+        """Return rules from a mapping by name; ConfigError for an unknown rule."""
         if isinstance(values, Rules):
             return values
         if not isinstance(values or {}, Mapping):
-            raise ConfigError(f'rules={values!r}: a mapping is needed, such as {{where: "price < 50"}}')
+            raise ConfigError(f'rules={values!r}: must be a mapping, such as {{where: "price < 50"}}')
         known = [entry.name for entry in fields(cls)]
         for name in values or {}:
             if name not in known:
-                raise ConfigError(f"no rule is called {name!r}{did_you_mean(name, known)}; rules: {', '.join(known)}")
+                raise ConfigError(f"unknown rule {name!r}{did_you_mean(name, known)}; rules: {', '.join(known)}")
         return cls(**dict(values or {}))
 
 
@@ -84,12 +85,12 @@ class Plan:
     """Rules over item numbers, for :func:`select`.
 
     Attributes:
-        k, exclude_seen: length of a list; whether it leaves out the items of the history.
-        hidden: (n_items,) True for an item that is in no list; None for no such item.
-        boost: (n_items,) added to the scores; None for nothing.
+        k, exclude_seen: length of a list; whether to leave out the items of the history.
+        hidden: (n_items,) True for items that are never recommended, or None.
+        boost: (n_items,) added to the scores, or None.
         codes, limits: (g, n_items) and (g,): at most ``limits[j]`` items with one code of ``codes[j]``; -1 is free.
-        diversity, vectors, kinds: weight, and what similarity compares: unit vectors (n_items, d) or codes (n_items,).
-        excluded: item numbers that the lists of a user leave out, by name.
+        diversity, vectors, kinds: weight, and unit vectors (n_items, d) or codes (n_items,) to compare.
+        excluded: item numbers to leave out, by name of the user.
     """
 
     k: int
@@ -107,10 +108,10 @@ class Plan:
 def select(
     scores: Scores, plan: Plan, offsets: Int64 | None, seen: Int64 | None, names: npt.NDArray[Any] | None = None
 ) -> tuple[Int32, Scores]:
-    """Return the lists (n, k) that ``plan`` gives for ``scores`` (n, n_items), and their scores with boosts.
+    """Return the best lists (n, k) for ``scores`` (n, n_items) under ``plan``, and their scores with boosts.
 
-    Row i leaves out the items ``seen[offsets[i]:offsets[i + 1]]``, and what ``names[i]`` excludes; ``scores`` is
-    overwritten. Where fewer items are left a list ends with item 0 and score -inf. Raises as :func:`best_items`.
+    Row i leaves out the items ``seen[offsets[i]:offsets[i + 1]]``, and those excluded for ``names[i]``; ``scores`` are
+    overwritten. A list with fewer items ends with item 0 and score -inf. Raises as :func:`best_items`.
     """
     if plan.boost is not None:
         scores += plan.boost
@@ -128,7 +129,7 @@ def select(
     pool = min(max(POOL, 10 * plan.k) if plan.diversity else 4 * plan.k, scores.shape[1] - 1)
     items, values = best_items(scores, pool, offsets=offsets, excluded=seen, hidden=plan.hidden)
     top, best = choose_rows(items, values, plan.k, plan.codes, plan.limits, plan.diversity, plan.vectors, plan.kinds)
-    # candidates that do not fill a list: the rest comes from all items
+    # if the candidates do not fill a list, search all items
     short = np.flatnonzero((top[:, -1] == 0) & (items[:, -1] > 0))
     if len(short):
         more, their = top[short], best[short]

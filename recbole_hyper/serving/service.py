@@ -1,6 +1,6 @@
 """Recommendations over HTTP: a FastAPI application whose model can change between two requests.
 
-Requests that wait are computed together, in one product with the items.
+Waiting requests are scored as one batch.
 """
 
 import asyncio
@@ -31,15 +31,15 @@ from recbole_hyper.serving.rules import Plan
 
 # limits of one request: items of a history, length of a list, lists of a batch, bytes of the body
 LONGEST, MOST, BATCH, BYTES = 2000, 500, 256, 4 << 20
-# most requests that are computed together
+# most requests that are scored together
 _TOGETHER = 32
 _REQUESTS = Counter("recbole_hyper_requests_total", "Requests by path and status", ["path", "status"])
 _SECONDS = Histogram(
     "recbole_hyper_request_seconds", "Seconds of a request", ["path"],
     buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5),
 )  # fmt: skip
-_LISTS = Counter("recbole_hyper_lists_total", "Lists that were recommended", ["kind"])
-_RELOADS = Counter("recbole_hyper_reloads_total", "Times that another model was taken", ["outcome"])
+_LISTS = Counter("recbole_hyper_lists_total", "Recommended lists", ["kind"])
+_RELOADS = Counter("recbole_hyper_reloads_total", "Model reloads", ["outcome"])
 
 Identifier = Annotated[str, Field(max_length=500)]
 Times = list[FiniteFloat] | None
@@ -49,13 +49,13 @@ logger = logging.getLogger("recbole_hyper")
 class ListRequest(BaseModel, extra="forbid"):
     """One list: for a user of the data, or after a history."""
 
-    user: Identifier | None = Field(None, description="user of the data; a history replaces that of the data")
+    user: Identifier | None = Field(None, description="user of the data; ignored if there is a history")
     history: list[Identifier] | None = Field(None, max_length=LONGEST, description="item ids, oldest first")
-    times: Times = Field(None, max_length=LONGEST, description="of the history, for models that read times")
+    times: Times = Field(None, max_length=LONGEST, description="times of the history, for models that read times")
     k: int = Field(10, ge=1, le=MOST)
-    exclude_seen: bool | None = Field(None, description="leave out the history; null does as the run did")
-    exclude: list[Identifier] = Field([], max_length=LONGEST, description="items that this list leaves out")
-    items: list[Identifier] | None = Field(None, max_length=LONGEST, description="the only items of this list")
+    exclude_seen: bool | None = Field(None, description="leave out the history; null follows the run's evaluation")
+    exclude: list[Identifier] = Field([], max_length=LONGEST, description="items to leave out")
+    items: list[Identifier] | None = Field(None, max_length=LONGEST, description="recommend only these items")
     rules: dict[str, Any] = Field({}, description="where, at_most, at_least, boost, diversity, diversity_by")
 
 
@@ -66,14 +66,14 @@ class BatchRequest(BaseModel, extra="forbid"):
 
 
 class SimilarRequest(BaseModel, extra="forbid"):
-    """The items most like one."""
+    """The items most similar to one."""
 
     item: Identifier
     k: int = Field(10, ge=1, le=MOST)
 
 
 class ScoreRequest(BaseModel, extra="forbid"):
-    """Scores of given items after a history."""
+    """Scores of items after a history."""
 
     history: list[Identifier] = Field(max_length=LONGEST)
     times: Times = Field(None, max_length=LONGEST)
@@ -88,7 +88,7 @@ class Item(BaseModel):
 
 
 class ListAnswer(BaseModel):
-    """A list, best first; ``popular`` where the model knows nothing of the history."""
+    """A list, best first; ``popular`` if the model knows no item of the history."""
 
     items: list[Item]
     popular: bool
@@ -97,7 +97,7 @@ class ListAnswer(BaseModel):
 
 @dataclass(frozen=True)
 class Job:
-    """One list to compute: after the history of ``query``, without the items ``exclude``; ``pairs`` receives it."""
+    """A list to compute: after the history of ``query``, without the items ``exclude``; ``pairs`` gets the result."""
 
     served: Served
     plan: Plan
@@ -107,9 +107,10 @@ class Job:
 
 
 class Service:
-    """A model in use, and the requests that wait for it.
+    """The model in use, and the queue of its requests.
 
-    ``open_run`` returns the current model. ``state``, called ``every`` so many seconds, changes with the model.
+    ``open_run`` returns the current model; it is called again when the value of ``state``, checked ``every`` so many
+    seconds, changes.
     """
 
     def __init__(self, open_run: Callable[[], Served], state: Callable[[], Hashable], every: float = 1.0) -> None:
@@ -117,12 +118,12 @@ class Service:
         self._seen = state()
         self.served = open_run()
         self._queue: asyncio.Queue[Job] = asyncio.Queue()
-        # one thread: the compiled search has threads of its own
+        # one thread, because the compiled search uses several
         self._thread = ThreadPoolExecutor(1, "scores")
 
     @contextlib.asynccontextmanager
     async def running(self, _: FastAPI) -> AsyncIterator[None]:
-        """Answer requests, and watch for another model, until the application ends."""
+        """Answer requests and watch for a new model until the application ends."""
         tasks = [asyncio.create_task(self._answer()), asyncio.create_task(self._watch())]
         yield
         for task in tasks:
@@ -134,7 +135,7 @@ class Service:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
 
     async def recommend(self, served: Served, body: ListRequest) -> tuple[Query, list[tuple[str, float]]]:
-        """Return the history of a request and its list, computed together with other requests that wait."""
+        """Return the history of a request and its list, scored together with other waiting requests."""
         plan = served.plan(body.k, body.exclude_seen, body.items, body.rules)
         if body.history is not None:
             query = query_of(served, body.history, body.times)
@@ -156,7 +157,7 @@ class Service:
                 own = [job for job in jobs if job.plan is plan and not job.pairs.done()]
                 try:
                     lists: list[Any] = await self.in_thread(_lists, own)
-                except Exception as error:  # each waits for an answer
+                except Exception as error:  # every request needs an answer
                     lists = [error] * len(own)
                 for job, pairs in zip(own, lists, strict=True):
                     if not job.pairs.done():
@@ -170,23 +171,23 @@ class Service:
                 state = self._state()
                 if state == self._seen:
                     continue
-                # the old model answers meanwhile
+                # meanwhile the old model answers
                 self.served = await asyncio.to_thread(self._open)
                 self._seen = state
                 _RELOADS.labels("taken").inc()
                 logger.info("now serving %s", self.served.about.get("run"))
-            except Exception as error:  # a bundle that is just being replaced is found by the next call
+            except Exception as error:  # if the bundle is being replaced, the next check finds it
                 _RELOADS.labels("failed").inc()
                 logger.warning("still serving the earlier model: %s", error)
 
 
 def query_of(served: Served, history: list[str], times: list[float] | None) -> Query:
-    """Return the query of one history; ValueError for times of another length."""
+    """Return the query of one history; ValueError if the times have another length."""
     return served.recommender.query(histories=[history], times=None if times is None else [times])
 
 
 def _lists(jobs: list[Job]) -> list[list[tuple[str, float]]]:
-    """Return the lists of jobs with the same plan: original ids and scores, best first."""
+    """Return the lists of jobs with the same plan, as pairs of original id and score, best first."""
     if not jobs:
         return []
     recommender, plan = jobs[0].served.recommender, jobs[0].plan
@@ -201,13 +202,13 @@ def _lists(jobs: list[Job]) -> list[list[tuple[str, float]]]:
 
 
 class Measured:
-    """Counts and times the requests of an application, and refuses large bodies."""
+    """Middleware that counts and times requests and refuses large bodies."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Handle one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -221,7 +222,8 @@ class Measured:
         try:
             length = headers.get(b"content-length", b"0")
             if not length.isdigit() or int(length) > BYTES or b"transfer-encoding" in headers:
-                refusal = JSONResponse({"detail": f"a body of at most {BYTES} bytes, with its length"}, 413)
+                text = f"the body must have a content-length of at most {BYTES} bytes"
+                refusal = JSONResponse({"detail": text}, 413)
                 await refusal(scope, receive, sent)
             else:
                 await self._app(scope, receive, sent)
@@ -234,17 +236,17 @@ class Measured:
 class PromptProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
     """HTTP connections that send the body of an answer at once.
 
-    On the sockets that uvicorn gives to several workers it would wait 40 ms, until the client acknowledges the head.
+    Otherwise, on the sockets that uvicorn shares among workers, it waits 40 ms until the client acknowledges the head.
     """
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin a connection."""
+        """Switch off Nagle's algorithm for a new connection."""
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         super().connection_made(transport)
 
 
 def make_app(service: Service) -> FastAPI:
-    """Return the application: the paths of this module and /docs."""
+    """Return the application with the routes of this module and /docs."""
     app = FastAPI(title="recbole-hyper serve", lifespan=service.running)
     app.add_middleware(Measured)
 
@@ -254,22 +256,22 @@ def make_app(service: Service) -> FastAPI:
 
     @app.get("/health")
     async def health() -> dict[str, Any]:
-        """Say which model answers."""
+        """Describe the model in use."""
         return {"status": "ok", **service.served.about}
 
     @app.get("/metrics")
     def metrics() -> Response:
-        """Return counts and times of requests for Prometheus, of all workers together."""
+        """Return counts and times of the requests of all workers, for Prometheus."""
         registry = None
         if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
             multiprocess.MultiProcessCollector(registry := CollectorRegistry())
         return Response(generate_latest(registry or REGISTRY), media_type=CONTENT_TYPE_LATEST)
 
-    _add_questions(app, service)
+    _add_model_routes(app, service)
     return app
 
 
-def _add_questions(app: FastAPI, service: Service) -> None:
+def _add_model_routes(app: FastAPI, service: Service) -> None:
     async def answered(served: Served, body: ListRequest) -> ListAnswer:
         query, pairs = await service.recommend(served, body)
         popular = not query.warm[0]
@@ -284,13 +286,13 @@ def _add_questions(app: FastAPI, service: Service) -> None:
 
     @app.post("/recommend/batch")
     async def batch(body: BatchRequest) -> list[ListAnswer]:
-        """Recommend items to several users, or after several histories; the answers are in order."""
+        """Recommend items to several users, or after several histories, in order."""
         served = service.served
         return await asyncio.gather(*(answered(served, one) for one in body.requests))
 
     @app.post("/similar")
     async def similar(body: SimilarRequest) -> list[Item]:
-        """Return the items most like one."""
+        """Return the items most similar to one."""
         recommender = service.served.recommender
         numbers = known_item(recommender, body.item)
         k = min(body.k, recommender.n_recommendable - 1)

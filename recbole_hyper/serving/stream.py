@@ -1,7 +1,7 @@
-"""Recommendations for any number of users in one file, computed in parts, so that a killed call can continue.
+"""Write recommendations for any number of users into one file, in parts, so that a killed call can continue.
 
-The parts are in a hidden folder beside the output. A part depends only on the query and the plan: interrupted calls and
-several processes write the same file as one call.
+The parts are in a hidden folder beside the output. A part depends only on the query and the plan, so interrupted calls
+and several processes write the same file as one call.
 """
 
 import logging
@@ -27,12 +27,12 @@ from recbole_hyper.serving.rules import Plan
 _TYPES = (pa.string(), pa.int32(), pa.string(), pa.float32(), pa.bool_())
 _SCHEMA = pa.schema(zip(("user_id", "position", "item_id", "score", "popular"), _TYPES, strict=True))
 _HEADER = (",".join(_SCHEMA.names) + "\n").encode()
-# what spreadsheets take for the start of a formula
+# start of a formula in a spreadsheet
 _FORMULA = r"^([=+\-@\t\r])"
 
 
 def is_recommendations(path: Path) -> bool:
-    """Return whether a file has the columns of recommendations and no others, so that it may be written anew."""
+    """Return whether a file has exactly the columns of recommendations, so that it may be replaced."""
     if path.suffix == ".csv":
         with path.open("rb") as file:
             return file.readline(len(_HEADER) + 1) == _HEADER
@@ -43,7 +43,7 @@ def is_recommendations(path: Path) -> bool:
 
 
 def write_part(frame: pd.DataFrame, part: Path) -> None:
-    """Write some answers as a parquet file."""
+    """Write the answers of a part as parquet."""
     ids = {name: frame[name].astype(str) for name in ("user_id", "item_id")}
     table = pa.Table.from_pandas(frame.assign(**ids), schema=_SCHEMA, preserve_index=False).replace_schema_metadata()
     with replaced(part) as file:
@@ -51,7 +51,7 @@ def write_part(frame: pd.DataFrame, part: Path) -> None:
 
 
 def is_complete(part: Path) -> bool:
-    """Return whether a part is there as it was written."""
+    """Return whether a part exists and is undamaged."""
     try:
         _read(part)
     except (pa.ArrowInvalid, OSError):
@@ -60,9 +60,9 @@ def is_complete(part: Path) -> bool:
 
 
 def join(parts: Sequence[Path], output: Path, *, csv_safe: bool = False) -> None:
-    """Write the rows of all parts, one after another, into one file, .parquet or .csv.
+    """Write the rows of all parts into one file, .parquet or .csv.
 
-    With ``csv_safe`` an id in a csv file that a spreadsheet would take for a formula begins with an apostrophe.
+    With ``csv_safe``, ids in a csv file that a spreadsheet would run as formulas get a leading apostrophe.
     """
     with replaced(output) as whole:
         if output.suffix == ".parquet":
@@ -96,18 +96,18 @@ class Part(NamedTuple):
     file: Path
 
 
-#: writes the answers to a query under a plan into the files of parts
+#: writes the answers to a query with a plan into the files of parts
 Compute = Callable[[Query, Plan, Sequence[Part]], None]
 
 
 def all_users(model: Recommender) -> Any:
     """Return the ids of all users with a history in the data."""
-    # once each: pre-split files may give a user several rows
+    # unique, because a user may have several rows in pre-split files
     return model.store.user_tokens[np.unique(model.store.users)]
 
 
 def require_output(output: Path, inputs: Iterable[Path | None] = ()) -> None:
-    """Raise ValueError for a file that is neither .parquet nor .csv, one that holds something else, or an input."""
+    """Raise ValueError for another suffix than .parquet or .csv, a file with other content, or an input."""
     if output.suffix not in (".parquet", ".csv"):
         raise ValueError(f"output={str(output)!r}: the name must end in .parquet or .csv")
     require_own(output, is_recommendations, "recommendations of this command", inputs)
@@ -123,12 +123,12 @@ def write_recommendations(
     csv_safe: bool = False,
     compute: Compute | None = None,
 ) -> int:
-    """Write the recommendations for ``query`` under ``plan``; return the number of parts that an earlier call computed.
+    """Write the recommendations for ``query`` with ``plan``; return how many parts an earlier call had computed.
 
-    ``output`` ends in .parquet or .csv; recommendations in it are replaced when the new ones are complete. ``identity``
-    has plain values that tell this model and its data from others; ``csv_safe`` is that of :func:`join`; ``compute``
-    writes the parts that are missing, None for this process. ConfigError for a file with other content, ValueError for
-    another ending, LockedError if another process writes this file. After NoSpaceError the same call can continue.
+    ``output`` ends in .parquet or .csv and is replaced once the new recommendations are complete. The plain values of
+    ``identity`` identify the model and its data; ``csv_safe`` as in :func:`join`; ``compute`` writes the missing parts,
+    None uses this process. ConfigError for a file with other content, ValueError for another suffix, LockedError if
+    another process writes this file. After a NoSpaceError the same call can continue.
     """
     require_output(output)
     content = {**identity, "query": array_digest(query), "plan": array_digest(plan), "size": USERS_OF_A_PART}
@@ -137,7 +137,7 @@ def write_recommendations(
     place.mkdir(parents=True, exist_ok=True)
     with locked(place / ".lock", wait=False):
         folder = place / digest(content, 32)
-        for other in place.iterdir():  # of another call
+        for other in place.iterdir():  # left by other calls
             if other.is_dir() and other != folder:
                 shutil.rmtree(other)
         folder.mkdir(exist_ok=True)
@@ -157,9 +157,7 @@ def write_recommendations(
 
 
 def warn_skipped(query: Query) -> None:
-    """Warn of unknown ids that were skipped."""
+    """Warn about unknown ids that were skipped."""
     if query.unknown_items or query.unknown_users:
-        logger.warning(
-            "skipped, as the model does not know them: %d items in histories, %d users",
-            query.unknown_items, query.unknown_users,
-        )  # fmt: skip
+        text = "skipped, because the model does not know them: %d items in histories, %d users"
+        logger.warning(text, query.unknown_items, query.unknown_users)

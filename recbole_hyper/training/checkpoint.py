@@ -1,4 +1,4 @@
-"""Checkpoints that load without running code: weights in safetensors, training state under ``weights_only``."""
+"""Checkpoints that load without running code: weights in safetensors, training state with ``weights_only``."""
 
 import contextlib
 import hashlib
@@ -18,56 +18,57 @@ from recbole_hyper.files import replaced
 
 WEIGHTS = "model.safetensors"
 STATE = "checkpoint.pt"
-# folder of the training on train + validation, below that of the run
+# folder of the training on train + validation, inside that of the run
 REFIT = "refit"
-# entries of the header of a weights file
+# entries in the header of a weights file
 _METADATA, _DIGEST = "recbole_hyper", "sha256"
-# in front of the names of what RecBole calls other parameters
+# prefix of the names of RecBole's "other parameters"
 _OTHER = "other_parameter:"
 _REMEDY = "restore it, or start again in another output_dir"
 _UNREADABLE = f"cannot be read ({{}}); {_REMEDY}"
+_DAMAGED = f"is damaged: its content is not what was written; {_REMEDY}"
 
 
 class CheckpointError(ValueError):
-    """A checkpoint that is missing, damaged, or of another run."""
+    """A checkpoint that is missing, damaged, or from another run."""
 
 
 class OtherDataError(CheckpointError):
-    """A checkpoint that is good, but was trained on other data than those that are there now."""
+    """A good checkpoint that was trained on other data than the present data."""
 
 
 def save_weights(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
-    """Write tensors by name, a JSON text of ``metadata`` and a digest of both."""
+    """Write tensors by name, ``metadata`` as JSON, and a digest of both."""
     on_cpu: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
-        one = tensor.detach().cpu().contiguous()
+        copy = tensor.detach().cpu().contiguous()
         # safetensors refuses tensors that share memory
-        on_cpu[name] = one.clone() if any(one.data_ptr() == other.data_ptr() for other in on_cpu.values()) else one
+        on_cpu[name] = copy.clone() if any(copy.data_ptr() == other.data_ptr() for other in on_cpu.values()) else copy
     text = json.dumps(metadata)
     with replaced(path) as part:
         save_file(on_cpu, str(part), metadata={_METADATA: text, _DIGEST: _digest(on_cpu, text)})
 
 
 def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return the tensors of a weights file by name, and its metadata; CheckpointError for none, or a damaged one."""
+    """Return the tensors of a weights file by name, and its metadata; CheckpointError if it is missing or damaged."""
     if not path.is_file():
         raise CheckpointError(f"{path} does not exist")
     with checkpoint_errors(path, _UNREADABLE), safe_open(str(path), framework="pt") as file:
         header = file.metadata() or {}
         if _METADATA not in header:
-            raise CheckpointError(f"{path} holds no weights that this package wrote")
+            raise CheckpointError(f"{path} was not written by this package")
         text = header[_METADATA]
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it is no mapping
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it is not a mapping
         if header.get(_DIGEST, digest := _digest(tensors, text)) != digest:
-            raise CheckpointError(f"{path} is damaged: its content is not what was written; {_REMEDY}")
+            raise CheckpointError(f"{path} {_DAMAGED}")
         return tensors, dict(json.loads(text))
 
 
 def load_weights(path: Path, model: nn.Module, data_fingerprint: str = "") -> dict[str, Any]:
-    """Load tensors into ``model``, return the metadata; CheckpointError for a wrong file or other data ("" for any)."""
+    """Load tensors into ``model`` and return the metadata; CheckpointError for a wrong file or other data ("": any)."""
     tensors, metadata = read_weights(path)
     require_same_data(path, metadata, data_fingerprint)
-    # what RecBole's models keep beside their parameters
+    # values that RecBole's models save in addition to their parameters
     others = {name: tensors.pop(name) for name in list(tensors) if name.startswith(_OTHER)}
     with checkpoint_errors(path):
         model.load_state_dict(tensors)
@@ -78,13 +79,13 @@ def load_weights(path: Path, model: nn.Module, data_fingerprint: str = "") -> di
 
 
 def learned_tensors(model: Any) -> dict[str, Tensor]:
-    """Return the tensors of a model by name: its state, and what it computed for ranking (NGCF with a dropout)."""
+    """Return the state of a model, and what it computed for ranking (NGCF with a dropout), by name."""
     others = {f"{_OTHER}{name}": value for name, value in model.other_parameter().items() if isinstance(value, Tensor)}
     return {**model.state_dict(), **others}
 
 
 def _digest(tensors: Mapping[str, Tensor], metadata: str) -> str:
-    """Return the sha256 of names, types, shapes and values in the order of names, and of ``metadata``."""
+    """Return the sha256 of ``metadata`` and of names, types, shapes and values, sorted by name."""
     sha256 = hashlib.sha256(metadata.encode())
     for name in sorted(tensors):
         tensor = tensors[name]
@@ -95,19 +96,19 @@ def _digest(tensors: Mapping[str, Tensor], metadata: str) -> str:
 
 @contextlib.contextmanager
 def checkpoint_errors(path: Path, failed: str = "does not fit this model: {}") -> Iterator[None]:
-    """Turn whatever the bytes of ``path``, or their use, raise into one CheckpointError, in the words of ``failed``."""
+    """Turn any error while reading or using ``path`` into a CheckpointError with the text of ``failed``."""
     try:
         yield
     except CheckpointError:
         raise
     except Exception as error:
         text = " ".join(str(error).split()) or type(error).__name__
-        said = failed.format(text if len(text) <= 300 else f"{text[:300]} ...")
-        raise CheckpointError(f"{path} {said}") from error
+        short = text if len(text) <= 300 else f"{text[:300]} ..."
+        raise CheckpointError(f"{path} {failed.format(short)}") from error
 
 
 def require_same_data(path: Path, saved: dict[str, Any], data_fingerprint: str) -> None:
-    """Raise CheckpointError where a checkpoint names other data: ids follow the file, so its vectors are of others."""
+    """Raise OtherDataError if a checkpoint names other data: numbers of items and users depend on the data."""
     before = saved.get("data_fingerprint")
     if before and data_fingerprint and before != data_fingerprint:
         raise OtherDataError(
@@ -123,20 +124,20 @@ def save_state(path: Path, state: dict[str, Any]) -> None:
 
 
 def load_state(path: Path, needed: Collection[str] = ()) -> dict[str, Any]:
-    """Read a training state, running no pickled code; CheckpointError for a damaged one, or without ``needed`` keys."""
+    """Read a training state without running pickled code; CheckpointError if damaged, or without ``needed`` keys."""
     with checkpoint_errors(path, _UNREADABLE):
         with zipfile.ZipFile(path) as archive:
-            damaged = archive.testzip()  # the checksums, which torch never looks at
+            damaged = archive.testzip()  # torch does not verify the checksums
         if damaged is not None:
-            raise CheckpointError(f"{path} is damaged: its content is not what was written; {_REMEDY}")
+            raise CheckpointError(f"{path} {_DAMAGED}")
         try:
             state = torch.load(path, map_location="cpu", weights_only=True)
         except pickle.UnpicklingError as error:
-            # torch's own text advises to load it without this check
+            # torch's own message recommends loading it without this check
             raise CheckpointError(
-                f"{path} holds more than tensors and plain values, perhaps code: {_REMEDY}"
+                f"{path} contains more than tensors and plain values, perhaps code: {_REMEDY}"
             ) from error
     missing = sorted(set(needed) - set(state if isinstance(state, dict) else ()))
     if missing or not isinstance(state, dict):
-        raise CheckpointError(f"{path} is no checkpoint of a run: {', '.join(missing)} is missing; {_REMEDY}")
+        raise CheckpointError(f"{path} is not a checkpoint of a run: {', '.join(missing)} is missing; {_REMEDY}")
     return state

@@ -1,4 +1,4 @@
-"""The training of a model of this package, on one page: epochs, steps, validation, early stopping, checkpoints."""
+"""The training loop of this package's models, on one page: epochs, steps, validation, early stopping, checkpoints."""
 
 import itertools
 import logging
@@ -25,42 +25,42 @@ from recbole_hyper.training.validation import Evaluation
 
 logger = logging.getLogger("recbole_hyper")
 
-# steps whose losses a GPU computes before the host reads them together
-STEPS_BETWEEN_LOOKS = 64
+# on a GPU, the host reads the losses of this many steps at once
+STEPS_BETWEEN_READS = 64
 
 
 @dataclass
 class UnderWay:
-    """An epoch under way: its steps so far and what they summed up to."""
+    """An unfinished epoch."""
 
-    step: int = 0
-    sums: dict[str, float] = field(default_factory=dict)  # of the losses by name
+    step: int = 0  # steps so far
+    sums: dict[str, float] = field(default_factory=dict)  # summed losses by name
     seconds: float = 0.0
     scaler: dict[str, Any] = field(default_factory=dict)  # state of the gradient scaler
 
 
 class Loop(Training):
-    """Trains ``model`` by gradient steps on ``loss_of(batch)``, a scalar; RecBole's keys have RecBole's meaning."""
+    """Trains ``model`` by gradient steps on the scalar ``loss_of(batch)``; RecBole's keys have RecBole's meaning."""
 
     def __init__(
         self, config: Any, model: Any, output_dir: Path, loss_of: Callable[[Any], Tensor] | None = None
     ) -> None:
         super().__init__(config, model, output_dir)
         self.loss_of = loss_of or model.calculate_loss
-        self._follow(build_optimizer(model, config))
+        self._use_optimizer(build_optimizer(model, config))
         self._half = half_precision(self.device)
         scales = config["enable_scaler"] or (config["enable_amp"] and self._half == torch.float16)
         self._scales = bool(scales) and self.device.type != "cpu"
         self._unread: list[dict[str, Tensor | float]] = []  # losses of the last steps, by name
-        self._n_read = 0  # steps of the epoch whose losses are read
-        self._steps_between_looks = 1 if self.device.type == "cpu" else STEPS_BETWEEN_LOOKS
+        self._n_read = 0  # steps of the epoch with losses already read
+        self._steps_between_reads = 1 if self.device.type == "cpu" else STEPS_BETWEEN_READS
         self.under_way = UnderWay()
-        self._order: Any = None  # state of the loader's generator at the beginning of the epoch under way
+        self._order: Any = None  # state of the loader's generator at the start of the epoch
 
     def fit(self, batches: Any, valid: Evaluation | None = None, show_progress: bool = False) -> None:
-        """Train on ``batches``, a loader, until the epochs or the patience of the configuration are used up.
+        """Train on ``batches``, a loader, until the epochs or the patience are used up.
 
-        The model ends with its last weights, with ``ema_decay`` with their average; see :meth:`load_best`.
+        The model ends with its last weights, or with their average (``ema_decay``); see :meth:`load_best`.
         DivergedError for a loss that is not finite.
         """
         self.batches = batches
@@ -87,7 +87,7 @@ class Loop(Training):
             self.average.enter()
 
     def train_epoch(self, show_progress: bool = False) -> None:
-        """Train the steps of an epoch, or those that are left of it after a resume."""
+        """Train an epoch, or the rest of it after a resume."""
         now, watch, epoch = self.under_way, Stopwatch(), len(self.history)
         n_steps, spent, self._order = len(self.batches), now.seconds, order_state(self.batches)
         scaler = torch.amp.GradScaler(self.device.type, enabled=self._scales)
@@ -96,14 +96,14 @@ class Loop(Training):
         self._n_read = now.step
         self.model.train()
         with PeakMemory(self.device) as memory:
-            # those before a resume are made too: what they drew of the loader's generator is drawn again
+            # a resume draws the batches of the earlier steps again, for the same state of the loader's generator
             batches = tqdm(self.batches, f"Train {epoch:>5}", n_steps, disable=not show_progress)
             for batch in itertools.islice(batches, now.step, None):
                 if self.schedule is not None:
                     self.schedule.set_rates(epoch, now.step, n_steps)
                 self.train_step(moved(batch, self.device), scaler)
                 now.step += 1
-                if now.step % self._steps_between_looks == 0 and self._is_time() and now.step < n_steps:
+                if now.step % self._steps_between_reads == 0 and self._is_time() and now.step < n_steps:
                     self._read_losses()
                     now.seconds, now.scaler = spent + watch.seconds(), scaler.state_dict()
                     self._write_state()
@@ -125,7 +125,7 @@ class Loop(Training):
         with torch.autocast(self.device.type, self._half, enabled=bool(self.config["enable_amp"])):
             loss = self.loss_of(batch)
         self._unread.append({"train_loss": loss.detach(), **getattr(self.model, "loss_terms", {})})
-        if len(self._unread) >= self._steps_between_looks:
+        if len(self._unread) >= self._steps_between_reads:
             self._read_losses()
         scaler.scale(loss).backward()
         if self.config["clip_grad_norm"]:
@@ -137,7 +137,7 @@ class Loop(Training):
             self.average.update()
 
     def _read_losses(self) -> None:
-        """Add up the losses of the last steps, for which a GPU is waited for once; DivergedError for one not finite."""
+        """Sum the losses of the last steps, waiting for the GPU once; DivergedError for one that is not finite."""
         named = [(step, name, loss) for step, losses in enumerate(self._unread) for name, loss in losses.items()]
         if not named:
             return
@@ -150,15 +150,16 @@ class Loop(Training):
         self._n_read = first + named[-1][0]
 
     def validate(self, valid: Evaluation, show_progress: bool = False) -> float:
-        """Rank validation, keep the weights if they are the best so far, and return the score."""
+        """Rank validation, save the weights if they are the best so far, and return the score."""
         epoch = len(self.history) - 1
         score, result = self._validate(valid, show_progress)
         self.tensorboard.add_scalar("Vaild_score", score, epoch)
         seconds = self.history[-1]["valid_seconds"]
         logger.info("epoch %d evaluating [time: %.2fs, valid_score: %f]", epoch, seconds, score)
         logger.info("valid result: \n%s", dict2str(result))
-        before = score, self.best_valid_score, self.cur_step, self.stopping_step, self.valid_metric_bigger
-        self.best_valid_score, self.cur_step, stop, best = early_stopping(*before)
+        self.best_valid_score, self.cur_step, stop, best = early_stopping(
+            score, self.best_valid_score, self.cur_step, self.stopping_step, self.valid_metric_bigger
+        )
         if best:
             self.best_valid_result = dict(result)
             self._take_best(epoch)

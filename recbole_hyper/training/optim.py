@@ -1,4 +1,4 @@
-"""The optimizer of a run and its rates: RecBole's names, parameter groups, betas, and torch's fused kernels."""
+"""Optimizers and learning-rate schedules: RecBole's names, parameter groups, betas, and torch's fused kernels."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -12,7 +12,7 @@ from recbole_hyper.settings import RIEMANNIAN_LEARNERS
 
 FUSED = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 PLAIN = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "rmsprop": torch.optim.RMSprop}
-# what is left of the rate when the share p of the falling part is done
+# factor of the rate when the share p of the decay is done
 SHAPES: dict[str, Callable[[float], float]] = {
     "cosine": lambda p: (1 + math.cos(math.pi * p)) / 2,  # SGDR (Loshchilov and Hutter, 2017), equation 5, one period
     "linear": lambda p: 1 - p,
@@ -20,11 +20,11 @@ SHAPES: dict[str, Callable[[float], float]] = {
 
 
 class RateSchedule:
-    """A rate that rises linearly from 0 over ``warmup_ratio`` of all steps, then falls to 0 at the last of ``epochs``.
+    """A rate that rises linearly from 0 over ``warmup_ratio`` of all steps, then falls to 0 at the end of ``epochs``.
 
-    It depends on nothing but the share of training that is done, so that a resume needs no state. Step s of n has the
-    rate at the middle of its time, (s + 1/2) / n. The rates that the groups of ``optimizer`` have now are the highest;
-    ``shape`` is one of SHAPES, or None, which keeps the rate once it is reached. ``warmup_ratio`` is in [0, 1).
+    It depends only on the share of training that is done, so a resume needs no state. Step s of n has the rate at the
+    middle of its time, (s + 1/2) / n. The peak is the present rate of each group of ``optimizer``. ``shape`` is one of
+    SHAPES, or None for a constant rate after the warm-up. ``warmup_ratio`` is in [0, 1).
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, shape: str | None, warmup_ratio: float, epochs: int) -> None:
@@ -33,7 +33,7 @@ class RateSchedule:
             group.setdefault("initial_lr", group["lr"])
 
     def factor(self, done: float) -> float:
-        """Return the share of the highest rate when the share ``done``, in [0, 1], of training is over."""
+        """Return the factor of the peak rate after the share ``done``, in [0, 1], of training."""
         if done < self.warmup_ratio:
             return done / self.warmup_ratio
         if self.shape is None:
@@ -41,18 +41,18 @@ class RateSchedule:
         return SHAPES[self.shape]((done - self.warmup_ratio) / (1 - self.warmup_ratio))
 
     def set_rates(self, epoch: int, step: int, n_steps: int) -> None:
-        """Set the rates of ``step``, from 0, of the ``n_steps`` of ``epoch``, from 0."""
+        """Set the rates for ``step`` of ``n_steps`` in ``epoch``; both count from 0."""
         factor = self.factor(min(1.0, (epoch + (step + 0.5) / n_steps) / self.epochs))
         for group in self.optimizer.param_groups:
             group["lr"] = group["initial_lr"] * factor
 
 
 class RowwiseAdam(torch.optim.Adam):
-    """Adam, fused, with row-wise updates of ``tables``: those of the parameters whose first dimension is one of rows.
+    """Fused Adam with row-wise updates of ``tables``, parameters with one row per item.
 
-    A row without gradient keeps its values and its moments, as in ``torch.optim.SparseAdam``; other rows are updated as
-    by Adam. The time of a step then grows with the rows touched, but for one reading of the gradient. The rows have no
-    weight decay, which touches all.
+    A row without gradient keeps its values and moments, as in ``torch.optim.SparseAdam``; the other rows are updated as
+    in Adam. So the time of a step grows with the rows in use, except for reading the gradient once. The tables have no
+    weight decay, which would change every row.
     """
 
     def __init__(self, groups: Iterable[Any], tables: Iterable[nn.Parameter], **options: Any) -> None:
@@ -61,19 +61,19 @@ class RowwiseAdam(torch.optim.Adam):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update the parameters; returns what ``closure`` returns."""
+        """Update the parameters; return the result of ``closure``."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
         pairs = [(group, parameter) for group in self.param_groups for parameter in group["params"]]
-        held = [(*pair, pair[1].grad) for pair in pairs if id(pair[1]) in self._tables and pair[1].grad is not None]
-        for _, parameter, _ in held:
-            parameter.grad = None
+        tables = [(*pair, pair[1].grad) for pair in pairs if id(pair[1]) in self._tables and pair[1].grad is not None]
+        for _, table, _ in tables:
+            table.grad = None
         super().step()
-        for group, parameter, gradient in held:
-            self._update(parameter, gradient, group)
-            parameter.grad = gradient
+        for group, table, gradient in tables:
+            self._update(table, gradient, group)
+            table.grad = gradient
         return loss
 
     def _update(self, table: nn.Parameter, gradient: Tensor, group: dict[str, Any]) -> None:
@@ -82,7 +82,7 @@ class RowwiseAdam(torch.optim.Adam):
             state["step"] = torch.zeros((), dtype=torch.float32, device=table.device)
             state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(table), torch.zeros_like(table)
         state["step"] += 1
-        # ten times faster than any(); what squares to 0 moves nothing here
+        # ten times faster than any(); a gradient whose square underflows to 0 would not change the row
         rows = torch.linalg.vector_norm(gradient.reshape(len(gradient), -1), dim=1).nonzero()[:, 0]
         own = gradient.index_select(0, rows)
         (beta1, beta2), steps = group["betas"], float(state["step"])
@@ -96,9 +96,9 @@ class RowwiseAdam(torch.optim.Adam):
 
 
 def build_optimizer(model: nn.Module, config: Any) -> torch.optim.Optimizer:
-    """Build ``learner`` over the parameters of ``model``.
+    """Build the ``learner`` for the parameters of ``model``.
 
-    ``curvature_learning_rate``, where set, is the rate of every learned curvature, which gets no weight decay.
+    Learned curvatures get no weight decay, and the rate ``curvature_learning_rate`` if it is set.
     """
     learner = config["learner"].lower()
     rate, decay = config["learning_rate"], config["weight_decay"] or 0.0
@@ -113,7 +113,7 @@ def build_optimizer(model: nn.Module, config: Any) -> torch.optim.Optimizer:
     if learner in FUSED:
         betas = tuple(config["adam_betas"] or (0.9, 0.999))
         if config["rowwise_update"]:
-            # those that hold one row for each item
+            # parameters with one row per item
             tables = [one for one in model.parameters() if one.dim() and len(one) == model.n_items]
             return RowwiseAdam(groups, tables, lr=rate, betas=betas)
         return FUSED[learner](groups, lr=rate, betas=betas, fused=True)
@@ -121,14 +121,13 @@ def build_optimizer(model: nn.Module, config: Any) -> torch.optim.Optimizer:
 
 
 def build_scheduler(optimizer: torch.optim.Optimizer, config: Any) -> torch.optim.lr_scheduler.ReduceLROnPlateau | None:
-    """Return the scheduler of ``lr_plateau: {factor: 0.5, patience: 5, threshold: 0}``, None where the key is not set.
+    """Return the scheduler of ``lr_plateau: {factor: 0.5, patience: 5, threshold: 0}``, or None.
 
-    The rate is multiplied by ``factor`` once the validation score has not risen by more than ``threshold``, a share of
-    the best score (DualRec: 1e-4), for more than ``patience`` validations.
+    It multiplies the rate by ``factor`` when the validation score has not improved by more than ``threshold``, a share
+    of the best score (DualRec: 1e-4), for more than ``patience`` validations.
     """
-    settings = config["lr_plateau"]
-    if not settings:
+    if not config["lr_plateau"]:
         return None
     mode: Literal["min", "max"] = "max" if config["valid_metric_bigger"] else "min"
-    named = {"factor": 0.5, "patience": 5, "threshold": 0.0, **settings}
-    return torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode, **named)
+    settings = {"factor": 0.5, "patience": 5, "threshold": 0.0, **config["lr_plateau"]}
+    return torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode, **settings)

@@ -1,4 +1,4 @@
-"""How far a training is, and what its folder keeps of that: whoever makes the steps, this package's loop or RecBole."""
+"""The progress of training and its files, for this package's loop and for RecBole's trainers."""
 
 import contextlib
 import copy
@@ -28,31 +28,32 @@ from recbole_hyper.training.processes import agreed, gathered, world
 from recbole_hyper.training.validation import Evaluation, metrics, rank
 from recbole_hyper.types import Ranks
 
-# what a resumed training takes over as it is
+# attributes that a resume restores from the checkpoint
 RESTORED = ("cur_step", "best_epoch", "best_valid_score", "best_valid_result", "history", "seconds", "peak_memory")
 
 
 class DivergedError(ValueError):
-    """The training loss became NaN or infinite; the message names epoch and step."""
+    """The training loss is NaN or infinite; the message names epoch and step."""
 
 
 class Training:
-    """A model in training: the epochs so far, the best of them, and the files of both.
+    """A model in training: its epochs so far, the best epoch, and their files.
 
     ``train.csv`` has a row per epoch, ``model.safetensors`` the best weights, ``checkpoint.pt`` the state of training;
-    each is replaced in one step. Without validation the last epoch is the best. The last epoch is validated too where
-    ``eval_step`` leaves it out, and selected where it is the best. That validation counts for nothing else, so that a
-    run that goes on with more epochs, or more patience, ends as one that was not stopped there. With ``ema_decay`` the
-    average is what is validated, saved as the best, and left in the model at the end.
+    each file is replaced in one step. Without validation the last epoch is the best. If ``eval_step`` skips the last
+    epoch, it is validated as well, and selected if it is the best. This extra validation does not affect early
+    stopping, the learning-rate schedule or the checkpoint, so a run that is continued with more epochs or patience ends
+    like one that never stopped. With ``ema_decay``, the average is validated, saved as the best, and left in the model
+    at the end.
 
     Attributes:
-        history: rows of train.csv: means of the losses over steps, seconds without those of compiling kernels.
-        seconds, peak_memory: wall time spent in "train" and "valid", and the largest memory of each in bytes.
+        history: rows of train.csv: mean losses over the steps, and seconds without the time to compile kernels.
+        seconds, peak_memory: wall time and largest memory in bytes of "train" and "valid".
         best_epoch: epoch of the best validation score, from 0; -1 before the first.
-        best_ranks: of the cases of that validation; None where this process did not rank them (after a resume).
+        best_ranks: ranks of the best validation; None if this process did not compute them (after a resume).
         on_validation: called with (epoch, score) after every validation and its checkpoint.
-        plateau_scores: of a refit, validation scores by epoch of the run that chose the epochs, for ``lr_plateau``.
-        data_fingerprint: of the data that are trained on, kept in the checkpoints; "" for none.
+        plateau_scores: in a refit, the validation scores by epoch of the run that chose the epochs, for ``lr_plateau``.
+        data_fingerprint: fingerprint of the training data, saved in the checkpoints, or "".
     """
 
     optimizer: torch.optim.Optimizer
@@ -78,46 +79,49 @@ class Training:
         self.plateau_scores: dict[int, float] = {}
         self.data_fingerprint = ""
         self._best_other: dict[str, Any] = {}
-        # tensors of the best epoch by ``eval_step``, where the last one was taken in its place
+        # weights of the best epoch by ``eval_step``, if the extra validation replaced them by those of the last epoch
         self._best_by_step: dict[str, Tensor] | None = None
         self._saved_at = monotonic()
         self.tensorboard = EventFile(output_dir / EVENTS if config["log_tensorboard"] else None)
         self.wandblogger = WandbRun(config, output_dir)
 
-    def _follow(self, optimizer: torch.optim.Optimizer) -> None:
-        """Take ``optimizer``, with what moves its rate and averages what it learns."""
+    def _use_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Set ``optimizer``, its scheduler, and the average of the weights."""
         config, self.optimizer, self.scheduler = self.config, optimizer, build_scheduler(optimizer, self.config)
         self.schedule = self.average = None
         if schedule_keys(config):
-            parts = config["lr_schedule"], config["warmup_ratio"] or 0.0, config["epochs"]
-            self.schedule = RateSchedule(optimizer, *parts)
+            warmup = config["warmup_ratio"] or 0.0
+            self.schedule = RateSchedule(optimizer, config["lr_schedule"], warmup, config["epochs"])
         if config["ema_decay"] is not None:
             self.average = WeightAverage(self.model, float(config["ema_decay"]))
 
     @property
     def finished(self) -> bool:
-        """Whether all epochs are trained, or patience is used up; more of either lets a training go on."""
+        """Whether all epochs are trained or the patience is used up; with more of either, training continues."""
         return self.cur_step > self.stopping_step or len(self.history) >= self.epochs
 
     @property
     def is_best_last(self) -> bool:
-        """Whether the last epoch of all is the best one, so that more might be better; never under a schedule."""
-        over = self.one_step or self.schedule is not None
-        return self._last_is_validated and not over and self.best_epoch + 1 == len(self.history) == self.epochs
+        """Whether the last epoch is the best, so that more epochs may help; always False with a schedule."""
+        if self.one_step or self.schedule is not None or not self._last_is_validated:
+            return False
+        return self.best_epoch + 1 == len(self.history) == self.epochs
 
     @property
     def _last_is_validated(self) -> bool:
         return bool(self.history) and "valid_seconds" in self.history[-1]
 
     def is_validated(self, epoch: int) -> bool:
-        """Return whether ``eval_step`` has ``epoch`` validated, where there is validation."""
+        """Return whether ``eval_step`` includes ``epoch``."""
         return self.eval_step > 0 and (epoch + 1) % self.eval_step == 0
 
     def require_finite(self, loss: float, step: int) -> None:
         """Raise DivergedError for a loss that is NaN or infinite; ``step`` counts from 1."""
         if math.isfinite(loss):
             return
-        last_state = f"The last good state is in {self.output_dir}" if self.has_state() else "No state was kept before"
+        last_state = "No checkpoint was saved before"
+        if self.has_state():
+            last_state = f"The last good state is in {self.output_dir}"
         raise DivergedError(
             f"the training loss is {loss} at epoch {len(self.history)}, step {step}; lower learning_rate "
             f"({self.config['learning_rate']}) or set clip_grad_norm={{'max_norm': 5.0}}. {last_state}"
@@ -125,7 +129,7 @@ class Training:
 
     # --- an epoch ----------------------------------------------------------------------------------------------------
     def _note_epoch(self, means: Mapping[str, float], seconds: float, memory: int) -> None:
-        """Add an epoch, with the ``means`` of its losses over the steps, to train.csv and the loggers."""
+        """Add an epoch with the ``means`` of its losses to train.csv and the loggers."""
         row: dict[str, Any] = {"epoch": len(self.history), "train_seconds": seconds}
         if self.scheduler is not None or self.schedule is not None:
             row["learning_rate"] = self.optimizer.param_groups[0]["lr"]
@@ -140,7 +144,7 @@ class Training:
             log.log_row(row, phase)
 
     def _validate(self, valid: Evaluation, show_progress: bool) -> tuple[float, dict[str, float]]:
-        """Rank validation with what would be kept of the model; returns (score, metrics)."""
+        """Rank validation, with the averaged weights if there are any; return (score, metrics)."""
         watch = Stopwatch()
         with PeakMemory(self.device) as memory, self._averaged():
             if isinstance(self.model, OwnModel):
@@ -152,12 +156,12 @@ class Training:
         return result[self.valid_metric], result
 
     def measure(self, evaluation: Evaluation, show_progress: bool = False) -> dict[str, float]:
-        """Return the metrics of ``evaluation`` with the model as it is."""
+        """Return the metrics of ``evaluation`` with the current weights."""
         self._ranks = rank(self.model, self.config, evaluation, show_progress)
         return metrics(self.config, evaluation, self._ranks)
 
     def _validate_last(self, valid: Evaluation | None, show_progress: bool) -> None:
-        """Validate the last epoch, where ``eval_step`` left it out, and take it where it is the best."""
+        """Validate the last epoch if ``eval_step`` skipped it, and select it if it is the best."""
         if valid is None or self.eval_step <= 0 or not self.history or self._last_is_validated:
             return
         epoch, state = len(self.history) - 1, self._state()
@@ -174,17 +178,17 @@ class Training:
             self.on_validation(epoch, float(score))
 
     def _put_aside_best(self, state: dict[str, Any]) -> None:
-        """Keep the best weights by ``eval_step`` before they are replaced: a run with more epochs puts them back."""
+        """Save the best weights by ``eval_step`` before they are replaced: a run with more epochs restores them."""
         if self._best_by_step is None and self.best_epoch >= 0:
             self._best_by_step, _ = checkpoint.read_weights(self.output_dir / WEIGHTS)
             checkpoint.save_state(self.output_dir / STATE, {**state, "best_by_step": self._best_by_step})
 
     def _averaged(self) -> contextlib.AbstractContextManager[None]:
-        """Return a block in which the model holds its average, where there is one."""
+        """Use the averaged weights, if there are any, inside a block."""
         return contextlib.nullcontext() if self.average is None else self.average.applied()
 
     def close_loggers(self, metrics: Mapping[str, float]) -> None:
-        """End what is logged beside train.csv; ``metrics`` are those of the test, {} for none."""
+        """Close TensorBoard and Weights and Biases; ``metrics`` are the test metrics, or {}."""
         self.tensorboard.close()
         self.wandblogger.close(metrics)
 
@@ -193,11 +197,11 @@ class Training:
 
     # --- the best weights --------------------------------------------------------------------------------------------
     def _take_best(self, epoch: int) -> None:
-        """Make ``epoch``, whose weights the model has, the best, and save it."""
+        """Select the current weights, those of ``epoch``, as the best, and save them."""
         self.best_epoch, self.best_ranks = epoch, self._ranks
-        # some models of RecBole keep what they learned in attributes that are no parameters
+        # some RecBole models keep learned values in attributes that are not parameters
         self._best_other = dict(self.model.other_parameter())
-        # without validation every epoch is the best so far
+        # without validation every epoch is the best so far: save only the last one
         if self._last_is_validated or epoch + 1 >= self.epochs:
             with self._averaged():
                 self._save_best(checkpoint.learned_tensors(self.model))
@@ -207,27 +211,27 @@ class Training:
             "model": self.config["model"],
             "epoch": self.best_epoch,
             "valid_score": float(self.best_valid_score),
+            "data_fingerprint": self.data_fingerprint,
         }
-        path = self.output_dir / WEIGHTS
-        checkpoint.save_weights(path, tensors, {**metadata, "data_fingerprint": self.data_fingerprint})
+        checkpoint.save_weights(self.output_dir / WEIGHTS, tensors, metadata)
 
     def load_best(self) -> None:
-        """Load the weights of the best epoch; CheckpointError for none, damaged ones, or those of another epoch."""
+        """Load the weights of the best epoch; CheckpointError if they are missing, damaged or of another epoch."""
         path = self.output_dir / WEIGHTS
         epoch = checkpoint.load_weights(path, self.model).get("epoch")
         if epoch != self.best_epoch:
-            raise CheckpointError(f"{path} is of epoch {epoch}, but the best one is {self.best_epoch}; train again")
+            raise CheckpointError(f"{path} is of epoch {epoch}, but epoch {self.best_epoch} is the best; train again")
         if self._best_other:
             self.model.load_other_parameter(self._best_other)
 
     # --- the state of training ---------------------------------------------------------------------------------------
     def _save_state(self) -> None:
-        """Write checkpoint.pt after an epoch, every ``checkpoint_step`` epochs and at the end."""
+        """Write checkpoint.pt every ``checkpoint_step`` epochs and at the end."""
         if self.finished or not len(self.history) % int(self.config["checkpoint_step"]):
             self._write_state()
 
     def _is_time(self) -> bool:
-        """Return whether the last checkpoint is ``checkpoint_minutes`` old."""
+        """Return whether ``checkpoint_minutes`` have passed since the last checkpoint."""
         minutes = self.config["checkpoint_minutes"]
         return agreed(minutes is not None and not self.one_step and monotonic() - self._saved_at >= 60 * minutes)
 
@@ -236,7 +240,7 @@ class Training:
         self._saved_at = monotonic()
 
     def has_state(self) -> bool:
-        """Return whether there is a state to go on from."""
+        """Return whether there is a checkpoint to resume from."""
         return (self.output_dir / STATE).is_file()
 
     def _state(self) -> dict[str, Any]:
@@ -244,7 +248,7 @@ class Training:
             **copy.deepcopy({name: getattr(self, name) for name in RESTORED}),
             "best_valid_score": float(self.best_valid_score),
             "best_valid_result": dict(self.best_valid_result or {}),
-            # what is fitted in one step is fitted again
+            # a model that is fitted in one step is fitted again
             "model": {} if self.one_step else self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "scheduler": self.scheduler.state_dict() if self.scheduler is not None else None,
@@ -256,19 +260,19 @@ class Training:
         }
 
     def resume(self, batches: Any) -> int:
-        """Go on from ``checkpoint.pt``; return the epochs done, 0 without one. CheckpointError for a wrong one."""
+        """Restore ``checkpoint.pt`` and return its number of epochs, 0 without one; CheckpointError for a wrong one."""
         path = self.output_dir / STATE
         if not path.is_file():
             return 0
         state = checkpoint.load_state(path, {*RESTORED, "model", "optimizer", "epoch", "random"})
         checkpoint.require_same_data(path, state, self.data_fingerprint)
-        # a model that is fitted in one step is fitted again: not all of it is in the checkpoint; and a run with more
-        # epochs may choose an earlier one, whose refit is shorter than the refit that is here
+        # train again: the checkpoint of a model fitted in one step is incomplete; and a run with more epochs may select
+        # an earlier epoch, so that its refit is shorter than this one
         if self.one_step or len(state["history"]) > self.epochs:
             return 0
         with checkpoint.checkpoint_errors(path):
             self._restore(state, batches)
-        # the best weights so far must be there: they may be needed after much work
+        # check now that the best weights are there: they may be needed only after hours of training
         best_by_step = state.get("best_by_step")
         if best_by_step is not None and not self.finished:
             self._save_best(best_by_step)
@@ -279,7 +283,7 @@ class Training:
         return len(self.history)
 
     def _restore(self, state: Mapping[str, Any], batches: Any) -> None:
-        # what the model computed from the best weights; the rest is computed anew from those
+        # values that the model computed from the best weights; the model recomputes the others
         self._best_other = {**self.model.other_parameter(), **state.get("best_other", {})}
         restore_training_state(self.model, self.optimizer, state)
         if self.scheduler is not None and state.get("scheduler"):
@@ -288,6 +292,6 @@ class Training:
             self.average.load_state_dict(state["average"])
         for name in RESTORED:
             setattr(self, name, state[name])
-        # states of earlier versions are of one process
+        # earlier versions saved the state of one process
         states = state["random"] if isinstance(state["random"], list) else [state["random"]]
         restore_random_state(states[world()[0]], batches)

@@ -39,7 +39,7 @@ class RecBoleTraining(Training):
             super(Training, self).__init__(config, model)  # type: ignore[call-arg]
         # RecBole's is at most the number of epochs; with more epochs the same would then not be validated
         self.eval_step = config["eval_step"]
-        self._follow(self.optimizer)
+        self._use_optimizer(self.optimizer)
         self._valid: Evaluation | None = None
         if self.schedule is not None:
             rates = self.schedule.set_rates

@@ -91,5 +91,5 @@ def test_a_run_says_that_everyone_gets_the_same(tmp_path: Path) -> None:
         said[weight_decay] = re.findall(r"two validation cases share .*", (out / "run.log").read_text())
     assert said[0.0] == []
     assert len(said[10.0]) == 1
-    assert "of their 5 best items on average: the model gives nearly everyone the same" in said[10.0][0]
+    assert "of their 5 best items on average: the model recommends nearly the same items to everyone" in said[10.0][0]
     assert "weight_decay (10.0)" in said[10.0][0]

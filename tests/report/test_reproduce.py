@@ -153,7 +153,7 @@ def test_runs_of_another_budget_are_not_reused(recipe: dict, tmp_path: Path) -> 
     assert full.ours.tolist() != small.ours.tolist()
     alone = reproduce(**{**recipe, "output_dir": tmp_path / "alone"}, rows=["plain"])
     assert alone.ours.tolist() == full.ours.tolist()
-    with pytest.raises(ConfigError, match="epochs=2, but epochs=0 is asked for; take another output_dir"):
+    with pytest.raises(ConfigError, match="epochs=2, which cannot be lowered to 0; choose another output_dir"):
         reproduce(**recipe, budget="small", rows=["plain"])
 
 

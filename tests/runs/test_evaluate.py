@@ -149,7 +149,7 @@ def test_command_line(random_data: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert main(["evaluate", str(tmp_path / "run"), "--eval_args={mode: uni9}"]) == 0
     assert "evaluation_uni9.json" in capsys.readouterr().out
     assert main(["evaluate", str(tmp_path / "nothing")]) == 1
-    assert "holds no run" in capsys.readouterr().err
+    assert "has no run" in capsys.readouterr().err
     run("Pop", "random", config_dict=settings(random_data, tmp_path / "pop"))
     assert main(["evaluate", str(tmp_path / "pop"), "--topk=[3]"]) == 0
     assert "ndcg@3" in capsys.readouterr().out

@@ -43,7 +43,7 @@ def test_a_folder_is_held_for_the_whole_life_of_a_run(random_data: Path, tmp_pat
 
     def second(epoch: int, score: float) -> None:
         for more in ({}, {"resume": True}):
-            with pytest.raises(ConfigError, match="another run is at work in"):
+            with pytest.raises(ConfigError, match="another run uses"):
                 run("SASRecCE", "random", config_dict={**keys, **more})
             refused.append(epoch)
 
@@ -57,7 +57,7 @@ def test_a_folder_is_held_for_the_whole_life_of_a_run(random_data: Path, tmp_pat
 def test_the_claim_is_made_under_the_lock(random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("recbole_hyper.runs.run.run_claimed", never)
     (tmp_path / "run").mkdir()
-    with locked(tmp_path / "run" / ".run.lock"), pytest.raises(ConfigError, match="another run is at work"):
+    with locked(tmp_path / "run" / ".run.lock"), pytest.raises(ConfigError, match="another run uses"):
         run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run"))
     assert [path.name for path in (tmp_path / "run").iterdir()] == [".run.lock"]
 
@@ -74,14 +74,14 @@ def test_what_a_resume_takes_back_is_refused(
     for less in ({"epochs": 1}, {"stopping_step": 1}, {"refit": False}):
         key, value = next(iter(less.items()))
         asked = {**keys, **less}
-        message = f"holds a run with {key}=.*, but {key}={value} is asked for; take another output_dir"
+        message = f"has a run with {key}=.*, which cannot be lowered to {value}; choose another output_dir"
         with pytest.raises(ConfigError, match=message):
             run("SASRecCE", "random", config_dict={**asked, "resume": True})
         # compare and reproduce ask this
         with pytest.raises(ConfigError, match=message):
             is_finished(Config("SASRecCE", "random", config_dict=asked), tmp_path / "run")
     assert main(["run", "--resume=True", f"--output_dir={tmp_path / 'run'}", "--epochs=1"]) == 1
-    assert "epochs=2, but epochs=1 is asked for" in capsys.readouterr().err
+    assert "epochs=2, which cannot be lowered to 1" in capsys.readouterr().err
     assert contents(tmp_path / "run") == before
 
 
@@ -209,7 +209,7 @@ def test_what_no_run_wrote_is_not_written_over(name: str, random_data: Path, tmp
     (out / name).parent.mkdir(parents=True)
     (out / name).write_text("mine")
     before = contents(out)
-    with pytest.raises(ConfigError, match=rf"holds {name.split('/')[0]} but no run.*choose another output_dir"):
+    with pytest.raises(ConfigError, match=rf"has no run, but {name.split('/')[0]}, .*choose another output_dir"):
         run("SASRecCE", "random", config_dict=settings(random_data, out))
     assert contents(out) | {".run.lock": b""} == before | {".run.lock": b""}
 
@@ -230,12 +230,12 @@ def test_a_start_that_trained_nothing_leaves_the_folder_free(random_data: Path, 
     assert (tmp_path / "run" / "config.yaml").is_file()
     assert not is_finished(Config("PureSVDN", "random", config_dict={**keys, "rank": 5}), tmp_path / "run")
     assert run("PureSVDN", "random", config_dict={**keys, "rank": 5})["config"]["rank"] == 5
-    with pytest.raises(ConfigError, match="already holds a run"):
+    with pytest.raises(ConfigError, match="already has a run"):
         run("PureSVDN", "random", config_dict={**keys, "rank": 6})
     # the configuration of somebody else is not replaced
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "config.yaml").write_text("model: Pop\ndataset: random\n")
-    with pytest.raises(ConfigError, match="already holds a run"):
+    with pytest.raises(ConfigError, match="already has a run"):
         run("Pop", "random", config_dict={**keys, "output_dir": str(tmp_path / "theirs")})
 
 

@@ -39,7 +39,7 @@ def test_it_loads_and_has_the_figures_that_it_had(old: Path) -> None:
 
 
 def test_it_is_not_resumed(old: Path) -> None:
-    with pytest.raises(ConfigError, match="is of an earlier version: it can be loaded and evaluated, but not resumed"):
+    with pytest.raises(ConfigError, match="was written by an earlier version: it can be loaded and evaluated, but not"):
         run(config_dict={"output_dir": str(old), "resume": True})
 
 

@@ -92,10 +92,10 @@ def test_what_is_refused_before_anything_is_trained(
     def never(*arguments: Any, **named: Any) -> None:
         raise AssertionError("a refused configuration is run")
 
-    with pytest.raises(ConfigError, match="one holds a single run; choose another output_dir"):
+    with pytest.raises(ConfigError, match="one has a single run; choose another output_dir"):
         run_seeds("Pop", "random", seeds=[1], config_dict=keys)
     run_seeds("Pop", "random", seeds=[1, 2], config_dict=keys_of(random_data, tmp_path / "many"))
-    with pytest.raises(ConfigError, match="many holds runs of several seeds; choose another output_dir"):
+    with pytest.raises(ConfigError, match="many has runs with several seeds; choose another output_dir"):
         run("Pop", "random", config_dict=keys_of(random_data, tmp_path / "many"))
     monkeypatch.setattr(runs_seeds, "run", never)
     with pytest.raises(ConfigError, match=r"seed-2: this run cannot be resumed with another configuration"):

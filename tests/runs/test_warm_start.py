@@ -143,5 +143,5 @@ def test_what_cannot_be_gone_on_from_is_named(data: Path, tmp_path: Path) -> Non
         run("HSASRecCE", "tuesday", config_dict={**keys, "geometry": "poincare", "item_bias": True})
     with pytest.raises(ConfigError, match="fitted in one step"):
         run("EASER", "tuesday", config_dict=keys)
-    with pytest.raises(ConfigError, match="holds no run"):
+    with pytest.raises(ConfigError, match="has no run"):
         run(dataset="tuesday", config_dict={**keys, "init_from": str(tmp_path / "nothing")})

@@ -146,7 +146,7 @@ def test_who_has_no_known_item_gets_the_popular_ones(model: Recommender) -> None
     assert found.attrs["popular_users"] == 2
     only = model.recommend(users=["nobody"], k=2, items=["i7", "i8", "i9"], exclude=["i8"])
     assert set(only["item_id"]) == {"i7", "i9"}
-    with pytest.raises(ValueError, match=r"2 histories hold no item that the model knows \(first: 0\)"):
+    with pytest.raises(ValueError, match=r"2 histories have no item that the model knows \(first: 0\)"):
         model.recommend(histories=[[], ["i3"], ["gone"]], cold="error")
 
 
@@ -156,7 +156,7 @@ def test_allowed_and_excluded_items(model: Recommender) -> None:
     some = model.recommend(histories=[["i1"]], k=5, items=["i2", "i1", "i5", "i9", "gone"], exclude=pd.Series(["i5"]))
     assert some["item_id"].tolist() == [item for item in every["item_id"] if item in ("i2", "i9")]
     assert "i1" in model.recommend(histories=[["i1"]], k=12, exclude_seen=False)["item_id"].tolist()
-    with pytest.raises(ValueError, match="items: none of them is an item that may be recommended"):
+    with pytest.raises(ValueError, match="items: none of them may be recommended"):
         model.recommend(histories=[["i1"]], items=[])
     with pytest.raises(ValueError, match=r"1 items are not in the data \(first: 'gone'\)"):
         model.recommend(histories=[["i1"]], items=["i2", "gone"], unknown="error")
@@ -238,7 +238,7 @@ def test_scores_states_and_vectors_belong_together(model: Recommender) -> None:
     np.testing.assert_allclose(best["score"], scores.max(axis=1), rtol=1e-6)
     with pytest.raises(ValueError, match="first: 'gone'"):
         model.score(histories, ["gone"])
-    with pytest.raises(ValueError, match="1 histories hold no item"):
+    with pytest.raises(ValueError, match="1 histories have no item"):
         model.states([["gone"]])
 
 
@@ -280,7 +280,7 @@ def test_a_run_that_was_killed_is_not_served(folder: Path, tmp_path: Path) -> No
     """It was loaded without a word, and differences were empty."""
     shutil.copytree(folder, tmp_path / "killed")
     (tmp_path / "killed" / "result.json").unlink()
-    with pytest.raises(ConfigError, match=r"holds no finished run: result\.json is missing"):
+    with pytest.raises(ConfigError, match=r"has no finished run: result\.json is missing"):
         load(tmp_path / "killed")
     part = load(tmp_path / "killed", unfinished=True)
     assert part.differences[-1].endswith("has no result: these are the best weights up to now, of epoch 0")
@@ -331,7 +331,7 @@ def test_a_model_with_a_vector_per_user_is_told_whose_a_history_is(folder: Path,
     found = model.recommend(histories={"u1": ["i2"], "nobody": ["i2"]}, k=2)
     assert found["popular"].tolist() == [False, False, True, True]
     assert "i2" not in found["item_id"].tolist()
-    with pytest.raises(ValueError, match="BPR learned a vector per user: say whose the histories are"):
+    with pytest.raises(ValueError, match="BPR learned a vector per user: pass the histories as a mapping"):
         model.recommend(histories=[["i2"]])
     assert len(model.similar_items(["i2"], 3)) == 3
 
@@ -417,8 +417,8 @@ def test_histories_without_times_are_of_one_moment(timed: Recommender, caplog: p
     histories = [["i1", "i2", "i3"], ["i7"]]
     timed._warned = False
     found = [timed.score(histories) for _ in range(2)]
-    assert [text for text in caplog.messages if "reads times, and histories came without" in text] == [
-        "SASRecCE reads times, and histories came without: all their items count as chosen at one moment; give times=, "
+    assert [text for text in caplog.messages if "reads times, but the histories have none" in text] == [
+        "SASRecCE reads times, but the histories have none: all their items get the same time; pass times=, "
         "or a table with a column timestamp"
     ]
     np.testing.assert_array_equal(found[0], timed.score(histories, times=[[5.0] * 3, [9.0]]))

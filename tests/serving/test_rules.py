@@ -103,13 +103,13 @@ def test_exclusions_of_each_user(model: Recommender) -> None:
 def test_unknown_ids_of_lists_are_counted(model: Recommender, caplog: pytest.LogCaptureFixture) -> None:
     """A file of categories excluded nothing, and nobody was told."""
     model.recommend(users=["u1"], k=3, exclude=["i1", "i2", "gone"])
-    assert "exclude: 1 of 3 ids are no items of this model (first: 'gone'); they are skipped" in caplog.text
+    assert "exclude: 1 of 3 ids are not items of this model (first: 'gone'); they are skipped" in caplog.text
     for name in ("exclude", "items"):
-        with pytest.raises(ValueError, match=rf"{name}: 2 of 3 ids are no items of this model \(first: 'shoes'\)"):
+        with pytest.raises(ValueError, match=rf"{name}: 2 of 3 ids are not items of this model \(first: 'shoes'\)"):
             model.recommend(users=["u1"], k=3, **{name: ["i1", "shoes", "hats"]})
     with pytest.raises(ValueError, match="exclude: 3 of 4 ids are no items"):
         model.recommend(users=["u1"], k=3, exclude={"u1": ["shoes", "hats"], "u2": ["i1", "coats"]})
-    with pytest.raises(ValueError, match="exclude: no item is left that may be recommended"):
+    with pytest.raises(ValueError, match="exclude: no item is left to recommend"):
         model.recommend(users=["u1"], k=3, items=["i1", "i2"], exclude=["i2", "i1"])
 
 
@@ -142,17 +142,17 @@ def test_the_command_and_the_call_are_one(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rules", "message"),
     [
-        ({"were": "a = 1"}, "no rule is called 'were'; did you mean where"),
+        ({"were": "a = 1"}, "unknown rule 'were'; did you mean where"),
         ({"where": "cost < 3"}, "there is no column 'cost'"),
         ({"where": "interactions <"}, "where 'interactions <'"),
-        ({"where": "interactions > 1000"}, "no item that may be recommended meets this condition"),
+        ({"where": "interactions > 1000"}, "no item that may be recommended meets it"),
         ({"at_most": {"colour": 2}}, "at_most colour: the catalogue has no column 'colour'"),
         ({"at_most": {"interactions": 0}}, "a whole number of at least 1"),
-        ({"at_most": 3}, "at_most=3: a mapping is needed"),
-        ({"at_least": {"interactions = 0": 9}}, "9 items of a list of 3"),
-        ({"boost": {"i1": float("nan")}}, "a finite number is needed"),
-        ({"boost": {"gone": 1.0}}, "boost: 1 of 1 ids are no items"),
-        ({"diversity": 1.5}, "a number from 0 to 1"),
+        ({"at_most": 3}, "at_most=3: must be a mapping"),
+        ({"at_least": {"interactions = 0": 9}}, "9 items do not fit into a list of 3"),
+        ({"boost": {"i1": float("nan")}}, "must be a finite number"),
+        ({"boost": {"gone": 1.0}}, "boost: 1 of 1 ids are not items"),
+        ({"diversity": 1.5}, "must be a number from 0 to 1"),
         ({"diversity_by": "interactions"}, "no effect without diversity"),
     ],
 )

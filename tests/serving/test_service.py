@@ -110,7 +110,7 @@ def test_the_service_recommends_as_the_run(client: TestClient, bundle: Path) -> 
         ("/recommend", {"history": ["i" * 501]}, 422, "at most 500 characters"),
         ("/recommend/batch", {"requests": [{"history": []}] * 257}, 422, "at most 256 items"),
         ("/similar", {"item": "gone"}, 404, "item 'gone' is unknown"),
-        ("/score", {"history": ["gone"], "items": ["i1"]}, 422, "hold no item that the model knows"),
+        ("/score", {"history": ["gone"], "items": ["i1"]}, 422, "have no item that the model knows"),
     ],
 )
 def test_bad_requests_are_refused(path: str, body: dict, status: int, message: str, client: TestClient) -> None:
@@ -220,11 +220,11 @@ def test_another_model_is_taken_while_requests_go_on(bundle: Path) -> None:
 def test_the_bundle_follows_the_run(bundle: Path, tmp_path: Path) -> None:
     assert not prepare(bundle)  # it is there
     (bundle / "result.json").touch()
-    with pytest.raises(ConfigError, match="holds no finished run"):
+    with pytest.raises(ConfigError, match="has no finished run"):
         prepare(tmp_path)
     (tmp_path / "result.json").write_text("{}")
     (tmp_path / BUNDLE).mkdir()
-    with pytest.raises(ConfigError, match="is no folder of 'recbole-hyper serve', which would replace it"):
+    with pytest.raises(ConfigError, match="was not written by 'recbole-hyper serve', which would replace it"):
         write_bundle(tmp_path)
 
 
@@ -245,7 +245,7 @@ def test_other_models_are_served_too(name: str, more: dict[str, Any], folder: Pa
 
 def test_a_model_with_a_vector_per_user_is_not_served(folder: Path, tmp_path: Path) -> None:
     run("BPR", "small", config_dict=keys(folder.parent / "data", tmp_path / "run"))
-    with pytest.raises(ConfigError, match="BPR learned a vector per user and answers for no history"):
+    with pytest.raises(ConfigError, match="BPR learned a vector per user and cannot score other histories"):
         write_bundle(tmp_path / "run")
 
 

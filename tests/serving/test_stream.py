@@ -128,7 +128,7 @@ def test_what_is_skipped_is_told(output: bool, folder: Path, tmp_path: Path, cap
     pd.DataFrame({"user_id": users, "item_id": ["i3", "gone"] * 10}).to_csv(tmp_path / "new.csv", index=False)
     words = [f"--output={tmp_path / 'out.csv'}"] if output else []
     assert main(["recommend", str(folder), f"--histories={tmp_path / 'new.csv'}", *words]) == 0
-    assert "skipped, as the model does not know them: 10 items in histories, 0 users" in caplog.text
+    assert "skipped, because the model does not know them: 10 items in histories, 0 users" in caplog.text
     caplog.clear()
     assert main(["recommend", str(folder), "--users=all", *words]) == 0
     assert "skipped" not in caplog.text
@@ -171,7 +171,7 @@ def test_without_an_output_a_few_are_shown(folder: Path, capsys: pytest.CaptureF
         (["--histories=items.txt"], "neither its name nor its first line tells the format"),
         (["--users=users.csv"], "no column user_id; its columns: a, b"),
         (["--users=users.txt", "--unknown=error", "--output=recs.csv"], "1 users are not in the data"),
-        (["--users=users.txt", "--cold=error", "--output=recs.csv"], "1 histories hold no item"),
+        (["--users=users.txt", "--cold=error", "--output=recs.csv"], "1 histories have no item"),
         (["--users=broken.parquet"], "is cut off, damaged"),
     ],
 )

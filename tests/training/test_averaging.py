@@ -43,7 +43,7 @@ class Watched:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.path: dict[str, list[torch.Tensor]] = {}
         self.at_validation: list[int] = []
-        step, follow, validate = Loop.train_step, Training._follow, Training._validate
+        step, follow, validate = Loop.train_step, Training._use_optimizer, Training._validate
 
         def note(training: Training) -> None:
             for name, parameter in training.model.named_parameters():
@@ -66,7 +66,7 @@ class Watched:
             return validate(training, *arguments)
 
         monkeypatch.setattr(Loop, "train_step", stepped)
-        monkeypatch.setattr(Training, "_follow", followed)
+        monkeypatch.setattr(Training, "_use_optimizer", followed)
         monkeypatch.setattr(Training, "_validate", validated)
 
     @property
@@ -228,7 +228,7 @@ def test_a_resumed_run_has_the_average_of_one_that_was_not_stopped(
 ) -> None:
     keys = {**EMA, **keys, "lr_plateau": {"factor": 0.5, "patience": 1}, "eval_step": 2, "epochs": 7}
     whole = run(model, "random", config_dict=settings(random_data, tmp_path / "whole", **keys))
-    follow = Training._follow
+    follow = Training._use_optimizer
 
     def stop_at_fifth(training: Training, optimizer: torch.optim.Optimizer) -> None:
         def stop(*_: Any) -> None:
@@ -238,7 +238,7 @@ def test_a_resumed_run_has_the_average_of_one_that_was_not_stopped(
         optimizer.register_step_pre_hook(stop)
         follow(training, optimizer)
 
-    monkeypatch.setattr(Training, "_follow", stop_at_fifth)
+    monkeypatch.setattr(Training, "_use_optimizer", stop_at_fifth)
     with pytest.raises(KeyboardInterrupt):
         run(model, "random", config_dict=settings(random_data, tmp_path / "parts", **keys))
     monkeypatch.undo()

@@ -171,7 +171,7 @@ def test_a_resume_on_another_number_of_workers_is_refused(
     run("SASRecCE", "random", config_dict=keys)
     file = tmp_path / "run" / "config.yaml"
     file.write_text(file.read_text().replace("num_workers: 1", f"num_workers: {before}"))
-    said = rf"num_workers: {before} before, {now} now.*continue it as it was with 'recbole-hyper run --resume=True"
+    said = rf"num_workers: {before} before, {now} now.*continue it unchanged with 'recbole-hyper run --resume=True"
     with pytest.raises(ConfigError, match=said):
         run("SASRecCE", "random", config_dict={**keys, "num_workers": now, "resume": True, "epochs": 2})
 

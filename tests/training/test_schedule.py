@@ -77,7 +77,7 @@ def test_a_refit_follows_the_rates_of_the_run_that_chose_its_epochs(cycle: Path,
 
 def test_a_schedule_is_not_stretched_by_a_resume(random_data: Path, tmp_path: Path) -> None:
     run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run", **{**COSINE, "epochs": 2}))
-    with pytest.raises(ConfigError, match=r"schedule over epochs=2, and epochs=8 is asked for; choose another"):
+    with pytest.raises(ConfigError, match=r"schedule over epochs=2, which cannot change to 8; choose another"):
         run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run", **COSINE, resume=True))
 
 

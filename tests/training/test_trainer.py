@@ -326,7 +326,7 @@ def test_a_curvature_to_be_estimated_for_what_is_flat_and_what_is_not(
 def test_what_is_asked_of_a_run_is_checked_before_it_is_trained(random_data: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="topk=5000 asks for more items than the 50 there are"):
         run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "out", topk=[10, 5000]))
-    with pytest.raises(ConfigError, match="holds no run to resume"):
+    with pytest.raises(ConfigError, match="has no run to resume"):
         run(config_dict={"resume": True, "output_dir": str(tmp_path / "typo")})
     assert not (tmp_path / "typo").exists()
 
@@ -335,7 +335,7 @@ def test_a_finished_run_is_not_written_over(random_data: Path, tmp_path: Path) -
     keys = settings(random_data, tmp_path / "run", epochs=1)
     run("SASRecCE", "random", config_dict=keys)
     before = (tmp_path / "run" / "result.json").read_bytes()
-    with pytest.raises(ValueError, match="already holds a run"):
+    with pytest.raises(ValueError, match="already has a run"):
         run("SASRecCE", "random", config_dict=keys)
     with pytest.raises(ValueError, match=r"cannot be resumed with another configuration .*learning_rate"):
         run("SASRecCE", "random", config_dict={**keys, "resume": True, "learning_rate": 0.5})
@@ -391,7 +391,7 @@ def test_a_good_state_is_promised_only_where_there_is_one(
         check(self, float("nan") if steps[0] == 0 else loss, step)
 
     monkeypatch.setattr(Loop, "require_finite", broken)
-    for first, message in ((1, "No state was kept before$"), (60, r"The last good state is in .*run60$")):
+    for first, message in ((1, "No checkpoint was saved before$"), (60, r"The last good state is in .*run60$")):
         steps[0] = first
         keys = settings(random_data, tmp_path / f"run{first}", epochs=30)
         with pytest.raises(DivergedError, match=message):

@@ -1,11 +1,11 @@
-"""Items in two dimensions: the Poincare disk for a curved head, two principal components for a flat one."""
+"""Map of the items: the Poincare disk for a curved head, two principal components for a flat one."""
 
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-# most items that the page draws: the most popular ones, and a sample of the others
+# the page draws at most this many items: the most popular half, and a sample of the others
 _POINTS = 3000
 
 
@@ -17,8 +17,8 @@ def item_map(
 ) -> dict[str, Any]:
     """Return ids, coordinates, norms and training counts of at most 3,000 items; {} for a model without item vectors.
 
-    On a disk an item keeps its true distance from the origin, tanh(sqrt(c) |z|) of the radius, and its direction is
-    that of its two principal components: angles between items are only near those in all dimensions.
+    On the disk, the distance from the origin is exact: tanh(sqrt(c) |z|) of the radius. The direction is that of two
+    principal components, so angles between items are approximate.
     """
     if vectors is None or len(vectors) < 3 or vectors.shape[1] < 2:
         return {}

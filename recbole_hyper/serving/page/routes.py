@@ -1,4 +1,4 @@
-"""The page of the service, and its requests: search, neighbours, map, contributions of the items of a history."""
+"""The page of the service and its routes: search, neighbours, map, contributions of the items of a history."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from recbole_hyper.serving.recommender import Recommender
 from recbole_hyper.serving.service import ListRequest, Service, known_item, make_app
 
 PAGE = Path(__file__).parent
-# newest items of a history whose contributions are computed
+# contributions are computed for this many newest items of a history
 _EXPLAINED = 50
 
 
@@ -61,18 +61,18 @@ def with_page(service: Service) -> FastAPI:
 
 
 def contributions(recommender: Recommender, query: Query, items: Any) -> list[list[float]]:
-    """Return for each item of the history how much the scores of ``items`` fall without it.
+    """Return, for each item of the history, how much the scores of ``items`` fall without it.
 
-    It is 0 beyond the newest 50 items, and for a history of one item.
+    The result is 0 for all but the newest 50 items, and for a history of one item.
     """
     history, length = query.items.tolist(), len(query.items)
     losses = np.zeros((length, len(items)))
     if length > 1:
         times = [0.0] * length if query.times is None else query.times.tolist()
         first = max(0, length - _EXPLAINED)
-        left = [[place for place in range(length) if place != out] for out in (-1, *range(first, length))]
+        kept = [[place for place in range(length) if place != out] for out in (-1, *range(first, length))]
         shorter = plain_query(
-            [[history[at] for at in one] for one in left], [[times[at] for at in one] for one in left]
+            [[history[at] for at in places] for places in kept], [[times[at] for at in places] for places in kept]
         )
         scores = recommender.scorer.scores(shorter)[:, items]
         losses[first:] = scores[:1] - scores[1:]
@@ -80,7 +80,7 @@ def contributions(recommender: Recommender, query: Query, items: Any) -> list[li
 
 
 def find(recommender: Recommender, text: str, most: int) -> list[dict[str, Any]]:
-    """Return the most popular items whose id or text columns contain ``text``, whatever its case, described."""
+    """Describe the most popular items whose id or text columns contain ``text``; case is ignored."""
     catalogue = recommender.catalogue
     texts = [column for column in catalogue.columns.values() if pa.types.is_string(column.type)]
     matches = np.zeros(catalogue.n_items, dtype=bool)
@@ -94,7 +94,7 @@ def find(recommender: Recommender, text: str, most: int) -> list[dict[str, Any]]
 
 
 def describe(recommender: Recommender, numbers: Any) -> list[dict[str, Any]]:
-    """Return the id of each item, as ``item``, and its columns."""
+    """Return the columns of each item, and its id as ``item``."""
     catalogue = recommender.catalogue
     return [
         {name: values[number].as_py() for name, values in catalogue.columns.items()}
@@ -104,7 +104,7 @@ def describe(recommender: Recommender, numbers: Any) -> list[dict[str, Any]]:
 
 
 def coloured(recommender: Recommender, places: dict[str, Any], column: str) -> dict[str, Any]:
-    """Return the map, with the values of a column, and the names of all columns."""
+    """Return the map with the values of a column, and the names of all columns."""
     catalogue = recommender.catalogue
     result = {**places, "columns": list(catalogue.columns)}
     if places and column in catalogue.columns:
