@@ -54,7 +54,7 @@ def ranked(folder: Path, week: pd.DataFrame, since: float) -> dict[str, Any]:
     """Return the metrics of a model on the interactions of a week, and the numbers of cases and unknown items."""
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         found = evaluate(folder, data=week, since=since)
-    unknown = found["protocol_counts"]["new interactions with items that the model does not know, not ranked"]
+    unknown = found["protocol_counts"]["new interactions with unknown items, not ranked"]
     counts = {"cases": found["protocol_counts"]["test cases"], "unknown items": unknown}
     return {**{name: found["test"][name] for name in ("ndcg@10", "hit@10")}, **counts}
 

@@ -35,19 +35,20 @@ def recommend_all(
     num_workers: int = 2,
     ray_address: str | None = None,
 ) -> Path:
-    """Recommend ``k`` items to every user of a finished run; return the file, that of ``recbole-hyper recommend``.
+    """Recommend ``k`` items to every user of a finished run, like ``recbole-hyper recommend``; return the file.
 
-    Called again with the same settings it goes on where it was stopped, also with another number of workers.
+    The same call continues where an earlier one was stopped, with any number of workers.
 
     Args:
-        folder: of the run. On more than one machine all reach it, and the folder of ``output``, by the same path.
+        folder: folder of the run. All machines must reach it, and the folder of ``output``, by the same path.
         output: file that ends in .parquet or .csv.
-        k, exclude_seen, items, exclude, unknown, cold, rules: as for ``Recommender.recommend``.
+        k, exclude_seen, items, exclude, unknown, cold, rules: as in ``Recommender.recommend``.
         catalogue: table of the items for ``rules``, see ``Recommender.use_catalogue``.
-        num_workers, ray_address: processes, on a running cluster, host:port; None starts one on this machine.
+        num_workers: number of processes.
+        ray_address: host:port of a running Ray cluster; None starts one on this machine.
 
-    ConfigError where ``output`` holds something else, or there is no such cluster; ValueError for a k or items that
-    cannot be recommended; RuntimeError, with its message, where a process failed.
+    ConfigError if ``output`` has other content, or there is no such cluster; ValueError for a k or items that cannot be
+    recommended; RuntimeError if a process failed.
     """
     output, workers = Path(output).absolute(), Workers(folder, num_workers, ray_address)
     require_output(output)
@@ -62,7 +63,7 @@ def recommend_all(
 
 @dataclass(frozen=True)
 class Workers:
-    """Processes that compute parts, see ``write_recommendations``; ``trust`` are the arguments of ``trusting``."""
+    """Processes that compute parts for ``write_recommendations``; ``trust`` has the arguments of ``trusting``."""
 
     folder: str | Path
     num_workers: int
@@ -73,7 +74,7 @@ class Workers:
         positive_int("num_workers", self.num_workers)
 
     def __call__(self, query: Query, plan: Plan, missing: Sequence[Part]) -> None:
-        """Write the parts that are missing; RuntimeError where a process failed."""
+        """Write the missing parts; RuntimeError if a process failed."""
         n = min(self.num_workers, len(missing))
         with cluster(self.ray_address) as ray:
             cores = ray.cluster_resources().get("CPU", 0)
@@ -82,8 +83,8 @@ class Workers:
             from ray.util import ActorPool
 
             writer = ray.remote(num_cpus=1)(PartWriter)
-            given = (str(Path(self.folder).absolute()), ray.put(plan), max(1, processors() // n), self.trust)
-            pool: Any = ActorPool([writer.remote(*given) for _ in range(n)])
+            arguments = (str(Path(self.folder).absolute()), ray.put(plan), max(1, processors() // n), self.trust)
+            pool: Any = ActorPool([writer.remote(*arguments) for _ in range(n)])
             try:
                 done = pool.map_unordered(lambda one, part: one.write.remote(query[part.rows], str(part.file)), missing)
                 for count, users in enumerate(done, 1):
@@ -93,7 +94,7 @@ class Workers:
 
 
 class PartWriter:
-    """A process that computes parts, with a run that it loads once."""
+    """A process that loads the run once and computes parts."""
 
     def __init__(self, folder: str, plan: Plan, threads: int, trust: Mapping[str, Any]) -> None:
         torch.set_num_threads(threads)
@@ -102,6 +103,6 @@ class PartWriter:
         self.plan = plan
 
     def write(self, query: Query, file: str) -> int:
-        """Write the part of ``query`` into a file; return its number of users."""
+        """Write the answers to ``query`` into a file; return the number of users."""
         write_part(self.model.answer(query, self.plan), Path(file))
         return len(query)

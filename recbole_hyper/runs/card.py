@@ -1,4 +1,4 @@
-"""The model card of a run: README.md in its folder, in the form that model hubs read (YAML, then Markdown)."""
+"""The model card of a run: README.md in its folder, in the format of model hubs (YAML, then Markdown)."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +9,7 @@ import yaml
 from recbole_hyper.files import plain, write_text
 
 CARD = "README.md"
-# by which a card of this package is known
+# identifies a card of this package
 _MARK = "library_name: recbole_hyper"
 _SETTINGS = (
     "encoder", "geometry", "loss_type", "curvature", "hidden_size", "n_layers", "n_heads", "MAX_ITEM_LIST_LENGTH",
@@ -18,7 +18,7 @@ _SETTINGS = (
 
 
 def write_card(folder: Path, result: Mapping[str, Any]) -> Path | None:
-    """Write the card of a ``result`` and return its path; a README.md of others stays, and gives None."""
+    """Write the card of a ``result`` and return its path; None if the folder has another README.md, which stays."""
     path = folder / CARD
     if path.exists() and _MARK not in path.read_text(encoding="utf-8", errors="replace")[:500]:
         return None
@@ -55,12 +55,12 @@ def card_of(result: Mapping[str, Any]) -> str:
         f"the history {seen}. A target ranks behind every item with an equal score.\n",
         f"## Figures\n\n{_figures(result)}\n",
         "## Settings\n\n| key | value |\n|---|---|\n" + "\n".join(settings) + "\n\nAll of them are in `config.yaml`.\n",
-        "## Intended use\n\nRecommendations for people who use a catalogue like that of the data, for whom the next "
-        "item is a question of their own history.\n",
-        "## Limits\n\nThe figures are of one data set, one protocol and "
-        f"seed {result.get('seed')}; another seed gives other figures. Items that were not trained on are not "
-        "recommended unless the model reads features. What is popular in the data is recommended more often. The model "
-        "knows nothing of people beside their histories, and was not examined for harm to groups of them.\n",
+        "## Intended use\n\nRecommendations from a catalogue like that of the data, for people whose history tells "
+        "something about their next item.\n",
+        "## Limits\n\nThe figures come from one data set, one protocol and "
+        f"seed {result.get('seed')}; other seeds give other figures. Items without training interactions are not "
+        "recommended unless the model reads features. Popular items are recommended more often. The model knows only "
+        "the histories of people, and was not tested for harm to groups of them.\n",
         "## How to load\n\n```python\nimport recbole_hyper\n\nmodel = recbole_hyper.load(\".\")  # this folder\n"
         "print(model.recommend(histories=[list(model.item_ids[:3])], k=5))\n```\n\n"
         "`recbole-hyper serve .` answers over HTTP.\n",
@@ -69,7 +69,7 @@ def card_of(result: Mapping[str, Any]) -> str:
 
 
 def _figures(result: Mapping[str, Any]) -> str:
-    """Return the metrics of validation and test, with their intervals where the run has them."""
+    """Return the metrics of validation and test, with intervals if the run has them."""
     parts = [part for part in ("valid", "test") if result.get(part)]
     if not parts:
         return "No case was ranked."
@@ -81,5 +81,5 @@ def _figures(result: Mapping[str, Any]) -> str:
 
     rows = [["metric", *parts], *([name, *(figure(part, name) for part in parts)] for name in result[parts[-1]])]
     lines = [f"| {' | '.join(row)} |" for row in rows]
-    said = f"\n\nIntervals: {result['interval_method']}." if result.get("interval_method") else ""
-    return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]]) + said
+    note = f"\n\nIntervals: {result['interval_method']}." if result.get("interval_method") else ""
+    return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]]) + note

@@ -1,6 +1,6 @@
-"""A model class called with options alone: a frame in, a finished run and its recommendations out, and no file between.
+"""Estimators: a model class called with options trains on a frame and recommends, without files.
 
-``HSASRecCE(hidden_size=64, epochs=20).fit(frame)`` does what :func:`recbole_hyper.runs.run.run` does with these keys.
+``HSASRecCE(hidden_size=64, epochs=20).fit(frame)`` equals :func:`recbole_hyper.runs.run.run` with these keys.
 """
 
 from __future__ import annotations
@@ -21,44 +21,44 @@ from recbole_hyper.training.checkpoint import STATE
 
 
 class Estimator:
-    """A model and its options, and after :meth:`fit` the run: what a loaded run offers is an attribute of this.
+    """A model and its options; after :meth:`fit` also its run, with all methods of a loaded run.
 
-    ``model`` is the class of a model of this package, or one made from it; ``options`` are configuration keys, as in a
-    YAML file or on the command line. ConfigError for an unknown key, or a value that its key may not have.
+    ``model`` is a model class of this package or a subclass; ``options`` are configuration keys, as in a YAML file or
+    on the command line. ConfigError for an unknown key or an invalid value.
     """
 
     # for isinstance(HSASRecCE(hidden_size=64), HSASRecCE)
     is_estimator = True
 
     def __init__(self, model: type, options: Mapping[str, Any]) -> None:
-        # a user's class is found again by its name when its run is loaded in this process
+        # registered, so that loading the run in this process finds a user's class by name
         self.model, self.options = register("models")(model), dict(options)
         Config(model, config_dict={**self.options, "interactions": "given"})
         self._run: tuple[dict[str, Any], Path] | None = None
-        self._held: tempfile.TemporaryDirectory | None = None
+        self._temporary: tempfile.TemporaryDirectory | None = None
         self._recommender: Any = None
 
     def fit(
         self, interactions: Any, *, eval_args: Mapping[str, Any] | None = None, output_dir: str | Path | None = None
     ) -> Estimator:
-        """Train, select on validation and test once; returns this estimator.
+        """Train, select on validation and test once; return this estimator.
 
         Args:
             interactions: a pandas or polars DataFrame or an Arrow table with a user, an item and a time in each row.
-            eval_args: split and candidates; None is leave-one-out with full ranking.
-            output_dir: folder of the run; None takes one that goes with this estimator, unless :meth:`save` keeps it.
+            eval_args: split and candidates; None means leave-one-out with full ranking.
+            output_dir: folder of the run; None uses a temporary folder, which :meth:`save` copies.
         """
         place = output_dir or self.options.get("output_dir")
-        held = None if place else tempfile.TemporaryDirectory(prefix="recbole-hyper-")
-        folder = Path(held.name) / "run" if held else Path(str(place))
+        temporary = None if place else tempfile.TemporaryDirectory(prefix="recbole-hyper-")
+        folder = Path(temporary.name) / "run" if temporary else Path(str(place))
         keys = {**self.options, "output_dir": str(folder), **({} if eval_args is None else {"eval_args": eval_args})}
         self._run = run(self.model, interactions=interactions, config_dict=keys), folder
-        self._held, self._recommender = held, None
+        self._temporary, self._recommender = temporary, None
         return self
 
     @property
     def result(self) -> dict[str, Any]:
-        """What the run measured: the content of its result.json."""
+        """The content of the run's result.json."""
         return self._fitted()[0]
 
     @property
@@ -74,20 +74,20 @@ class Estimator:
         return self._run
 
     def save(self, folder: str | Path) -> Path:
-        """Copy the folder of the run to ``folder``, from which ``recbole_hyper.load`` reads it; returns its path.
+        """Copy the folder of the run to ``folder`` for ``recbole_hyper.load``, and return its path.
 
-        ConfigError where something is there already; NoSpaceError for a full disk, where nothing is left behind.
+        ConfigError if ``folder`` exists and is not empty; NoSpaceError for a full disk, with nothing left behind.
         """
         target, source = Path(folder), self.folder
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
-            raise ConfigError(f"{target} holds something already; choose another folder")
+            raise ConfigError(f"{target} is not empty; choose another folder")
         with replaced_folder(target) as part:
             shutil.copytree(source, part, ignore=shutil.ignore_patterns(LOCK), dirs_exist_ok=True)
             write_yaml(part / CONFIG, {**read_config(part), "output_dir": str(target)})
         return target
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what pickles and copies hold: a run's files but the state of training, for the folder of this ends."""
+        """Return the state for pickles and copies: it includes the run's files, except the state of training."""
         state: dict[str, Any] = {"model": self.model, "options": self.options}
         if self._run is not None:
             files = [path for path in self.folder.rglob("*") if path.is_file() and path.name not in (LOCK, STATE)]
@@ -98,15 +98,15 @@ class Estimator:
     def __setstate__(self, state: dict[str, Any]) -> None:
         Estimator.__init__(self, state["model"], state["options"])
         if "files" in state:
-            self._held = tempfile.TemporaryDirectory(prefix="recbole-hyper-")
-            self._run = state["result"], Path(self._held.name) / "run"
+            self._temporary = tempfile.TemporaryDirectory(prefix="recbole-hyper-")
+            self._run = state["result"], Path(self._temporary.name) / "run"
             for name, content in state["files"].items():
                 path = self.folder / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)
 
     def __getattr__(self, name: str) -> Any:
-        # recommend, similar_items, score and what else a loaded run offers
+        # recommend, similar_items, score and the other methods of a loaded run
         if name.startswith("_"):
             raise AttributeError(name)
         if self._recommender is None:

@@ -1,4 +1,4 @@
-"""Rank the cases of a finished run again: under other settings of the ranking, or new interactions."""
+"""Evaluate a finished run again: with other settings of the ranking, or on new interactions."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ from recbole_hyper.yaml_files import merge
 
 logger = logging.getLogger("recbole_hyper")
 
-# what may differ from the run: nothing that was learned, and no case
+# keys that change neither what was learned nor the cases
 EVALUATION_KEYS = deciding(RANKING) | {"data_path"}
 
 
@@ -46,44 +46,44 @@ def evaluate(
     since: str | float | None = None,
     segments: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Rank the cases of a finished run under other settings of the ranking, or new interactions.
+    """Rank the cases of a finished run with other settings of the ranking, or rank new interactions.
 
-    The data are those in the folder of the run, or the data set below a ``data_path``. The weights are those that the
-    run tested. A run that was refit on train + validation is ranked on the test part only.
+    The data comes from the folder of the run, or from a ``data_path`` in ``config_dict``. The weights are those that
+    the run tested. A run that was refit on train + validation is ranked on the test part only.
 
     Args:
         output_dir: folder of the run.
-        config_dict: keys of ``EVALUATION_KEYS``; of ``eval_args`` only ``mode`` may differ from the run.
-        data: a csv or parquet file, or a frame, with users, items and times: interactions after ``since`` are the
+        config_dict: keys of ``EVALUATION_KEYS``; of ``eval_args`` only ``mode`` may change.
+        data: a csv or parquet file, or a frame, with users, items and times; its interactions after ``since`` are the
             test cases, see :func:`new_cases`.
-        since: a date, or a time as in the data; None for the newest time of the run's data.
+        since: a date, or a time as in the data; None means the newest time of the run's data.
         segments: see :func:`recbole_hyper.evaluation.segments.segment_table`; the rows are in ``<part>_segments``.
 
-    Returns the metrics as ``valid`` and ``test``, with ``confidence`` their intervals, ``changes`` (the given keys),
-    and the provenance of result.json. The same is written to the folder of the run as ``evaluation_<mode>.json``, or
-    ``evaluation_<mode>-<keys>-<digest>.json`` where more than the mode is given; new data give
-    ``evaluation_new_data-<file>-<digest>.json``, of which a report draws a series. ConfigError for no finished run, or
-    a key that changes more than the ranking; CheckpointError for weights that do not fit the data.
+    Returns the metrics as ``valid`` and ``test``, their intervals (``confidence``), ``changes`` (the keys of
+    ``config_dict``), and the provenance of result.json. The same content is written to the run's folder as
+    ``evaluation_<mode>.json``, or ``evaluation_<mode>-<keys>-<digest>.json`` if more than the mode changes. New data
+    write ``evaluation_new_data-<file>-<digest>.json``, from which a report draws a series. ConfigError for no finished
+    run, or a key that changes more than the ranking; CheckpointError for weights that do not fit the data.
     """
     changes, before, folder = parse_keys(config_dict or {}), read_run(output_dir), Path(output_dir)
     require_finished(folder)
     check_segments(segments)
     if since is not None and data is None:
-        raise ConfigError(f"since={since!r} goes with data, a file of new interactions")
+        raise ConfigError(f"since={since!r} needs data, a file of new interactions")
     file = Path(data) if isinstance(data, str | Path) else None
     if file is not None and not file.is_file():
-        raise ConfigError(f"--data={str(data)!r} is no file; csv or parquet with users, items and times is needed")
+        raise ConfigError(f"--data={str(data)!r} is not a file; it must be csv or parquet with users, items and times")
     content = {**_with_changes(before, changes), "save_cases": False, "log_wandb": False}
     config, dataset, split = read_finished(output_dir, content, data_set="data_path" in changes)
     model, refitted = load_model(config, dataset, split)
-    # counted over the training part, as the run does, whether it was refit or not
+    # the run also counts over the training part, even if it was refit
     training = dataset.restrict(split.store, split.train_lengths)
     name = _file_name(config["eval_args"]["mode"], changes)
     if data is not None:
         cases, counts = new_cases(config, split, data, since)
         split = replace(split, test=cases, valid=split.valid[:0], counts=counts)
-        came = file_digest(file) if file else int(pd.util.hash_pandas_object(data).sum())
-        name = f"evaluation_new_data-{file.stem if file else 'frame'}-{digest([came, since, changes])}.json"
+        source = file_digest(file) if file else int(pd.util.hash_pandas_object(data).sum())
+        name = f"evaluation_new_data-{file.stem if file else 'frame'}-{digest([source, since, changes])}.json"
     outcome: dict[str, Any] = {}
     for evaluation in evaluations(split, training)[refitted:]:
         if len(evaluation):
@@ -110,9 +110,9 @@ def evaluate(
 
 
 def _file_name(mode: Any, changes: Mapping[str, Any]) -> str:
-    """Return a name that another ranking of the same run does not have."""
+    """Return a file name that is unique to these settings."""
     modes = dict.fromkeys(map(str, mode.values() if isinstance(mode, Mapping) else [mode]))
-    # files of candidates may share a name, and may change
+    # files of candidates may have equal names, and may change
     names = [f"{Path(one).stem}-{file_digest(Path(one))[:8]}" if Path(one).is_file() else one for one in modes]
     more = {key: plain(value) for key, value in sorted(changes.items()) if key != "eval_args"}
     return "-".join([f"evaluation_{'_'.join(names)}", *more, *([digest(more)] if more else [])]) + ".json"
@@ -122,19 +122,18 @@ def _with_changes(content: dict[str, Any], changes: Mapping[str, Any]) -> dict[s
     unknown = sorted(set(changes) - EVALUATION_KEYS)
     if unknown:
         raise ConfigError(
-            f"{', '.join(unknown)}: not a setting of the ranking of a finished run; allowed are "
+            f"{', '.join(unknown)}: cannot change in the evaluation of a finished run; allowed are "
             f"{', '.join(sorted(EVALUATION_KEYS))}"
         )
-    mine = changes.get("eval_args", {})
-    if not isinstance(mine, Mapping) or set(mine) - {"mode"}:
-        raise ConfigError(f"eval_args={mine!r}: only the mode of a finished run can change, as in {{mode: full}}")
+    eval_args = changes.get("eval_args", {})
+    if not isinstance(eval_args, Mapping) or set(eval_args) - {"mode"}:
+        raise ConfigError(f"eval_args={eval_args!r}: only the mode of a finished run can change, as in {{mode: full}}")
     merged = dict(content)
     merge(merged, changes)
     if "valid_metric" not in changes and {"metrics", "topk"} & set(changes):
         check_metrics(merged["metrics"], merged["topk"])
-        # nothing is selected, but the configuration wants a metric to select by
-        pair = [one if isinstance(one, list | tuple) else [one] for one in (merged["metrics"], merged["topk"])]
-        name, k = pair[0][0], pair[1][0]
+        # nothing is selected, but the configuration needs a valid metric
+        name, k = (one[0] if isinstance(one, list | tuple) else one for one in (merged["metrics"], merged["topk"]))
         merged["valid_metric"] = f"{name}@{k}" if has_cut_off(name) else name
     return merged
 
@@ -142,31 +141,31 @@ def _with_changes(content: dict[str, Any], changes: Mapping[str, Any]) -> dict[s
 def new_cases(
     config: Any, split: Split, source: str | Path | pd.DataFrame, since: str | float | None = None
 ) -> tuple[Cases, dict[str, Any]]:
-    """Return a case for each interaction of ``source`` after ``since``, with everything earlier, and what was counted.
+    """Return a case for each interaction of ``source`` after ``since``, with its whole history, and counts.
 
-    ``source`` is a file or a frame with users, items and times, ``since`` a number as in the data, or a date; None is
-    the newest time of the run's data. Of equal times those of the run come first, then the source's in the order of
-    their rows. An interaction of the run's data (user, item and time) is not new. Left out, and counted, are
-    interactions with items that the model does not know, those without any earlier interaction, and those of new users
-    where the model learns users. ConfigError for a table without these columns, or without a new interaction.
+    ``source`` is a file or a frame with users, items and times; ``since`` is a number as in the data, or a date; None
+    means the newest time of the run's data. For equal times, the run's interactions come first, then the rows of the
+    source. Interactions of the run's data (same user, item and time) are not new. Interactions are skipped and counted
+    if the model does not know the item, if nothing came before, or if the user is new and the model learns users.
+    ConfigError if the table has no such columns, or no new interaction.
     """
     store, unit = split.store, unit_of_times(split.store.times)
-    own = column_names(config, store)
+    names = column_names(config, store)
     try:
         reader: Any = read_history_file if isinstance(source, str | Path) else read_histories
-        read = reader(Path(source) if isinstance(source, str) else source, own, unit=unit)
+        read = reader(Path(source) if isinstance(source, str) else source, names, unit=unit)
         start = float(store.times.max()) if since is None else float(in_unit(pa.array([since]), unit)[0])
         times = read.times
     except ValueError as error:
         raise ConfigError(f"--data: {error}") from error
     if times is None:
-        raise ConfigError(f"--data: a column of times ({config['TIME_FIELD']}) is needed: what is new follows from it")
+        raise ConfigError(f"--data: a column of times ({config['TIME_FIELD']}) is needed to tell what is new")
     is_late = np.greater if since is None else np.greater_equal
     merged, new = _merged(store, read, times)
     unknown = (Ids(store.item_tokens).find(read.tokens)[read.codes] == 0) & is_late(times, start)
     trained = float(store.times[store.prefix_index(split.train_lengths)].max(initial=-np.inf))
     if start < trained:
-        logger.warning("since is before the newest interaction that was trained on: these cases are no test")
+        logger.warning("since is earlier than the newest training interaction: some cases are training data")
     positions = np.flatnonzero(new & is_late(merged.times, start))
     rows = np.searchsorted(merged.offsets, positions, side="right") - 1
     ends = positions - merged.offsets[rows]
@@ -175,7 +174,7 @@ def new_cases(
     usable = (ends > 0) & ~refused
     counts: dict[str, Any] = {
         "protocol": "new data",
-        "new interactions with items that the model does not know, not ranked": int(unknown.sum()),
+        "new interactions with unknown items, not ranked": int(unknown.sum()),
         "new interactions without an earlier one, not ranked": int(((ends == 0) & ~refused).sum()),
         "new interactions of users that the model did not learn, not ranked": int(refused.sum()),
         "test cases": int(usable.sum()),
@@ -190,7 +189,7 @@ def new_cases(
 
 
 def _merged(store: SequenceStore, read: Histories, times: npt.NDArray[np.float64]) -> tuple[SequenceStore, Any]:
-    """Return a store of the users of ``read`` with all they did, and which of its interactions are new."""
+    """Return a store with all interactions of the users of ``read``, and which of them are new."""
     users = Ids(store.user_tokens).find(read.names)
     added = users == 0
     tokens = text_array(chain(store.user_tokens.tolist(), map(str, read.names[added].tolist())))
@@ -201,7 +200,7 @@ def _merged(store: SequenceStore, read: Histories, times: npt.NDArray[np.float64
     row_of_user = np.full(len(store.user_tokens), -1)
     row_of_user[store.users] = np.arange(store.n_rows)
     owners = np.flatnonzero(~added)
-    owners = owners[row_of_user[users[owners]] >= 0]  # a user of the data may have lost all to a filter
+    owners = owners[row_of_user[users[owners]] >= 0]  # a filter may have removed all interactions of a user
     old_rows = row_of_user[users[owners]]
     lengths = store.lengths[old_rows]
     index = ranges(store.offsets[old_rows], lengths)

@@ -1,4 +1,4 @@
-"""A finished run read back: its configuration, data and model."""
+"""Load a finished run: its configuration, data and model."""
 
 import logging
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ logger = logging.getLogger("recbole_hyper")
 
 
 class _StoredConfig(Config):
-    """The configuration of a run that has its own data: the data set may be gone."""
+    """The configuration of a run that saved its data, so that the data set may be missing."""
 
     def _check_dataset(self, root: str) -> None:
         pass
@@ -33,33 +33,33 @@ class _StoredConfig(Config):
 def load(output_dir: str | Path, *, unfinished: bool = False, trust_plugins: bool = False) -> Recommender:
     """Load a finished run as a :class:`Recommender`; its folder is enough, on any machine with the package.
 
-    What is not as it was in the run is logged: the version of the package, a data set that changed or is gone. A run
-    that kept no data (``save_data=False``, or one of an earlier version) reads the data set again.
+    A warning says what has changed since: the version of the package, or a data set that differs or is missing. A run
+    that saved no data (``save_data=False``, or an earlier version) reads the data set again.
 
     Args:
         output_dir: folder of the run.
-        trust_plugins: run the Python files and import the modules that the folder names; without it only those that
-            have run in this process (see :mod:`recbole_hyper.runs.plugin_files`).
-        unfinished: take the best weights so far of a run without a result; ``differences`` then names their epoch.
+        trust_plugins: run the Python files and import the modules that the folder names; by default, only code that has
+            already run in this process (see :mod:`recbole_hyper.runs.plugin_files`).
+        unfinished: load the best weights so far of a run without a result; ``differences`` then names their epoch.
 
-    ConfigError for no run, one of a newer format, code that is not trusted, or features that no folder holds;
-    CheckpointError for weights or data that are missing, damaged, or do not belong together.
+    ConfigError for no run, a newer format, untrusted code, or features that cannot be found; CheckpointError for
+    weights or data that are missing, damaged, or do not belong together.
     """
     with trusting(everything=trust_plugins):
         content = read_run(output_dir)
     if not unfinished:
-        require_finished(Path(output_dir), ", or load it as it is by unfinished=True")
+        require_finished(Path(output_dir), ", or load it with unfinished=True")
     saved = read_saved_data(Path(output_dir))
     if saved is not None:
-        # the mode says whom the evaluation ranked: its file of candidates need not be here
+        # the mode only affects the evaluation, and its file of candidates may be missing
         merge(content, {"eval_args": {"mode": "full"}})
     config, data, split = _read(content, saved, cases=False)
-    changed = [f"{output_dir} holds no data of its own (save_data): the data set was read again"]
+    changed = [f"{output_dir} saved no data (save_data): the data set was read again"]
     changed = changed if saved is None else differences(saved, config)
     model, refitted = load_model(config, data, split)
     if not (Path(output_dir) / RESULT).is_file():
         epoch = read_weights(Path(output_dir) / (REFIT if refitted else "") / WEIGHTS)[1].get("epoch")
-        changed.append(f"{output_dir} has no result: these are the best weights up to now, of epoch {epoch}")
+        changed.append(f"{output_dir} has no result: these are the best weights so far, of epoch {epoch}")
     for text in changed:
         logger.warning("%s", text)
     lengths: Any = split.refit_lengths if refitted else split.train_lengths
@@ -75,14 +75,14 @@ def load(output_dir: str | Path, *, unfinished: bool = False, trust_plugins: boo
 
 
 def identity(output_dir: str | Path) -> dict[str, str]:
-    """Return what tells the model in a folder from any other: digests of its configuration, weights and data."""
+    """Return digests of configuration, weights and data, which identify the model in a folder."""
     folder = Path(output_dir)
     files = (folder / CONFIG, folder / WEIGHTS, folder / REFIT / WEIGHTS, folder / DATA / ABOUT)
     return {file.relative_to(folder).as_posix(): file_digest(file) for file in files if file.is_file()}
 
 
 def read_run(output_dir: str | Path) -> dict[str, Any]:
-    """Return the configuration of a run, to be read; ConfigError for none, and one that names untrusted code."""
+    """Return the configuration of a run for reading it; ConfigError for no run, or one that names untrusted code."""
     folder = Path(output_dir)
     return {**with_trusted_plugins(folder, read_config(folder)), "output_dir": str(folder), "resume": False}
 
@@ -90,17 +90,17 @@ def read_run(output_dir: str | Path) -> dict[str, Any]:
 def read_finished(
     output_dir: str | Path, content: Mapping[str, Any], *, data_set: bool = False
 ) -> tuple[Config, SequenceDataset, Split]:
-    """Return configuration, data and split of a run as ``content`` (:func:`read_run`) has them.
+    """Return configuration, data and split of a run for the configuration ``content`` (:func:`read_run`).
 
-    The data are those in its folder, or the data set: on request, for features, and where the folder has none.
+    The data comes from its folder; or from the data set on request, for features, or if the folder has none.
     """
     return _read(content, None if data_set else read_saved_data(Path(output_dir)), cases=True)
 
 
 def _read(content: Mapping[str, Any], saved: SavedData | None, *, cases: bool) -> tuple[Config, SequenceDataset, Split]:
-    """Return configuration, data and split; of ``kept`` data a split with its ``cases``, or the training part alone.
+    """Return configuration, data and split; the split of ``saved`` data has cases only on request.
 
-    For a RecBole model that may read features the data set is read. ConfigError where that is gone, or has changed.
+    A RecBole model that may read features needs the data set: ConfigError if it is missing or has changed.
     """
     recorded = dict.fromkeys(content, "")
     config: Config = (Config if saved is None else _StoredConfig)(config_dict=content, keys_of_files=recorded)
@@ -109,14 +109,14 @@ def _read(content: Mapping[str, Any], saved: SavedData | None, *, cases: bool) -
     if not saved.about["features"] or issubclass(config.model_class, OwnModel):
         data = SequenceDataset(config, saved.store, saved.item_features)
         return config, data, make_split(saved.store, config) if cases else saved.split
-    who = f"{content['model']} was trained on features beside user, item and time, which only the data set holds"
+    who = f"{content['model']} was trained on features, which only the data set has"
     try:
         config = Config(config_dict=content, keys_of_files=recorded)
     except ConfigError as error:
         raise ConfigError(f"{who}: {error}") from error
     data, split = read_data(config)
     if data.store.fingerprint() != saved.about["fingerprint"]:
-        raise ConfigError(f"{who}, and that in {config['data_path']} has changed since: restore it as it was")
+        raise ConfigError(f"{who}, but the one in {config['data_path']} has changed: restore it")
     return config, data, split
 
 
@@ -131,8 +131,8 @@ def load_model(config: Config, data: SequenceDataset, split: Split) -> tuple[Any
     tested = result.get("refit_epochs", 0) - 1 if refitted else result.get("best_epoch")
     if result and epoch != tested:
         raise CheckpointError(
-            f"{path} is of epoch {epoch}, but {folder / RESULT} tested epoch {tested}: a resume was stopped here; end "
-            f"it with 'recbole-hyper run --resume=True --output_dir={folder}'"
+            f"{path} is of epoch {epoch}, but {folder / RESULT} tested epoch {tested}: a resume was stopped here; "
+            f"finish it with 'recbole-hyper run --resume=True --output_dir={folder}'"
         )
     if isinstance(model, OwnModel):
         model.complete()

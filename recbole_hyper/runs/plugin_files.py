@@ -1,8 +1,8 @@
-"""The plugin files of a run: which they were, byte for byte, and whether code that a folder names may run here.
+"""The plugin files of a run: their digests, and whether code that a folder names may run here.
 
-A folder is data. Opening one runs the files and imports the modules that its ``config.yaml`` names only where the user
-trusts them: all of them (``--trust_plugins``, ``trust_plugins=True``), or a file that the user names himself
-(``--plugins=my_parts.py``) and that has the digest of the run's. What has run in this process already is trusted.
+A folder is data. Opening it runs the files and imports the modules in its ``config.yaml`` only if the user trusts them:
+all of them (``--trust_plugins``, ``trust_plugins=True``), or a file that the user names (``--plugins=my_parts.py``) and
+whose digest is that of the run. Code that has already run in this process is trusted.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ _trusted: ContextVar[tuple[bool, Mapping[str, Path]]] = ContextVar("trusted", de
 
 @contextlib.contextmanager
 def trusting(files: Iterable[str | Path] = (), *, everything: bool = False) -> Iterator[None]:
-    """Trust ``files``, or ``everything``, of folders opened in a block, beside what is trusted."""
+    """Also trust ``files``, or ``everything``, for folders opened inside a block."""
     all_before, before = _trusted.get()
     paths = [Path(file).absolute() for file in files]
     for path in paths:
@@ -39,9 +39,9 @@ def trusting(files: Iterable[str | Path] = (), *, everything: bool = False) -> I
 
 
 def with_trusted_plugins(folder: Path, content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``content`` with the plugin files that may run in place of those that it names; none is run here.
+    """Return ``content`` with the paths of trusted plugin files; none of them runs here.
 
-    ConfigError for a file or a module that is not trusted; the message names it.
+    ConfigError, with the name, for a file or a module that is not trusted.
     """
     everything, files = _trusted.get()
     if everything:
@@ -51,30 +51,30 @@ def with_trusted_plugins(folder: Path, content: Mapping[str, Any]) -> dict[str, 
         module = str(name).partition(":")[0]
         if ":" in str(name) and module not in sys.modules and not module.startswith("recbole_hyper."):
             raise ConfigError(f"{folder} names the module {module!r}: {_ADVICE.format('--trust_plugins')}")
-    named, recorded, chosen = content.get("plugins") or [], _digests_of(folder), []
-    for file in named.split(",") if isinstance(named, str) else named:
+    plugins, digests, trusted = content.get("plugins") or [], _digests_of(folder), []
+    for file in plugins.split(",") if isinstance(plugins, str) else plugins:
         path = Path(file)
-        given = files.get(recorded.get(str(file)) or (file_digest(path) if path.is_file() else ""))
-        if given is None and not plugin_files.is_loaded(path):
+        own = files.get(digests.get(str(file)) or (file_digest(path) if path.is_file() else ""))
+        if own is None and not plugin_files.is_loaded(path):
             raise ConfigError(
                 f"{folder} names the plugin {file}: {_ADVICE.format('--trust_plugins, or --plugins=FILE')}"
             )
-        chosen.append(str(given or file))
-    return {**content, **({"plugins": chosen} if chosen else {})}
+        trusted.append(str(own or file))
+    return {**content, **({"plugins": trusted} if trusted else {})}
 
 
-_ADVICE = "opening a run runs no code that you did not name. If you trust it, give {} (in Python trust_plugins=True)"
+_ADVICE = "opening a run runs no code that you did not name. If you trust it, use {} (in Python trust_plugins=True)"
 
 
 def keep_digests(folder: Path, files: Iterable[str] | None) -> None:
-    """Write into the folder of a run the sha256 of its plugin ``files``, all run before, and of modules beside them."""
-    modules = [one for file in files or () for one in plugin_files.modules_of(plugin_files.load(Path(file)))]
+    """Write the sha256 of the loaded plugin ``files``, and of modules beside them, into the folder of a run."""
+    modules = [module for file in files or () for module in plugin_files.modules_of(plugin_files.load(Path(file)))]
     if digests := {str(module.__file__): file_digest(Path(str(module.__file__))) for module in modules}:
         write_json(folder / PLUGINS, digests)
 
 
 def require_same_plugins(folder: Path) -> None:
-    """Raise ConfigError where a plugin file is not what the run in ``folder`` was trained with; none is run here."""
+    """Raise ConfigError if a plugin file has changed since the run in ``folder``; none of them runs here."""
     for file, digest in _digests_of(folder).items():
         if Path(file).is_file() and file_digest(Path(file)) != digest:
             raise ConfigError(

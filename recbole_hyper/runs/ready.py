@@ -1,4 +1,4 @@
-"""What stands between data that were read and split, and the model: checks, estimates, and what they say."""
+"""Between reading the data and building the model: checks against the data, and values for ``auto``."""
 
 import dataclasses
 import hashlib
@@ -23,53 +23,54 @@ DATA_DEFAULTS = "data_defaults.json"
 
 
 def check_against_data(config: Config, split: Split) -> None:
-    """Raise ConfigError for a ``topk`` above the number of items, and for an encoder of times without any."""
+    """Raise ConfigError for a ``topk`` above the number of items, or an encoder that needs times but has none."""
     largest, items = max(config["topk"]), split.store.n_items - 1
     if largest > items:
-        raise ConfigError(f"topk={largest} asks for more items than the {items} there are")
+        raise ConfigError(f"topk={largest}: the data has only {items} items")
     if reads_times(config) and not Source.of(config).timed:
         raise ConfigError(
-            f"encoder={config['encoder']} reads times, and {Source.of(config).path('inter')} is read without any: "
-            f"give it a column {config['TIME_FIELD']}:float and name that in load_col, or take another encoder"
+            f"encoder={config['encoder']} reads times, but {Source.of(config).path('inter')} is read without any: add "
+            f"a column {config['TIME_FIELD']}:float, name it in load_col, or choose another encoder"
         )
 
 
 def resolve_auto(config: Config, data: SequenceDataset, split: Split, output_dir: Path | None = None) -> dict[str, Any]:
-    """Replace every ``auto`` in ``config`` by a number; return the entries of result.json on them and on item features.
+    """Replace every ``auto`` in ``config`` by a number; return entries of result.json on them and on item features.
 
-    An ``output_dir`` keeps where the numbers came from, for a resumed run that has them in its configuration.
+    Where the numbers came from is saved in ``output_dir``: the configuration of a resumed run has only the numbers.
     """
-    said = resolve_data_defaults(config, split, output_dir)
-    said |= estimate_auto_curvature(config, data, split, output_dir)
+    entries = resolve_data_defaults(config, split, output_dir)
+    entries |= estimate_auto_curvature(config, data, split, output_dir)
     if (features := data.item_features) is not None:
         columns = {column.name: {"type": column.kind, "size": column.size} for column in features.columns}
-        said["item_features"] = {"columns": columns, "fingerprint": features.fingerprint()}
-    return said
+        entries["item_features"] = {"columns": columns, "fingerprint": features.fingerprint()}
+    return entries
 
 
 def resolve_data_defaults(config: Config, split: Split, output_dir: Path | None = None) -> dict[str, Any]:
-    """Replace each ``auto`` of ``config`` by what its rule makes of the training data; return it for result.json."""
+    """Replace each ``auto`` in ``config`` by what its rule computes from the training data; return entries."""
     if not (keys := auto_keys(config)):
-        before = _kept(config, output_dir, DATA_DEFAULTS)
+        before = _saved(config, output_dir, DATA_DEFAULTS)
         return {"data_defaults": before} if before else {}
     statistics = TrainingStatistics.of(split)
     choice = choose_values(keys, statistics, None if "train_batch_size" in keys else int(config["train_batch_size"]))
     for key, value in choice.items():
         config[key] = value
-    shares = ", ".join(f"{share:.0%}" for share in statistics.kept)
     logger.info(
-        "auto: %s (%d sequences, %.1f interactions an item; the newest 50, 100 and 200 keep %s of the interactions)",
+        "auto: %s (%d sequences, %.1f interactions per item; the newest 50, 100 and 200 have %s of the interactions)",
         ", ".join(f"{key}={value}" for key, value in choice.items()),
-        statistics.n_sequences, statistics.interactions_per_item, shares,
-    )  # fmt: skip
-    said = {"chosen": choice, "statistics": dataclasses.asdict(statistics)}
+        statistics.n_sequences,
+        statistics.interactions_per_item,
+        ", ".join(f"{share:.0%}" for share in statistics.kept),
+    )
+    entry = {"chosen": choice, "statistics": dataclasses.asdict(statistics)}
     if output_dir:
-        write_json(output_dir / DATA_DEFAULTS, said)
-    return {"data_defaults": said}
+        write_json(output_dir / DATA_DEFAULTS, entry)
+    return {"data_defaults": entry}
 
 
-def _kept(config: Config, output_dir: Path | None, name: str) -> dict[str, Any]:
-    """Return what an earlier start of a resumed run found, {} for a new run."""
+def _saved(config: Config, output_dir: Path | None, name: str) -> dict[str, Any]:
+    """Return what a resumed run saved when it started, {} for a new run."""
     file = output_dir / name if output_dir and config["resume"] else None
     return read_json(file) if file and file.is_file() else {}
 
@@ -77,12 +78,12 @@ def _kept(config: Config, output_dir: Path | None, name: str) -> dict[str, Any]:
 def estimate_auto_curvature(
     config: Config, data: SequenceDataset, split: Split, output_dir: Path | None = None
 ) -> dict[str, Any]:
-    """Replace ``curvature: auto`` by the estimate from the training data; return the entries of result.json on it."""
+    """Replace ``curvature: auto`` by the estimate from the training data; return entries of result.json."""
     if not issubclass(config.model_class, HyperRecommender) or not is_curved(config):
         return {}
     value = config["curvature"]
     if value != "auto":
-        before = _kept(config, output_dir, CURVATURE)
+        before = _saved(config, output_dir, CURVATURE)
         if before.get("curvature") == value and "origin" in before:
             return before["origin"]
         return {"curvature_origin": "learned" if value == "learn" else "given"}
@@ -109,7 +110,7 @@ def estimate_auto_curvature(
 
 
 def log_split(split: Split) -> None:
-    """Count the cases of ``split`` and log its counts."""
+    """Add the numbers of cases to the counts of ``split``, and log them."""
     for name, cases in (("validation", split.valid), ("test", split.test)):
         split.counts[f"{name} cases"] = len(cases)
         if len(cases):

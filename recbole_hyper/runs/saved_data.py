@@ -1,10 +1,10 @@
-"""What a run keeps of its data, so that its folder is enough: ids, histories, and what was trained on.
+"""The data in a run's folder, which make the folder self-contained: ids, histories and the training part.
 
 data/sequences     all sequences, with the ids of users and items
-data/training      the sequences that were trained on, where a protocol filtered them
-data/features      ``selected_features`` of the items, where the model reads them
-data/*.npy         the training part of each row, and of a refit, and the items that may be recommended
-data/about.json    format, version, digests of the other files, and the data set that it was; written last
+data/training      the training sequences, if a protocol filtered them
+data/features      ``selected_features`` of the items, if the model reads them
+data/*.npy         the training part of each row, that of a refit, and the items that may be recommended
+data/about.json    format, version, digests of the other files, and the original data set; written last
 """
 
 import hashlib
@@ -29,7 +29,7 @@ from recbole_hyper.training.checkpoint import CheckpointError, OtherDataError, c
 from recbole_hyper.types import Cases, Split
 
 DATA, ABOUT = "data", "about.json"
-# of the folder of a run and of its data; raised when an older package would read them wrongly
+# format of the folder of a run and of its data; increase it when an older package would misread them
 FORMAT = 1
 _ALL, _TRAINING, _FEATURES = "sequences", "training", "features"
 _LENGTHS = ("train_lengths", "refit_lengths", "catalogue")
@@ -37,7 +37,7 @@ _LENGTHS = ("train_lengths", "refit_lengths", "catalogue")
 
 @dataclass(frozen=True)
 class SavedData:
-    """All sequences of a run, what was trained on (a ``split`` without cases), and the content of about.json."""
+    """All sequences of a run, its training part (a ``split`` without cases), and the content of about.json."""
 
     store: SequenceStore
     split: Split
@@ -46,7 +46,7 @@ class SavedData:
 
 
 def save_data(folder: Path, config: Config, data: SequenceDataset, split: Split) -> None:
-    """Write ``folder``/data in one step, unless the same is there."""
+    """Write ``folder``/data in one step, unless the same data is there."""
     arrays = {name: np.ascontiguousarray(getattr(split, name)) for name in _LENGTHS if getattr(split, name) is not None}
     features, place = data.item_features, folder / DATA
     content: dict[str, Any] = {
@@ -71,36 +71,38 @@ def save_data(folder: Path, config: Config, data: SequenceDataset, split: Split)
         for name, array in arrays.items():
             write_array(part / f"{name}.npy", array)
         files, source = sorted(path for path in part.rglob("*") if path.is_file()), Source.of(config)
-        # the atomic files that the run read, the .item file where it gave features
-        read = dict.fromkeys([*source.files(), *([] if features is None else [source.path("item")])])
-        named = [path for path in read if path.is_file()]
-        more = {
+        # the atomic files that the run read, and the .item file of the features
+        paths = dict.fromkeys([*source.files(), *([] if features is None else [source.path("item")])])
+        dataset = {
+            path.name: {"size": path.stat().st_size, "sha256": known_digest(path)} for path in paths if path.is_file()
+        }
+        content |= {
             "version": package_version(),
-            "dataset": {one.name: {"size": one.stat().st_size, "sha256": known_digest(one)} for one in named},
+            "dataset": dataset,
             "features": source.has_features or models.dataset_of(config.model_class) is not None,
             "files": {path.relative_to(part).as_posix(): file_digest(path) for path in files},
         }
-        write_json(part / ABOUT, {**content, **more})
+        write_json(part / ABOUT, content)
 
 
 def read_saved_data(folder: Path) -> SavedData | None:
-    """Return the data of the run in ``folder``, None where it saved none.
+    """Return the data of the run in ``folder``, None if it saved none.
 
-    ConfigError for a folder of a newer format; CheckpointError for a file that is missing or not what was written.
+    ConfigError for a newer format; CheckpointError for a missing or damaged file.
     """
     place = folder / DATA
     if not place.is_dir():
         return None
     if not (place / ABOUT).is_file():
-        raise CheckpointError(f"{place / ABOUT} is missing: the folder of the run is not complete; copy it as a whole")
+        raise CheckpointError(f"{place / ABOUT} is missing: the folder of the run is incomplete; copy the whole folder")
     about = read_about(place / ABOUT)
     with checkpoint_errors(place, "is damaged: {}; restore it from a copy"):
         for name, digest in about["files"].items():
-            path, said = place / name, "is damaged: its content is not what was written; restore it from a copy"
+            path = place / name
             if not path.is_file():
-                said = "is missing: the folder of the run is not complete; copy it again as a whole"
-            if not path.is_file() or file_digest(path) != digest:
-                raise CheckpointError(f"{path} {said}")
+                raise CheckpointError(f"{path} is missing: the folder of the run is incomplete; copy the whole folder")
+            if file_digest(path) != digest:
+                raise CheckpointError(f"{path} is damaged: its content is not what was written; restore it from a copy")
         store = SequenceStore.load(place / _ALL)
         training = SequenceStore.load(place / _TRAINING) if (place / _TRAINING).is_dir() else store
         arrays = {name: np.load(place / f"{name}.npy", allow_pickle=False) for name in about["lengths"]}
@@ -110,55 +112,55 @@ def read_saved_data(folder: Path) -> SavedData | None:
 
 
 def reader_of_saved_data(config: Config) -> Callable[[Config], tuple[SequenceDataset, Split]]:
-    """Return what gives the data that a run on a frame saved in its folder; ConfigError where the frame is needed."""
+    """Return a reader of the data that a run on a frame saved in its folder; ConfigError if the frame is needed."""
     saved = read_saved_data(Path(config["output_dir"])) if config["resume"] and config["output_dir"] else None
     if saved is None:
         require_files(config)
-        raise AssertionError("asked for a run on files")
+        raise AssertionError("require_files raises for a run on a frame")
     return reader_of_store(saved.store)
 
 
 def require_saved_data(folder: Path, config: Config, data: SequenceDataset) -> None:
-    """Raise OtherDataError where the run in ``folder`` saved other data than ``data``, before they are replaced."""
+    """Raise OtherDataError if the run in ``folder`` saved other data than ``data``, before they are replaced."""
     about = folder / DATA / ABOUT
     if not about.is_file():
         return
     before, features = read_json(about), data.item_features
     if before.get("fingerprint") != data.store.fingerprint():
         raise OtherDataError(
-            f"{folder} was trained on other data: it can be loaded and evaluated, but not resumed with these; "
+            f"{folder} was trained on other data: it can be loaded and evaluated, but not resumed on this data; "
             "choose another output_dir"
         )
     if before.get("item_features") != (None if features is None else features.fingerprint()):
         raise OtherDataError(
-            f"{folder} was trained on other features of the items: {Source.of(config).path('item')} has changed; "
+            f"{folder} was trained on other item features: {Source.of(config).path('item')} has changed; "
             "restore it, or train again in another output_dir"
         )
 
 
 def read_about(file: Path) -> dict[str, Any]:
-    """Read format and version; CheckpointError for a damaged file, ConfigError for a format that came later."""
+    """Read and check the format; CheckpointError for a damaged file, ConfigError for a newer format."""
     about = read_json(file)
     version = about.get("format")
     if not isinstance(version, int) or version < 1:
         raise CheckpointError(f"{file} is damaged: format={version!r}")
     if version > FORMAT:
         raise ConfigError(
-            f"{file} was written by recbole_hyper {about.get('version')} in format {version}; this is "
+            f"{file} was written by recbole_hyper {about.get('version')} in format {version}; this is version "
             f"{package_version()}, which reads formats up to {FORMAT}: install the newer package"
         )
     return about
 
 
 def differences(saved: SavedData, config: Config) -> list[str]:
-    """Return in words what is not as it was in the run: the version of the package, the files of the data set."""
+    """Describe what has changed since the run: the version of the package, the files of the data set."""
     lines = []
     if saved.about["version"] != package_version():
-        lines.append(f"trained by recbole_hyper {saved.about['version']}, this is {package_version()}")
+        lines.append(f"trained by recbole_hyper {saved.about['version']}, this is version {package_version()}")
     for name, before in saved.about["dataset"].items():
-        path, own = Source.of(config).folder / name, "the data in the folder of the run are used"
+        path, instead = Source.of(config).folder / name, "using the data in the folder of the run"
         if not path.is_file():
-            lines.append(f"{path} is not here; {own}")
+            lines.append(f"{path} does not exist; {instead}")
         elif path.stat().st_size != before["size"] or known_digest(path) != before["sha256"]:
-            lines.append(f"{path} has changed since the run; {own}")
+            lines.append(f"{path} has changed since the run; {instead}")
     return lines

@@ -1,4 +1,4 @@
-"""Runs of one configuration with several seeds: a folder each, then mean and standard deviation."""
+"""Run a configuration with several seeds, one folder each, and report mean and standard deviation."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,19 +25,19 @@ def run_seeds(
 ) -> dict[str, Any]:
     """Run a configuration once with every seed, and write the mean and standard deviation of each metric.
 
-    The run with seed N is in ``output_dir/seed-N``: a finished one is not run again, one that was stopped goes on.
-    ``output_dir`` gets seeds.csv, seeds.md and seeds.tex. ``seeds`` are whole numbers, each once, or "1,2,3"; all other
-    arguments are those of :func:`recbole_hyper.run`, but no key ``seed``.
+    The run with seed N is in ``output_dir/seed-N``; finished runs are not repeated, and stopped runs resume.
+    ``output_dir`` gets seeds.csv, seeds.md and seeds.tex. ``seeds`` are different whole numbers, or "1,2,3"; the other
+    arguments are those of :func:`recbole_hyper.run`, without a key ``seed``.
 
     Returns:
-        model, dataset, seeds, output_dir; ``valid`` and ``test``, which give {"mean": ..., "std": ...} by metric, the
-        deviation with n - 1 and None for one seed; ``results``, the content of result.json by seed.
+        model, dataset, seeds, output_dir; ``valid`` and ``test``, each {"mean": ..., "std": ...} by metric, with n - 1
+        for the deviation and None for one seed; ``results``, the content of result.json by seed.
 
-    Raises ConfigError before the first training: seeds that are none, a configuration that cannot run, or folders that
-    hold other runs.
+    Raises ConfigError before the first training: invalid seeds, a configuration that cannot run, or folders with other
+    runs.
     """
     seeds = read_seeds(seeds, config_dict or {})
-    # what is there goes on without being asked
+    # stopped runs resume by themselves
     settings = {key: value for key, value in (config_dict or {}).items() if key != "resume"}
     if interactions is not None:
         settings["interactions"] = "given"
@@ -63,15 +63,14 @@ def run_seeds(
 
 
 def read_seeds(seeds: str | Sequence[int], keys: Mapping[str, Any]) -> list[int]:
-    """Return the seeds of a list or of "1,2,3"; ConfigError for none, one twice, or a ``seed`` among ``keys``."""
+    """Return the seeds from a list or "1,2,3"; ConfigError for no seed, a repeated one, or a ``seed`` in ``keys``."""
     numbers = parse_value(seeds)
     numbers = list(numbers) if isinstance(numbers, list | tuple | range) else [numbers]
     if not numbers or not all(SETTINGS["seed"].allows(seed) for seed in numbers):
-        raise ConfigError(f"seeds={seeds!r}: whole numbers from 0 to 2**32 - 1 are expected, such as --seeds=1,2,3")
-    twice = [seed for seed in numbers if numbers.count(seed) > 1]
-    if twice:
-        raise ConfigError(f"seeds={seeds!r}: {twice[0]} is there twice; each seed is one run")
+        raise ConfigError(f"seeds={seeds!r}: must be whole numbers from 0 to 2**32 - 1, such as --seeds=1,2,3")
+    if repeated := [seed for seed in numbers if numbers.count(seed) > 1]:
+        raise ConfigError(f"seeds={seeds!r}: {repeated[0]} is there twice; each seed is one run")
     for key in keys:
         if key.rpartition(".")[2] == "seed":
-            raise ConfigError(f"{key} and seeds are both given; leave out --{key}={keys[key]}, seeds say all of them")
+            raise ConfigError(f"--{key}={keys[key]} and --seeds are both set; leave out --{key}")
     return numbers

@@ -1,4 +1,4 @@
-"""Serve a finished run over HTTP: write its bundle, answer from it, and follow changes of the run.
+"""Serve a finished run over HTTP: write its bundle, serve it, and reload it when the run changes.
 
 Imports no torch: another process writes the bundle.
 """
@@ -21,9 +21,9 @@ from recbole_hyper.serving.bundle import ABOUT, BUNDLE, fingerprint, open_bundle
 from recbole_hyper.serving.recommender import Recommender
 from recbole_hyper.threads import processors
 
-# environment variable with the settings of workers
+# environment variable that passes settings to workers
 _VARIABLE = "RECBOLE_HYPER_SERVE"
-_EVERY = 2.0  # seconds between two looks at the run
+_EVERY = 2.0  # seconds between checks of the run
 
 logger = logging.getLogger("recbole_hyper")
 
@@ -40,15 +40,15 @@ def serve(
 ) -> None:
     """Serve the finished run in a folder until the process is stopped.
 
-    When ``run`` is a link that is set to another run, or the run in the folder is resumed, workers take the new model
-    between two requests. ConfigError for no finished run, a model that cannot be served, or a missing extra.
+    If ``run`` is a link and points to another run, or if the run is resumed, workers switch to the new model between
+    two requests. ConfigError for no finished run, a model that cannot be served, or a missing extra.
 
     Args:
         run: folder of the run, or a link to it.
-        host, port: address to listen on. The service has no passwords: give others access through a proxy that has.
+        host, port: address to listen on. The service has no passwords: put a proxy with passwords in front of it.
         workers: number of processes.
-        catalogue: table of items for rules, text or parquet; it is read again when the file changes.
-        plugins, trust_plugins: Python files of the run that may run, or all that its folder names; see
+        catalogue: table of items for rules, text or parquet; reloaded when the file changes.
+        plugins, trust_plugins: trusted Python files of the run, or trust all that its folder names; see
             :mod:`recbole_hyper.runs.plugin_files`.
     """
     require("serve", "recbole-hyper serve", "fastapi", "uvicorn", "onnxruntime", "prometheus_client")
@@ -57,7 +57,7 @@ def serve(
     run, workers = Path(run), positive_int("workers", workers)
     table = None if catalogue is None else Path(catalogue)
     if table is not None and not table.is_file():
-        raise ConfigError(f"catalogue={str(table)!r} is no file")
+        raise ConfigError(f"catalogue={str(table)!r} is not a file")
     trust = {"files": [str(Path(file).absolute()) for file in plugins], "everything": trust_plugins}
     prepare(run, trust)
     items, threads, stopped = table and str(table.absolute()), max(1, processors() // workers), threading.Event()
@@ -97,7 +97,7 @@ def app() -> Any:
 
 
 def prepare(run: Path, trust: Mapping[str, Any] | None = None) -> bool:
-    """Write the bundle of a finished run and return True, unless it is there already; ConfigError if it fails."""
+    """Write the bundle of a finished run unless it is up to date; return whether it was written."""
     run = run.resolve()
     about = run / BUNDLE / ABOUT
     if not (run / "result.json").is_file():
@@ -112,14 +112,14 @@ def prepare(run: Path, trust: Mapping[str, Any] | None = None) -> bool:
 
 
 def _keep_prepared(run: Path, trust: Mapping[str, Any], stopped: threading.Event) -> None:
-    """Write the bundle again whenever the run changes."""
+    """Rewrite the bundle whenever the run changes."""
     failed: tuple[Path, str] | None = None
     while not stopped.wait(_EVERY):
         place = run.resolve()
         try:
             state = place, fingerprint(place)
             if state != failed and prepare(place, trust):
-                logger.info("the bundle of %s is new", place)
+                logger.info("wrote a new bundle of %s", place)
         except (ValueError, OSError) as error:
             failed = state
             logger.warning("still serving the earlier model: %s", error)

@@ -1,4 +1,4 @@
-"""Warm start: a new run on grown data that begins with the weights of an earlier run, items and users matched by id."""
+"""Warm start: a new run on more data that starts from the weights of an earlier run; items and users match by id."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -23,51 +23,51 @@ from recbole_hyper.runs.saved_data import read_saved_data
 from recbole_hyper.training.checkpoint import REFIT, WEIGHTS, CheckpointError, read_weights
 from recbole_hyper.yaml_files import config_file, read_yaml
 
-# of the earlier run's learning rate and best epoch: what a continuation takes where nothing is given
+# defaults of a warm start, as shares of the earlier run's learning rate and best epoch
 RATE, EPOCHS = 1 / 2, 1 / 4
 
 
 def continuation(folder: Path, config_files: Sequence[str | Path]) -> tuple[Path, dict[str, Any]]:
-    """Return the configuration file of the finished run in ``folder``, and what a run that goes on from it changes.
+    """Return the configuration file of the finished run in ``folder``, and the keys that a warm start changes.
 
-    ``learning_rate`` is half of the earlier one, ``epochs`` a quarter of those to its best, at least 2; a run that was
-    started warm itself keeps both. What ``config_files`` give stays.
+    ``learning_rate`` is half of the earlier one, ``epochs`` a quarter of its best number, at least 2; after another
+    warm start both stay. Keys in ``config_files`` do not change.
     """
     before = read_config(folder)
     require_finished(folder)
     result = read_json(folder / RESULT)
     changes = {"output_dir": None, "resume": False, "interactions": "files"}
-    # night after night at half of the rate would end at none
+    # halving the rate every night would end near 0
     if not before.get("init_from"):
         changes["epochs"] = max(2, math.ceil(EPOCHS * (result["best_epoch"] + 1)))
         if isinstance(before.get("learning_rate"), float | int):
             changes["learning_rate"] = before["learning_rate"] * RATE
-    given = {key for file in config_files for key in read_yaml(config_file(file))}
-    return folder / CONFIG, {key: value for key, value in changes.items() if key not in given}
+    own_keys = {key for file in config_files for key in read_yaml(config_file(file))}
+    return folder / CONFIG, {key: value for key, value in changes.items() if key not in own_keys}
 
 
 @torch.no_grad()
 def start_from(folder: Path, model: Any, data: SequenceDataset) -> dict[str, int]:
-    """Give ``model``, new on ``data``, what the run in ``folder`` learned; return the numbers of known and new rows.
+    """Copy the weights of the run in ``folder`` to a new ``model`` on ``data``; return numbers of known and new rows.
 
-    Items and users are matched by their ids; a new one keeps the values that it was drawn with, but a new item with
-    features starts from these alone. Tokens of features are matched by their text. ConfigError for a model of another
-    kind or size; CheckpointError for a folder without weights or ids.
+    Items and users match by id, tokens of features by their text. New rows keep their initial values, but a new item
+    with features starts from its features alone. ConfigError for a model of another type or size; CheckpointError for a
+    folder without weights or ids.
     """
-    if (kept := read_saved_data(folder)) is None:
-        raise CheckpointError(f"init_from: {folder} holds no data of its own (save_data), so no ids of its items")
+    if (saved := read_saved_data(folder)) is None:
+        raise CheckpointError(f"init_from: {folder} saved no data (save_data), so it has no item ids to match")
     refit = folder / REFIT / WEIGHTS
     earlier, _ = read_weights(refit if refit.is_file() else folder / WEIGHTS)
     if isinstance(model, LinearRecommender):
-        raise ConfigError(f"init_from: {type(model).__name__} is fitted in one step; there is nothing to go on from")
+        raise ConfigError(f"init_from: {type(model).__name__} is fitted in one step, without initial weights")
     rows = {
-        "item": _Rows.matched(kept.store.item_tokens, data.store.item_tokens),
-        "user": _Rows.matched(kept.store.user_tokens, data.store.user_tokens),
+        "item": _Rows.matched(saved.store.item_tokens, data.store.item_tokens),
+        "user": _Rows.matched(saved.store.user_tokens, data.store.user_tokens),
     }
-    by_feature = _feature_rows(model, data.item_features, kept.item_features)
+    by_feature = _feature_rows(model, data.item_features, saved.item_features)
     own = model.state_dict()
     for name in own.keys() - earlier.keys():
-        raise ConfigError(f"init_from={str(folder)!r}: the run there has no {name}: it is another model")
+        raise ConfigError(f"init_from={str(folder)!r}: the run there has no {name}: it has another model")
     for name, tensor in own.items():
         before = earlier[name]
         matched = by_feature.get(name) or _rows_of(name, tensor, before, rows)
@@ -78,7 +78,7 @@ def start_from(folder: Path, model: Any, data: SequenceDataset) -> dict[str, int
         else:
             raise ConfigError(
                 f"init_from={str(folder)!r}: {name} has the shape {tuple(before.shape)} there and "
-                f"{tuple(tensor.shape)} here; give the keys of that run"
+                f"{tuple(tensor.shape)} here; use the keys of that run"
             )
     for part in model.modules():
         if isinstance(part, FeaturedEmbedding):
@@ -89,7 +89,7 @@ def start_from(folder: Path, model: Any, data: SequenceDataset) -> dict[str, int
 
 @dataclass(frozen=True)
 class _Rows:
-    """Which row of an earlier table (n_before, ...) each row of a table (n, ...) is, by what the rows are of."""
+    """Matching rows of a table (n, ...) and an earlier one (n_before, ...): row ``here[i]`` was row ``there[i]``."""
 
     n_before: int
     n: int
@@ -105,18 +105,18 @@ class _Rows:
 
     @property
     def new(self) -> npt.NDArray[np.int64]:
-        """The rows that were not there before."""
+        """The rows that match no earlier row."""
         return np.setdiff1d(np.arange(self.n), self.here)
 
     def copy(self, before: Tensor, now: Tensor) -> None:
-        """Copy the rows that match, and those behind the last id (RecBole's mask) in their order."""
+        """Copy the matching rows, and the rows after the last id (RecBole's mask) in order."""
         now[torch.from_numpy(self.here)] = before[torch.from_numpy(self.there)].to(now.device)
         if len(now) > self.n:
             now[self.n :] = before[self.n_before :].to(now.device)
 
 
 def _rows_of(name: str, tensor: Tensor, before: Tensor, rows: Mapping[str, _Rows]) -> _Rows | None:
-    """Return the rows of a table of items or users, None for any other tensor."""
+    """Return the matching rows of a table of items or users, None for any other tensor."""
     named = any(word in name for word in ("item", "user", "offset"))
     if not tensor.dim() or tensor.shape[1:] != before.shape[1:] or (tensor.shape == before.shape and not named):
         return None
@@ -129,7 +129,7 @@ def _rows_of(name: str, tensor: Tensor, before: Tensor, rows: Mapping[str, _Rows
 
 
 def _feature_rows(model: Any, now: ItemFeatures | None, before: ItemFeatures | None) -> dict[str, _Rows]:
-    """Return by the name of its weight how the tokens of each column of item features are matched."""
+    """Return the matching tokens of each column of item features, by the name of its weight."""
     by_feature: dict[str, _Rows] = {}
     if now is None or before is None:
         return by_feature
@@ -142,8 +142,9 @@ def _feature_rows(model: Any, now: ItemFeatures | None, before: ItemFeatures | N
                 continue
             meanings: list[Any] = [one.meaning for one in (columns[column.name], column)]
             if any(one is None for one in meanings):
-                said = "the run was trained by an earlier version, which kept no tokens of"
-                raise CheckpointError(f"{said} {column.name!r}: train it again")
+                raise CheckpointError(
+                    f"an earlier version trained the run without tokens of {column.name!r}: train it again"
+                )
             tokens: list[Any] = [np.concatenate(([""], one)) for one in meanings]
             by_feature[f"{name}.features.{number}.weight"] = _Rows.matched(*tokens)
     return by_feature

@@ -1,7 +1,7 @@
-"""What RecBole's trainers report to besides the log: TensorBoard's event files, and Weights and Biases.
+"""Loggers besides the log file: TensorBoard's event files, and Weights and Biases.
 
-Both get the epochs of train.csv. Names are RecBole's where it has one: ``Loss/Train`` and ``Vaild_score`` in event
-files, ``train/train_loss`` and ``valid/<metric>`` at Weights and Biases.
+Both get the rows of train.csv, under RecBole's names if it has one: ``Loss/Train`` and ``Vaild_score`` in event files,
+``train/train_loss`` and ``valid/<metric>`` at Weights and Biases.
 """
 
 import contextlib
@@ -18,25 +18,25 @@ EVENTS = "tensorboard"
 
 
 class EventFile:
-    """TensorBoard's event file of a run, made with the first number; of a folder that is None nothing is written."""
+    """TensorBoard's event file of a run, created with the first number; without a folder, nothing is written."""
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
         self._writer: Any = None
 
     def add_scalar(self, tag: str, value: float, epoch: int) -> None:
-        """Write the number ``tag`` of an epoch."""
+        """Write one number of an epoch."""
         if self.folder is not None and self._writer is None:
             from torch.utils.tensorboard import SummaryWriter
 
-            # what a run that was killed wrote of this epoch and later ones is withdrawn
+            # purge what a killed run wrote about this epoch and later ones
             self._writer = SummaryWriter(str(self.folder), purge_step=epoch or None)
         if self._writer is not None:
             self._writer.add_scalar(tag, value, epoch)
             self._writer.flush()
 
     def add_hparams(self, settings: dict[str, Any], metrics: dict[str, float]) -> None:
-        """Write hyper-parameters and what they reached."""
+        """Write hyper-parameters and their metrics."""
         if self._writer is not None:
             self._writer.add_hparams(settings, metrics)
             self._writer.flush()
@@ -48,14 +48,14 @@ class EventFile:
                 self.add_scalar(f"{head}/{name}", value, int(row["epoch"]))
 
     def close(self) -> None:
-        """Write what is left; a later number begins another file."""
+        """Close the file; a later number opens another one."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
 
 
 def hyperparameters(config: Any) -> dict[str, Any]:
-    """Return what TensorBoard lists of a configuration: the learner, its rate, the batch, and the keys of the model."""
+    """Return the hyper-parameters for TensorBoard: learner, learning rate, batch size, and the keys of the model."""
     general = {"model", "dataset", "config_files", "device", *itertools.chain(*config.parameters.values())}
     names = {"learner", "learning_rate", "train_batch_size"} | (set(config.final_config_dict) - general)
     values = {name: config[name] for name in sorted(names) if config[name] is not None}
@@ -63,16 +63,16 @@ def hyperparameters(config: Any) -> dict[str, Any]:
 
 
 class WandbRun(WandbLogger):
-    """RecBole's logger of Weights and Biases, by epoch: what RecBole's ``fit`` logs is dropped."""
+    """RecBole's logger of Weights and Biases with the rows of train.csv; what RecBole's ``fit`` logs is dropped."""
 
-    _began, _head = False, ""
+    _started, _head = False, ""
 
     def __init__(self, config: Any, folder: Path) -> None:
         self._folder = folder
         super().__init__(config)
 
     def setup(self) -> None:
-        """Begin a run unless one is under way; its files go to ``folder`` unless ``WANDB_DIR`` is set."""
+        """Start a run unless one is active; its files go to ``folder`` unless ``WANDB_DIR`` is set."""
         if not self.log_wandb:
             return
         import wandb
@@ -81,35 +81,35 @@ class WandbRun(WandbLogger):
         if wandb.run is None:
             place = os.environ.get("WANDB_DIR") or str(self._folder)
             wandb.init(project=self.config["wandb_project"], config=self.config.plain(), dir=place)
-            self._began = True
+            self._started = True
         self._set_steps()
 
     def log_as(self, head: str) -> None:
-        """Put ``head`` before all names in the place of "train": one run may train twice."""
+        """Use ``head`` instead of "train" as the prefix of all names: a run with a refit trains twice."""
         self._head = head
         if self.log_wandb:
             self._wandb.define_metric(f"{head}/*", step_metric=f"{head}_step")
 
     def log_metrics(self, metrics: Mapping[str, Any], head: str = "train", commit: bool = True) -> None:
-        """Drop what RecBole's ``fit`` says of an epoch."""
+        """Drop what RecBole's ``fit`` logs."""
 
     def log_row(self, row: Mapping[str, Any], head: str) -> None:
-        """Report the numbers of an epoch, a row with "epoch", as ``head/<name>`` over ``head_step``."""
+        """Log the numbers of an epoch, a row with "epoch", as ``head/<name>`` over ``head_step``."""
         head = self._head or head
         super().log_metrics({**row, f"{head}_step": row["epoch"]}, head)
 
     def close(self, metrics: Mapping[str, float]) -> None:
-        """Put the metrics of the test into the summary as ``eval/<metric>``, and end the run if it was begun here."""
+        """Add the test metrics to the summary as ``eval/<metric>``, and finish the run if it was started here."""
         if self.log_wandb:
             self.log_eval_metrics(metrics, head="eval")
-        if self._began:
+        if self._started:
             self._wandb.finish()
-            self._began = False
+            self._started = False
 
 
 @contextlib.contextmanager
 def lent_loggers(events: EventFile, wandb: WandbRun) -> Iterator[None]:
-    """Give these to RecBole's trainers that are built inside, which would open a writer below the working directory."""
+    """Lend these loggers to RecBole trainers built inside the block, which would otherwise create their own."""
     before = host.get_tensorboard, host.WandbLogger
     host.get_tensorboard, host.WandbLogger = lambda logger: events, lambda config: wandb
     try:

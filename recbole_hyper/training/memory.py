@@ -1,4 +1,4 @@
-"""Memory: the peak of a phase, what is given back after it, and a trial step that refuses a run that cannot fit."""
+"""Memory: the peak of a phase, freed pages, and a trial step that refuses a run that cannot fit."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _SMALLER = "lower hidden_size, drop rare items (item_inter_num_interval) or use 
 class PeakMemory:
     """Context manager that measures the peak memory of its body.
 
-    ``bytes`` is the largest resident set of this process seen while the body ran (sampled every ``interval`` seconds),
-    or, on a GPU, the peak of torch's allocator. ``growth`` is that peak less what was in use at the start.
+    ``bytes`` is the largest resident set of this process, sampled every ``interval`` seconds; on a GPU, the peak of
+    torch's allocator. ``growth`` is the peak minus the memory in use at the start.
     """
 
     def __init__(self, device: torch.device | str = "cpu", interval: float = 0.02) -> None:
@@ -58,10 +58,10 @@ class PeakMemory:
 
 
 def give_back_freed() -> bool:
-    """Give pages that were freed back to the system where the C library can (glibc); return whether it could.
+    """Return freed pages to the system if the C library can (glibc); return whether it can.
 
-    Windows of many lengths leave holes between tensors, which the heap of a long training gathers. Those of an epoch
-    are given back in a twentieth of a second. What compiled kernels keep: see ``threads.limit_cached_kernels``.
+    Batches of many lengths leave holes between tensors, which pile up in a long training. Returning those of an epoch
+    takes a twentieth of a second. For the memory of compiled kernels see ``threads.limit_cached_kernels``.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is not None:
@@ -70,14 +70,14 @@ def give_back_freed() -> bool:
 
 
 def require_memory(config: Any, model: HyperRecommender, batches: Any) -> int:
-    """Return the bytes that a training step takes beside the weights, measured on the windows that are longest.
+    """Return the bytes that a training step needs besides the weights, measured on the longest windows.
 
-    Of several processes each measures its share of a batch. The step is tried on a few windows first, then on twice as
-    many each time, as long as these will fit. Weights, buffers and random generators stay as they are. Two moments for
-    each weight, and the average of ``ema_decay``, are added to the measurement.
+    The step is tried on a few windows first, then on twice as many each time while these will fit; each of several
+    processes tries its share of a batch. Two moments for each weight, and the average of ``ema_decay``, are added.
+    Weights, buffers and random generators do not change.
 
-    ConfigError for a step that needs more than ``memory_limit``, or than what is free; its message names the largest
-    batch that fits. Also for a loss that is no finite number with a gradient.
+    ConfigError if a step needs more than ``memory_limit``, or more than is free (the message names the largest batch
+    that fits), and for a loss that is not finite or has no gradient.
     """
     limit = config["memory_limit"] or free_memory(config["device"])
     weights = sum(one.nbytes for one in model.parameters() if one.requires_grad)
@@ -92,15 +92,14 @@ def require_memory(config: Any, model: HyperRecommender, batches: Any) -> int:
     with seeded(0):
         for rows in sorted({max(1, largest >> halvings) for halvings in range(7)}):
             before, taken = taken, max(taken, lasting + _measured(config, model, batches, rows) - idle.bytes)
-            # beside what every step takes, memory grows in proportion to the rows
+            # beyond a constant part, memory grows in proportion to the rows
             growth = (taken - before) / (rows - tried)
             following = taken + growth * min(rows, largest - rows) * (tried > 0)
             if not following <= limit:
                 needed, fits = taken + growth * (largest - rows), shares * (rows if taken <= limit else tried)
-                what = f"about {needed / 2**30:.1f} GiB" if math.isfinite(needed) else "more memory than there is"
+                amount = f"about {needed / 2**30:.1f} GiB" if math.isfinite(needed) else "more memory than there is"
                 advice = f"--train_batch_size={fits} would fit" if fits else _SMALLER
-                free = f"{limit / 2**30:.1f} GiB are free"
-                raise ConfigError(f"a training step would need {what}, {free}: {advice}")
+                raise ConfigError(f"a training step would need {amount}, {limit / 2**30:.1f} GiB are free: {advice}")
             tried = rows
     for buffer, value in buffers:
         buffer.copy_(value)
@@ -108,7 +107,7 @@ def require_memory(config: Any, model: HyperRecommender, batches: Any) -> int:
 
 
 def _measured(config: Any, model: HyperRecommender, batches: Any, rows: int) -> float:
-    """Return the peak in bytes of a step on the ``rows`` longest windows; infinity where there was too little."""
+    """Return the peak in bytes of a step on the ``rows`` longest windows; infinity if memory ran out."""
     device = config["device"]
     model.train()
     try:

@@ -1,4 +1,4 @@
-"""Models of RecBole in a run: trained by RecBole's trainers, ranked and kept as the models of this package are."""
+"""RecBole models in a run: trained by RecBole's trainers, ranked and saved like the models of this package."""
 
 from collections.abc import Callable
 from functools import partial
@@ -17,18 +17,18 @@ from recbole_hyper.training.memory import PeakMemory, give_back_freed
 from recbole_hyper.training.progress import Training
 from recbole_hyper.training.validation import Evaluation
 
-# RecBole's trainers and models of these hold state that is in no parameter and no optimizer
+# these have state in RecBole's trainer or model that is neither a parameter nor part of the optimizer
 NOT_RESUMABLE = {"RecVAE", "DiffRec", "LDiffRec"}
 
 
 def recbole_training(config: Any, model: Any, output_dir: Path) -> Any:
-    """Return the training of a RecBole model by RecBole's trainer, or by ``XTrainer`` in the files of others' ``X``."""
+    """Return a trainer for a RecBole model: RecBole's, or ``XTrainer`` in the files of a third-party model ``X``."""
     base = models.trainer_of(type(model)) or get_trainer(config["MODEL_TYPE"], config["model"])
     return type(f"Run{base.__name__}", (RecBoleTraining, base), {})(config, model, output_dir)
 
 
 class RecBoleTraining(Training):
-    """Mixin over a trainer of RecBole, whose ``fit`` calls the methods below; checkpoints are between epochs only."""
+    """Mixin for a RecBole trainer, whose ``fit`` calls the methods below; checkpoints are between epochs only."""
 
     start_epoch: int
 
@@ -37,7 +37,7 @@ class RecBoleTraining(Training):
         config["checkpoint_dir"] = str(output_dir)
         with lent_loggers(self.tensorboard, self.wandblogger):
             super(Training, self).__init__(config, model)  # type: ignore[call-arg]
-        # RecBole's is at most the number of epochs; with more epochs the same would then not be validated
+        # RecBole limits it to the number of epochs; a run with more epochs would then validate other epochs
         self.eval_step = config["eval_step"]
         self._use_optimizer(self.optimizer)
         self._valid: Evaluation | None = None
@@ -49,11 +49,11 @@ class RecBoleTraining(Training):
             self.optimizer.register_step_post_hook(lambda *_: update())
 
     def fit(self, batches: Any, valid: Evaluation | None = None, show_progress: bool = False) -> None:
-        """Train with RecBole's loop until the epochs or the patience of the configuration are used up."""
+        """Train with RecBole's loop until the epochs or the patience are used up."""
         self.batches, self._valid = batches, valid if valid is not None and len(valid) else None
         if not self.finished:
-            self.start_epoch, told = len(self.history), self._after_validation
-            super().fit(batches, self._valid, show_progress=show_progress, callback_fn=told)  # type: ignore[misc]
+            self.start_epoch, callback = len(self.history), self._after_validation
+            super().fit(batches, self._valid, show_progress=show_progress, callback_fn=callback)  # type: ignore[misc]
             self._save_state()
         self._validate_last(self._valid, show_progress)
         if self.average is not None:
@@ -63,7 +63,7 @@ class RecBoleTraining(Training):
         done = super().resume(batches)
         if done and self.config["model"] in NOT_RESUMABLE:
             raise CheckpointError(
-                f"{self.output_dir}: RecBole's {self.config['model']} cannot be continued exactly; start it in another "
+                f"{self.output_dir}: RecBole's {self.config['model']} cannot be resumed exactly; start it in another "
                 "output_dir"
             )
         return done
@@ -85,7 +85,7 @@ class RecBoleTraining(Training):
         return means if isinstance(total, tuple) else means[0]
 
     def _checked(self, loss: Callable[[Any], Any], batch: Any) -> Any:
-        """Return the loss of a batch; in the first step an error, or something that is no loss, is a ConfigError."""
+        """Return the loss of a batch; in the first step, ConfigError for any error or an invalid loss."""
         if self._step:
             return loss(batch)
         kind = type(self.model)
@@ -97,12 +97,12 @@ class RecBoleTraining(Training):
         return loss_of_batch
 
     def _generate_train_loss_output(self, epoch_idx: int, s_time: float, e_time: float, losses: Any) -> Any:
-        """Return what the log says of an epoch, with the seconds of train.csv."""
+        """Return RecBole's log line of an epoch, with the seconds of train.csv."""
         seconds = self.history[-1]["train_seconds"]
         return super()._generate_train_loss_output(epoch_idx, 0.0, seconds, losses)  # type: ignore[misc]
 
     def _check_nan(self, loss: torch.Tensor) -> None:
-        """RecBole calls this once a step, with its loss."""
+        """Count the step and check its loss; RecBole calls this once a step."""
         self._step += 1
         self.require_finite(float(loss.detach()), self._step)
 
@@ -110,7 +110,7 @@ class RecBoleTraining(Training):
         return self._validate(valid_data, show_progress)
 
     def _save_checkpoint(self, epoch: int, verbose: bool = True, **kwargs: Any) -> None:
-        """RecBole calls this where the model is the best so far, and after every epoch without validation."""
+        """Save the best weights; RecBole calls this for a new best epoch, and after every epoch without validation."""
         self._take_best(epoch)
         if self._valid is None or not self.is_validated(epoch):
             self._save_state()

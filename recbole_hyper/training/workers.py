@@ -1,4 +1,4 @@
-"""A run on several processes, which Ray Train starts; what each of them does is in ``training.processes``."""
+"""A run on several processes, started by Ray Train; ``training.processes`` has the work of each process."""
 
 import os
 import shutil
@@ -23,7 +23,7 @@ from recbole_hyper.training.processes import world
 from recbole_hyper.training.shared import mapped, share
 from recbole_hyper.types import Split
 
-# below the folder of the run: the data, which every process maps into memory, and what Ray writes
+# inside the folder of the run: Ray's files, and the data, which every process maps into memory
 SCRATCH = ".workers"
 SHARED = f"{SCRATCH}/data"
 
@@ -37,8 +37,8 @@ def run_workers(
     """Train and test the run of ``config`` on ``num_workers`` processes and return its result.json.
 
     Rank 0 writes to ``output_dir``, the folder of the run, which all machines must share. Every process calls ``work``
-    with its configuration, its folder and a ``read``; the argument ``read`` gives data and split in the place of the
-    atomic files. ConfigError for a cluster that is not there or too small; RuntimeError where a process failed.
+    with its configuration, its folder and a ``read``. The argument ``read`` returns data and split instead of reading
+    the atomic files. ConfigError if the cluster is missing or too small; RuntimeError if a process failed.
     """
     workers = int(config["num_workers"])
     if not issubclass(config.model_class, HyperRecommender):
@@ -50,7 +50,7 @@ def run_workers(
     settings = {**config.plain(), "resume": bool(config["resume"]), "n_threads": threads, "show_progress": False}
     settings["data_path"] = str(Path(settings["data_path"]).absolute())
     arguments = {"work": work, "settings": settings, "folder": str(folder), "use_gpu": use_gpu}
-    # what the workers share is removed at the end, and what a killed run left there before
+    # remove the files of a killed run now, and those of this run at the end
     shutil.rmtree(folder / SCRATCH, ignore_errors=True)
     try:
         share(*(read or read_data)(config), folder / SHARED)
@@ -61,7 +61,7 @@ def run_workers(
 
 
 def _start(config: Config, arguments: dict[str, Any]) -> None:
-    """Start the workers and wait for their end."""
+    """Start the workers and wait until they end."""
     workers, use_gpu, folder = int(config["num_workers"]), arguments["use_gpu"], Path(arguments["folder"])
     with cluster(config["ray_address"]) as ray:
         total = ray.cluster_resources()
@@ -88,7 +88,7 @@ def _start(config: Config, arguments: dict[str, Any]) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """Return in one line why the workers failed: the message of one that raised, else that one was killed."""
+    """Return in one line why the workers failed: the message of one that raised, or that one was killed."""
     from ray.exceptions import RayActorError
     from ray.train import WorkerGroupError
 
@@ -101,16 +101,16 @@ def _reason(error: Exception) -> str:
 
 
 def _worker(arguments: Mapping[str, Any]) -> None:
-    """Run in every process: rank 0 writes to the folder of the run, the others to one that is removed."""
+    """Run in every process: rank 0 writes to the folder of the run, the others to a temporary folder."""
     (rank, _), folder, settings = world(), Path(arguments["folder"]), dict(arguments["settings"])
     if arguments["use_gpu"]:
-        # Ray has chosen this process's device; RecBole would choose the first one
+        # use the device that Ray chose; RecBole would use the first one
         settings["gpu_id"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
     with tempfile.TemporaryDirectory(prefix="recbole-hyper-") as scratch:
-        # the process that started this one has claimed the folder
+        # the process that started this one holds the lock of the folder
         own = folder if rank == 0 else Path(scratch)
         if rank and settings["resume"]:
-            # what a resume goes on from, before the first process writes it anew
+            # copy the files that a resume reads before rank 0 overwrites them
             needed = {STATE, WEIGHTS, REFIT}
             shutil.copytree(folder, own, ignore=lambda _, names: set(names) - needed, dirs_exist_ok=True)
         dist.barrier()

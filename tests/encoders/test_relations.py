@@ -213,7 +213,7 @@ def test_data_without_times_are_refused_before_training(name: str, tmp_path: Pat
         text = "user_id:token\titem_id:token\n" + "".join(f"{user}\t{item}\n" for user, item in rows)
         (data / "bare" / f"bare.{part}.inter").write_text(text)
     keys = {**SMALL, "data_path": str(data), "benchmark_filename": ["train", "valid", "test"], "encoder": name}
-    with pytest.raises(ConfigError, match=rf"encoder={name} reads times, and .*bare.train.inter is read without any"):
+    with pytest.raises(ConfigError, match=rf"encoder={name} reads times, but .*bare.train.inter is read without any"):
         run("SASRecCE", "bare", config_dict={**keys, "output_dir": str(tmp_path / "run")})
     assert not (tmp_path / "run" / "train.csv").exists()
     run("SASRecCE", "bare", config_dict={**keys, "output_dir": str(tmp_path / "other"), "encoder": "transformer"})

@@ -225,7 +225,7 @@ def test_a_damaged_checkpoint_is_named_and_a_folder_has_one_process(
         with pytest.raises(CheckpointError, match=r"checkpoint\.pt (is damaged|cannot be read)"):
             curve_of(monkeypatch, tmp_path, 2, [61.0])
     (tmp_path / "checkpoint.pt").write_bytes(whole)
-    with locked(tmp_path / ".run.lock"), pytest.raises(ConfigError, match="another run is at work"):
+    with locked(tmp_path / ".run.lock"), pytest.raises(ConfigError, match="another run uses"):
         curve_of(monkeypatch, tmp_path, 2, [61.0])
     assert curve_of(monkeypatch, tmp_path, 2, [61.0])["best_epoch"] == 2
 

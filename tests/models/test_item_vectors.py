@@ -332,7 +332,7 @@ def test_a_run_does_not_go_on_with_other_features(taste: Path, tmp_path: Path) -
     assert load(tmp_path / "run").differences == []
     file.write_text(file.read_text().replace("c1 all", "c2 all"))
     assert any("taste.item has changed since the run" in text for text in load(tmp_path / "run").differences)
-    with pytest.raises(CheckpointError, match="other features of the items"):
+    with pytest.raises(CheckpointError, match="other item features"):
         run("SASRecCE", "taste", config_dict={**given, "epochs": 3, "resume": True})
 
 

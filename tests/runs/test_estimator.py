@@ -115,7 +115,7 @@ def test_recommendations_stay_the_same_in_a_folder_elsewhere(tmp_path: Path) -> 
     saved = model.save(tmp_path / "models" / "walk")
     assert sorted(path.name for path in saved.parent.iterdir()) == ["walk"]
     assert yaml.safe_load((saved / "config.yaml").read_text())["output_dir"] == str(saved)
-    with pytest.raises(ConfigError, match="holds something already"):
+    with pytest.raises(ConfigError, match="is not empty; choose another folder"):
         model.save(saved)
     del model
     gc.collect()

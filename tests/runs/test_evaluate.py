@@ -75,7 +75,7 @@ def test_a_refit_run_is_ranked_on_the_test_alone(random_data: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"learning_rate": 0.1}, "learning_rate: not a setting of the ranking"),
+        ({"learning_rate": 0.1}, "learning_rate: cannot change in the evaluation"),
         ({"eval_args": {"split": {"RS": [0.8, 0.1, 0.1]}}}, "only the mode of a finished run can change"),
         ({"eval_args": {"mode": "some"}}, "eval_args mode 'some' is not offered"),
         ({"metrics": ["Foo"]}, "metric 'Foo' is unknown"),

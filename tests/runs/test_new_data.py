@@ -88,7 +88,7 @@ def test_every_new_interaction_is_ranked_behind_its_past(trained: Path, data: Pa
     assert counts["protocol"] == result["protocol"] == "new data"
     assert counts["test cases"] == 6
     assert counts["cases of new users"] == 2
-    assert counts["new interactions with items that the model does not know, not ranked"] == 1
+    assert counts["new interactions with unknown items, not ranked"] == 1
     assert counts["new interactions without an earlier one, not ranked"] == 1
     assert (counts["since"], counts["until"]) == (newest, 800)
     (written,) = trained.glob("evaluation_new_data-yesterday-*.json")
@@ -108,12 +108,12 @@ def test_since_moves_the_first_case(trained: Path, data: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"data": "nothing.csv"}, "is no file; csv or parquet"),
+        ({"data": "nothing.csv"}, "is not a file; it must be csv or parquet"),
         ({"data": NEW.drop(columns="item_id")}, "no column item_id; its columns: user_id, timestamp"),
         ({"data": NEW.drop(columns="timestamp")}, "a column of times"),
         ({"data": NEW, "since": "soon"}, "numbers or dates are needed"),
         ({"data": NEW, "since": 900}, "no interaction after 900.0 can be ranked"),
-        ({"since": 3}, "goes with data"),
+        ({"since": 3}, "needs data, a file"),
         ({"segments": ["mood"]}, "segment 'mood' is unknown; known: history_length"),
         ({"segments": ["item.mood"]}, "has no such column; it has item.kind"),
     ],

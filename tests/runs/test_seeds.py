@@ -70,7 +70,7 @@ def test_each_seed_is_the_run_with_that_seed(
     "given", ["", "1,x", "1,,2", "1.5", "-1", "True", [], [1, True], ["a"], "1,2.0", None, "1,4294967296"]
 )
 def test_what_are_no_seeds(given: Any) -> None:
-    with pytest.raises(ConfigError, match=r"whole numbers from 0 to 2\*\*32 - 1 are expected, such as --seeds=1,2,3"):
+    with pytest.raises(ConfigError, match=r"must be whole numbers from 0 to 2\*\*32 - 1, such as --seeds=1,2,3"):
         read_seeds(given, {})
 
 
@@ -79,7 +79,7 @@ def test_seeds_are_read() -> None:
     assert read_seeds("7", {"epochs": 1}) == [7]
     with pytest.raises(ConfigError, match="2 is there twice"):
         read_seeds("2,1,2", {})
-    with pytest.raises(ConfigError, match="seed and seeds are both given; leave out --seed=4"):
+    with pytest.raises(ConfigError, match="--seed=4 and --seeds are both set; leave out --seed"):
         read_seeds("1", {"seed": 4})
 
 
@@ -102,7 +102,7 @@ def test_what_is_refused_before_anything_is_trained(
         run_seeds("Pop", "random", seeds=[3, 2], config_dict=keys_of(random_data, tmp_path / "many", topk=[2, 10]))
     typed = [f"--{key}={value}" for key, value in keys_of(random_data, tmp_path / "new").items()]
     assert main(["run", "--model=Pop", "--dataset=random", "--seeds=1,2", "--seed=3", *typed]) == 1
-    assert "error: seed and seeds are both given" in capsys.readouterr().err
+    assert "error: --seed=4 and --seeds are both set" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
 
 

@@ -137,9 +137,9 @@ def test_a_warm_start_begins_better_than_a_cold_one(tmp_path: Path) -> None:
 def test_what_cannot_be_gone_on_from_is_named(data: Path, tmp_path: Path) -> None:
     run("SASRecCE", "monday", config_dict=settings(data, tmp_path / "first", epochs=1))
     keys = {"data_path": str(data), "output_dir": str(tmp_path / "second"), "init_from": str(tmp_path / "first")}
-    with pytest.raises(ConfigError, match=r"has the shape .* there and .* here; give the keys of that run"):
+    with pytest.raises(ConfigError, match=r"has the shape .* there and .* here; use the keys of that run"):
         run(dataset="tuesday", config_dict={**keys, "hidden_size": 32})
-    with pytest.raises(ConfigError, match="it is another model"):
+    with pytest.raises(ConfigError, match="it has another model"):
         run("HSASRecCE", "tuesday", config_dict={**keys, "geometry": "poincare", "item_bias": True})
     with pytest.raises(ConfigError, match="fitted in one step"):
         run("EASER", "tuesday", config_dict=keys)

@@ -357,5 +357,5 @@ def test_tables_above_what_a_file_holds_are_refused(
 ) -> None:
     model, tokens = made("SASRecCE")
     monkeypatch.setattr("recbole_hyper.serving.export._LARGEST", 1000)
-    with pytest.raises(ConfigError, match=r"do not fit into an ONNX file.*--format=vectors, or --format=program"):
+    with pytest.raises(ConfigError, match=r"do not fit into an ONNX file.*--format=vectors\), or use --format=program"):
         export(model, tokens, LENGTH, tmp_path / "model.onnx", top_k=3)

@@ -283,7 +283,7 @@ def test_a_run_that_was_killed_is_not_served(folder: Path, tmp_path: Path) -> No
     with pytest.raises(ConfigError, match=r"has no finished run: result\.json is missing"):
         load(tmp_path / "killed")
     part = load(tmp_path / "killed", unfinished=True)
-    assert part.differences[-1].endswith("has no result: these are the best weights up to now, of epoch 0")
+    assert part.differences[-1].endswith("has no result: these are the best weights so far, of epoch 0")
 
 
 def test_similar_items_by_cosine(model: Recommender) -> None:

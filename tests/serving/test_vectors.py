@@ -47,7 +47,7 @@ def test_without_a_link_the_product_is_the_score() -> None:
 
 
 def test_with_a_link_the_geometry_must_say_how_its_score_follows() -> None:
-    with pytest.raises(ConfigError, match="Cubed has a link and no search_score"):
+    with pytest.raises(ConfigError, match="Cubed has a link but no search_score"):
         vectors_of(OutputHead(Cubed(), torch.randn(9, 4)))
     described = type("Described", (Cubed,), {"search_score": "<q, vector>^3"})
     found = vectors_of(OutputHead(described(), torch.randn(9, 4)))

@@ -275,7 +275,7 @@ def test_a_resumed_model_of_recbole_tests_its_best_epoch(random_data: Path, tmp_
 
 def test_a_model_that_cannot_be_continued_exactly_says_so(random_data: Path, tmp_path: Path) -> None:
     run("DiffRec", "random", config_dict=settings(random_data, tmp_path / "out", epochs=1))
-    with pytest.raises(CheckpointError, match="DiffRec cannot be continued exactly"):
+    with pytest.raises(CheckpointError, match="DiffRec cannot be resumed exactly"):
         run("DiffRec", "random", config_dict=settings(random_data, tmp_path / "out", epochs=2, resume=True))
 
 
@@ -324,7 +324,7 @@ def test_a_curvature_to_be_estimated_for_what_is_flat_and_what_is_not(
 
 
 def test_what_is_asked_of_a_run_is_checked_before_it_is_trained(random_data: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="topk=5000 asks for more items than the 50 there are"):
+    with pytest.raises(ConfigError, match="topk=5000: the data has only 50 items"):
         run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "out", topk=[10, 5000]))
     with pytest.raises(ConfigError, match="has no run to resume"):
         run(config_dict={"resume": True, "output_dir": str(tmp_path / "typo")})
