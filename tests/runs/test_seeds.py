@@ -102,7 +102,7 @@ def test_what_is_refused_before_anything_is_trained(
         run_seeds("Pop", "random", seeds=[3, 2], config_dict=keys_of(random_data, tmp_path / "many", topk=[2, 10]))
     typed = [f"--{key}={value}" for key, value in keys_of(random_data, tmp_path / "new").items()]
     assert main(["run", "--model=Pop", "--dataset=random", "--seeds=1,2", "--seed=3", *typed]) == 1
-    assert "error: --seed=4 and --seeds are both set" in capsys.readouterr().err
+    assert "error: --seed=3 and --seeds are both set" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
 
 
