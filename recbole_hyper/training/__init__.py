@@ -1,1 +1,1 @@
-"""The trainer, its optimizers and its checkpoints."""
+"""Training: the loop, optimizers, checkpoints and loggers."""

@@ -1,4 +1,4 @@
-"""From a configuration to data and split, and from those to a model and its training batches."""
+"""Build data and split from a configuration, and a model with its training batches from those."""
 
 from collections.abc import Callable
 from typing import Any
@@ -27,12 +27,12 @@ def read_data(config: Config) -> tuple[SequenceDataset, Split]:
 
 
 def reader_of_store(store: SequenceStore) -> Callable[[Config], tuple[SequenceDataset, Split]]:
-    """Return what :func:`read_data` is where the sequences are known already."""
+    """Return a :func:`read_data` for sequences that are already in memory."""
     return lambda config: (dataset_of_model(config, store), make_split(store, config))
 
 
 def build(config: Config, data: SequenceDataset, split: Split, lengths: Any) -> tuple[Any, Any, SequenceDataset]:
-    """Return (model, training loader, dataset restricted to the training part): the first ``lengths`` of each row."""
+    """Return (model, training loader, dataset) on the first ``lengths`` of each row, the training part."""
     training = data.restrict(split.store, lengths)
     if _reads_prefixes(config):
         loader = PrefixLoader(training, split.store, lengths, config)
@@ -56,7 +56,7 @@ def build(config: Config, data: SequenceDataset, split: Split, lengths: Any) -> 
 
 
 def build_model(config: Config, data: SequenceDataset, store: SequenceStore, lengths: Any) -> Any:
-    """Return the model alone, as :func:`build` makes it; its draws change nothing of a run in another thread."""
+    """Return the model of :func:`build` without loader; its random draws do not affect a run in another thread."""
     training, seed = data.restrict(store, lengths), int(config["seed"])
     if issubclass(config.model_class, OwnModel):
         with OwnDraws(seed):

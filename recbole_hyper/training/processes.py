@@ -1,9 +1,9 @@
-"""What one of several processes does that train a model together: its share of every batch, and the whole loss.
+"""Training on several processes: each gets a share of every batch, and the loss is that of the whole batch.
 
-Every process holds the model and computes the loss of its share of each batch's sequences. Shares are weighted by their
-supervised positions, so that the summed gradient is that of the whole batch: without dropout, and with a loss that is a
-mean over positions without sampling (ce), training equals that of one process up to rounding. Sampled negatives,
-dropout and the buckets of sce are drawn by each process for its own share.
+Every process has the whole model and computes the loss of its share of each batch's sequences. Shares are weighted by
+their number of targets, so the summed gradient is that of the whole batch. Without dropout, and with a loss that is a
+mean over positions without sampling (ce), training equals that of one process up to rounding. Each process draws
+negatives, dropout and the buckets of sce for its own share.
 """
 
 from collections.abc import Iterator
@@ -19,13 +19,13 @@ from recbole_hyper.data.dataset import TARGET_LIST
 
 
 def world() -> tuple[int, int]:
-    """Return (rank of this process, number of processes); (0, 1) where there is one."""
+    """Return (rank of this process, number of processes), (0, 1) for a single process."""
     many = dist.is_available() and dist.is_initialized()
     return (dist.get_rank(), dist.get_world_size()) if many else (0, 1)
 
 
 def gathered(value: Any) -> list[Any]:
-    """Return the ``value`` of every process, by rank; all must call this."""
+    """Return the ``value`` of every process, by rank; all processes must call this."""
     _, processes = world()
     if processes == 1:
         return [value]
@@ -35,16 +35,16 @@ def gathered(value: Any) -> list[Any]:
 
 
 def agreed(flag: bool) -> bool:
-    """Return the ``flag`` of the first process; all must call this."""
+    """Return the ``flag`` of the first process; all processes must call this."""
     if world()[1] == 1:
         return flag
-    said = torch.tensor([float(flag)], device="cuda" if dist.get_backend() == "nccl" else "cpu")
-    dist.broadcast(said, src=0)
-    return bool(said[0])
+    value = torch.tensor([float(flag)], device="cuda" if dist.get_backend() == "nccl" else "cpu")
+    dist.broadcast(value, src=0)
+    return bool(value[0])
 
 
 class Shares:
-    """A training loader that gives every ``size``-th row of a batch; of a batch without one the first, ``weight`` 0."""
+    """A training loader that yields every ``size``-th row of a batch; if there is none, the first with ``weight`` 0."""
 
     def __init__(self, loader: Any, rank: int, size: int) -> None:
         self.loader, self.rank, self.size = loader, rank, size
@@ -61,22 +61,22 @@ class Shares:
 
 
 class WholeBatchLoss(nn.Module):
-    """The loss of the whole batch from the shares of all processes; its gradient is that of the mean over positions."""
+    """The loss of the whole batch, from the shares of all processes."""
 
     def __init__(self, model: Any, shares: Shares) -> None:
         super().__init__()
-        # the loss as a module's forward is what DistributedDataParallel hooks into
+        # DistributedDataParallel hooks into a module's forward
         own = nn.Module()
         own.model, own.forward = model, model.calculate_loss
         self.shares, self.module = shares, DistributedDataParallel(own)
 
     def forward(self, interaction: Interaction) -> Tensor:
-        """Return the loss, shape (); its value is the same in every process."""
+        """Return the loss, shape (), with the same value in every process."""
         targets = interaction[TARGET_LIST]
         own = self.shares.weight * (targets != 0).sum().float()
         total = own.clone()
         dist.all_reduce(total)
-        # DistributedDataParallel takes the mean over processes, hence the factor
+        # the factor undoes DistributedDataParallel's mean over processes
         loss = self.module(interaction) * (self.shares.size * own / total)
         whole = loss.detach().clone()
         dist.all_reduce(whole)
@@ -84,12 +84,12 @@ class WholeBatchLoss(nn.Module):
 
 
 def shared_work(model: Any, loader: Any, seed: int) -> tuple[Any, Any]:
-    """Return (batches, loss function) of this process: of one the loader's and the model's own, of several a share."""
+    """Return (batches, loss function): those of the loader and the model, or a share of them on several processes."""
     rank, size = world()
     if size == 1:
         return loader, model.calculate_loss
     shares = Shares(loader, rank, size)
     loss = WholeBatchLoss(model, shares)
-    # the parameters are equal now; dropout and negatives of the shares must not be
+    # all processes have equal parameters by now, but need different dropout and negatives
     torch.manual_seed(seed + rank)
     return shares, loss

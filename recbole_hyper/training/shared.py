@@ -1,6 +1,6 @@
-"""One copy of the data for all trials: read and split once, saved as arrays that every process maps into memory.
+"""One copy of the data for all processes: read and split once, saved as arrays that every process maps into memory.
 
-For trials of a sweep, test cases are left out, so that no trial can look at them.
+Trials of a sweep get no test cases, so that no trial can use them.
 """
 
 import dataclasses
@@ -18,25 +18,25 @@ from recbole_hyper.settings import deciding
 from recbole_hyper.training.build import read_data
 from recbole_hyper.types import Cases, Split
 
-# configuration keys that decide what is read and how it is split
+# keys that determine the data and its split
 DATA_KEYS = sorted({*dataset_arguments, *deciding(DATA, SPLIT), "dataset", "encoding"} - {"MAX_ITEM_LIST_LENGTH"})
 
-# of what is saved: raised when that changes, so that a resumed sweep does not map data of before
+# format of the saved files; increase it when they change, so that a resumed sweep does not map old ones
 FORMAT = 4
 
 _mapped: dict[Path, tuple[SequenceStore, Split]] = {}
 
 
 def data_key(config: Any) -> str:
-    """Return a digest of everything that decides the data and the split of a configuration."""
+    """Return a digest of everything that determines the data and the split of a configuration."""
     keys = {key: plain(config[key], nan_to_null=False) for key in DATA_KEYS if key in config}
     return digest({**keys, "format": FORMAT})
 
 
 def shared_data(config: Any, folder: Path) -> tuple[SequenceDataset, Split]:
-    """Return data and split of ``config``, without its test cases and its refit part.
+    """Return data and split of ``config``, without test cases and refit part.
 
-    The first process saves them below ``folder``, others map its arrays. All read features of users or items anew.
+    The first process saves them in ``folder``, the others map its arrays. Data with features is read by each process.
     """
     target = folder / data_key(config)
     target.mkdir(parents=True, exist_ok=True)
@@ -49,7 +49,7 @@ def shared_data(config: Any, folder: Path) -> tuple[SequenceDataset, Split]:
 
 
 def share(dataset: SequenceDataset, split: Split, target: Path) -> bool:
-    """Save data, training part and cases below ``target``; return whether there are features, which are not saved."""
+    """Save data, training part and cases in ``target``; return whether there are features, which are not saved."""
     has_features = dataset.user_feat is not None or dataset.item_feat is not None
     stores = {"train": split.store, "valid": split.valid.store, "test": split.test.store}
     dataset.store.save(target / "data", link=True)
@@ -64,20 +64,20 @@ def share(dataset: SequenceDataset, split: Split, target: Path) -> bool:
                 write_array(target / f"{part}.{name}.npy", value)
     places = {name: saved[id(store)] for name, store in stores.items()}
     values = {name: value for name, value in vars(split).items() if isinstance(value, dict)}
-    # the last file: whoever finds it finds all
+    # written last: if it exists, so do the others
     write_json(target / "split.json", {"stores": places, "has_features": has_features, "values": values})
     return has_features
 
 
 def mapped(config: Any, target: Path, *, test: bool) -> tuple[SequenceDataset, Split]:
-    """Return what :func:`share` saved, mapped into memory; data with features are read anew (``test``: all of it)."""
+    """Map what :func:`share` saved into memory; data with features is read again, with test cases if ``test``."""
     if read_json(target / "split.json")["has_features"]:
         return _read(config, test=test)
     if target not in _mapped:
         _mapped.clear()  # a process runs one trial at a time
         _mapped[target] = (SequenceStore.load(target / "data"), load_split(target))
     store, split = _mapped[target]
-    # the counts of a split are written to by the run that uses it
+    # a run adds to the counts of its split
     return SequenceDataset(config, store), dataclasses.replace(split, counts=dict(split.counts))
 
 
@@ -87,7 +87,7 @@ def _read(config: Any, *, test: bool) -> tuple[SequenceDataset, Split]:
 
 
 def load_split(folder: Path) -> Split:
-    """Map what :func:`share` wrote."""
+    """Map the split that :func:`share` saved."""
     meta = read_json(folder / "split.json")
     places = meta["stores"]
     stores = {place: SequenceStore.load(folder / place) for place in set(places.values())}

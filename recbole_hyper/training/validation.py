@@ -1,4 +1,4 @@
-"""One part of a split, ranked by a model: validation while it trains, the test behind it."""
+"""Rank a part of a split: validation during training, and the test afterwards."""
 
 import dataclasses
 from collections import Counter
@@ -18,14 +18,14 @@ from recbole_hyper.types import Cases, Ranks, Split
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One part of a split to be ranked, "valid" or "test", with what the metrics need of the training data."""
+    """A part of a split to rank, "valid" or "test", with the training counts for the metrics."""
 
     name: str
     cases: Cases
     split: Split
     item_counts: Counter
     user_counts: Counter
-    item_tokens: scipy.sparse.csr_matrix | None = None  # (n_items, T) what IntraListDiversity compares
+    item_tokens: scipy.sparse.csr_matrix | None = None  # (n_items, T) for IntraListDiversity
 
     def __len__(self) -> int:
         return len(self.cases)
@@ -33,7 +33,7 @@ class Evaluation:
 
 @torch.no_grad()
 def rank(model: Any, config: Any, evaluation: Evaluation, show_progress: bool = False) -> Ranks:
-    """Rank the cases of ``evaluation``; of several processes each ranks a share, and all return the ranks of all."""
+    """Rank the cases of ``evaluation``; each of several processes ranks a share and returns the ranks of all."""
     process, processes = world()
     if processes == 1:
         return _ranked(model, config, evaluation, show_progress)
