@@ -6,19 +6,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from recbole_hyper import load, run
+from recbole_hyper import load
 from recbole_hyper.cli import main
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.runs.plugin_files import trusting
-from tests.foreign_code import name_a_plugin
-
-
-@pytest.fixture
-def foreign(random_data: Path, tmp_path: Path) -> tuple[Path, Path, Path]:
-    """Return the folder of a run that names a plugin, the plugin, and the file that is there when it has run."""
-    keys = {"data_path": str(random_data), "output_dir": str(tmp_path / "run"), "topk": [5], "valid_metric": "NDCG@5"}
-    run("Pop", "random", config_dict=keys)
-    return name_a_plugin(tmp_path / "run")
 
 
 @pytest.mark.parametrize("command", ["recommend", "evaluate", "export", "inspect", "similar"])

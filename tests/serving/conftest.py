@@ -10,9 +10,12 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from recbole_hyper import load, run
+from recbole_hyper.runs.bundle import write_bundle
+from recbole_hyper.serving.bundle import Served, open_bundle
 from recbole_hyper.serving.recommender import Recommender
 from tests.conftest import SMALL, write_inter
 
@@ -66,3 +69,19 @@ def until(question: Any, seconds: float = 600.0) -> Any:
             pass
         time.sleep(0.2)
     raise AssertionError("no answer")
+
+
+@pytest.fixture(scope="module")
+def bundle(folder: Path) -> Path:
+    write_bundle(folder)
+    table = pd.DataFrame({"item_id": [f"i{item}" for item in range(12)], "price": range(12), "kind": list("abcd") * 3})
+    table.to_csv(folder.parent / "catalogue.csv", index=False)
+    return folder
+
+
+def opened(folder: Path) -> Served:
+    return open_bundle(folder, load, table=folder.parent / "catalogue.csv")
+
+
+def ids(answer: dict[str, Any]) -> list[str]:
+    return [item["item"] for item in answer["items"]]

@@ -1,6 +1,8 @@
-"""The search of whole rows: what a stable sort gives, ties, exclusions and faults."""
+"""Queries, and the search of whole rows: what a stable sort gives, ties, exclusions and faults."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recbole_hyper.errors import NonFiniteScoreError
-from recbole_hyper.serving.query import best_items
+from recbole_hyper.serving.query import Query, array_digest, best_items, joined, plain_query
 
 
 def sorted_items(
@@ -50,3 +52,48 @@ def test_only_items_that_may_be_found_must_have_a_finite_score() -> None:
         with pytest.raises(NonFiniteScoreError, match=r"1 of 3 rows have scores that are not finite \(first: row 1\)"):
             best_items(scores.copy(), 2)
     assert best_items(scores.copy(), 2, hidden=np.arange(5) == 2)[0].tolist() == [[1, 3]] * 3
+
+
+HISTORIES = [[3, 1], [], [2, 2, 5], [4]]
+
+
+def items_of(query: Query) -> list[list[int]]:
+    return [query.items[query.offsets[row] : query.offsets[row + 1]].tolist() for row in range(len(query))]
+
+
+@pytest.mark.parametrize("rows", [slice(1, 3), np.array([3, 0, 0]), np.array([], dtype=np.int64)])
+def test_rows_of_a_query_are_its_histories(rows: slice | np.ndarray) -> None:
+    times = [[float(10 * row + at) for at in range(len(items))] for row, items in enumerate(HISTORIES)]
+    part = plain_query(HISTORIES, times)[rows]
+    numbers = np.arange(len(HISTORIES))[rows].tolist()
+    assert items_of(part) == [HISTORIES[row] for row in numbers]
+    assert part.times is not None
+    assert part.times.tolist() == [time for row in numbers for time in times[row]]
+    assert (part.names.tolist(), part.warm.tolist()) == (numbers, [bool(HISTORIES[row]) for row in numbers])
+
+
+def test_joined_queries_are_one_after_another() -> None:
+    query = joined([plain_query(HISTORIES), plain_query(HISTORIES[:1], [[1.0, 2.0]])])
+    assert items_of(query) == [*HISTORIES, HISTORIES[0]]
+    assert query.names.tolist() == [0, 1, 2, 3, 4]
+    assert query.times is None  # some have none
+
+
+def test_a_digest_changes_with_every_field() -> None:
+    query = plain_query(HISTORIES)
+    changed = [
+        replace(query, items=query.items[::-1].copy()),
+        replace(query, names=query.names.astype(str).astype(object)),
+        replace(query, unknown_items=1),
+        replace(query, times=np.zeros(len(query.items))),
+        replace(query, warm=~query.warm),
+    ]
+    digests = [array_digest(one) for one in (query, *changed)]
+    assert len(set(digests)) == len(digests)
+    assert array_digest(plain_query(HISTORIES)) == digests[0]
+
+
+def test_cold_histories_are_counted_and_named() -> None:
+    plain_query(HISTORIES[:1]).require_warm()
+    with pytest.raises(ValueError, match=r"1 histories have no item that the model knows \(first: 1\)"):
+        plain_query(HISTORIES).require_warm()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import pickle
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +12,9 @@ import pytest
 import torch
 
 from recbole_hyper import load, run
-from recbole_hyper.errors import ConfigError
-from recbole_hyper.files import file_digest
 from recbole_hyper.geometry.poincare import Poincare
 from recbole_hyper.serving.model_scorer import ModelScorer
 from recbole_hyper.serving.recommender import Recommender
-from recbole_hyper.training.checkpoint import CheckpointError
 from tests.conftest import write_inter
 from tests.serving.conftest import keys
 
@@ -202,32 +196,6 @@ def test_one_call_of_many_histories_is_many_calls_of_one(model: Recommender, mon
     np.testing.assert_allclose(whole["score"], ones["score"], rtol=1e-4, atol=1e-5)
 
 
-def test_more_histories_than_a_block_of_the_ranking(model: Recommender, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks of scores were larger than those of the ranking from some 24 thousand items on, and refused."""
-    monkeypatch.setattr("recbole_hyper.evaluation.ranking.SCORES_PER_BLOCK", 0)
-    found = model.recommend(histories=[["i1", "i2"]] * 600, k=2)
-    assert found["item_id"].tolist() == found["item_id"].tolist()[:2] * 600
-
-
-def test_recommending_holds_what_the_evaluation_holds(model: Recommender, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The scores and their comparison: 5 bytes each, of 600 users at most 240 at one time."""
-    asked = []
-    monkeypatch.setitem(model.config.final_config_dict, "ranking_memory_budget", 240 * 5 * model.store.n_items)
-    score = model.scorer.score
-    monkeypatch.setattr(model.scorer, "score", lambda cases: asked.append(len(cases)) or score(cases))
-    model.recommend(histories=[["i1", "i2"]] * 600, k=2)
-    assert asked == [240, 240, 120]
-
-
-@pytest.mark.parametrize("name", ["SASRecCE", "EASER", "Pop", "BPR", "EASE"])
-def test_a_loaded_run_is_pickled_and_answers_alike(name: str, folder: Path, tmp_path: Path) -> None:
-    run(name, "small", config_dict=keys(folder.parent / "data", tmp_path / "run"))
-    loaded = load(tmp_path / "run")
-    again = pickle.loads(pickle.dumps(loaded))
-    asked = {"users": ["u1", "u2", "nobody"], "k": 3}
-    pd.testing.assert_frame_equal(again.recommend(**asked), loaded.recommend(**asked))
-
-
 def test_scores_states_and_vectors_belong_together(model: Recommender) -> None:
     histories = list(HISTORIES.values())
     scores, states, vectors = model.score(histories), model.states(histories), model.item_vectors()
@@ -254,38 +222,6 @@ def test_no_history_is_no_row_and_ids_are_read_only(model: Recommender) -> None:
             ids[0] = "other"
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("about.json", b'{"format": 1, "files": 3}'),
-        ("about.json", b'{"format": 1}'),
-        ("about.json", b'{"format": 1, "files": {}, "lengths": ["../../x"]}'),
-        ("sequences/meta.json", b"[]"),
-        ("sequences/items.npy", b"\x93NUMPY\x01\x00\x08\x00{'descr'"),
-    ],
-)
-def test_odd_content_of_a_runs_data_is_one_error(name: str, content: bytes, folder: Path, tmp_path: Path) -> None:
-    """A changed digest, or about.json with other kinds of values, ended in a traceback."""
-    shutil.copytree(folder, tmp_path / "run")
-    (tmp_path / "run" / "data" / name).write_bytes(content)
-    about = tmp_path / "run" / "data" / "about.json"
-    if name != "about.json" and (written := json.loads(about.read_text())):
-        written["files"][name] = file_digest(tmp_path / "run" / "data" / name)
-        about.write_text(json.dumps(written))
-    with pytest.raises(CheckpointError, match="is damaged"):
-        load(tmp_path / "run")
-
-
-def test_a_run_that_was_killed_is_not_served(folder: Path, tmp_path: Path) -> None:
-    """It was loaded without a word, and differences were empty."""
-    shutil.copytree(folder, tmp_path / "killed")
-    (tmp_path / "killed" / "result.json").unlink()
-    with pytest.raises(ConfigError, match=r"has no finished run: result\.json is missing"):
-        load(tmp_path / "killed")
-    part = load(tmp_path / "killed", unfinished=True)
-    assert part.differences[-1].endswith("has no result: these are the best weights so far, of epoch 0")
-
-
 def test_similar_items_by_cosine(model: Recommender) -> None:
     vectors = model.item_vectors()
     normed = vectors.to_numpy() / np.linalg.norm(vectors.to_numpy(), axis=1, keepdims=True)
@@ -310,19 +246,6 @@ def test_the_measure_of_the_ball_is_its_geodesic_distance() -> None:
     where = ball.expmap0(points)
     found = Poincare().similarity(points[:2], points, curvature=0.3)
     torch.testing.assert_close(-found, ball.dist(where[:2, None], where[None]), atol=1e-6, rtol=1e-9)
-
-
-def test_models_without_states_or_vectors_say_so(folder: Path, tmp_path: Path) -> None:
-    data = folder.parent / "data"
-    run("EASER", "small", config_dict=keys(data, tmp_path / "ease"))
-    model = load(tmp_path / "ease")
-    with pytest.raises(ConfigError, match="EASER has no states"):
-        model.states([["i1"]])
-    with pytest.raises(ConfigError, match="EASER has no item vectors"):
-        model.item_vectors()
-    found = model.similar_items(["i1"], 3)
-    assert found.attrs["measure"] == "score after a history of the item alone"
-    assert found["similar_id"].tolist() == model.recommend(histories=[["i1"]], k=3)["item_id"].tolist()
 
 
 def test_a_model_with_a_vector_per_user_is_told_whose_a_history_is(folder: Path, tmp_path: Path) -> None:

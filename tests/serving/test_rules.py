@@ -86,33 +86,6 @@ def test_a_limit_that_fills_the_first_candidates_looks_at_all_items() -> None:
     assert items.tolist() == [[1, 2, 3, 991, 992, 993]]
 
 
-def test_exclusions_of_each_user(model: Recommender) -> None:
-    """A mapping excluded nothing."""
-    every = model.recommend(users=["u1", "u2", "u3"], k=3)
-    first = every[every["position"] == 1].set_index("user_id")["item_id"]
-    left = model.recommend(users=["u1", "u2", "u3"], k=3, exclude={"u3": [first["u3"]], "u1": [], "other": ["i1"]})
-    again = left[left["position"] == 1].set_index("user_id")["item_id"]
-    assert first["u3"] not in left[left["user_id"] == "u3"]["item_id"].tolist()
-    assert again["u2"] == first["u2"]
-    for rules in ({}, {"boost": {"i2": 3e38}}, {"at_most": {"interactions": 12}}):
-        by_number = model.recommend(histories=[["i1"], ["i1"]], k=11, exclude={1: ["i2", "i3"]}, rules=rules)
-        assert len(by_number[by_number["user_id"] == 0]) == 11
-        assert len(by_number[by_number["user_id"] == 1]) == 9
-
-
-def test_unknown_ids_of_lists_are_counted(model: Recommender, caplog: pytest.LogCaptureFixture) -> None:
-    """A file of categories excluded nothing, and nobody was told."""
-    model.recommend(users=["u1"], k=3, exclude=["i1", "i2", "gone"])
-    assert "exclude: 1 of 3 ids are not items of this model (first: 'gone'); they are skipped" in caplog.text
-    for name in ("exclude", "items"):
-        with pytest.raises(ValueError, match=rf"{name}: 2 of 3 ids are not items of this model \(first: 'shoes'\)"):
-            model.recommend(users=["u1"], k=3, **{name: ["i1", "shoes", "hats"]})
-    with pytest.raises(ValueError, match="exclude: 3 of 4 ids are not items"):
-        model.recommend(users=["u1"], k=3, exclude={"u1": ["shoes", "hats"], "u2": ["i1", "coats"]})
-    with pytest.raises(ValueError, match="exclude: no item is left to recommend"):
-        model.recommend(users=["u1"], k=3, items=["i1", "i2"], exclude=["i2", "i1"])
-
-
 def test_the_command_and_the_call_are_one(folder: Path, tmp_path: Path) -> None:
     from recbole_hyper import load
 

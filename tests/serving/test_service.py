@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import copy
-import json
-import os
-import shutil
 import socket
-import subprocess
-import sys
 import threading
 import time
-import urllib.request
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import psutil
 import pytest
 
-from recbole_hyper import load, run
-from recbole_hyper.cli import main
-from recbole_hyper.errors import ConfigError
-from recbole_hyper.serving.bundle import BUNDLE, Served, open_bundle
+from recbole_hyper import load
+from recbole_hyper.serving.bundle import Served
 from recbole_hyper.serving.query import Query, Scorer
-from tests.foreign_code import name_a_plugin
-from tests.serving.conftest import ask, free_port, keys, until
+from tests.serving.conftest import ask, free_port, ids, opened, until
 
 pytest.importorskip("fastapi")
 pytest.importorskip("prometheus_client")
@@ -35,35 +25,16 @@ pytest.importorskip("uvicorn")
 import uvicorn
 from fastapi.testclient import TestClient
 
-from recbole_hyper.runs.bundle import write_bundle
-from recbole_hyper.runs.plugin_files import trusting
-from recbole_hyper.runs.serve import prepare
 from recbole_hyper.serving.page.routes import with_page
 from recbole_hyper.serving.service import BYTES, PromptProtocol, Service
 
 HISTORIES = [["i3", "i1", "i4"], ["i5"], [f"i{step % 12}" for step in range(30)], ["i7", "gone"]]
 
 
-@pytest.fixture(scope="module")
-def bundle(folder: Path) -> Path:
-    write_bundle(folder)
-    table = pd.DataFrame({"item_id": [f"i{item}" for item in range(12)], "price": range(12), "kind": list("abcd") * 3})
-    table.to_csv(folder.parent / "catalogue.csv", index=False)
-    return folder
-
-
-def opened(folder: Path) -> Served:
-    return open_bundle(folder, load, table=folder.parent / "catalogue.csv")
-
-
 @pytest.fixture
 def client(bundle: Path) -> Any:
     with TestClient(with_page(Service(lambda: opened(bundle), lambda: 0))) as made:
         yield made
-
-
-def ids(answer: dict[str, Any]) -> list[str]:
-    return [item["item"] for item in answer["items"]]
 
 
 def test_the_service_recommends_as_the_run(client: TestClient, bundle: Path) -> None:
@@ -138,45 +109,6 @@ def test_health_metrics_and_the_interface(client: TestClient) -> None:
     assert client.get("/docs").status_code == 200
 
 
-def test_what_the_page_reads(client: TestClient, bundle: Path) -> None:
-    assert "What the model knows" in client.get("/").text
-    assert client.get("/page.js").headers["content-type"].startswith("text/javascript")
-    found = client.get("/search", params={"text": "I1"}).json()
-    assert {item["item"] for item in found} == {"i1", "i10", "i11"}
-    assert {"kind", "price", "interactions"} <= set(found[0])
-    places = client.get("/map", params={"column": "kind"}).json()
-    assert len(places["x"]) == len(places["values"]) == 12
-    assert not places["disk"]
-    answer = client.post("/explain", json={"history": ["i3", "i1"], "k": 2}).json()
-    items = [item["item"] for item in answer["items"]]
-    scores = load(bundle).score([["i3", "i1"], ["i1"], ["i3"]], items)
-    np.testing.assert_allclose(answer["contributions"], scores[:1] - scores[1:], atol=1e-4)
-
-
-def answer_of_a_worker(body: dict[str, Any], blocked: tuple[str, ...] = (), **settings: Any) -> dict[str, Any]:
-    """What a worker, a process of its own that cannot import ``blocked``, answers to /recommend."""
-    code = """
-import json, sys
-body, blocked = json.loads(sys.argv[1])
-sys.modules.update(dict.fromkeys(blocked))
-from fastapi.testclient import TestClient
-from recbole_hyper.runs import serve
-with TestClient(serve.app()) as client:
-    print(client.post("/recommend", json=body).text)
-"""
-    environment = {**os.environ, "RECBOLE_HYPER_SERVE": json.dumps(settings)}
-    words = [sys.executable, "-c", code, json.dumps([body, blocked])]
-    done = subprocess.run(words, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-def test_a_worker_imports_no_torch(bundle: Path) -> None:
-    settings = {"run": str(bundle), "catalogue": str(bundle.parent / "catalogue.csv"), "threads": 1, "trust": {}}
-    body = {"history": ["i3", "i1"], "k": 2, "rules": {"at_most": {"kind": 1}}}
-    assert len(answer_of_a_worker(body, ("torch", "recbole"), **settings)["items"]) == 2
-
-
 class Turned(Scorer):
     """Prefers what another scorer does not."""
 
@@ -217,69 +149,6 @@ def test_another_model_is_taken_while_requests_go_on(bundle: Path) -> None:
         assert all(ids(answer.json()) in (old, old[::-1]) for answer in answers)
 
 
-def test_the_bundle_follows_the_run(bundle: Path, tmp_path: Path) -> None:
-    assert not prepare(bundle)  # it is there
-    (bundle / "result.json").touch()
-    with pytest.raises(ConfigError, match="has no finished run"):
-        prepare(tmp_path)
-    (tmp_path / "result.json").write_text("{}")
-    (tmp_path / BUNDLE).mkdir()
-    with pytest.raises(ConfigError, match="was not written by 'recbole-hyper serve', which would replace it"):
-        write_bundle(tmp_path)
-
-
-@pytest.mark.parametrize(("name", "more"), [("EASER", {}), ("FMLPRecMemory", {}), ("HSASRecCE", {"curvature": 0.4})])
-def test_other_models_are_served_too(name: str, more: dict[str, Any], folder: Path, tmp_path: Path) -> None:
-    run(name, "small", config_dict=keys(folder.parent / "data", tmp_path / "run", **more))
-    write_bundle(tmp_path / "run")
-    served, model = open_bundle(tmp_path / "run", load), load(tmp_path / "run")
-    with TestClient(with_page(Service(lambda: served, lambda: 0))) as client:
-        answer = client.post("/recommend", json={"history": ["i3", "i1"], "k": 5}).json()
-        assert ids(answer) == model.recommend(histories=[["i3", "i1"]], k=5)["item_id"].tolist()
-        similar = client.post("/similar", json={"item": "i4", "k": 5}).json()
-        expected = model.similar_items(["i4"], 5)
-        assert [item["item"] for item in similar] == expected["similar_id"].tolist()
-        np.testing.assert_allclose([item["score"] for item in similar], expected["score"], rtol=1e-4, atol=1e-4)
-        assert client.get("/map").json().get("disk", False) == (name == "HSASRecCE")
-
-
-def test_a_model_with_a_vector_per_user_is_not_served(folder: Path, tmp_path: Path) -> None:
-    run("BPR", "small", config_dict=keys(folder.parent / "data", tmp_path / "run"))
-    with pytest.raises(ConfigError, match="BPR learned a vector per user and cannot score other histories"):
-        write_bundle(tmp_path / "run")
-
-
-@pytest.fixture
-def foreign(folder: Path, tmp_path: Path) -> tuple[Path, Path, Path]:
-    """The folder of a run without a bundle that names a plugin, the plugin, and the file that is there once it ran."""
-    run("Pop", "small", config_dict=keys(folder.parent / "data", tmp_path / "run"))
-    return name_a_plugin(tmp_path / "run")
-
-
-def test_a_bundle_is_written_by_no_code_that_a_folder_names(foreign: tuple[Path, Path, Path]) -> None:
-    place, plugin, marker = foreign
-    with pytest.raises(ConfigError, match="names the plugin"):
-        write_bundle(place)
-    assert not marker.exists()
-    with trusting([plugin]):
-        write_bundle(place)
-    assert marker.exists()
-
-
-@pytest.mark.slow  # starts processes
-def test_serve_runs_no_code_that_a_folder_names(foreign: tuple[Path, Path, Path], capsys: Any) -> None:
-    place, plugin, marker = foreign
-    assert main(["serve", str(place)]) == 1
-    said = capsys.readouterr().err
-    assert f"{place} cannot be served: " in said
-    assert f"names the plugin {plugin}: opening a run runs no code" in said
-    other = place.parent / "other.py"
-    other.write_text("pass\n")
-    assert main(["serve", str(place), f"--plugins={other}"]) == 1
-    assert not marker.exists()
-    assert not (place / BUNDLE).exists()
-
-
 def test_answers_are_not_held_back() -> None:
     """Several workers took 44 ms for an answer: the sockets that they inherit waited for acknowledgements."""
     delays = []
@@ -304,71 +173,3 @@ def test_answers_are_not_held_back() -> None:
         thread.join()
     assert delays
     assert not any(delays)
-
-
-def test_inspect_shows_the_page_of_the_service(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    served: list[dict[str, Any]] = []
-    monkeypatch.setattr("recbole_hyper.report.inspection.inspect_run", lambda *_: "tables")
-    monkeypatch.setattr("recbole_hyper.runs.serve.serve", lambda run, host="", port=0, workers=0, catalogue=None,
-                        plugins=(), trust_plugins=False: served.append(locals()))  # fmt: skip
-    assert main(["inspect", "saved/shop"]) == 0
-    assert served == []
-    assert main(["inspect", "saved/shop", "--port=8123", "--catalogue=c.csv"]) == 0
-    assert [(one["run"], one["host"], one["port"], one["catalogue"]) for one in served] == [
-        ("saved/shop", "127.0.0.1", 8123, "c.csv")
-    ]
-    assert "http://127.0.0.1:8123 shows the model" in capsys.readouterr().out
-
-
-@pytest.mark.slow  # starts processes
-def test_serve_runs_code_that_the_user_trusts(foreign: tuple[Path, Path, Path]) -> None:
-    """Both the process that writes the bundle and a worker, which scores by the model where it has no graph."""
-    place, plugin, marker = foreign
-    for trust in ({"files": [str(plugin)], "everything": False}, {"files": [], "everything": True}):
-        shutil.rmtree(place / BUNDLE, ignore_errors=True)
-        assert prepare(place, trust)
-        marker.unlink()
-        settings = {"run": str(place), "catalogue": None, "threads": 1, "trust": trust}
-        assert len(answer_of_a_worker({"history": ["i3"]}, **settings)["items"]) == 10
-        marker.unlink()
-
-
-@pytest.mark.slow  # trains, and starts processes
-def test_two_workers_count_together_and_both_take_a_resumed_run(folder: Path, tmp_path: Path) -> None:
-    words = ["--epochs=3", "--resume=True", f"--output_dir={tmp_path / 'run'}"]
-    run("SASRecCE", "small", config_dict=keys(folder.parent / "data", tmp_path / "run"))
-    address = f"http://127.0.0.1:{(port := free_port())}"
-    serve = [sys.executable, "-m", "recbole_hyper", "serve", str(tmp_path / "run"), f"--port={port}", "--workers=2"]
-    server = subprocess.Popen(serve)
-
-    def sums(name: str) -> dict[str, float]:
-        """The values of a metric by its labels."""
-        text = urllib.request.urlopen(f"{address}/metrics", timeout=60).read().decode()
-        lines = [line.rpartition(" ") for line in text.splitlines() if line.startswith(f"{name}{{")]
-        return {labels[len(name) :]: float(value) for labels, _, value in lines}
-
-    def models() -> set[str]:
-        """What the workers that answer say of the run."""
-        return {ask(f"{address}/health")["run"] for _ in range(20)}
-
-    try:
-        until(lambda: ask(f"{address}/health"))
-        workers = [
-            child for child in psutil.Process(server.pid).children() if "spawn_main" in " ".join(child.cmdline())
-        ]
-        assert len(workers) == 2
-        for _ in range(60):
-            assert len(ask(f"{address}/recommend", {"history": ["i3"], "k": 4})["items"]) == 4
-        # whichever worker is asked has those of both
-        counted = [sums("recbole_hyper_requests_total")['{path="/recommend",status="200"}'] for _ in range(10)]
-        assert counted == [60.0] * 10
-        assert sums("recbole_hyper_request_seconds_count")['{path="/recommend"}'] == 60
-        before = models()
-        assert len(before) == 1
-        subprocess.run([sys.executable, "-m", "recbole_hyper", "run", *words], check=True, capture_output=True)
-        until(lambda: sums("recbole_hyper_reloads_total").get('{outcome="taken"}') == 2)
-        assert models().isdisjoint(before)
-        assert 'outcome="failed"' not in str(sums("recbole_hyper_reloads_total"))
-    finally:
-        server.terminate()
-        server.wait(30)

@@ -23,7 +23,7 @@ from recbole_hyper.training.loop import Loop
 from recbole_hyper.training.optim import RowwiseAdam
 from recbole_hyper.training.progress import Training
 from tests.conftest import LEARN
-from tests.training.test_trainer import same, settings, weights
+from tests.training.common import same, settings, weights
 
 EMA = {"ema_decay": 0.95, "learning_rate": 0.02, "stopping_step": 20}
 

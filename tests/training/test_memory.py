@@ -1,14 +1,23 @@
-"""What a training gives back."""
+"""Memory: freed pages, and the trial step: what it measures and refuses, and that it leaves nothing behind."""
 
 from __future__ import annotations
 
 import gc
+import json
+import re
+from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 import torch
 
-from recbole_hyper.training.memory import give_back_freed
+from recbole_hyper import run
+from recbole_hyper.config import Config, ConfigError
+from recbole_hyper.random_numbers import random_state
+from recbole_hyper.training.build import build, read_data
+from recbole_hyper.training.memory import give_back_freed, require_memory
+from tests.conftest import SMALL
 
 
 def test_holes_in_the_heap_are_given_back() -> None:
@@ -23,3 +32,111 @@ def test_holes_in_the_heap_are_given_back() -> None:
         pytest.skip("the C library has no malloc_trim")
     assert full - process.memory_info().rss > 100e6
     assert all(block.sum() == 20_000 for block in kept)
+
+
+def parts(data: Path, **keys: object) -> tuple:
+    config = Config("SASRecBCE", "cycle", config_dict={**SMALL, "data_path": str(data), "use_gpu": False, **keys})
+    dataset, split = read_data(config)
+    return config, *build(config, dataset, split, split.train_lengths)[:2]
+
+
+def test_the_longest_windows_are_tried(random_data: Path) -> None:
+    config = Config("SASRecCE", "random", config_dict={**SMALL, "data_path": str(random_data)})
+    dataset, split = read_data(config)
+    _, batches, _ = build(config, dataset, split, split.train_lengths)
+    lengths = np.sort(np.concatenate([batch["item_length"].numpy() for batch in batches]))
+    assert batches.longest(5)["item_length"].tolist() == lengths[-5:].tolist()
+
+
+@pytest.mark.parametrize("rule", ["all", "random"])
+def test_it_leaves_nothing_behind(rule: str, cycle: Path) -> None:
+    config, model, batches = parts(cycle, train_windows=rule)
+    model.register_buffer("steps", torch.zeros(()))
+    counted = model.calculate_loss
+
+    def calculate_loss(batch):
+        model.steps += 1
+        return counted(batch)
+
+    model.calculate_loss = calculate_loss
+    weights = {name: value.clone() for name, value in model.state_dict().items()}
+    before = json.dumps(random_state(batches), default=lambda one: one.tolist())
+    assert require_memory(config, model, batches) > 0
+    assert json.dumps(random_state(batches), default=lambda one: one.tolist()) == before
+    assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
+    assert all(weight.grad is None for weight in model.parameters())
+
+
+def test_a_larger_step_takes_more(cycle: Path) -> None:
+    """The loss keeps 64 MB for each row of a batch, which the measurement finds."""
+    config, model, batches = parts(cycle)
+    loss_of = model.calculate_loss
+
+    def calculate_loss(batch):
+        ballast = torch.ones(len(batch), 2**24, requires_grad=True)
+        return loss_of(batch) + 0 * (ballast * ballast).sum()
+
+    model.calculate_loss = calculate_loss
+    batches.batch_size = 4
+    assert require_memory(config, model, batches) >= 4 * 2**26
+    limit = 3 * 2**27 + 2**26
+    batches.batch_size = 16
+    config["memory_limit"] = limit
+    with pytest.raises(ConfigError, match=r"would need about [\d.]+ GiB, 0\.4 GiB are free: .*") as caught:
+        require_memory(config, model, batches)
+    batches.batch_size = int(re.findall(r"--train_batch_size=(\d+) would fit", str(caught.value))[0])
+    assert batches.batch_size < 8
+    assert require_memory(config, model, batches) <= limit
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
+def test_a_step_without_memory_is_refused(error: Exception, cycle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, model, batches = parts(cycle)
+    loss_of = model.calculate_loss
+
+    def calculate_loss(batch):
+        if len(batch) > 8:
+            raise error
+        return loss_of(batch)
+
+    monkeypatch.setattr(model, "calculate_loss", calculate_loss)
+    with pytest.raises(ConfigError, match=r"more memory than there is.*--train_batch_size=8 would fit"):
+        require_memory(config, model, batches)
+
+
+def test_other_errors_are_not_taken_for_it(cycle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, model, batches = parts(cycle)
+
+    def calculate_loss(batch):
+        raise RuntimeError("shapes do not agree")
+
+    monkeypatch.setattr(model, "calculate_loss", calculate_loss)
+    with pytest.raises(RuntimeError, match="shapes"):
+        require_memory(config, model, batches)
+
+
+@pytest.mark.parametrize(
+    ("loss", "what"), [(None, "None"), (1.5, "a float"), (torch.ones(3), r"shape \(3,\)"), (torch.ones(()), "detached")]
+)
+def test_a_model_whose_loss_is_none_is_one_line(
+    loss: object, what: str, cycle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, model, batches = parts(cycle)
+    monkeypatch.setattr(model, "calculate_loss", lambda batch: loss)
+    with pytest.raises(ConfigError, match=rf"SASRecBCE.calculate_loss returned .*{what}"):
+        require_memory(config, model, batches)
+
+
+def test_a_run_is_refused_before_training_and_leaves_its_folder_free(cycle: Path, tmp_path: Path) -> None:
+    keys = {**SMALL, "data_path": str(cycle), "output_dir": str(tmp_path / "run"), "epochs": 1}
+    with pytest.raises(ConfigError, match=r"GiB are free: lower hidden_size"):
+        run("SASRecCE", "cycle", config_dict={**keys, "memory_limit": 1000})
+    result = run("SASRecCE", "cycle", config_dict=keys)
+    assert result["trial_step_bytes"] > 0
+    assert result["peak_memory_bytes_per_phase"]["train"] > 0
+
+
+def test_weights_that_no_machine_holds_are_refused_before_they_are_made(cycle: Path) -> None:
+    config, *_ = parts(cycle)
+    with pytest.raises(ConfigError, match=r"weights of the model need about [\d.]+ GiB"):
+        config.model_class.require_room(config, 10**12)

@@ -15,7 +15,7 @@ from recbole_hyper.runs.run import run
 from recbole_hyper.training.checkpoint import load_state
 from recbole_hyper.training.loop import Loop
 from recbole_hyper.training.optim import RateSchedule
-from tests.training.test_trainer import same, settings
+from tests.training.common import same, settings
 
 COSINE = {"lr_schedule": "cosine", "warmup_ratio": 0.25, "learning_rate": 0.02, "epochs": 8, "stopping_step": 20}
 

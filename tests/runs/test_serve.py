@@ -1,0 +1,127 @@
+"""Serving a run: workers without torch, code that is trusted, and a run that changes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from recbole_hyper import run
+from recbole_hyper.cli import main
+from recbole_hyper.runs.serve import prepare
+from recbole_hyper.serving.bundle import BUNDLE
+from tests.serving.conftest import ask, free_port, keys, until
+
+
+def answer_of_a_worker(body: dict[str, Any], blocked: tuple[str, ...] = (), **settings: Any) -> dict[str, Any]:
+    """What a worker, a process of its own that cannot import ``blocked``, answers to /recommend."""
+    code = """
+import json, sys
+body, blocked = json.loads(sys.argv[1])
+sys.modules.update(dict.fromkeys(blocked))
+from fastapi.testclient import TestClient
+from recbole_hyper.runs import serve
+with TestClient(serve.app()) as client:
+    print(client.post("/recommend", json=body).text)
+"""
+    environment = {**os.environ, "RECBOLE_HYPER_SERVE": json.dumps(settings)}
+    words = [sys.executable, "-c", code, json.dumps([body, blocked])]
+    done = subprocess.run(words, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_worker_imports_no_torch(bundle: Path) -> None:
+    settings = {"run": str(bundle), "catalogue": str(bundle.parent / "catalogue.csv"), "threads": 1, "trust": {}}
+    body = {"history": ["i3", "i1"], "k": 2, "rules": {"at_most": {"kind": 1}}}
+    assert len(answer_of_a_worker(body, ("torch", "recbole"), **settings)["items"]) == 2
+
+
+@pytest.mark.slow  # starts processes
+def test_serve_runs_no_code_that_a_folder_names(foreign: tuple[Path, Path, Path], capsys: Any) -> None:
+    place, plugin, marker = foreign
+    assert main(["serve", str(place)]) == 1
+    said = capsys.readouterr().err
+    assert f"{place} cannot be served: " in said
+    assert f"names the plugin {plugin}: opening a run runs no code" in said
+    other = place.parent / "other.py"
+    other.write_text("pass\n")
+    assert main(["serve", str(place), f"--plugins={other}"]) == 1
+    assert not marker.exists()
+    assert not (place / BUNDLE).exists()
+
+
+def test_inspect_shows_the_page_of_the_service(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    served: list[dict[str, Any]] = []
+    monkeypatch.setattr("recbole_hyper.report.inspection.inspect_run", lambda *_: "tables")
+    monkeypatch.setattr("recbole_hyper.runs.serve.serve", lambda run, host="", port=0, workers=0, catalogue=None,
+                        plugins=(), trust_plugins=False: served.append(locals()))  # fmt: skip
+    assert main(["inspect", "saved/shop"]) == 0
+    assert served == []
+    assert main(["inspect", "saved/shop", "--port=8123", "--catalogue=c.csv"]) == 0
+    assert [(one["run"], one["host"], one["port"], one["catalogue"]) for one in served] == [
+        ("saved/shop", "127.0.0.1", 8123, "c.csv")
+    ]
+    assert "http://127.0.0.1:8123 shows the model" in capsys.readouterr().out
+
+
+@pytest.mark.slow  # starts processes
+def test_serve_runs_code_that_the_user_trusts(foreign: tuple[Path, Path, Path]) -> None:
+    """Both the process that writes the bundle and a worker, which scores by the model where it has no graph."""
+    place, plugin, marker = foreign
+    for trust in ({"files": [str(plugin)], "everything": False}, {"files": [], "everything": True}):
+        shutil.rmtree(place / BUNDLE, ignore_errors=True)
+        assert prepare(place, trust)
+        marker.unlink()
+        settings = {"run": str(place), "catalogue": None, "threads": 1, "trust": trust}
+        assert len(answer_of_a_worker({"history": ["i3"]}, **settings)["items"]) == 10
+        marker.unlink()
+
+
+@pytest.mark.slow  # trains, and starts processes
+def test_two_workers_count_together_and_both_take_a_resumed_run(folder: Path, tmp_path: Path) -> None:
+    words = ["--epochs=3", "--resume=True", f"--output_dir={tmp_path / 'run'}"]
+    run("SASRecCE", "small", config_dict=keys(folder.parent / "data", tmp_path / "run"))
+    address = f"http://127.0.0.1:{(port := free_port())}"
+    serve = [sys.executable, "-m", "recbole_hyper", "serve", str(tmp_path / "run"), f"--port={port}", "--workers=2"]
+    server = subprocess.Popen(serve)
+
+    def sums(name: str) -> dict[str, float]:
+        """The values of a metric by its labels."""
+        text = urllib.request.urlopen(f"{address}/metrics", timeout=60).read().decode()
+        lines = [line.rpartition(" ") for line in text.splitlines() if line.startswith(f"{name}{{")]
+        return {labels[len(name) :]: float(value) for labels, _, value in lines}
+
+    def models() -> set[str]:
+        """What the workers that answer say of the run."""
+        return {ask(f"{address}/health")["run"] for _ in range(20)}
+
+    try:
+        until(lambda: ask(f"{address}/health"))
+        workers = [
+            child for child in psutil.Process(server.pid).children() if "spawn_main" in " ".join(child.cmdline())
+        ]
+        assert len(workers) == 2
+        for _ in range(60):
+            assert len(ask(f"{address}/recommend", {"history": ["i3"], "k": 4})["items"]) == 4
+        # whichever worker is asked has those of both
+        counted = [sums("recbole_hyper_requests_total")['{path="/recommend",status="200"}'] for _ in range(10)]
+        assert counted == [60.0] * 10
+        assert sums("recbole_hyper_request_seconds_count")['{path="/recommend"}'] == 60
+        before = models()
+        assert len(before) == 1
+        subprocess.run([sys.executable, "-m", "recbole_hyper", "run", *words], check=True, capture_output=True)
+        until(lambda: sums("recbole_hyper_reloads_total").get('{outcome="taken"}') == 2)
+        assert models().isdisjoint(before)
+        assert 'outcome="failed"' not in str(sums("recbole_hyper_reloads_total"))
+    finally:
+        server.terminate()
+        server.wait(30)

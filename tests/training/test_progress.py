@@ -1,0 +1,153 @@
+"""The files of a training: checkpoints, the validation of the last epoch, and resumes from both."""
+
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+
+from recbole_hyper import run
+from recbole_hyper.training.checkpoint import CheckpointError, load_state
+from recbole_hyper.training.loop import Loop
+from recbole_hyper.training.progress import DivergedError, Training
+from tests.training.common import same, settings, weights
+
+
+@pytest.mark.parametrize("model", ["SASRecCE", "BPR"])
+@pytest.mark.parametrize("part", ["", "refit"])
+def test_a_checkpoint_is_written_between_two_validations_and_in_a_refit(
+    model: str, part: str, random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = {"eval_step": 10, "refit": bool(part), "eval_args": {"split": {"GT": {"valid": 0.7, "test": 0.85}}}}
+    keys |= {"learning_rate": 0.001, "metrics": ["MRR"], "valid_metric": "MRR@10"}
+    run(model, "random", config_dict=settings(random_data, tmp_path / "whole", **keys))
+    noted = Training._note_epoch
+
+    def stopped(self: Training, *arguments: Any) -> None:
+        if len(self.history) == 3 and (not part or self.output_dir.name == part):
+            raise KeyboardInterrupt
+        noted(self, *arguments)
+
+    monkeypatch.setattr(Training, "_note_epoch", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        run(model, "random", config_dict=settings(random_data, tmp_path / "parts", **keys))
+    monkeypatch.undo()
+    assert len(load_state(tmp_path / "parts" / part / "checkpoint.pt")["history"]) == 3
+    result = run(config_dict={"output_dir": str(tmp_path / "parts"), "resume": True})
+    assert same(tmp_path / "whole" / part, tmp_path / "parts" / part)
+    seconds = pd.read_csv(tmp_path / "parts" / part / "train.csv").train_seconds
+    assert len(seconds) > 3
+    # those of the first part count too
+    assert result["seconds"][part or "train"] == pytest.approx(seconds.sum())
+
+
+@pytest.mark.parametrize("model", ["Pop", "EASER", "PureSVDN", "SASRecCE", "BPR", "GRU4Rec"])
+@pytest.mark.parametrize("eval_step", [2, 7])
+def test_the_last_epoch_is_validated(eval_step: int, model: str, random_data: Path, tmp_path: Path) -> None:
+    reported: list[tuple[int, float]] = []
+    own = {"rank": 4} if model == "PureSVDN" else {}
+    result = run(
+        model,
+        "random",
+        config_dict=settings(random_data, tmp_path / "run", epochs=3, eval_step=eval_step, **own),
+        on_validation=lambda epoch, score: reported.append((epoch, score)),
+    )
+    scores = pd.read_csv(tmp_path / "run" / "train.csv")["valid_ndcg@10"].dropna()
+    last = result["epochs"] - 1
+    assert scores.index.tolist() == [epoch for epoch in range(last) if (epoch + 1) % eval_step == 0] + [last]
+    assert reported == [(epoch, pytest.approx(score)) for epoch, score in scores.items()]
+    assert result["best_epoch"] == max(epoch for epoch, score in scores.items() if score == scores.max())
+    assert result["best_valid_score"] == pytest.approx(scores.max(), abs=1e-6)
+
+
+def scored(monkeypatch: pytest.MonkeyPatch, scores: list[float]) -> None:
+    """Let every validation find the score that ``scores`` holds for its epoch."""
+    validate = Loop._validate
+
+    def given(self: Loop, *arguments: Any) -> object:
+        _, result = validate(self, *arguments)
+        row = self.history[-1]
+        row["valid_ndcg@10"] = scores[row["epoch"]]
+        return scores[row["epoch"]], {**result, "ndcg@10": scores[row["epoch"]]}
+
+    monkeypatch.setattr(Loop, "_validate", given)
+
+
+@pytest.mark.parametrize(
+    ("scores", "short", "long"),
+    [
+        # validated are 1, 3 and so on; the last of a run of five epochs is 4
+        ([0, 0.5, 0, 0.4, 0.9, 0.3, 0, 0.2], 4, 1),
+        ([0, 0.5, 0, 0.4, 0.9, 0.3, 0, 0.6], 4, 7),
+        ([0, 0.5, 0, 0.4, 0.1, 0.3, 0, 0.2], 1, 1),
+    ],
+)
+def test_the_validation_of_a_last_epoch_is_forgotten_by_a_run_that_goes_on(
+    scores: list[float], short: int, long: int, random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scored(monkeypatch, scores)
+    keys = {"eval_step": 2, "stopping_step": 3, "lr_plateau": {"factor": 0.5, "patience": 1}, "learning_rate": 0.02}
+    keys |= {"refit": True, "eval_args": {"split": {"GT": {"valid": 0.7, "test": 0.85}}}}
+    parts, whole = tmp_path / "parts", tmp_path / "whole"
+    first = run("SASRecCE", "random", config_dict=settings(random_data, parts, **keys, epochs=5))
+    tested = weights(parts)
+    # what is finished stays as it is
+    again = run("SASRecCE", "random", config_dict=settings(random_data, parts, **keys, epochs=5, resume=True))
+    assert [again[key] for key in ("valid", "test")] == [first[key] for key in ("valid", "test")]
+    assert all(torch.equal(tested[name], tensor) for name, tensor in weights(parts).items())
+    last = run("SASRecCE", "random", config_dict=settings(random_data, parts, **keys, epochs=8, resume=True))
+    expected = run("SASRecCE", "random", config_dict=settings(random_data, whole, **keys, epochs=8))
+    assert (first["best_epoch"], last["best_epoch"], expected["best_epoch"]) == (short, long, long)
+    assert [last[key] for key in ("valid", "test", "refit_epochs")] == [
+        expected[key] for key in ("valid", "test", "refit_epochs")
+    ]
+    assert same(parts, whole)
+    assert same(parts / "refit", whole / "refit")
+    states = [load_state(folder / "checkpoint.pt") for folder in (parts, whole)]
+    assert states[0]["scheduler"] == states[1]["scheduler"]
+    assert [row.get("valid_ndcg@10") for row in states[0]["history"]] == [
+        row.get("valid_ndcg@10") for row in states[1]["history"]
+    ]
+    assert all(torch.equal(states[0]["model"][name], tensor) for name, tensor in states[1]["model"].items())
+
+
+def test_checkpoints_hold_no_pickled_objects(random_data: Path, tmp_path: Path) -> None:
+    run("HSASRecCE", "random", config_dict=settings(random_data, tmp_path / "run", epochs=1))
+    state = torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)
+    assert {"model", "optimizer", "epoch", "random"} <= set(state)
+
+
+def test_a_damaged_checkpoint_is_named(random_data: Path, tmp_path: Path) -> None:
+    class Evil:
+        def __reduce__(self) -> tuple:
+            return os.system, ("touch " + str(tmp_path / "evil"),)
+
+    run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run", epochs=1))
+    path = tmp_path / "run" / "checkpoint.pt"
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(CheckpointError, match=r"checkpoint\.pt cannot be read"):
+        run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run", epochs=2, resume=True))
+    path.write_bytes(pickle.dumps(Evil()))
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        load_state(path)
+    assert not (tmp_path / "evil").exists()
+
+
+def test_a_good_state_is_promised_only_where_there_is_one(
+    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check, steps = Loop.require_finite, [0]
+
+    def broken(self: Loop, loss: float, step: int) -> None:
+        steps[0] -= 1
+        check(self, float("nan") if steps[0] == 0 else loss, step)
+
+    monkeypatch.setattr(Loop, "require_finite", broken)
+    for first, message in ((1, "No checkpoint was saved before$"), (60, r"The last good state is in .*run60$")):
+        steps[0] = first
+        keys = settings(random_data, tmp_path / f"run{first}", epochs=30)
+        with pytest.raises(DivergedError, match=message):
+            run("SASRecCE", "random", config_dict=keys)
