@@ -85,7 +85,7 @@ def small_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ({"histories": [[["11"]]]}, r"histories\[0\] holds \['11'\], which is no id"),
         ({"histories": [[None]]}, "holds None, which is no id"),
         ({"histories": [[float("nan")]]}, "holds nan, which is no id"),
-        ({"histories": [["11"], []]}, "1 histories hold no item that the model knows"),
+        ({"histories": [["11"], []]}, "1 histories have no item that the model knows"),
         ({"histories": [{"11", "10"}]}, r"histories\[0\] is a set, which has no order"),
         ({"users": "1"}, "users='1' is one text"),
         ({"users": 1}, "users=1 is no list"),
