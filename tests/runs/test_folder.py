@@ -90,7 +90,7 @@ def test_the_epochs_of_the_result_count_where_a_resume_was_killed(random_data: P
     run("SASRecCE", "random", config_dict=keys)
     file = tmp_path / "run" / "config.yaml"
     file.write_text(file.read_text().replace("epochs: 2", "epochs: 1"))
-    with pytest.raises(ConfigError, match="a run with epochs=2, but epochs=1"):
+    with pytest.raises(ConfigError, match="a run with epochs=2, which cannot be lowered to 1"):
         run(config_dict={"output_dir": str(tmp_path / "run"), "resume": True})
 
 
