@@ -347,7 +347,7 @@ def test_an_export_writes_over_nothing_but_an_export(made: Made, tmp_path: Path)
         ("vectors.parquet", "vectors"),
         ("link.onnx", "onnx"),
     ):
-        with pytest.raises(ConfigError, match=r"not written over|is a link"):
+        with pytest.raises(ConfigError, match=r"not overwritten|is a link"):
             export(model, tokens, LENGTH, tmp_path / name, format=format)
     assert (tmp_path / "other.parquet").read_bytes() == b"of somebody else"
 
