@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
+from scipy.special import rel_entr
 
 from recbole_hyper.data.loader import history_items
 from recbole_hyper.types import Cases
@@ -97,12 +98,7 @@ def _divergence(one: Items, other: Items) -> Float64:
     """Return the (n,) Jensen-Shannon divergence in bits of the (n, 3) counts of two distributions."""
     p, q = (counts / counts.sum(axis=1, keepdims=True) for counts in (one, other))
     middle = (p + q) / 2
-
-    def information(share: Float64) -> Float64:
-        ratio = np.divide(share, middle, out=np.ones_like(share), where=share > 0)
-        return (share * np.log2(ratio)).sum(axis=1)
-
-    return (information(p) + information(q)) / 2
+    return (rel_entr(p, middle) + rel_entr(q, middle)).sum(axis=1) / (2 * np.log(2))
 
 
 def _mean(sums: Float64, counts: npt.NDArray) -> float:

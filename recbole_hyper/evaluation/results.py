@@ -1,4 +1,4 @@
-"""What a run saves beside its metrics: versions and commit, the rank of every case, and what the protocol did."""
+"""What a run saves besides its metrics: versions and commit, the rank of every case, and what the protocol did."""
 
 import platform
 import re
