@@ -115,13 +115,11 @@ def make_split(store: SequenceStore, config: Any) -> Split:
         )
     protocol = checked_protocol(arguments, refit=bool(config["refit"]))
     title, timed = protocol.title, protocol.timed
-    if arguments["order"] == "TO":
-        split = protocol.split(store)
-    elif arguments["order"] == "RO" and protocol.by_rows:
+    if arguments["order"] == "RO":
         split = protocol.split_at_random(store, config["candidate_seed"])
         title, timed = f"{title}, in random order", False
     else:
-        raise ProtocolError(f"eval_args order={arguments['order']!r}: {title} is made by time, set order: TO")
+        split = protocol.split(store)
     if not len(split.test) and not len(split.valid):
         raise ProtocolError(
             f"{protocol.title}: {store.n_rows} users with {len(store.items)} interactions leave no validation and no "

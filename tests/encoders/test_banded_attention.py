@@ -51,7 +51,7 @@ def test_blocks_equal_the_whole_triangle(direction, positions, seed, windows, le
         torch.testing.assert_close(blocked, dense)
 
 
-def test_blocks_are_used_where_they_pay():
+def test_blocks_are_used_if_they_save_time():
     assert narrow_heads(window_sizes(8, 50), 50) == [0, 1, 2, 3, 4]
     assert narrow_heads(window_sizes(8, 200), 200) == [0, 1, 2, 3, 4]
     assert narrow_heads([50, 2, 50, 3, 4], 50) == [1, 3, 4]

@@ -35,13 +35,13 @@ def test_no_cut_is_cheaper(lengths: list[int], step_rows: int) -> None:
     assert cost(lengths, edges, step_rows) == cheapest
 
 
-def test_short_and_long_histories_part_and_like_ones_do_not() -> None:
+def test_short_and_long_histories_are_two_groups_and_similar_ones_are_not() -> None:
     assert length_groups(torch.tensor([3] * 200 + [50] * 20)) == [slice(0, 200), slice(200, 220)]
     assert length_groups(torch.tensor([3, 4, 5, 6])) == [slice(0, 4)]
     assert length_groups(torch.tensor([6, 3])) == [slice(0, 2)]  # unsorted: at once
 
 
-def test_an_encoder_that_goes_step_by_step_takes_more_rows_at_once() -> None:
+def test_encoders_that_go_step_by_step_have_larger_groups() -> None:
     lengths = torch.tensor([*range(16, 200, 8)] * 3).sort().values
     groups = {
         name: len(length_groups(lengths, resolve("encoders", name).step_rows)) for name in ("fmlp", "gru", "dual_gru")

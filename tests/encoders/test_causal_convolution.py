@@ -44,7 +44,7 @@ def test_float32_and_strided_inputs(longest: int, monkeypatch: pytest.MonkeyPatc
 
 
 @WAYS
-def test_later_places_change_nothing_before_them(longest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_later_positions_change_no_earlier_state(longest: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_LONGEST_PRODUCT", longest)
     inputs, kernel = torch.randn(2, 20, 3, dtype=torch.float64), torch.randn(20, 3, dtype=torch.float64)
     other = inputs.clone()

@@ -292,7 +292,7 @@ class TestConfiguration:
                 make(cls, dual_transfer="attention")
             make(cls, dual_transfer="attention", dual_beta=0.0)
 
-    def test_missing_direction_is_said(self):
+    def test_a_missing_direction_is_an_error(self):
         items, lengths = random_batch([3])
         with pytest.raises(ValueError, match="no past direction"):
             make(dual_directions="future").trace_past(items, lengths)

@@ -79,7 +79,7 @@ class TestTransfer:
         torch.testing.assert_close(there, back)
 
     @pytest.mark.parametrize("form", ["heads", "attention"])
-    def test_padding_has_no_part_and_no_gradient(self, form):
+    def test_padding_has_no_effect_and_no_gradient(self, form):
         past, future = random_trace(0, self.lengths), random_trace(1, self.lengths, direction="future")
         expected = transfer(past, future, self.lengths, form)
         padded = torch.arange(6) >= self.lengths[:, None]

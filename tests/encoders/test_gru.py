@@ -25,7 +25,7 @@ def test_learns_what_follows(model: str, options: dict, walk: Path, tmp_path: Pa
     assert run(model, "walk", config_dict=keys)["test"]["hit@1"] > 0.8
 
 
-def test_a_learned_curvature_starts_where_it_is_told(random_data: Path) -> None:
+def test_a_learned_curvature_starts_at_its_initial_value(random_data: Path) -> None:
     keys = {**SMALL, "data_path": str(random_data), "curvature": "learn", "curvature_init": 0.25}
     config = Config("HGRU4Rec", "random", config_dict=keys)
     encoder = build_part("encoder", config, torch.nn.Embedding(5, config["hidden_size"], padding_idx=0))
@@ -65,7 +65,7 @@ def test_encoder_and_head_learn_one_curvature(random_data: Path) -> None:
         assert (group["lr"], group["weight_decay"]) == (0.07, 0.0)
 
 
-def test_an_encoder_with_a_flat_head_learns_its_own(random_data: Path) -> None:
+def test_an_encoder_with_a_flat_head_learns_its_own_curvature(random_data: Path) -> None:
     config, model = made(random_data, geometry="euclidean", weight_decay=0.1, curvature_learning_rate=0.07)
     group = build_optimizer(model, config).param_groups[-1]
     assert group["params"] == [model.encoder.gru.ball.isp_c]

@@ -80,7 +80,7 @@ def test_feed_forward_is_four_times_as_wide_and_has_no_biases() -> None:
     assert encoder(inner_size=5).blocks[0].feed_forward.outer.weight.shape == (12, 5)
 
 
-def test_dropout_is_of_training_alone() -> None:
+def test_dropout_applies_only_in_training() -> None:
     made = encoder(hidden_dropout_prob=0.5, attn_dropout_prob=0.5)
     batch = padded(SEQUENCES)
     assert torch.equal(made(*batch), made(*batch))

@@ -90,7 +90,7 @@ def test_the_newest_states_alone_equal_those_among_all(name: str, n_layers: int)
 
 
 @each
-def test_what_the_clock_says_changes_nothing(name: str) -> None:
+def test_only_differences_of_times_count(name: str) -> None:
     found = encoder(name).float()
     items, lengths, times = batch()
     real = torch.arange(items.shape[1]) < lengths[:, None]
@@ -101,7 +101,7 @@ def test_what_the_clock_says_changes_nothing(name: str) -> None:
 
 
 @each
-def test_without_times_all_are_of_one_moment(name: str) -> None:
+def test_without_times_all_times_are_equal(name: str) -> None:
     found = encoder(name)
     items, lengths, times = batch()
     real = torch.arange(items.shape[1]) < lengths[:, None]
@@ -152,7 +152,7 @@ CLOCK = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "learns"), [("transformer", False), *((name, True) for name in ENCODERS)])
-def test_what_time_alone_tells_is_learned(name: str, learns: bool, clock: Path, tmp_path: Path) -> None:
+def test_a_pattern_in_times_alone_is_learned(name: str, learns: bool, clock: Path, tmp_path: Path) -> None:
     keys = {**CLOCK, "data_path": str(clock), "output_dir": str(tmp_path / "run"), "encoder": name}
     hits = run("SASRecCE", "clock", config_dict=keys)["test"]["hit@1"]
     # chance is one in four
@@ -220,7 +220,7 @@ def test_data_without_times_are_refused_before_training(name: str, tmp_path: Pat
 
 
 @each
-def test_dropout_is_of_training_alone(name: str) -> None:
+def test_dropout_applies_only_in_training(name: str) -> None:
     found, given = encoder(name, hidden_dropout_prob=0.5), batch()
     assert torch.equal(found(*given), found(*given))
     found.train()

@@ -177,7 +177,7 @@ class TestFaults:
         encoder = make_encoder(hidden_size=15, n_heads=3, windows=[1, 2, 9])
         assert encoder(items, lengths).shape == (1, 5, 15)
 
-    def test_width_no_multiple_of_heads(self):
+    def test_heads_must_divide_the_width(self):
         with pytest.raises(ValueError, match="n_heads=4 does not divide"):
             make_encoder(hidden_size=18)
 

@@ -51,7 +51,7 @@ def test_item_vectors_of_recboles_models() -> None:
         assert similarity(without, torch.tensor([1]), None) is None
 
 
-def test_a_model_of_this_package_says_what_its_vectors_are() -> None:
+def test_a_model_of_this_package_names_its_vectors() -> None:
     model = Ours("config", "dataset")
     assert item_vectors(model) is model.layer.weight
     found = similarity(model, torch.tensor([2]), None)

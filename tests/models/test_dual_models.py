@@ -96,7 +96,7 @@ def test_a_loaded_model_recommends_with_the_past_encoder_alone(random_data: Path
     assert json.loads((tmp_path / "run" / "result.json").read_text())["test"] == result["test"]
 
 
-def test_another_encoder_makes_a_plain_model_of_it(random_data: Path, tmp_path: Path) -> None:
+def test_another_encoder_has_no_future_loss(random_data: Path, tmp_path: Path) -> None:
     keys = {**KEYS, "data_path": str(random_data), "encoder": "windowed_attention"}
     run("DualRec", "random", config_dict={**keys, "output_dir": str(tmp_path / "run")})
     assert all("future_loss" not in row for row in history(tmp_path / "run"))
@@ -145,7 +145,7 @@ def test_the_rows_of_the_tables_are_there() -> None:
         ("relative_positions", "absolute", "transformer_xl, learned or none is expected"),
     ],
 )
-def test_faults_are_told_before_data_are_read(key: str, value: object, message: str, tmp_path: Path) -> None:
+def test_faults_are_errors_before_data_are_read(key: str, value: object, message: str, tmp_path: Path) -> None:
     (tmp_path / "none").mkdir()
     (tmp_path / "none" / "none.inter").write_text("no data at all")
     with pytest.raises(ValueError, match=message):

@@ -99,7 +99,7 @@ def test_every_trial_is_the_ndcg_of_its_mixture(rows: Rows, exclude_seen: bool, 
             assert search.gains[number, place] == pytest.approx(sum(gains), abs=1e-6)
 
 
-def test_the_smallest_of_equal_shares_is_taken() -> None:
+def test_of_equally_good_shares_the_smallest_is_chosen() -> None:
     search = MixtureSearch(memory_of(ROWS), exclude_seen=True)
     search.cases, search.gains[:] = 4, 1.0
     assert search.best() == ((0.0, DECAYS[0]), 0.25, 0.25)

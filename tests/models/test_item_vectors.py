@@ -86,7 +86,7 @@ def test_vectors_equal_the_loops(pooling: str, fusion: str, monkeypatch: pytest.
     torch.testing.assert_close(table.matrix()[1:], expected)
 
 
-def test_padding_is_zero_and_an_untrained_item_has_no_vector_of_its_own() -> None:
+def test_padding_is_zero_and_an_untrained_item_has_no_id_vector() -> None:
     config = {**SMALL, "initializer": None, "initializer_range": None, "hidden_size": D}
     config |= {"pooling_mode": "sum", "feature_fusion": "concat", "feature_id_dropout": 0.0}
     from recbole_hyper.models.base import new_embedding
@@ -228,7 +228,7 @@ def test_without_output_features_the_head_has_the_ids_alone(taste: Path, tmp_pat
     assert model.item_embedding.features[0].weight.grad.any()
 
 
-def test_a_head_of_its_own_has_features_of_its_own(taste: Path, tmp_path: Path) -> None:
+def test_a_separate_head_has_separate_features(taste: Path, tmp_path: Path) -> None:
     config = Config("SASRecCE", "taste", config_dict=keys(taste, tmp_path, reuse_item_embeddings=False))
     data, split = read_data(config)
     model, loader, _ = build(config, data, split, split.train_lengths)
@@ -260,7 +260,7 @@ def test_rows_that_a_step_does_not_touch_stay(taste: Path, tmp_path: Path) -> No
     assert (model.item_embedding.features[0].weight != before["item_embedding.features.0.weight"]).any()
 
 
-def test_without_features_nothing_is_there(taste: Path, tmp_path: Path) -> None:
+def test_without_features_a_model_has_no_feature_weights(taste: Path, tmp_path: Path) -> None:
     plain = {name: value for name, value in keys(taste, tmp_path).items() if name != "selected_features"}
     config = Config("SASRecCE", "taste", config_dict=plain)
     data, split = read_data(config)
@@ -322,7 +322,7 @@ def test_the_graph_of_an_onnx_file_holds_the_features(folder: Path, tmp_path: Pa
     np.testing.assert_allclose(states, expected.numpy(), atol=1e-5)
 
 
-def test_a_run_does_not_go_on_with_other_features(taste: Path, tmp_path: Path) -> None:
+def test_resume_refuses_other_features(taste: Path, tmp_path: Path) -> None:
     given = keys(taste, tmp_path / "run")
     first = run("SASRecCE", "taste", config_dict=given)
     assert first["item_features"]["columns"] == {"class": {"type": "token_seq", "size": CLASSES + 2}}

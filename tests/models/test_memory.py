@@ -104,7 +104,7 @@ def test_validation_chooses_what_is_best_on_its_cases(random_data: Path) -> None
     assert scores[chosen] == pytest.approx(max(scores.values()), abs=1e-6)
 
 
-def test_a_refit_takes_what_validation_chose(random_data: Path, tmp_path: Path) -> None:
+def test_a_refit_keeps_the_choice_of_validation(random_data: Path, tmp_path: Path) -> None:
     keys = {**SMALL, "data_path": str(random_data), "output_dir": str(tmp_path / "run"), "refit": True, "epochs": 1}
     run("FMLPRecMemory", "random", config_dict=keys)
     selected, _ = read_weights(tmp_path / "run" / "model.safetensors")
@@ -113,7 +113,7 @@ def test_a_refit_takes_what_validation_chose(random_data: Path, tmp_path: Path) 
     assert not torch.equal(selected["item_embedding.weight"], refit["item_embedding.weight"])
 
 
-def test_averaged_weights_keep_what_was_chosen_for_them(random_data: Path, tmp_path: Path) -> None:
+def test_averaged_weights_keep_their_mixture(random_data: Path, tmp_path: Path) -> None:
     keys = {
         **SMALL,
         "data_path": str(random_data),

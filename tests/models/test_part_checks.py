@@ -112,7 +112,7 @@ def test_a_loss_that_is_wrong_is_named_before_training(
     assert not (tmp_path / "run" / "train.csv").exists()
 
 
-def test_what_may_see_the_future_is_noted_and_what_is_right_trains(random_data: Path, tmp_path: Path) -> None:
+def test_an_encoder_that_may_see_the_future_is_noted_and_a_right_one_trains(random_data: Path, tmp_path: Path) -> None:
     class Same(TransformerEncoder):
         """No difference."""
 

@@ -75,11 +75,9 @@ def test_splits_that_cannot_be_made(split: dict[str, Any], match: str) -> None:
         make_split(store_of(BY_HAND), config_of(split))
 
 
-def test_unknown_split_and_order_are_named() -> None:
+def test_an_unknown_split_is_named() -> None:
     with pytest.raises(registry.UnknownPartError, match=r"GT.*LS.*RS.*TS.*TU"):
         make_split(store_of(BY_HAND), config_of({"XX": 1}))
-    with pytest.raises(ProtocolError, match="order: TO"):
-        make_split(store_of(BY_HAND), config_of({"GT": POINTS}, eval_args={"order": "RO"}))
 
 
 def test_refit_is_refused_where_it_has_no_meaning() -> None:

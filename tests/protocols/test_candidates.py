@@ -68,7 +68,7 @@ def test_draws_are_uniform_or_by_popularity() -> None:
     assert first[6:].sum() == 0
 
 
-def test_users_whose_first_draws_do_not_suffice_draw_on() -> None:
+def test_users_with_too_few_draws_draw_again() -> None:
     # most draws hit the items that all users know, or the popular one again
     weights = np.zeros(20)
     weights[1:12] = [9, 9, 9, 100, 40, 20, 10, 5, 2, 1, 1]

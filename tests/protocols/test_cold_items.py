@@ -72,7 +72,7 @@ def test_the_split_equals_the_loops(rows: Rows, seed: int) -> None:
     assert unpacked(rows, argument) == expected
 
 
-def test_shares_are_of_the_items_that_are_there_and_no_item_is_drawn_twice() -> None:
+def test_shares_count_items_with_interactions_and_no_item_is_drawn_twice() -> None:
     store = store_of([list(range(1, 21))])  # 20 of the 30 items
     drawn = draw_items(store, {"valid": 0.1, "test": 0.25}, 3)
     assert {part: int(items.sum()) for part, items in drawn.items()} == {"valid": 2, "test": 5}
@@ -101,7 +101,7 @@ def test_candidates_are_the_other_items_of_the_draw() -> None:
 
 
 @pytest.mark.parametrize("among", ["all", "cold"])
-def test_drawn_candidates_are_of_those_and_never_what_the_user_did(among: str) -> None:
+def test_drawn_candidates_are_unseen_items_of_the_draw(among: str) -> None:
     rows = [(np.random.default_rng(user).permutation(30)[:12] + 1).tolist() for user in range(60)]
     store, argument = store_of(rows), {"valid": 0.3, "test": 0.4, "among": among}
     config = {"refit": False, "candidate_seed": 1, "eval_cases": None}
@@ -142,7 +142,7 @@ def test_the_split_passes_every_check_and_runs(random_data: Path, tmp_path: Path
         ({"valid": 0.1, "test": 0.2, "cold": True}, "two shares of the items"),
     ],
 )
-def test_what_is_no_split(argument: Any, match: str) -> None:
+def test_wrong_arguments_are_refused(argument: Any, match: str) -> None:
     with pytest.raises(ProtocolError, match=match):
         ColdItems(argument).split(store_of([[1, 2, 3]]))
 

@@ -147,9 +147,7 @@ def test_nothing_of_the_files_is_dropped(tmp_path: Path, caplog: pytest.LogCaptu
     assert caplog.text == ""
 
 
-def test_a_split_that_is_asked_for_beside_the_files_is_told_to_have_no_effect(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_split_beside_the_files_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     data = write_parts(tmp_path, random_parts())
     config = configured(data, eval_args={"split": {"RS": [0.8, 0.1, 0.1]}, "order": "RO", "mode": "uni5"})
     assert config["eval_args"]["split"] == {"files": NAMES}
@@ -268,7 +266,7 @@ def test_rows_with_histories_are_recboles(tmp_path: Path, cut: int) -> None:
     assert np.bincount(store.users[split.train_lengths > 0]).max() == 1
 
 
-def test_rows_that_do_not_go_on_from_one_another_stay_apart(tmp_path: Path) -> None:
+def test_rows_that_do_not_continue_each_other_stay_apart(tmp_path: Path) -> None:
     train = [("a", "x y", "z"), ("a", "x", "y"), ("a", "x y", "w"), ("a", "z", "x"), ("b", "x", "y"), ("b", "x y", "z")]
     parts = [train, [("a", "x y z", "w")], [("c", "y", "x")]]
     _, split = split_of(write_parts(tmp_path, parts, ROWS_HEADER))
@@ -329,7 +327,7 @@ def test_recboles_session_example_runs(tmp_path: Path) -> None:
     assert result["exclude_seen"] is False
 
 
-def test_a_vector_per_user_says_nothing_of_a_history(tmp_path: Path) -> None:
+def test_a_model_with_a_vector_per_user_is_refused(tmp_path: Path) -> None:
     data = write_parts(tmp_path, prefix_rows(), ROWS_HEADER)
     keys = {"epochs": 1, "data_path": str(data), "benchmark_filename": NAMES, "output_dir": str(tmp_path / "run")}
     with pytest.raises(ValueError, match="BPR learns a vector per user"):

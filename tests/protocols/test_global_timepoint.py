@@ -68,7 +68,7 @@ def test_drawn_candidates_of_validation_are_items_known_then() -> None:
     assert "late" in seen
 
 
-def test_global_timepoint_without_successive_asks_once_per_user() -> None:
+def test_global_timepoint_without_successive_has_one_case_per_user() -> None:
     split = make_split(store_of(BY_HAND), config_of({"GT": POINTS}))
     assert unpack(split)[2] == [("a", ("x", "y", "z"), "w"), ("n", ("y",), "w")]
 

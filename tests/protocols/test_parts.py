@@ -167,7 +167,7 @@ class LastFew(Protocol):
 
 
 @pytest.mark.parametrize("refit", [False, True])
-def test_a_protocol_may_give_the_sizes_of_its_parts_alone(refit: bool) -> None:
+def test_a_protocol_needs_only_the_sizes_of_its_parts(refit: bool) -> None:
     lengths = [2, 4, 5, 9]
     store = store_of(
         [(f"u{user}", f"i{user}{n}", float(n)) for user, length in enumerate(lengths) for n in range(length)]
