@@ -42,17 +42,17 @@ class MoebiusGRU(nn.Module):
     +-1/sqrt(hidden), and ``bias_l0`` (3, hidden), points of the ball near 0 (geoopt ManifoldParameter). The gates are
     in the order r, z, candidate.
 
-    Points are stored as sinh(s) x/|x| with s = artanh(sqrt(c)|x|): this never computes 1 - c|x|^2, so float32 suffices.
-    W (x) h, U (x) x, biases and the new state are projected to s <= 7 (15 in float64), with the derivatives of the
-    projected functions. Autocast does not apply. On a CPU in float32 numba compiles the recurrence (about 20 seconds
-    at the first call, then cached); elsewhere it is a loop of torch operations.
+    Inside, points have the form sinh(s) x/|x| with s = artanh(sqrt(c)|x|). So nothing computes 1 - c|x|^2, and float32
+    suffices. W (x) h, U (x) x, biases and the new state are projected to s <= 7 (15 in float64), with the derivatives
+    of the projected functions. Autocast does not apply. On a CPU in float32 numba compiles the recurrence (about 20
+    seconds at the first call, then cached); elsewhere it is a loop of torch operations.
 
     Args:
         num_layers: a layer passes log_0 of its states to the next.
         batch_first: sequences are (B, L, .) instead of (L, B, .).
         dropout: rate on the tangent vectors between layers.
-        curvature: c > 0; "learn" (one c for all layers, from 1 down to 1e-6, where its float32 gradient would become
-            noise); "auto" (wait for :meth:`set_curvature`).
+        curvature: c > 0; "learn" (one c for all layers, 1 at first and at least 1e-6, below which its float32 gradient
+            would be noise); "auto" (wait for :meth:`set_curvature`).
         inputs: "tangent" (Euclidean vectors, read as tangent vectors at the origin) or "ball" (points).
         nonlinearity: phi of the candidate: "identity" (the paper) or "tanh".
         reset: "before" (W diag(r), the paper) or "after" the matrix (diag(r) (x) (W (x) h), as torch.nn.GRU).
