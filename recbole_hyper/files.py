@@ -117,19 +117,18 @@ def write_text(path: Path, text: str) -> None:
         part.write_text(text, encoding="utf-8")
 
 
-def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> None:
-    """Write rows as CSV; by default with the columns of all rows, in the order of their first appearance."""
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows as CSV, with the columns of all rows in the order of their first appearance."""
     text = io.StringIO()
-    names = columns or list(dict.fromkeys(key for row in rows for key in row))
-    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer = csv.DictWriter(text, dict.fromkeys(key for row in rows for key in row), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     write_text(path, text.getvalue())
 
 
-def write_json(path: Path, content: Any, indent: int = 2) -> None:
+def write_json(path: Path, content: Any) -> None:
     """Write ``content`` as JSON; numbers that are not finite become null."""
-    write_text(path, json.dumps(plain(content), indent=indent, allow_nan=False, ensure_ascii=False) + "\n")
+    write_text(path, json.dumps(plain(content), indent=2, allow_nan=False, ensure_ascii=False) + "\n")
 
 
 def write_yaml(path: Path, content: Mapping[str, Any], *, sort_keys: bool = True) -> None:

@@ -213,8 +213,8 @@ def general_defaults() -> dict[str, tuple[Any, str]]:
     return defaults | {key: (value, "settings") for key, value in shared_defaults().items()}
 
 
-def common_text(names: Sequence[str] = COMMON, *, more: str = "recbole-hyper keys MODEL") -> str:
-    """Return the lines of ``--help`` about the keys ``names``; the command ``more`` lists all keys."""
+def common_text(names: Sequence[str] = COMMON) -> str:
+    """Return the lines of ``--help`` about the keys ``names``."""
     general = general_defaults()
     lines = ["common configuration keys and their defaults (...: depends on the model; a model may have others):"]
     for name in names:
@@ -222,5 +222,5 @@ def common_text(names: Sequence[str] = COMMON, *, more: str = "recbole-hyper key
         about = f"{SETTINGS[name].about} ({in_words(SETTINGS[name].values)})"
         option = f"  --{name}={value}"
         lines.append(f"{option:<34}  {about}" if len(option) <= 34 else f"{option}\n{'':<36}{about}")
-    lines.append(f"other keys are set in the same way; {more} lists the keys of a model")
+    lines.append("other keys are set in the same way; recbole-hyper keys MODEL lists the keys of a model")
     return "\n".join(lines)

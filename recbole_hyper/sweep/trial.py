@@ -76,10 +76,10 @@ class Plan:
         """Folder with one folder per trial."""
         return self.folder / "trials"
 
-    def config(self, settings: Settings, **more: Any) -> Config:
+    def config(self, settings: Settings) -> Config:
         """Return the configuration of a trial; ConfigError if it cannot run."""
         with quiet():
-            return Config(self.model, self.dataset, config_dict={**self.fixed, **settings, **more})
+            return Config(self.model, self.dataset, config_dict={**self.fixed, **settings})
 
     def data(self, config: Config) -> Any:
         """Return the data and the split of ``config``, which trials with the same data keys share."""
