@@ -121,7 +121,7 @@ def main() -> None:
 
         def naive(name: str, states=states, weight=weight, offset=offset, targets=targets, known=geometries) -> None:
             own = offset if name == "poincare" else None
-            loss = F.cross_entropy(known[name].logits(states, weight, own, curvature=0.02), targets)
+            loss = F.cross_entropy(known[name].logits(states, weight, own, theta=0.02), targets)
             torch.autograd.grad(loss, [t for t in (states, weight, own) if t is not None])
 
         def chunked(states=states, weight=weight, targets=targets) -> None:

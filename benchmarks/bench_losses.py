@@ -53,7 +53,7 @@ def problem(geometry: str, rows: int, n_items: int, width: int) -> tuple[Tensor,
     states = torch.randn(rows, width, requires_grad=True)
     weight = nn.Parameter(0.1 * torch.randn(n_items, width))
     known = registry.resolve("geometry", geometry)()
-    head = OutputHead(known, weight, offset=geometry == "poincare", curvature=0.02)
+    head = OutputHead(known, weight, offset=geometry == "poincare", theta=0.02)
     return states, torch.randint(1, n_items, (rows,)), head
 
 

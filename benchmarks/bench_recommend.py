@@ -152,7 +152,7 @@ def main() -> None:
         items, states = planted(n_items + 1, arguments.width, arguments.users)
         catalogue = shop(items)
         for name, geometry in (("euclidean", Euclidean()), ("poincare", Poincare())):
-            head = OutputHead(geometry, nn.Parameter(items), curvature=0.05).requires_grad_(False)
+            head = OutputHead(geometry, nn.Parameter(items), theta=0.05).requires_grad_(False)
             rows += measured(name, head, states, catalogue, arguments.repeats)
             if arguments.output:
                 content = {"command": f"python {' '.join(sys.argv)}", "environment": environment, "rows": rows}

@@ -1,4 +1,4 @@
-"""The device of a run: which one, its name and its memory. All by torch.accelerator, so CUDA and ROCm alike."""
+"""The device of a run, its name and its memory, through torch.accelerator: CUDA and ROCm work alike."""
 
 import functools
 import platform
@@ -11,18 +11,18 @@ import torch
 from recbole_hyper.threads import processors
 
 CPU = torch.device("cpu")
-# without float64, which evaluation and curvatures need
+# these have no float64, which evaluation and curvatures need
 WITHOUT_FLOAT64 = ("mps",)
 
 
 def usable_accelerator() -> torch.device | None:
-    """Return the accelerator that this process can use, None where there is none."""
+    """Return the accelerator that this process can use, None if there is none."""
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     return None if accelerator is None or accelerator.type in WITHOUT_FLOAT64 else torch.device(accelerator.type)
 
 
 def why_no_accelerator(gpu_id: str) -> str:
-    """Say why :func:`usable_accelerator` finds none, in words for a warning."""
+    """Return the reason why :func:`usable_accelerator` is None, for a warning."""
     if not gpu_id:
         return "gpu_id is empty"
     accelerator = torch.accelerator.current_accelerator()
@@ -34,29 +34,29 @@ def why_no_accelerator(gpu_id: str) -> str:
 
 
 def module_of(device: torch.device) -> Any:
-    """Return torch's module of an accelerator: torch.cuda and its like."""
+    """Return torch's module for an accelerator, such as torch.cuda."""
     return torch.get_device_module(device)
 
 
 def total_memory(device: torch.device) -> int:
-    """Return the bytes that exist on the device, or on this machine for the CPU."""
+    """Return the bytes of memory of the device; for the CPU, of this machine."""
     return psutil.virtual_memory().total if device.type == "cpu" else module_of(device).mem_get_info(device)[1]
 
 
 def free_memory(device: torch.device) -> int:
-    """Return the bytes that are free on the device now, or on this machine for the CPU."""
+    """Return the bytes that are free on the device now; for the CPU, on this machine."""
     return psutil.virtual_memory().available if device.type == "cpu" else module_of(device).mem_get_info(device)[0]
 
 
 def half_precision(device: torch.device) -> torch.dtype:
-    """Return what ``enable_amp`` computes in: bfloat16 where the device has it, else float16."""
+    """Return the precision of ``enable_amp``: bfloat16 if the device has it, else float16."""
     if device.type == "cpu" or module_of(device).is_bf16_supported(including_emulation=False):
         return torch.bfloat16
     return torch.float16
 
 
 def moved(batch: Any, device: torch.device) -> Any:
-    """Return RecBole's Interaction on the device: on a GPU from pinned memory, without waiting for the copies."""
+    """Move RecBole's Interaction to the device; to a GPU from pinned memory, without waiting for the copies."""
     if device.type == "cpu":
         return batch.to(device)
     columns = batch.interaction.items()
@@ -64,7 +64,7 @@ def moved(batch: Any, device: torch.device) -> Any:
 
 
 def describe(device: torch.device) -> dict[str, Any]:
-    """Return the device of a measurement: type, name and memory in bytes; "cores" too for the CPU."""
+    """Return type, name and memory in bytes of the device, and "cores" for the CPU."""
     if device.type == "cpu":
         return {"type": "cpu", "name": _processor(), "memory": total_memory(device), "cores": processors()}
     name = str(module_of(device).get_device_name(device))
@@ -72,7 +72,7 @@ def describe(device: torch.device) -> dict[str, Any]:
 
 
 def in_words(description: dict[str, Any]) -> str:
-    """Return what :func:`describe` found as one phrase: 'cuda (NVIDIA H100, 80 GiB)'."""
+    """Return the result of :func:`describe` as text: 'cuda (NVIDIA H100, 80 GiB)'."""
     cores = f", {description['cores']} cores" if "cores" in description else ""
     return f"{description['type']} ({description['name']}{cores}, {description['memory'] / 2**30:.0f} GiB)"
 
@@ -81,5 +81,5 @@ def in_words(description: dict[str, Any]) -> str:
 def _processor() -> str:
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []
-    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return named[0] if named else platform.processor() or platform.machine()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, "") or platform.processor() or platform.machine()

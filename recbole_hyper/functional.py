@@ -1,10 +1,10 @@
-"""Plain functions for anyone's own training loop: logits and losses on tensors, for every geometry.
+"""Logits and losses as plain functions of tensors, for every geometry and any training loop.
 
-Every loss takes ``states`` (n, d), ``targets`` (n,) int64, ``weight`` (m, d), ``offset`` (m,) or None (a bias, or the
-hyperplane offset of a Poincare head), the options of the head (``geometry``, ``curvature``, ``padding_idx``: see
-:class:`recbole_hyper.losses.inputs.HeadOptions`) and its own options, which the class of the loss describes;
-``generator`` is that of all draws. It returns a 0-d mean over the rows, and raises ValueError for shapes, dtypes,
-targets or options that cannot be.
+Every loss takes ``states`` (n, d), ``targets`` (n,) int64, ``weight`` (m, d) and ``offset`` (m,) or None (a bias, or
+the hyperplane offset of a Poincare head). Options of the head are ``geometry``, ``curvature`` and ``padding_idx``
+(:class:`recbole_hyper.losses.inputs.HeadOptions`); the class of the loss describes its other options. ``generator``
+draws all random numbers. A loss returns a 0-d mean over the rows, and raises ValueError for invalid shapes, dtypes,
+targets or options.
 """
 
 from typing import Unpack
@@ -14,7 +14,7 @@ from torch import Generator, Tensor
 
 from recbole_hyper.curvature.gromov import gromov_delta
 from recbole_hyper.data.negatives import uniform_set
-from recbole_hyper.geometry.base import Curvature
+from recbole_hyper.geometry.base import Theta
 from recbole_hyper.losses import _pairs, ce, rece, sampled_ce, sce
 from recbole_hyper.losses.gbce import calibration, check_t, generalised_binary_cross_entropy
 from recbole_hyper.losses.inputs import (
@@ -39,14 +39,14 @@ __all__ = [
 ]
 
 
-def poincare_logits(states: Tensor, weight: Tensor, offset: Tensor | None, curvature: Curvature) -> Tensor:
+def poincare_logits(states: Tensor, weight: Tensor, offset: Tensor | None, curvature: Theta) -> Tensor:
     """Return the logits (n, m) of hyperbolic multinomial logistic regression, safe in float32 far from the origin.
 
     See :class:`recbole_hyper.geometry.poincare.Poincare`: states are Euclidean, rows of ``weight`` the tangent vectors
     and ``offset`` the scalars of the hyperplanes; float32 where the inputs are half precision.
     """
     check_shapes(states, weight, offset)
-    return geometry_of("poincare").logits(states, weight, offset, curvature=curvature)
+    return geometry_of("poincare").logits(states, weight, offset, theta=curvature)
 
 
 def cross_entropy(
@@ -60,7 +60,7 @@ def cross_entropy(
     label_smoothing: float = 0.0,
     **head: Unpack[HeadOptions],
 ) -> Tensor:
-    """Return the exact cross-entropy without ever holding the n x m logits, (n,) losses for ``reduction`` "none".
+    """Return the exact cross-entropy without the n x m logits in memory; ``reduction`` "none" gives (n,) losses.
 
     See :func:`recbole_hyper.losses.ce.exact_cross_entropy`.
     """
@@ -71,7 +71,7 @@ def cross_entropy(
         weight,
         offset,
         checked.geometry,
-        curvature=checked.curvature,
+        theta=checked.theta,
         padding_idx=checked.padding_idx,
         memory_budget=memory_budget,
         reduction=reduction,
@@ -91,8 +91,8 @@ def bce_plus(
     **head: Unpack[HeadOptions],
 ) -> Tensor:
     """Return BCE+: :func:`gbce` with t = 0."""
-    own = (states, targets, weight, offset)
-    return gbce(*own, n_negatives=n_negatives, t=0.0, negatives=negatives, generator=generator, **head)
+    tensors = (states, targets, weight, offset)
+    return gbce(*tensors, n_negatives=n_negatives, t=0.0, negatives=negatives, generator=generator, **head)
 
 
 def gbce(
@@ -109,7 +109,7 @@ def gbce(
 ) -> Tensor:
     """Return gBCE: :class:`recbole_hyper.losses.gbce.GeneralisedBinaryCrossEntropy`.
 
-    ``negatives`` (n, k) take the place of the draws; none may be its row's target.
+    ``negatives`` (n, k) replace the draws; none may be its row's target.
     """
     checked = checked_head(states, targets, weight, offset, **head)
     check_t(t)
@@ -133,13 +133,11 @@ def sampled_cross_entropy(
 ) -> Tensor:
     """Return CE-: :func:`recbole_hyper.losses.sampled_ce.sampled_cross_entropy`, one drawn set for all rows.
 
-    ``negatives`` (S, k) are sets to use instead, ``rows`` (n,) the set of each row (None with one set).
+    ``negatives`` (S, k) are sets to use instead, and ``rows`` (n,) the set of each row (None if there is one set).
     """
     checked = checked_head(states, targets, weight, offset, **head)
     if negatives is None:
-        negatives = uniform_set(n_negatives, checked.n_items, checked.padding_idx, targets.device, generator).unsqueeze(
-            0
-        )
+        negatives = uniform_set(n_negatives, checked.n_items, checked.padding_idx, targets.device, generator)[None]
     elif negatives.dim() != 2 or not negatives.numel():
         raise ValueError(f"negatives must have shape (sets, k) with k >= 1, got {tuple(negatives.shape)}")
     check_items(negatives, checked)
@@ -165,7 +163,7 @@ def scalable_cross_entropy(
     return_stats: bool = False,
     **head: Unpack[HeadOptions],
 ) -> Tensor | tuple[Tensor, dict[str, float]]:
-    """Return SCE, and its statistics if asked: :func:`recbole_hyper.losses.sce.scalable_cross_entropy`."""
+    """Return SCE, with its statistics if ``return_stats``: :func:`recbole_hyper.losses.sce.scalable_cross_entropy`."""
     checked = checked_head(states, targets, weight, offset, **head)
     loss, statistics = sce.scalable_cross_entropy(
         states,

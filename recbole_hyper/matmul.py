@@ -1,8 +1,8 @@
-"""float32 matrix products on a CPU, by the faster of the libraries that torch carries.
+"""float32 matrix products on a CPU with the faster of the libraries that torch ships.
 
-On AVX-512 processors that are not Intel's, oneDNN is two to three times faster than torch's MKL, but torch asks it only
-where less than float32 precision is allowed. Without AMX units it has no lower precision to use: a test at the start
-makes sure. The two round differently, so results name the one that made them (:func:`product_library`).
+On AVX-512 processors that are not Intel's, oneDNN is two to three times faster than torch's MKL, but torch uses it only
+if less than float32 precision is allowed. Without AMX units oneDNN computes in float32 anyway; a test at the start
+makes sure. The two round differently, so results record which one was used (:func:`product_library`).
 """
 
 import functools
@@ -12,14 +12,14 @@ from contextlib import ContextDecorator, contextmanager, nullcontext
 
 import torch
 
-# of the largest entry; rounding the factors to bfloat16 would give 1e-3, float32 gives 1e-6
+# error relative to the largest entry: bfloat16 factors would have 1e-3, float32 has 1e-6
 _TOLERANCE = 2e-5
-# with 100,000 x 64: 1.1 ms against 4.2 ms for one row, 4.3 against 4.5 for four
+# with 100,000 x 64, MKL takes 1.1 ms and oneDNN 4.2 ms for one row, 4.3 and 4.5 ms for four
 _FEW_ROWS = 3
 
 
-class _Allowing(ContextDecorator):
-    """Let torch use less than float32; its flag is one for all threads, so the last one to leave restores it."""
+class _LowerPrecision(ContextDecorator):
+    """Let torch use less than float32. Its flag is shared by all threads, so the last one to leave restores it."""
 
     def __init__(self, precision: str = "medium") -> None:
         self._precision = precision
@@ -39,27 +39,27 @@ class _Allowing(ContextDecorator):
                 torch.set_float32_matmul_precision(self._before)
 
     def untouched(self) -> bool:
-        """Whether the precision is torch's default, or allowed here only."""
+        """Return whether nobody else changed the precision from torch's default."""
         with self._lock:
             try:
                 return bool(self._inside) or torch.get_float32_matmul_precision() == "highest"
-            except RuntimeError:  # set per library, which torch cannot express as one word
+            except RuntimeError:  # set per library, which has no single name in torch
                 return False
 
 
-_allowing = _Allowing()
+_lower_precision = _LowerPrecision()
 
 
 @functools.cache
-def exact_when_allowed_less() -> bool:
-    """Return whether this CPU's products, and their gradients, keep float32 precision even where torch may use less."""
+def keeps_float32() -> bool:
+    """Return whether this CPU's products and their gradients keep float32 precision even if torch may use less."""
     if torch.backends.cpu.get_cpu_capability() != "AVX512" or not torch.backends.mkldnn.is_available():
-        return False  # oneDNN is not asked, or is no faster
+        return False  # torch does not use oneDNN, or it is not faster
     generator = torch.Generator().manual_seed(0)
     left, right = (torch.randn(rows, 64, generator=generator) for rows in (256, 2048))
     tile = left @ right.t()
     factors = ((left, right.t()), (tile, right), (tile.t(), left))
-    with _allowing:
+    with _lower_precision:
         products = [one @ other for one, other in factors]
     for product, (one, other) in zip(products, factors, strict=True):
         exact = one.double() @ other.double()
@@ -69,31 +69,31 @@ def exact_when_allowed_less() -> bool:
 
 
 def product_library(device: torch.device | str = "cpu") -> str:
-    """Return the library that makes the float32 products of losses and rankings: "oneDNN", or "torch" for its own.
+    """Return the library for the float32 products of losses and rankings: "oneDNN", or "torch" for torch's default.
 
-    It is torch's own in a process that uses a GPU, whose products would lose digits by the precision of oneDNN.
+    A process that uses a GPU takes torch's default: allowing oneDNN less precision would make the GPU less exact too.
     """
-    alone = torch.device(device).type == "cpu" and not torch.cuda.is_initialized()
-    faster = alone and _allowing.untouched() and exact_when_allowed_less()
+    only_cpu = torch.device(device).type == "cpu" and not torch.cuda.is_initialized()
+    faster = only_cpu and _lower_precision.untouched() and keeps_float32()
     return "oneDNN" if faster else "torch"
 
 
 @functools.cache
-def gpu_precision(precision: str) -> _Allowing:
-    """Return a context, or decorator, in which float32 products on a GPU have torch's ``precision``, process-wide.
+def gpu_precision(precision: str) -> _LowerPrecision:
+    """Return a context or decorator that sets the precision of float32 products on a GPU in this process.
 
-    "highest" is float32, "high" TF32 with 10 bits of mantissa, "medium" bfloat16 with 7.
+    ``precision`` is torch's: "highest" is float32, "high" TF32 with 10 bits of mantissa, "medium" bfloat16 with 7.
     """
-    return _Allowing(precision)
+    return _LowerPrecision(precision)
 
 
 @contextmanager
 def float32_products(device: torch.device, rows: int | None = None) -> Iterator[None]:
-    """Leave autocast, and on a CPU let the faster library make the float32 products where that costs no precision.
+    """Turn autocast off, and on a CPU use the faster library for float32 products if that costs no precision.
 
-    Products of few ``rows`` with a large matrix are torch's: oneDNN would copy the matrix first. Meant for products of
-    unvarying shapes, as oneDNN compiles a kernel for each. A precision that the user has set stays.
+    Products of few ``rows`` with a large matrix stay with torch's default, since oneDNN would copy the matrix first.
+    Use this for products whose shapes repeat: oneDNN compiles a kernel per shape. A precision set by the user stays.
     """
     faster = (rows is None or rows > _FEW_ROWS) and product_library(device) == "oneDNN"
-    with torch.autocast(device.type, enabled=False), _allowing if faster else nullcontext():
+    with torch.autocast(device.type, enabled=False), _lower_precision if faster else nullcontext():
         yield

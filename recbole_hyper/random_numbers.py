@@ -1,4 +1,4 @@
-"""Random numbers: the state of this process's generators, and draws that leave it unchanged."""
+"""The state of this process's random generators, and draws that leave it unchanged."""
 
 import contextlib
 import json
@@ -14,9 +14,9 @@ from recbole_hyper.devices import module_of, usable_accelerator
 
 
 class OwnDraws(TorchDispatchMode):
-    """A context in which this thread's draws on the CPU come from another generator than torch's, which threads share.
+    """A context in which this thread draws on the CPU from its own generator, not from torch's, which threads share.
 
-    They are those after ``manual_seed(seed)``.
+    The draws are the same as after ``manual_seed(seed)``.
     """
 
     def __init__(self, seed: int) -> None:
@@ -26,7 +26,7 @@ class OwnDraws(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, drawing = kwargs or {}, func
         if torch.Tag.nondeterministic_seeded in func.tags and not _takes_generator(func):
-            # rand and its like have the generator in an overload beside
+            # functions such as rand take the generator in another overload
             name = "generator" if func._overloadname == "default" else f"{func._overloadname}_generator"
             drawing = getattr(func.overloadpacket, name, func)
         if _takes_generator(drawing) and kwargs.get("generator") is None and _on_cpu(args, kwargs):
@@ -40,8 +40,8 @@ def _takes_generator(func: Any) -> bool:
 
 def _on_cpu(args: Any, kwargs: dict[str, Any]) -> bool:
     tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
-    where = [tensor.device.type for tensor in tensors] + [torch.device(kwargs.get("device") or "cpu").type]
-    return set(where) == {"cpu"}
+    devices = [tensor.device for tensor in tensors] + [torch.device(kwargs.get("device") or "cpu")]
+    return all(device.type == "cpu" for device in devices)
 
 
 def random_state(loader: Any) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def random_state(loader: Any) -> dict[str, Any]:
 
 
 def order_state(loader: Any) -> Any:
-    """Return the state of the generator that orders the batches of ``loader``, None where it has none."""
+    """Return the state of the generator that orders the batches of ``loader``, None if it has none."""
     generator = getattr(loader, "generator", None)
     if isinstance(generator, np.random.Generator):
         return json.dumps(generator.bit_generator.state)
@@ -68,7 +68,7 @@ def order_state(loader: Any) -> Any:
 
 
 def restore_random_state(state: dict[str, Any], loader: Any) -> None:
-    """Set every generator to the state of :func:`random_state`."""
+    """Restore every generator to ``state``, from :func:`random_state`."""
     torch.set_rng_state(state["torch"])
     name, keys, *rest = json.loads(state["numpy"])
     np.random.set_state((name, np.array(keys, dtype=np.uint32), *rest))  # noqa: NPY002
@@ -86,7 +86,7 @@ def restore_random_state(state: dict[str, Any], loader: Any) -> None:
 
 @contextlib.contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed every global generator as a run does at its start, and give each its state back at the end."""
+    """Seed every global generator as a run does at its start, and restore their states at the end."""
     before = random_state(None)
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002  RecBole draws from numpy's global generator

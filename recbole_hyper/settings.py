@@ -88,7 +88,7 @@ _declare(
     ("initializer", OPEN, "xavier or normal", "of item vectors, and of the matrices of some encoders"),
     ("initializer_range", OPEN, "float > 0", "standard deviation for initializer: normal"),
     ("curvature", 1.0, "float32 > 0, auto or learn", "c of heads and encoders; auto estimates it from the data"),
-    ("curvature_init", 1.0, "float32 > 0", "initial value of a learned curvature"),
+    ("curvature_init", "auto", "float32 > 0 or auto", "initial value of a learned curvature; auto: the estimate"),
     ("curvature_learning_rate", None, "float > 0 or ~", "learning rate of a learned curvature; ~ is learning_rate"),
     ("item_bias", False, "bool", "trained bias per item in the output head"),
     ("item_bias_init", 0.0, "float", "initial value of the biases; -log(n_negatives) suits binary losses"),

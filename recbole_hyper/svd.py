@@ -1,4 +1,4 @@
-"""The truncated SVD of this package: leading eigenvectors of a Gram matrix, exact to rounding or iterated until so."""
+"""A truncated SVD: leading eigenvectors of a Gram matrix, by a dense decomposition or by block Lanczos."""
 
 from typing import Any
 
@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-DENSE = 1500  # sides up to this are decomposed whole: quicker than any iteration
-_TOLERANCE = 1e-6  # residual of a squared singular value against the smallest one kept
+DENSE = 1500  # matrices up to this size are decomposed densely, which is faster than iterating
+_TOLERANCE = 1e-6  # residual of a squared singular value relative to the smallest one kept
 _BASIS_BYTES = 4 << 30
-_GROWTH = 6  # the iteration's basis grows to about so many times the rank
+_GROWTH = 6  # the basis of the iteration grows to about this many times the rank
 
 
 def scaled_columns(matrix: Any, scaling: float) -> scipy.sparse.csr_matrix:
-    """Return the binary (users, items) ``matrix`` with columns times (item count)^((scaling - 1) / 2) (PureSVD-N)."""
+    """Scale the columns of the binary (users, items) ``matrix`` by (item count)^((scaling - 1) / 2) (PureSVD-N)."""
     counts = np.asarray(matrix.sum(axis=0), dtype=np.float64).ravel()
     factors = np.zeros_like(counts)
     np.power(counts, (scaling - 1.0) / 2.0, out=factors, where=counts > 0)
@@ -24,34 +24,33 @@ def scaled_columns(matrix: Any, scaling: float) -> scipy.sparse.csr_matrix:
 
 
 def largest_rank(n: int) -> int:
-    """The largest rank whose iteration on n x n fits into memory: n itself up to 23,170; 384 at 233,000."""
+    """Return the largest rank whose iteration on n x n fits into memory: n up to n = 23,170; 384 at 233,000."""
     room = _room(n)
     return n if room >= n else max(1, room // _GROWTH)
 
 
 def check_rank(n: int, rank: int, advice: str = "", dense: int | None = None) -> None:
-    """Raise ValueError, which ends with ``advice``, where :func:`top_eigenpairs` would not fit into memory."""
+    """Raise ValueError, with ``advice`` at the end, if :func:`top_eigenpairs` does not fit into memory."""
     if _iterates(n, rank, dense) and rank > largest_rank(n):
         raise ValueError(
             f"rank {rank} of a Gram matrix of {n:,} x {n:,} needs a basis of about {_GROWTH * rank:,} vectors, but "
-            f"{_room(n):,} fit into the {_BASIS_BYTES / 2**30:.3g} GiB allowed for it: choose a rank of at most "
+            f"only {_room(n):,} fit into its limit of {_BASIS_BYTES / 2**30:.3g} GiB: choose a rank of at most "
             f"{largest_rank(n)}{advice}"
         )
 
 
 def top_eigenpairs(side: Any, rank: int, seed: int = 0, dense: int | None = None) -> tuple[Floats, Floats]:
-    """Return the ``rank`` (1 to n) largest eigenvalues of side^T side, falling, and their vectors (n, rank).
+    """Return the ``rank`` (1 to n) largest eigenvalues of side^T side in falling order, and their vectors (n, rank).
 
-    These are the right singular vectors of the sparse ``side`` (m, n). ``seed`` is of the random start of the
-    iteration; it moves the result by rounding only. Up to ``dense`` columns the Gram matrix is decomposed whole; None:
-    1,500, where that is quicker than iterating. ValueError where the iteration did not converge in the memory allowed
-    for it.
+    These are the right singular vectors of the sparse ``side`` (m, n). Up to ``dense`` columns (None: 1,500) the Gram
+    matrix is decomposed densely. Beyond, an iteration starts at random from ``seed``, which changes the result by
+    rounding only. ValueError if it does not converge within its memory.
     """
     n = side.shape[1]
     if _iterates(n, rank, dense):
         return _block_lanczos(side, rank, seed)
     gram = (side.T @ side).toarray()
-    if rank > n // 4:  # nearly all: divide and conquer beats bisection for a range
+    if rank > n // 4:  # for many vectors, divide and conquer is faster than bisection
         values, vectors = scipy.linalg.eigh(gram, driver="evd", overwrite_a=True, check_finite=False)
     else:
         values, vectors = scipy.linalg.eigh(
@@ -61,20 +60,20 @@ def top_eigenpairs(side: Any, rank: int, seed: int = 0, dense: int | None = None
 
 
 def _room(n: int) -> int:
-    """Basis vectors of n numbers that fit into the memory allowed."""
+    """Return how many basis vectors of n numbers fit into memory."""
     return _BASIS_BYTES // (8 * n)
 
 
 def _iterates(n: int, rank: int, dense: int | None) -> bool:
-    """Whether the Gram matrix, n x n, is left to the iteration; else it is decomposed whole."""
+    """Return whether the n x n Gram matrix is iterated, not decomposed densely."""
     return n > (DENSE if dense is None else dense) and _GROWTH * rank < n
 
 
 def _block_lanczos(side: Any, rank: int, seed: int) -> tuple[Floats, Floats]:
-    """Block Lanczos on the Gram matrix with full reorthogonalisation, grown until every residual is small.
+    """Run block Lanczos on the Gram matrix with full reorthogonalisation until every residual is small.
 
-    The basis is a few dense matrix products per block, which keeps it several times quicker than ARPACK's vector by
-    vector recurrence at the hundreds of vectors needed here.
+    Each block takes a few dense matrix products, so for hundreds of vectors this is several times faster than ARPACK,
+    which adds one vector at a time.
     """
     n = side.shape[1]
     transposed = side.T.tocsr()
@@ -91,13 +90,13 @@ def _block_lanczos(side: Any, rank: int, seed: int) -> tuple[Floats, Floats]:
             projected = np.pad(projected, (0, basis.shape[1] - len(projected)))
         basis[:, filled : filled + width] = block
         filled += width
-        held = basis[:, :filled]
+        vectors = basis[:, :filled]
         image = np.asarray(transposed @ (side @ block))
-        coordinates = held.T @ image
+        coordinates = vectors.T @ image
         projected[:filled, filled - width : filled] = coordinates
         projected[filled - width : filled, :filled] = coordinates.T
-        image -= held @ coordinates
-        image -= held @ (held.T @ image)
+        image -= vectors @ coordinates
+        image -= vectors @ (vectors.T @ image)
         block, link = np.linalg.qr(image)
         if filled < check and filled + width <= most:
             continue
@@ -107,7 +106,7 @@ def _block_lanczos(side: Any, rank: int, seed: int) -> tuple[Floats, Floats]:
         )
         residuals = np.linalg.norm(link @ rotation[filled - width :], axis=0)
         if residuals.max() <= _TOLERANCE * values[-1]:
-            return values[::-1].copy(), np.ascontiguousarray((held @ rotation)[:, ::-1])
+            return values[::-1].copy(), np.ascontiguousarray((vectors @ rotation)[:, ::-1])
         if filled + width > most:
             raise ValueError(
                 f"the SVD at rank {rank} of a Gram matrix of {n} x {n} did not converge in {filled} basis vectors: "

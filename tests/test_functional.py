@@ -42,7 +42,7 @@ def arguments(**changes: object) -> dict:
         ({"targets": torch.tensor([-1, 2, 3])}, "targets must be in"),
         ({"targets": torch.tensor([0, 2, 3]), "padding_idx": 0}, "a target equals padding_idx=0"),
         ({"padding_idx": 5}, "padding_idx must be"),
-        ({"states": torch.zeros(0, 2), "targets": torch.zeros(0, dtype=torch.int64)}, "there is no row"),
+        ({"states": torch.zeros(0, 2), "targets": torch.zeros(0, dtype=torch.int64)}, "states and targets are empty"),
         ({"geometry": "poincaré"}, "Did you mean 'poincare'"),
         ({"geometry": "poincare", "curvature": 0.0}, "curvature must be"),
         ({"reduction": "average"}, "allowed: mean, sum, none"),
@@ -86,7 +86,7 @@ def batch(geometry: str) -> tuple[dict, OutputHead]:
         "curvature": 0.2,
         "padding_idx": 0,
     }
-    head = OutputHead(registry.resolve("geometry", geometry)(), weight, offset=offset, curvature=0.2)
+    head = OutputHead(registry.resolve("geometry", geometry)(), weight, offset=offset, theta=0.2)
     return given, head
 
 

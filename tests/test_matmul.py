@@ -33,7 +33,7 @@ def test_the_precision_comes_back() -> None:
 
 
 def test_what_the_user_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matmul, "exact_when_allowed_less", lambda: True)
+    monkeypatch.setattr(matmul, "keeps_float32", lambda: True)
     torch.set_float32_matmul_precision("high")
     try:
         with float32_products(CPU):
@@ -48,7 +48,7 @@ def test_what_the_user_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_process_that_uses_a_gpu_keeps_its_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     """The precision is one for all threads: one that multiplies on a GPU would inherit it."""
-    monkeypatch.setattr(matmul, "exact_when_allowed_less", lambda: True)
+    monkeypatch.setattr(matmul, "keeps_float32", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     with float32_products(CPU):
         assert torch.get_float32_matmul_precision() == "highest"
@@ -57,7 +57,7 @@ def test_a_process_that_uses_a_gpu_keeps_its_precision(monkeypatch: pytest.Monke
 
 def test_overlapping_threads_leave_nothing_switched(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first thread leaves while the second is inside, whose products keep their library."""
-    monkeypatch.setattr(matmul, "exact_when_allowed_less", lambda: True)
+    monkeypatch.setattr(matmul, "keeps_float32", lambda: True)
     entered, leave, seen = threading.Event(), threading.Event(), []
 
     def other() -> None:
@@ -78,7 +78,7 @@ def test_overlapping_threads_leave_nothing_switched(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize(("exact", "library"), [(True, "oneDNN"), (False, "torch")])
 def test_results_name_the_library(exact: bool, library: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matmul, "exact_when_allowed_less", lambda: exact)
+    monkeypatch.setattr(matmul, "keeps_float32", lambda: exact)
     assert product_library() == library == versions()["cpu products"]
     assert product_library("cuda") == "torch"
 
@@ -94,11 +94,11 @@ def test_an_inexact_cpu_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(torch.Tensor, "__matmul__", rounded)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
-    matmul.exact_when_allowed_less.cache_clear()
+    matmul.keeps_float32.cache_clear()
     try:
-        assert not matmul.exact_when_allowed_less()
+        assert not matmul.keeps_float32()
         with float32_products(CPU):
             assert torch.get_float32_matmul_precision() == "highest"
     finally:
         monkeypatch.undo()
-        matmul.exact_when_allowed_less.cache_clear()
+        matmul.keeps_float32.cache_clear()

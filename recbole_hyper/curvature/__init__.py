@@ -1,1 +1,1 @@
-"""Gromov delta of data and the curvature that it implies."""
+"""The Gromov delta of data, and the curvature that it implies."""

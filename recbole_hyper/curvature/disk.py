@@ -12,23 +12,25 @@ def disk_delta_rel(eps: float = EPS_DEFAULT) -> float:
     in (0, 1).
     """
     if not 0.0 < eps < 1.0:
-        raise ValueError(f"eps is the distance of the effective radius to the rim of the disk, 0 < eps < 1; got {eps}")
+        raise ValueError(
+            f"eps, the distance from the effective radius to the rim of the disk, must be 0 < eps < 1, got {eps}"
+        )
     return math.log1p(math.sqrt(2.0)) / math.log1p(2.0 * (1.0 - eps) / eps)
 
 
 def curvature_of(delta_rel: float, eps: float = EPS_DEFAULT) -> float:
     """Return c = (delta_rel(disk, eps) / delta_rel)^2 (HSASRec paper, section 3.3); infinite for a tree (0).
 
-    The ball of parameter c (radius 1 / sqrt c, sectional curvature -c) then has the relative delta of the data.
+    The ball with this c (radius 1 / sqrt c, sectional curvature -c) has the relative delta of the data.
     ValueError unless delta_rel is in [0, 1] and eps in (0, 1).
     """
     if not 0.0 <= delta_rel <= 1.0:
-        raise ValueError(f"delta_rel lies in [0, 1], got {delta_rel}")
+        raise ValueError(f"delta_rel must be in [0, 1], got {delta_rel}")
     return math.inf if delta_rel == 0.0 else (disk_delta_rel(eps) / delta_rel) ** 2
 
 
 def delta_rel_of(curvature: float, eps: float = EPS_DEFAULT) -> float:
-    """Return the delta_rel that a published c stands for: the inverse of :func:`curvature_of`."""
+    """Return the delta_rel that a published c implies: the inverse of :func:`curvature_of`."""
     if not curvature > 0.0:
         raise ValueError(f"curvature must be positive, got {curvature}")
     return disk_delta_rel(eps) / math.sqrt(curvature)

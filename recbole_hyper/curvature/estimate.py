@@ -1,4 +1,4 @@
-"""Curvature from a training matrix, with an interval and a verdict: for ``curvature: auto``."""
+"""Estimate the curvature from a training matrix, with an interval and a verdict: ``curvature: auto``."""
 
 import json
 import logging
@@ -26,23 +26,23 @@ logger = logging.getLogger("recbole_hyper")
 AUTO_RANKS = (64, 128, 256, 384)
 AUTO_SIZES = (1000, 2000, 4000)
 AUTO_REPEATS = 16
-_VERSION = 1  # of the cached file: raised when the meaning of an estimate changes
+_VERSION = 1  # of the cache file; raise it when the meaning of an estimate changes
 
 
 @dataclass(frozen=True)
 class CurvatureEstimate:
-    """Curvature that data imply.
+    """The curvature that data imply.
 
     Attributes:
-        curvature, delta_rel: c, and the mean delta_rel at the largest sample over the plateau ranks that it comes from.
+        curvature, delta_rel: c, and the delta_rel behind it: the mean over the plateau ranks at the largest sample.
         lower, upper, delta_rel_lower, delta_rel_upper: the same at the 97.5 % and 2.5 % quantiles of delta_rel over
             those ranks and all repeats.
-        eps: distance of the disk's effective radius to its rim.
-        verdict, reasons: ``compatible``, ``not compatible`` or ``undecided``, and a line for each question behind it
-            (see :mod:`recbole_hyper.curvature.verdict`), and one where memory left ranks out.
-        plateau_ranks, sample_size, repeats, seed: where the level was read.
+        eps: distance from the disk's effective radius to its rim.
+        verdict, reasons: ``compatible``, ``not compatible`` or ``undecided``; and a line for each question behind it
+            (see :mod:`recbole_hyper.curvature.verdict`), plus one if memory ruled out ranks.
+        plateau_ranks, sample_size, repeats, seed: of the measurements behind delta_rel.
         n_items: items with at least one training interaction.
-        seconds, cached, key: of the measurement; whether it was read from the cache; what was measured, and how.
+        seconds, cached, key: time of the measurement, whether it came from the cache, and its data and options.
     """
 
     curvature: float
@@ -65,7 +65,7 @@ class CurvatureEstimate:
 
 
 def trained_items(train_matrix: Any) -> scipy.sparse.csr_matrix:
-    """Return the matrix without the columns of items without interaction; ValueError if fewer than 4 items are left."""
+    """Drop the columns of items without interactions; ValueError if fewer than 4 items are left."""
     matrix = scipy.sparse.csr_matrix(train_matrix)
     counts = np.bincount(matrix.indices, weights=matrix.data != 0, minlength=matrix.shape[1])
     matrix = scipy.sparse.csr_matrix(matrix[:, np.flatnonzero(counts > 0)])
@@ -77,16 +77,18 @@ def trained_items(train_matrix: Any) -> scipy.sparse.csr_matrix:
 def item_vectors(train_matrix: Any, rank: int, *, scaling: float = 1.0, seed: int = 0) -> NDArray[np.float64]:
     """Return V Sigma (n_items, rank) of the truncated SVD of the binary user x item matrix (HSASRec paper, app. B).
 
-    They are neither centred nor normalised; items without interactions are zero vectors, and the first k columns are
-    those of rank k. Columns are first scaled as :func:`~recbole_hyper.svd.scaled_columns` does. ``seed`` is that of
-    the random start of the iteration. ValueError: an empty matrix, a rank outside 1..min(shape), or one whose iteration
-    does not fit into memory.
+    They are neither centred nor normalised. Items without interactions get zero vectors, and the first k columns are
+    the vectors of rank k. The columns of the matrix are scaled first (:func:`~recbole_hyper.svd.scaled_columns`).
+    ``seed`` starts the iteration. ValueError for an empty matrix, or a rank that is outside 1..min(shape) or does not
+    fit into memory.
     """
     matrix = scipy.sparse.csr_matrix(train_matrix, dtype=np.float64, copy=True)
     matrix.sum_duplicates()
     matrix.eliminate_zeros()
     if matrix.nnz == 0:
-        raise ValueError(f"the training matrix {matrix.shape} holds no interaction: no item vectors to measure")
+        raise ValueError(
+            f"the training matrix {matrix.shape} has no interactions, so there are no item vectors to measure"
+        )
     if not 1 <= rank <= min(matrix.shape):
         size = "{} users x {} items".format(*matrix.shape)
         raise ValueError(f"rank {rank} is out of range for {size}: choose 1 to {min(matrix.shape)}")
@@ -105,9 +107,9 @@ def item_vectors(train_matrix: Any, rank: int, *, scaling: float = 1.0, seed: in
 def choose_ranks(
     ranks: Sequence[int] | None, default: Sequence[int], shape: tuple[int, int], what: str
 ) -> tuple[list[int], list[str]]:
-    """Return the given ranks, or the default ones cut at the matrix and at what memory allows, with a line about that.
+    """Return ``ranks``, or the default ones that the matrix and memory allow, and a note if memory ruled some out.
 
-    ValueError for a given rank outside 1..min(shape).
+    ValueError for a rank of ``ranks`` outside 1..min(shape).
     """
     if ranks is not None:
         return cut_list(ranks, default, min(shape), what), []
@@ -120,7 +122,7 @@ def choose_ranks(
 def summarise(
     measurements: Sequence[Measurement], *, eps: float, seed: int, n_items: int, seconds: float, key: str
 ) -> CurvatureEstimate:
-    """Return curvature, interval and verdict of the measurements of a study."""
+    """Compute curvature, interval and verdict from the measurements of a study."""
     verdict = judge(measurements)
     ranks, largest = verdict.plateau_ranks, verdict.largest_sample
     values = np.array([t.delta_rel for t in measurements if t.rank in ranks and t.sample_size == largest])
@@ -157,20 +159,19 @@ def estimate_curvature(
     """Estimate c = (delta_rel(disk, eps) / delta_rel(data))^2 from the item vectors of the training part.
 
     Args:
-        train_matrix: (n_users, n_items) sparse; training interactions only. Items without any are left out.
+        train_matrix: (n_users, n_items) sparse; training interactions only. Items without interactions are dropped.
         eps: of the disk's effective radius, see :func:`~recbole_hyper.curvature.disk.disk_delta_rel`.
-        ranks: of the truncated SVD; None for (64, 128, 256, 384), cut at the shorter side of the matrix and at the
-            largest rank that memory allows (below 384 from a shorter side of 233,000 on).
-        sample_sizes: points per sample; None for (1000, 2000, 4000), cut at the number of items.
-        repeats: random samples of each size.
-        seed: of these samples.
+        ranks: of the truncated SVD. None: (64, 128, 256, 384), as far as the shorter side of the matrix and memory
+            allow (memory allows less than 384 if the shorter side exceeds 233,000).
+        sample_sizes: points per sample. None: (1000, 2000, 4000), cut at the number of items.
+        repeats, seed: number of random samples of each size, and their seed.
         scaling: s of PureSVD-N, see :func:`item_vectors`.
-        cache_path: json file that keeps the estimate; read when it was made from the same data (``fingerprint``; None
-            to hash the matrix) with the same options. One that is damaged, or cannot be written, gives a warning.
+        cache_path: JSON file with the estimate, reused for the same data (``fingerprint``; None: hash the matrix) and
+            options. A damaged file, or one that cannot be written, causes a warning.
 
     Raises:
         ValueError: fewer than 4 items with interactions, ranks or sizes out of range, or data whose delta is exactly 0
-            (a tree), for which every curvature fits.
+            (a tree), for which any curvature fits.
     """
     started = time.perf_counter()
     matrix = trained_items(train_matrix)
@@ -178,8 +179,8 @@ def estimate_curvature(
     sizes = cut_list(sample_sizes, AUTO_SIZES, matrix.shape[1], "sample sizes")
     if sample_sizes is None and len(sizes) == 1 and sizes[0] >= 8:
         sizes = [sizes[0] // 2, sizes[0]]  # a small catalogue: growth needs a second size
-    named = fingerprint or matrix_fingerprint(matrix)
-    key = json.dumps([_VERSION, named, eps, widths, sizes, repeats, seed, scaling])
+    data = fingerprint or matrix_fingerprint(matrix)
+    key = json.dumps([_VERSION, data, eps, widths, sizes, repeats, seed, scaling])
     if cache_path is not None:
         cached = _read(Path(cache_path), key)
         if cached is not None:
@@ -200,7 +201,7 @@ def estimate_curvature(
 
 
 def _read(path: Path, key: str) -> CurvatureEstimate | None:
-    """Return the cached estimate; None if there is none, or one of other data or options, or a damaged one."""
+    """Return the cached estimate; None if it is missing, damaged, or from other data or options."""
     try:
         content = read_json(path) if path.is_file() else {}
         if content.get("key") != key:
@@ -212,5 +213,5 @@ def _read(path: Path, key: str) -> CurvatureEstimate | None:
             raise ValueError(f"its curvature is {cached.curvature}, between {cached.lower} and {cached.upper}")
         return cached
     except (OSError, ValueError, TypeError, KeyError) as error:
-        logger.warning("the cached curvature in %s cannot be used and is estimated again: %s", path, error)
+        logger.warning("the cached curvature in %s is unusable and will be estimated again: %s", path, error)
         return None

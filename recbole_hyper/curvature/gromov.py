@@ -1,7 +1,7 @@
-"""Gromov delta-hyperbolicity of points or of a distance matrix, exact.
+"""The exact Gromov delta-hyperbolicity of points or of a distance matrix.
 
-For four points let S1 >= S2 >= S3 be the sums of the distances of the three ways to split them into two pairs. Their
-delta is (S1 - S2) / 2, and the delta of a metric space is the largest over all its quadruples: 0 for a tree. With a
+Four points split into two pairs in three ways. Let S1 >= S2 >= S3 be the sums of the two distances. The delta of the
+points is (S1 - S2) / 2, and the delta of a metric space is the largest over all its quadruples: 0 for a tree. With a
 base point w and Gromov products (x|y) = (d(x,w) + d(y,w) - d(x,y)) / 2,
 
     delta_w = max over x, y of [ max over z of min((x|z), (z|y)) - (x|y) ]
@@ -9,13 +9,14 @@ base point w and Gromov products (x|y) = (d(x,w) + d(y,w) - d(x,y)) / 2,
 is the largest delta of the quadruples that contain w (HSASRec paper, appendix; Fournier et al. 2015), and
 delta_w <= delta <= 2 delta_w.
 
-*Base w.* With R(x) = max over z != x of (x|z), a pair's delta is at most min(R(x), R(y)) - (x|y): O(n^2) for all pairs
-at once. A few climbs from the best such pairs find a delta that is nearly always the final one; only pairs whose bound
-exceeds it are evaluated, each in O(n) or, by maxima over chunks of columns, in O(n / 32). Products are rounded once and
-then only compared and subtracted, and rounding is monotone: the result equals the O(n^3) loop to the last bit.
+*Base w.* With R(x) = max over z != x of (x|z), the delta of a pair is at most min(R(x), R(y)) - (x|y). This takes
+O(n^2) for all pairs. A few climbs from the most promising pairs nearly always find the final delta. Only pairs whose
+bound exceeds it are evaluated, each in O(n), or in O(n / 32) by maxima over chunks of columns. Products are rounded
+once and then only compared and subtracted, and rounding is monotone, so the result equals the O(n^3) loop to the last
+bit.
 
 *All bases.* Every quadruple is seen from its first point in a fixed order, so base t needs only the points after it.
-Points are ordered by falling mean distance, so that the diameter of those left shrinks, and the search ends when no
+Points are sorted by falling mean distance, so the diameter of the remaining points shrinks. The search ends when no
 quadruple among them can win (the far-apart-pair argument of Cohen, Coudert and Lancin 2015; Borassi et al. 2015):
 
     Let S1 = x + y be the sum of the two distances x, y of the winning split; S2 + S3 is twice at least max(x, y),
@@ -27,9 +28,9 @@ quadruple among them can win (the far-apart-pair argument of Cohen, Coudert and 
     second, S2^2 + S3^2 >= (x + y)^2, so max(S2, S3) >= (x + y) / sqrt 2 and
     delta <= (1 - 1 / sqrt 2) (x + y) / 2 <= (1 - 1 / sqrt 2) diam = 0.2929 diam: the square attains delta_rel 0.5858.
 
-A point's products are at most its distance to the base, so points no further than the delta found so far drop out.
-These arguments use the triangle inequality: it is checked at each base that is searched, and bounds are loosened by
-1e-6 of the diameter so that rounded distances lose nothing.
+A point's products are at most its distance to the base, so points no further from it than the best delta so far are
+dropped. These arguments use the triangle inequality, which is checked at each base that is searched. Bounds have a
+slack of 1e-6 of the diameter for rounded distances.
 """
 
 import itertools
@@ -49,8 +50,8 @@ METRIC_BOUND = 0.5
 EUCLIDEAN_BOUND = 1.0 - 1.0 / math.sqrt(2.0)
 _SLACK = 1e-6  # share of the diameter by which rounded distances may break the triangle inequality
 _CLIMBS = 24
-# |x - y|^2 = |x|^2 + |y|^2 - 2<x, y> loses digits where it is small against its terms: below this share of them the
-# differences are squared and summed instead. The relative error of a distance stays below about 1e-12 that way.
+# |x - y|^2 = |x|^2 + |y|^2 - 2<x, y> loses digits if it is small against its terms: below this share of them the
+# differences are squared and summed instead, which keeps the relative error of a distance below about 1e-12
 _NEAR = 1e-3
 _BLOCK = 1024
 _PAIRS = 1 << 22  # numbers in memory at once while near pairs are recomputed
@@ -60,9 +61,10 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class DeltaResult:
-    """``delta`` of points, which four of them attain, and their ``diameter``, in units of the distances.
+    """The ``delta`` of points, which four of them attain, and their ``diameter``, in units of the distances.
 
-    ``delta_rel`` is 2 delta / diameter, in [0, 1] (at most 0.586 for Euclidean points); ``seconds`` include distances.
+    ``delta_rel`` is 2 delta / diameter, in [0, 1] (at most 0.586 for Euclidean points). ``seconds`` include the
+    distances.
     """
 
     delta: float
@@ -72,7 +74,7 @@ class DeltaResult:
 
 
 class Workspace(threading.local):
-    """Arrays of a search that are reused: every thread has its own."""
+    """Arrays that the searches of a thread reuse."""
 
     def __init__(self) -> None:
         self._arrays: dict[str, Floats] = {}
@@ -94,15 +96,15 @@ def gromov_delta(
 ) -> DeltaResult:
     """Return the Gromov delta of points ``vectors`` (n, d) or of any metric ``distances`` (n, n), n >= 4.
 
-    A metric is symmetric with a zero diagonal and the triangle inequality; each may fail by rounding, 1e-6 of the
+    A metric is symmetric, has a zero diagonal and obeys the triangle inequality, each up to a rounding of 1e-6 of the
     largest distance. ``base`` is the index of the base point (the paper's fixed base; HSASRec takes the first of a
-    random sample), or ``"all"`` for the four-point delta over all quadruples. ``threads``: at most this many; default
-    see :func:`default_threads`. ValueError for fewer than 4 points, NaN or infinity, no two distinct points, a matrix
-    that is no metric, or an unknown base.
+    random sample), or ``"all"`` for the four-point delta over all quadruples. ``threads`` is the largest number of
+    threads; None for :func:`~recbole_hyper.threads.default_threads`. ValueError for fewer than 4 points, NaN or
+    infinity, points that all coincide, a matrix that is not a metric, or an invalid base.
     """
     started = time.perf_counter()
     if (vectors is None) == (distances is None):
-        raise ValueError("give either vectors (points, Euclidean distances) or distances=..., and not both")
+        raise ValueError("pass either vectors (points with Euclidean distances) or distances=..., not both")
     matrix = euclidean_distances(vectors) if distances is None else _checked(distances)
     n = len(matrix)
     if n < 4:
@@ -118,7 +120,7 @@ def gromov_delta(
         attained = search_all_bases(matrix, diameter, share, threads=threads)
     else:
         attained = search_base(matrix, int(base), np.delete(np.arange(n), int(base)), diameter, threads=threads)
-    # the true delta obeys the ceiling, so clipping removes rounding only
+    # the true delta obeys the bound, so clipping only removes rounding
     delta = min(attained, share * diameter)
     return DeltaResult(delta, diameter, 2.0 * delta / diameter, time.perf_counter() - started)
 
@@ -135,9 +137,9 @@ def search_base(
 ) -> float:
     """Return delta with the fixed ``base`` over the points ``others``, indices into ``distances`` (float64).
 
-    ``at_least`` is a delta known to be attained among these points. ValueError where the triangle inequality fails.
+    ``at_least`` is a delta that these points are known to attain. ValueError if the triangle inequality fails.
     """
-    from recbole_hyper.kernels import gromov as kernels  # compiling waits until something is searched
+    from recbole_hyper.kernels import gromov as kernels  # compile only when something is searched
 
     slack = _SLACK * diameter
     to_base = distances[base, others]
@@ -159,10 +161,10 @@ def search_base(
         violation = max(pool.map(fill, stretches))
         if violation > slack:
             raise ValueError(
-                f"the distances are no metric: the triangle inequality fails by {violation:.3g}; "
+                f"the distances are not a metric: the triangle inequality fails by {violation:.3g}; "
                 "pass a metric, for example shortest-path or Euclidean distances"
             )
-        # what degenerate triples (the base as third point, or one point twice) attain: rounding, else 0
+        # degenerate triples (the base as third point, or one point twice) attain this: rounding, or 0
         best = max(at_least, violation)
         pool.map(lambda part: kernels.bound_rows(products, row_max, bounds, *part), stretches)
         rows = np.argsort(-bounds, kind="stable")
@@ -170,7 +172,7 @@ def search_base(
         best = float(kernels.climb_rows(products, row_max, bounds, rows[:_CLIMBS], best))
         step, first = 4 * pool.threads, 0
         while first < len(rows) and bounds[rows[first]] > best:
-            began = time.perf_counter()
+            clock = time.perf_counter()
             batch = rows[first : first + step]
 
             def search(part: NDArray[np.intp], known: float = best) -> float:
@@ -178,13 +180,13 @@ def search_base(
 
             best = max(pool.map(search, [batch[t :: pool.threads] for t in range(pool.threads)]))
             first += len(batch)
-            took = time.perf_counter() - began
+            took = time.perf_counter() - clock
             step = max(pool.threads, min(4 * step, int(step * 0.1 / max(took, 1e-6))))
     return best
 
 
 def search_all_bases(distances: Floats, diameter: float, share: float, *, threads: int | None = None) -> float:
-    """Return the four-point delta of all points; ``share`` of a diameter bounds that of any subset."""
+    """Return the four-point delta of all points; ``share`` of its diameter bounds the delta of any subset."""
     n, slack, space = len(distances), _SLACK * diameter, Workspace()
     order = np.argsort(-distances.mean(axis=1), kind="stable")
     matrix = np.ascontiguousarray(distances[np.ix_(order, order)])
@@ -209,7 +211,7 @@ def search_all_bases(distances: Floats, diameter: float, share: float, *, thread
 
 
 def _stretches(n: int, threads: int) -> list[tuple[int, int]]:
-    """Cut the rows 0..n, of which row a has n - a entries to do, into stretches of about equal work."""
+    """Cut the rows 0..n, where row a has n - a entries, into stretches of about equal work."""
     count = 8 * threads if n >= 256 else 1
     edges = [round(n * (1 - math.sqrt(1 - i / count))) for i in range(count + 1)]
     return [(a, b) for a, b in itertools.pairwise(edges) if b > a]
@@ -220,7 +222,7 @@ def _checked(distances: Any) -> Floats:
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"distances must be a square matrix, got shape {matrix.shape}")
     if not np.isfinite(matrix).all():
-        raise ValueError("distances hold NaN or infinity: drop or repair these points first")
+        raise ValueError("distances contain NaN or infinity: drop or repair these points first")
     largest = float(np.abs(matrix).max(initial=0.0))
     own = float(np.abs(np.diagonal(matrix)).max(initial=0.0))
     least = -float(matrix.min(initial=0.0))
@@ -242,7 +244,7 @@ def _checked(distances: Any) -> Floats:
 
 
 def _mirror(matrix: Floats) -> None:
-    """Give both halves of a pair the rounding of one side."""
+    """Copy the upper triangle to the lower, so that both have the same rounding."""
     lower = np.tril_indices(len(matrix), -1)
     matrix[lower] = matrix.T[lower]
 
@@ -254,7 +256,7 @@ def euclidean_distances(vectors: Any) -> Floats:
         raise ValueError(f"vectors must be a matrix of n points by d coordinates (d >= 1), got shape {points.shape}")
     if not np.isfinite(points).all():
         bad = int((~np.isfinite(points).all(axis=1)).sum())
-        raise ValueError(f"{bad} of {len(points)} vectors hold NaN or infinity: drop or repair these rows first")
+        raise ValueError(f"{bad} of {len(points)} vectors contain NaN or infinity: drop or repair these rows first")
     n = len(points)
     # a power of two scales without rounding and keeps the squares inside the range of float64
     largest = float(np.abs(points).max(initial=0.0))

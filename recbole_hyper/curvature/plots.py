@@ -1,4 +1,4 @@
-"""Figures of a study: delta over sample sizes and ranks, spread and curvature (the paper's Figures 4 to 12)."""
+"""Figures of a study: delta over sample sizes and ranks, spread and curvature (Figures 4 to 12 of the paper)."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,7 +35,7 @@ def draw_all(measurements: Sequence[Measurement], estimate: CurvatureEstimate, t
 
 
 def by_sample(measurements: Sequence[Measurement], title: str) -> Figure:
-    """Mean of delta_rel against the sample size, a line per rank, with one standard deviation for the largest rank."""
+    """Draw the mean delta_rel against the sample size, a line per rank; the band is one sd at the largest rank."""
     ranks, sizes, table = table_of(measurements)
     largest = f", rank {ranks[-1]}" if len(ranks) > 1 else ""
     figure, axes = _start(title, f"band: 1 sd over {table.shape[2]} samples{largest}")
@@ -49,7 +49,7 @@ def by_sample(measurements: Sequence[Measurement], title: str) -> Figure:
 
 
 def by_rank(measurements: Sequence[Measurement], estimate: CurvatureEstimate, title: str) -> Figure:
-    """Mean of delta_rel against the rank, a line per sample size; the curvature it implies on the right axis."""
+    """Draw the mean delta_rel against the rank, a line per sample size; the right axis is the curvature."""
     level = f"grey: level {estimate.delta_rel:.3f}, c = {estimate.curvature:.3g} (heavy: its ranks)"
     figure, axes = _start(title, level)
     ranks, sizes, table = table_of(measurements)
@@ -57,7 +57,7 @@ def by_rank(measurements: Sequence[Measurement], estimate: CurvatureEstimate, ti
     axes.axhline(estimate.delta_rel, color=_GREY, lw=0.9, ls="--")
     axes.plot(estimate.plateau_ranks, [estimate.delta_rel] * len(estimate.plateau_ranks), color=_GREY, lw=2.2)
     axes.set_xscale("log", base=2)
-    # neighbours closer than two thirds of a doubling would print over each other; both ends are always named
+    # labels closer than a factor of 1.6 would overlap; both ends always have one
     shown = ranks[-1:]
     for rank in ranks[-2::-1]:
         if shown[0] >= 1.6 * rank and (rank == ranks[0] or rank >= 1.6 * ranks[0]):
@@ -76,7 +76,7 @@ def by_rank(measurements: Sequence[Measurement], estimate: CurvatureEstimate, ti
 
 
 def spread(measurements: Sequence[Measurement], estimate: CurvatureEstimate, title: str) -> Figure:
-    """Every repeat at the largest sample, by rank, with the quartiles."""
+    """Draw every repeat at the largest sample by rank, with the quartiles."""
     ranks, sizes, table = table_of(measurements)
     values, places = table[:, -1], np.arange(len(ranks))
     interval = f"{estimate.delta_rel_lower:.3f} to {estimate.delta_rel_upper:.3f}"
@@ -110,7 +110,7 @@ def _start(title: str, note: str) -> tuple[Figure, Axes]:
 
 
 def _lines(axes: Axes, places: list[int], table: np.ndarray, labels: list[str]) -> np.ndarray:
-    """Draw the means of ``table`` (lines, places, repeats) over ``places``, from 0 on; return the colours."""
+    """Draw the means of ``table`` (lines, places, repeats) over ``places``; return the colours."""
     colours = matplotlib.colormaps["viridis"](np.linspace(0.9, 0.05, len(labels)))
     for colour, label, values in zip(colours, labels, table, strict=True):
         axes.plot(places, values.mean(axis=1), "o-", color=colour, ms=3.5, lw=1.4, label=label)

@@ -1,8 +1,8 @@
-"""Delta of random samples over sample sizes and SVD ranks, with repeats: the table that the verdict reads.
+"""Delta of random samples over sample sizes and SVD ranks, with repeats: the measurements behind the verdict.
 
-Samples of one repeat are nested: one permutation of the points, cut at each size, the first point being the base (the
-paper draws each size anew; every single sample has the same distribution). Growth with the size is then seen within
-each repeat instead of between unrelated samples.
+Samples of one repeat are nested: one permutation of the points, cut at each size, with the first point as the base. So
+growth with the size shows within each repeat. The paper draws a new sample for each size; single samples have the same
+distribution in both cases.
 """
 
 import functools
@@ -36,7 +36,7 @@ Floats = NDArray[np.float64]
 class Measurement:
     """One sample at one rank, and its exact delta (:class:`~recbole_hyper.curvature.gromov.DeltaResult`)."""
 
-    rank: int  # columns of the item vectors used; 0 for a distance matrix
+    rank: int  # number of columns of the item vectors; 0 for a distance matrix
     sample_size: int
     repeat: int  # number of the permutation, from 0
     base: int  # index of the base point; -1 for all bases
@@ -47,9 +47,9 @@ class Measurement:
 
 
 def cut_list(values: Sequence[int] | None, default: Sequence[int], limit: int, what: str) -> list[int]:
-    """Return the values to measure at: the given ones, or the defaults, cut at ``limit`` where they exceed it.
+    """Return ``values`` sorted; if None, the ``default`` values, with ``limit`` instead of those that exceed it.
 
-    ValueError for a given value outside 1..limit.
+    ValueError for a value of ``values`` outside 1..limit.
     """
     if values is None:
         chosen = [value for value in default if value <= limit]
@@ -73,13 +73,14 @@ def measure_samples(
 ) -> list[Measurement]:
     """Measure delta of nested random samples, ``threads`` repeats at once.
 
-    ``vectors`` (N, d) are item vectors whose first k columns are those of rank k, or ``distances`` (N, N) are given.
-    ``ranks`` and ``sample_sizes`` (from 4) are at most d and N; None for the paper's, cut there. ``seed`` and number
-    of a repeat fix its permutation. ``every_base``: four-point delta instead of the paper's fixed base. ``progress`` is
-    called with (finished, total). ValueError: fewer than 4 points, sizes or ranks out of range, NaN, coinciding points.
+    Pass item vectors ``vectors`` (N, d) whose first k columns are the vectors of rank k, or ``distances`` (N, N).
+    ``ranks`` are at most d, ``sample_sizes`` from 4 to N; None takes the paper's values within these limits. ``seed``
+    and the number of a repeat determine its permutation. ``every_base`` takes the four-point delta instead of the
+    paper's fixed base. ``progress`` is called with (finished, total). ValueError for fewer than 4 points, sizes or
+    ranks out of range, NaN, or points that all coincide.
     """
     if (vectors is None) == (distances is None):
-        raise ValueError("give either vectors or distances=..., and not both")
+        raise ValueError("pass either vectors or distances=..., not both")
     points = np.asarray(distances if vectors is None else vectors, dtype=np.float64)
     total = len(points)
     if total < 4:
@@ -91,7 +92,7 @@ def measure_samples(
         raise ValueError(f"sample sizes {sizes}: a sample needs at least 4 points")
     widths = [0] if vectors is None else cut_list(ranks, PAPER_RANKS, points.shape[1], "ranks")
     orders = [np.random.default_rng([seed, r]).permutation(total) for r in range(repeats)]
-    # distances of all points: where computing them once costs no more than once per repeat, and they fit
+    # compute the distances of all points once if that costs no more than once per repeat, and if they fit
     whole = total * total <= repeats * sizes[-1] ** 2 and 8 * total * total <= _WHOLE_BYTES
     measurements: list[Measurement] = []
     with ThreadPoolExecutor(default_threads() if threads is None else max(1, threads)) as pool:
@@ -138,7 +139,7 @@ def _measure(
             inner = np.ascontiguousarray(matrix[np.ix_(chosen, chosen)])
             attained = search_all_bases(inner, diameter, share, threads=1)
         else:
-            # a smaller sample with the same base is part of this one, so its delta is attained here too
+            # a smaller sample with the same base is a subset of this one, so its delta is attained here too
             rest = (int(chosen[0]), chosen[1:], diameter)
             attained = search_base(matrix, *rest, at_least=attained, threads=1, workspace=space)
         delta = min(attained, share * diameter)

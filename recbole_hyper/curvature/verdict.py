@@ -1,20 +1,19 @@
-"""Are these data hyperbolic? The rule of the verdict, on the measurements of a study.
+"""Are these data hyperbolic? A verdict from the measurements of a study.
 
-The paper calls data compatible when delta_rel agrees over SVD ranks, levels off with the sample size and spreads
-little, but names no threshold. The rule here (ours) asks three questions, each of a number with a 95 % t-interval over
-the repeats:
+The paper calls data compatible if delta_rel agrees over SVD ranks, levels off with the sample size and spreads little,
+but gives no thresholds. Our rule asks three questions, each about a number with a 95 % t-interval over the repeats:
 
-1. *level*: the mean delta_rel at the largest sample over the plateau ranks (the upper half of the ranks measured) must
-   lie below 0.35: points spread evenly over a flat square or drawn from a plane Gaussian, which have no tree in them,
-   show 0.47 and 0.41 at the same settings; the published data sets lie between 0.05 and 0.28.
-2. *growth with the sample*: relative change of delta_rel per doubling of the sample size between the size nearest half
-   the largest and the largest. At most 5 %: samples of a space of bounded delta_rel stop growing (trees, disks: 0).
-3. *change over ranks*: relative slope of delta_rel per doubling of the rank over the plateau ranks. At most 10 %: item
-   vectors whose structure has been reached stay as they are, while isotropic noise loses about 20 % per doubling
-   because its distances concentrate. It needs two ranks; a distance matrix has none and skips the question.
+1. *level*: is the mean delta_rel at the largest sample over the plateau ranks (the upper half of the ranks) below 0.35?
+   Points without a tree, spread evenly over a flat square or drawn from a plane Gaussian, have 0.47 and 0.41 at the
+   same settings; the published data sets have 0.05 to 0.28.
+2. *growth with the sample*: does delta_rel change by at most 5 % per doubling of the sample size, between the size
+   nearest half the largest and the largest? In a space of bounded delta_rel it stops growing (trees, disks: 0).
+3. *change over ranks*: does delta_rel change by at most 10 % per doubling of the rank, over the plateau ranks? Once the
+   structure of the item vectors is reached it stays, while isotropic noise loses about 20 % per doubling, because its
+   distances concentrate. This needs two ranks; a distance matrix has no ranks and skips the question.
 
-``compatible``: all intervals lie within their limits. ``not compatible``: one lies outside altogether.
-``undecided``: neither, or fewer than 3 repeats, or no second size between a quarter and three quarters of the largest.
+``compatible``: all intervals are within their limits. ``not compatible``: one is entirely outside. ``undecided``:
+neither, or fewer than 3 repeats, or no second size between a quarter and three quarters of the largest.
 """
 
 from collections.abc import Sequence
@@ -42,7 +41,7 @@ class Question:
 
     @property
     def answer(self) -> Literal["yes", "no", "open"]:
-        """Does the whole interval lie within the limit (in absolute value)?"""
+        """Return "yes" if the absolute value of the whole interval is within the limit, "no" if it is outside."""
         if max(abs(self.lower), abs(self.upper)) <= self.limit:
             return "yes"
         return "no" if self.lower > self.limit or self.upper < -self.limit else "open"
@@ -54,7 +53,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict, the questions behind it, and where the level was read."""
+    """The verdict, the questions behind it, and the ranks and sample size of the level."""
 
     verdict: Literal["compatible", "not compatible", "undecided"]
     questions: tuple[Question, ...]
@@ -63,20 +62,20 @@ class Verdict:
     largest_sample: int
 
     def explain(self) -> list[str]:
-        """Return a line for each question asked, and for each that could not be."""
+        """Return a line for each question that was asked, and for each that could not be."""
         return [str(question) for question in self.questions] + [f"not asked: {reason}" for reason in self.missing]
 
 
 def plateau_ranks(ranks: Sequence[int]) -> list[int]:
-    """Return the upper half of the ranks measured, the middle one included."""
+    """Return the upper half of the ranks, with the middle one."""
     ordered = sorted(set(ranks))
     return ordered[len(ordered) // 2 :] if len(ordered) > 2 else ordered
 
 
 def judge(measurements: Sequence[Measurement]) -> Verdict:
-    """Apply the rule of this module; ValueError without measurements, or where a combination was not measured."""
+    """Apply the rule of this module; ValueError without measurements, or if a combination was not measured."""
     if not measurements:
-        raise ValueError("no measurements to judge: measure first")
+        raise ValueError("there are no measurements to judge")
     ranks, sizes, table = table_of(measurements)
     repeats = table.shape[2]
     chosen = plateau_ranks(ranks)
@@ -86,13 +85,13 @@ def judge(measurements: Sequence[Measurement]) -> Verdict:
     half = min(range(len(sizes)), key=lambda i: abs(sizes[i] - sizes[-1] / 2))
     if sizes[-1] / 4 <= sizes[half] <= 0.75 * sizes[-1]:
         before = plateau[:, half].mean(axis=0)
-        # against the mean over repeats, which is not 0 where a single sample may be
+        # relative to the mean over repeats: a single sample may be 0
         scale = (before.mean() + after.mean()) / 2
         doublings = np.log2(sizes[-1] / sizes[half])
         growth = (after - before) / doublings / scale if scale > 0 else np.zeros_like(after)
         questions.append(_question("growth per doubling of the sample", growth, GROWTH_LIMIT))
     else:
-        missing.append(f"growth with the sample (sizes {sizes}: give one near {sizes[-1] // 2} too)")
+        missing.append(f"growth with the sample (sizes {sizes}: add one near {sizes[-1] // 2})")
     if len(chosen) > 1:
         steps = np.log2(chosen) - np.log2(chosen).mean()
         level = plateau[:, -1].mean()
@@ -100,9 +99,9 @@ def judge(measurements: Sequence[Measurement]) -> Verdict:
         change = slopes / level if level > 0 else np.zeros_like(slopes)
         questions.append(_question("change per doubling of the rank", change, RANK_LIMIT))
     elif ranks != [0]:
-        missing.append(f"change over ranks (ranks {ranks}: give at least two)")
+        missing.append(f"change over ranks (ranks {ranks}: at least two are needed)")
     if repeats < 3:
-        missing.append(f"spread ({repeats} repeats: give at least 3)")
+        missing.append(f"spread ({repeats} repeats: at least 3 are needed)")
     answers = {question.answer for question in questions}
     verdict: Literal["compatible", "not compatible", "undecided"] = "undecided"
     if "no" in answers and repeats >= 3:

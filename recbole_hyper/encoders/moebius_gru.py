@@ -126,10 +126,10 @@ class MoebiusGRU(nn.Module):
                 getattr(self, name).copy_(hyperbolic.exp0(tangent, curvature))
         self.fixed_curvature, self.pending = float(curvature), False
 
-    def share_curvature(self, source: nn.Module) -> None:
-        """Use ``source.curvature`` (0-d) from now on; biases stay the same points."""
+    def share_curvature(self, head: OutputHead) -> None:
+        """Use the learned curvature of ``head`` from now on; biases stay."""
         self.learned, self.pending = True, False
-        self.ball = SharedBall(source)
+        self.ball = SharedBall(head)
         for layer in range(self.num_layers):
             getattr(self, f"bias_l{layer}").manifold = self.ball
 
@@ -237,7 +237,9 @@ class MoebiusGRUEncoder(Encoder):
         n_layers: Annotated[opt.Layers, "layers; HNN code: argument default 1, README 2"] = 1,
         dropout_prob: Annotated[opt.GRUDropout, "of the item vectors and between layers; as gru"] = 0.3,
         curvature: Annotated[float | str, Option("float32 > 0, auto or learn", "c of the ball; HNN")] = 1.0,
-        curvature_init: Annotated[float, Option("float32 > 0", "initial value of a learned curvature")] = 1.0,
+        curvature_init: Annotated[
+            float | str, Option("float32 > 0 or auto", "initial value of a learned curvature; auto: estimated before")
+        ] = "auto",
         nonlinearity: Annotated[str, Option("identity or tanh", "of the candidate state; Ganea et al.")] = "identity",
         reset: Annotated[
             str, Option("before or after", "gate before (Ganea et al.) or after (torch) the matrix")
@@ -258,8 +260,8 @@ class MoebiusGRUEncoder(Encoder):
             nonlinearity=nonlinearity,
             reset=reset,
         )
-        if curvature == "learn":
-            self.gru.set_curvature(curvature_init)
+        if curvature == "learn" and curvature_init != "auto":
+            self.gru.set_curvature(float(curvature_init))
         self.dense = nn.Linear(gru_size, width, bias=False) if dense else nn.Identity()
 
     def share_curvature(self, head: OutputHead) -> None:

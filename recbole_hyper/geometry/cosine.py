@@ -5,7 +5,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from recbole_hyper.geometry.base import Curvature, ItemTerms, LiftedStates
+from recbole_hyper.geometry.base import ItemTerms, LiftedStates, Theta
 from recbole_hyper.geometry.euclidean import Flat
 from recbole_hyper.options import Option
 from recbole_hyper.registry import register
@@ -19,10 +19,10 @@ NORM_FLOOR = 1e-6
 class Cosine(Flat):
     r"""logit = <F/|F|, z/|z|> / temperature + offset: A = [F/(temperature |F|), 1], B = [z/|z|, offset], scale 1.
 
-    The head of NormFace (Wang et al. 2017; its scale is 1 / temperature), which HSTU's public configurations take with
-    a temperature of 0.05 (Zhai et al. 2024). A state or item of length 0 scores 0. ``curvature`` is ignored, or is the
-    temperature where that is learned. Logits without offsets lie in [-1 / temperature, 1 / temperature]. ValueError for
-    a temperature that is neither a finite number above 0 nor "learn", which lets the head train it from .05.
+    The head of NormFace (Wang et al. 2017; its scale is 1 / temperature). HSTU's public configurations use it with a
+    temperature of 0.05 (Zhai et al. 2024). A state or item of length 0 scores 0; logits without offsets lie in
+    [-1 / temperature, 1 / temperature]. ``theta`` is used only if the temperature is learned; it starts at .05.
+    ValueError for a temperature that is neither a finite number above 0 nor "learn".
     """
 
     def __init__(
@@ -35,15 +35,13 @@ class Cosine(Flat):
     ) -> None:
         super().__init__(temperature, 0.05)
 
-    def lift_states(
-        self, states: Tensor, *, curvature: Curvature = 1.0, offset: bool, factored: bool = False
-    ) -> LiftedStates:
+    def lift_states(self, states: Tensor, *, theta: Theta = 1.0, offset: bool, factored: bool = False) -> LiftedStates:
         """Return [F/(temperature |F|), 1] (n, d + 1) with offsets, else without the last column (n, d)."""
-        temperature = curvature if self.learns_from else self.temperature
+        temperature = theta if self.learns_from else self.temperature
         return self._vectors(states * (_inverse_norm(states) / temperature).unsqueeze(-1), offset)
 
     def lift_items(
-        self, weight: Tensor, offset: Tensor | None, *, curvature: Curvature = 1.0, factored: bool = False
+        self, weight: Tensor, offset: Tensor | None, *, theta: Theta = 1.0, factored: bool = False
     ) -> ItemTerms:
         """Return the terms of [z/|z|, offset]."""
         return ItemTerms(_inverse_norm(weight), None if offset is None else offset.unsqueeze(-1))

@@ -5,13 +5,13 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from recbole_hyper.geometry.base import Curvature, Geometry, ItemTerms, LiftedStates
+from recbole_hyper.geometry.base import Geometry, ItemTerms, LiftedStates, Theta
 from recbole_hyper.options import Option, check_options
 from recbole_hyper.registry import register
 
 
 class Flat(Geometry):
-    """A product over a temperature; where "learn" is given, that starts at ``start`` and comes as ``curvature``."""
+    """A product over a temperature. With "learn" the temperature is ``theta`` and starts at ``start``."""
 
     def __init__(self, temperature: float | str, start: float) -> None:
         super().__init__()
@@ -30,10 +30,9 @@ class Flat(Geometry):
 class Euclidean(Flat):
     r"""logit = <F_i, M_j> / temperature + offset_j: A = [F / temperature, 1], B = [M, offset], scale 1, no link.
 
-    A temperature of 1/4 is the limit of the Poincare head as c -> 0, without offsets. With 1 and without offsets the
-    lifts are the states and the weights themselves. ``curvature`` is ignored, or is the temperature where that is
-    learned. ValueError for a temperature that is neither a finite number above 0 nor "learn": the head trains it, from
-    1.
+    Without offsets, a temperature of 1/4 is the limit of the Poincare head as c -> 0. With a temperature of 1 and
+    without offsets the lifts are the states and the weights themselves. ``theta`` is used only if the temperature is
+    learned; it starts at 1. ValueError for a temperature that is neither a finite number above 0 nor "learn".
     """
 
     def __init__(
@@ -50,16 +49,14 @@ class Euclidean(Flat):
         super().__init__(temperature, 1.0)
         self._lifts = temperature != 1
 
-    def lift_states(
-        self, states: Tensor, *, curvature: Curvature = 1.0, offset: bool, factored: bool = False
-    ) -> LiftedStates:
-        """Return [F / temperature, 1] (n, d + 1) with offsets, else without the last column (n, d)."""
+    def lift_states(self, states: Tensor, *, theta: Theta = 1.0, offset: bool, factored: bool = False) -> LiftedStates:
+        """Return [F / temperature, 1] (n, d + 1) with offsets, else F / temperature (n, d)."""
         if self._lifts:
-            states = states / (curvature if self.learns_from else self.temperature)
+            states = states / (theta if self.learns_from else self.temperature)
         return self._vectors(states, offset)
 
     def lift_items(
-        self, weight: Tensor, offset: Tensor | None, *, curvature: Curvature = 1.0, factored: bool = False
+        self, weight: Tensor, offset: Tensor | None, *, theta: Theta = 1.0, factored: bool = False
     ) -> ItemTerms:
         """Return the terms of [M, offset]."""
         return ItemTerms(extra=None if offset is None else offset.unsqueeze(-1))

@@ -1,4 +1,4 @@
-"""The output head: a geometry bound to the item matrix, the offsets and the curvature of one model."""
+"""The output head: a geometry bound to the item matrix, the offsets and the shape parameter of one model."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from recbole_hyper.geometry import _gather
-from recbole_hyper.geometry.base import Curvature, Geometry, ItemTerms
+from recbole_hyper.geometry.base import Geometry, ItemTerms, Theta
 from recbole_hyper.matmul import float32_products
 
 # items per candidate up to which a product with all items beats gathering the candidates' vectors, on a CPU
 _ALL_PER_CANDIDATE = 32
-# the least curvature or temperature that is learned: below it rounding in float32 is larger than the gradient
+# the smallest theta that is learned: below it, rounding in float32 is larger than the gradient
 LEAST_LEARNED = 1e-6
 
 
@@ -22,19 +22,20 @@ class OutputHead(nn.Module):
 
     Args:
         geometry: how a state scores an item.
-        weight: item matrix (n_items, d), usually the item embedding's own Parameter (tied). It is held by reference and
-            not registered again: it belongs to the module that owns it, and appears once in a state dict.
+        weight: item matrix (n_items, d), usually the parameter of the item embedding (tied). The head keeps a reference
+            and does not register it, so that it appears once in a state dict.
         offset: True for a trained offset per item that starts at ``offset_init``, a Parameter (n_items,) to use that
             one, False for none. Euclidean: a bias; Poincare: the scalar r of the hyperplane.
-        curvature: a number > 0 (the ball's c, sectional curvature -c), or a 0-d tensor. Ignored by flat geometries;
-            those that learn their temperature have it in a parameter ``log_temperature``, in place of the curvature.
-        learn_curvature: train the curvature, as exp of a parameter ``log_curvature`` that starts at ``curvature`` and
-            ends at ``LEAST_LEARNED``: the head is flat by then, and in float32 its gradient would be noise.
-        padding_idx: the item that is never scored by a loss or a ranking; None if there is none.
+        theta: the geometry's shape parameter, a number > 0, which is the curvature c of a curved geometry (sectional
+            curvature -c). A 0-d tensor is used as it is, also by geometries that learn their temperature. Otherwise
+            these train a parameter ``log_temperature``.
+        learn_curvature: train the curvature as exp of a parameter ``log_curvature`` that starts at ``theta``. It ends
+            at ``LEAST_LEARNED``: the head is flat by then, and its gradient in float32 would be noise.
+        padding_idx: the item that no loss and no ranking scores; None if there is none.
 
     Raises:
-        ValueError: curvature not above 0, or to be learned from below ``LEAST_LEARNED``, an offset to start from that
-            is not finite or of no use, or shapes that do not agree.
+        ValueError: theta is not above 0, or below ``LEAST_LEARNED`` if it is learned; ``offset_init`` is not finite or
+            has no effect; or shapes do not agree.
     """
 
     def __init__(
@@ -44,14 +45,14 @@ class OutputHead(nn.Module):
         *,
         offset: bool | Tensor | None = False,
         offset_init: float = 0.0,
-        curvature: Curvature = 1.0,
+        theta: Theta = 1.0,
         learn_curvature: bool = False,
         padding_idx: int | None = 0,
     ) -> None:
         super().__init__()
         if weight.dim() != 2:
             raise ValueError(f"weight must have shape (n_items, d), got {tuple(weight.shape)}")
-        geometry.check_curvature(curvature)
+        geometry.check_theta(theta)
         self.geometry = geometry
         self.padding_idx = padding_idx
         # in a tuple, so that nn.Module does not register the tied parameter a second time
@@ -65,19 +66,20 @@ class OutputHead(nn.Module):
             if not isinstance(offset_init, int | float) or not math.isfinite(offset_init):
                 raise ValueError(f"offset_init (key item_bias_init) must be a finite number, got {offset_init!r}")
             if offset_init and not offset:
-                given = f"offset_init={offset_init} (key item_bias_init)"
-                raise ValueError(f"{given} has no effect without offset=True (key item_bias)")
+                name = f"offset_init={offset_init} (key item_bias_init)"
+                raise ValueError(f"{name} has no effect without offset=True (key item_bias)")
             self.offset = nn.Parameter(weight.new_full((weight.shape[0],), offset_init)) if offset else None
-        self._curvature: Curvature = curvature
+        self._theta = theta
         self.log_temperature: nn.Parameter | None = None
+        self.log_curvature: nn.Parameter | None = None
+        if isinstance(theta, Tensor):
+            return
         if geometry.learns_from is not None:
             self.log_temperature = nn.Parameter(weight.new_tensor(math.log(geometry.learns_from)))
-        self.log_curvature: nn.Parameter | None = None
-        if learn_curvature and geometry.curved:
-            if float(curvature) < LEAST_LEARNED:
-                least = f"{LEAST_LEARNED} is the least to learn from"
-                raise ValueError(f"curvature={curvature} (key curvature_init): {least}")
-            self.log_curvature = nn.Parameter(weight.new_tensor(math.log(float(curvature))))
+        elif learn_curvature and geometry.curved:
+            if theta < LEAST_LEARNED:
+                raise ValueError(f"curvature={theta} (key curvature_init): {LEAST_LEARNED} is the least to learn from")
+            self.log_curvature = nn.Parameter(weight.new_tensor(math.log(theta)))
 
     @property
     def weight(self) -> Tensor:
@@ -85,21 +87,26 @@ class OutputHead(nn.Module):
         return self._weight[0]
 
     @property
-    def curvature(self) -> Curvature:
-        """The curvature, or the learned temperature: a float, or a 0-d tensor through which gradient flows."""
+    def theta(self) -> Theta:
+        """The geometry's shape parameter: a float, or a 0-d tensor that gradient flows through."""
         learned = self.log_curvature if self.log_temperature is None else self.log_temperature
-        return self._curvature if learned is None else learned.exp().clamp(min=LEAST_LEARNED)
+        return self._theta if learned is None else learned.exp().clamp(min=LEAST_LEARNED)
 
     @property
-    def curvature_value(self) -> float:
-        """:attr:`curvature` as a number, for records; no gradient flows through it."""
-        return float(torch.as_tensor(self.curvature).detach())
+    def theta_value(self) -> float:
+        """:attr:`theta` as a number, without gradient."""
+        return float(torch.as_tensor(self.theta).detach())
+
+    @property
+    def curvature(self) -> float | None:
+        """The curvature of a curved head as a number, None for a flat head."""
+        return self.theta_value if self.geometry.curved else None
 
     @property
     def learned(self) -> dict[str, float]:
-        """The number that the head learns, by its name: curvature, temperature, or none."""
+        """The value that the head learns by its name, curvature or temperature; empty if it learns none."""
         parameters = {"curvature": self.log_curvature, "temperature": self.log_temperature}
-        return {name: self.curvature_value for name, parameter in parameters.items() if parameter is not None}
+        return {name: self.theta_value for name, parameter in parameters.items() if parameter is not None}
 
     @property
     def n_items(self) -> int:
@@ -107,16 +114,16 @@ class OutputHead(nn.Module):
         return self.weight.shape[0]
 
     def step_head(self) -> OutputHead:
-        """Return the head that the loss of one training step scores with: this one, unless its matrix is computed."""
+        """Return the head that the loss of one training step uses: this one, unless its matrix is computed."""
         return self
 
     def rows_in_step(self, items: Tensor) -> Tensor:
-        """Return the rows that ``items`` have in the head of a step; of items that it leaves out, 0."""
+        """Return the rows of ``items`` in :meth:`step_head`, 0 for items that it leaves out."""
         return items
 
     @property
     def n_step_items(self) -> int:
-        """Number of items of the head of a step, padding included."""
+        """Number of items in :meth:`step_head`, padding included."""
         return self.n_items
 
     def logits(self, states: Tensor, items: Tensor | None = None) -> Tensor:
@@ -126,64 +133,64 @@ class OutputHead(nn.Module):
             # embedding's backward is a plain scatter, index's is a sort: many times slower
             weight = nn.functional.embedding(items, weight)
             offset = None if offset is None else offset[items]
-        return self.geometry.logits(states, weight, offset, curvature=self.curvature)
+        return self.geometry.logits(states, weight, offset, theta=self.theta)
 
     def pair_logits(self, states: Tensor, items: Tensor) -> Tensor:
-        """Return the logits (n, k) of states (n, d), each with its own items (n, k).
+        """Return the logits (n, k) of states (n, d), each with its k ``items`` (n, k).
 
-        The gathered items (n, k, d) exist piece by piece only.
+        The gathered item vectors (n, k, d) exist piece by piece only.
         """
         if not items.numel():
             return states.new_zeros(items.shape)
         pieces = pair_pieces(self.geometry, items, *self.weight.shape)
-        return _gather.gathered(pieces, states, self.weight, self.offset, self.curvature).view(items.shape)
+        return _gather.gathered(pieces, states, self.weight, self.offset, self.theta).view(items.shape)
 
     def frozen(self) -> FrozenHead:
-        """Return the head for ranking, with items lifted once; ask for a new one after every training step.
+        """Return the head for ranking, with items lifted once; call this again after every training step.
 
-        The lift happens at the first call, and that of a flat head reads the weight itself (a copy would double the
-        memory of the item matrix): what it returns after a step may mix old and new values.
+        Items are lifted at the first call of ``scores``. A flat head reads the weight itself, since a copy would double
+        the memory of the item matrix. So after a step, an old frozen head may mix old and new values.
         """
         return FrozenHead(self)
 
     def extra_repr(self) -> str:
         """Describe the head in print(model)."""
-        curvature = f", curvature={self.curvature_value:.4g}" if self.geometry.curved else ""
+        curvature = "" if self.curvature is None else f", curvature={self.curvature:.4g}"
         return f"{type(self.geometry).__name__}, n_items={self.n_items}{curvature}, offset={self.offset is not None}"
 
 
 def pair_pieces(geometry: Geometry, items: Tensor, n_items: int, d: int) -> list[_gather.Piece]:
-    """Return the pieces whose results are the logits of row i with ``items[i]`` (n, k), row by row.
+    """Return the pieces that compute the logits of row i with ``items[i]`` (n, k), row by row.
 
-    Where a catalogue is small beside k, a piece scores all items and keeps the k: one matrix product is faster than
-    gathering k vectors per row.
+    If the catalogue has few items per candidate, a piece scores all items and keeps the k: one matrix product is faster
+    than gathering k vectors per row.
     """
     n, k = items.shape
     every = torch.arange(n_items, device=items.device) if n_items <= _ALL_PER_CANDIDATE * k else None
     step = max(1, _gather.PIECE // (k * (d + 1)) if every is None else _gather.LOGITS // n_items)
     parts = zip(torch.arange(n, device=items.device).split(step), items.split(step), strict=True)
 
-    def compute(states: Tensor, weight: Tensor, offset: Tensor | None, curvature: Curvature, *own: Tensor) -> Tensor:
-        if own:
-            return geometry.logits(states, weight, offset, curvature=curvature).gather(1, own[0]).reshape(-1)
-        return geometry.pair_logits(states, weight, offset, curvature=curvature).reshape(-1)
+    def compute(states: Tensor, weight: Tensor, offset: Tensor | None, theta: Theta, *chosen: Tensor) -> Tensor:
+        if chosen:
+            return geometry.logits(states, weight, offset, theta=theta).gather(1, chosen[0]).reshape(-1)
+        return geometry.pair_logits(states, weight, offset, theta=theta).reshape(-1)
 
     if every is None:
-        return [_gather.Piece(compute, rows, own) for rows, own in parts]
-    return [_gather.Piece(compute, rows, every, (own,)) for rows, own in parts]
+        return [_gather.Piece(compute, rows, part) for rows, part in parts]
+    return [_gather.Piece(compute, rows, every, (part,)) for rows, part in parts]
 
 
 class FrozenHead:
-    """Scores without gradient, items lifted once, at the first call; valid until the head is trained further.
+    """Scores without gradient; lifts the items once, at the first call. Valid until the next training step.
 
-    Holds one copy of the lifted items (n_items, d + 1 at most), or the item matrix itself where the lift is trivial.
+    Keeps one copy of the lifted items (n_items, d + 1 at most), or the item matrix itself if the lift changes nothing.
     """
 
     @torch.no_grad()
     def __init__(self, head: OutputHead) -> None:
         self._geometry = head.geometry
         self._offset = head.offset
-        self._curvature = head.curvature
+        self._theta = head.theta
         self._weight = head.weight
         self._lifted: dict[bool, tuple[ItemTerms, Tensor]] = {}
         self.n_items = head.n_items
@@ -191,15 +198,15 @@ class FrozenHead:
     @torch.no_grad()
     def scores(self, states: Tensor, start: int = 0, stop: int | None = None) -> Tensor:
         """Return the logits (n, stop - start) of states (n, d) for the items start <= j < stop."""
-        geometry, offset, curvature = self._geometry, self._offset, self._curvature
+        geometry, offset, theta = self._geometry, self._offset, self._theta
         with float32_products(states.device, len(states)):
             states = states.to(torch.promote_types(states.dtype, torch.float32))
-            factored = geometry.factored(states, offset, curvature)
-            lifted = geometry.lift_states(states, curvature=curvature, offset=offset is not None, factored=factored)
+            factored = geometry.factored(states, offset, theta)
+            lifted = geometry.lift_states(states, theta=theta, offset=offset is not None, factored=factored)
             if factored not in self._lifted:
                 weight = self._weight.detach()
                 weight = weight.to(torch.promote_types(weight.dtype, torch.float32))
-                terms = geometry.lift_items(weight, offset, curvature=curvature, factored=factored)
+                terms = geometry.lift_items(weight, offset, theta=theta, factored=factored)
                 self._lifted = {factored: (terms, terms.vectors(weight))}
             terms, vectors = self._lifted[factored]
             part = slice(start, stop)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from recbole_hyper.geometry import _math
-from recbole_hyper.geometry.base import Curvature, Geometry, ItemTerms, LiftedStates
+from recbole_hyper.geometry.base import Geometry, ItemTerms, LiftedStates, Theta
 from recbole_hyper.registry import register
 
 # |z| is smoothed to sqrt(|z|^2 + NORM_FLOOR^2): far below any trained norm, its square still a normal float32
@@ -13,7 +13,7 @@ NORM_FLOOR = 1e-15
 
 @register("geometry", "poincare")
 class Poincare(Geometry):
-    r"""The hyperbolic head of HSASRec (Ganea et al. 2018, eq. 25), without ball arithmetic.
+    r"""The hyperbolic head of HSASRec (Ganea et al. 2018, eq. 25), without ball arithmetic; theta is the curvature c.
 
     State F goes to the ball by exp_0; item j is the hyperplane with tangent vector z_j (its embedding) and scalar
     offset r_j. With :math:`s=\sqrt c|F|`, :math:`b=2\sqrt c\,r`, :math:`\hat z=z/|z|` the published score is exactly
@@ -21,10 +21,10 @@ class Poincare(Geometry):
     .. math:: \frac{2|z|}{\sqrt c}\,\mathrm{asinh}\big(\sinh 2s\cosh b\,\langle\hat F,\hat z\rangle-\cosh 2s\sinh b\big)
 
     so A = [sinh(2s) F/|F|, -cosh(2s)], B = [cosh(b) z/|z|, sinh(b)], scale = 2|z|/sqrt(c), link = asinh. As c -> 0 it
-    tends to 4(<z, F> - r|z|). The last column is left out without offsets.
+    tends to 4(<z, F> - r|z|). Without offsets there is no last column.
 
-    Where 2s + |b| exceeds what the dtype can square (43 in float32), exp(2s) and exp(|b|) are taken out as exponents.
-    The product <A, B> then has an absolute error of about eps * exp(2s + |b|), as the states' own rounding has.
+    Where exp(2s + |b|) squared overflows (above 43 in float32), exp(2s) and exp(|b|) are taken out as exponents. The
+    product <A, B> then has an absolute error of about eps * exp(2s + |b|), as much as rounding the states causes.
 
     At z = 0 the score has no gradient; |z| is smoothed by 1e-15, which gives the limit of small |z| instead.
     """
@@ -33,26 +33,22 @@ class Poincare(Geometry):
     # the HSASRec paper's data sets have 0.012 to 0.041
     model_defaults = {"curvature": 0.02}
 
-    def lift_states(
-        self, states: Tensor, *, curvature: Curvature, offset: bool, factored: bool = False
-    ) -> LiftedStates:
+    def lift_states(self, states: Tensor, *, theta: Theta, offset: bool, factored: bool = False) -> LiftedStates:
         """Return A (n, d + 1), or (n, d) without offsets; with ``factored`` times exp(-exponent), exponent = 2s."""
-        square = 4 * curvature * states.square().sum(-1)
+        square = 4 * theta * states.square().sum(-1)
         exponent = square.detach().sqrt() if factored else None
         sinhc, cosh = _math.sinhc_cosh(square, exponent)
-        space = states * (2 * _root(curvature) * sinhc).unsqueeze(-1)
+        space = states * (2 * _root(theta) * sinhc).unsqueeze(-1)
         vectors = torch.cat((space, -cosh.unsqueeze(-1)), dim=-1) if offset else space
         return LiftedStates(vectors, exponent)
 
-    def lift_items(
-        self, weight: Tensor, offset: Tensor | None, *, curvature: Curvature, factored: bool = False
-    ) -> ItemTerms:
+    def lift_items(self, weight: Tensor, offset: Tensor | None, *, theta: Theta, factored: bool = False) -> ItemTerms:
         """Return the terms of B; with ``factored`` times exp(-exponent), exponent = |b|."""
         norm = torch.sqrt(weight.square().sum(-1) + NORM_FLOOR**2)
-        scale = norm * (2 / _root(curvature))
+        scale = norm * (2 / _root(theta))
         if offset is None:
             return ItemTerms(1 / norm, None, scale, torch.zeros_like(norm) if factored else None)
-        b = offset * (2 * _root(curvature))
+        b = offset * (2 * _root(theta))
         exponent = b.detach().abs() if factored else None
         sinhc, cosh = _math.sinhc_cosh(b.square(), exponent)
         return ItemTerms(cosh / norm, (b * sinhc).unsqueeze(-1), scale, exponent)
@@ -66,17 +62,18 @@ class Poincare(Geometry):
         if exponent is None:
             _math.asinh_(inner, slope, scratch)
         else:
-            for target, found in zip((inner, slope), _math.scaled_asinh_values(inner, exponent), strict=True):
-                target.copy_(found)
+            value, derivative = _math.scaled_asinh_values(inner, exponent)
+            inner.copy_(value)
+            slope.copy_(derivative)
 
     @torch.no_grad()
-    def search_items(self, weight: Tensor, offset: Tensor | None = None, *, curvature: Curvature = 1.0) -> Tensor:
-        r"""Return :math:`scale_j B_j / |B_j|` (m, width): the order of <A, .> is near that of the logits, not equal.
+    def search_items(self, weight: Tensor, offset: Tensor | None = None, *, theta: Theta = 1.0) -> Tensor:
+        r"""Return :math:`scale_j B_j / |B_j|` (m, width), which sort items nearly, not exactly, as the logits do.
 
-        Among the lift, the scaled lift and this one, this one finds most of the true top logits where the curvature is
-        large; for c -> 0 all but the bare lift are exact (recall in tests/losses/test_bucket_recall.py).
+        At a large curvature they find more of the true top logits than the lift or the scaled lift; as c -> 0 they and
+        the scaled lift are exact (recall in tests/losses/test_bucket_recall.py).
         """
-        terms = self.lift_items(weight, offset, curvature=curvature, factored=True)
+        terms = self.lift_items(weight, offset, theta=theta, factored=True)
         vectors = terms.vectors(weight)
         assert terms.scale is not None
         return vectors * (terms.scale / vectors.norm(dim=-1)).unsqueeze(-1)
@@ -88,22 +85,22 @@ class Poincare(Geometry):
         return f"{query} with s = sqrt(curvature) |F| (any positive multiple of q gives the same order)"
 
     @torch.no_grad()
-    def search_factors(self, weight: Tensor, offset: Tensor | None, *, curvature: Curvature) -> dict[str, Tensor]:
+    def search_factors(self, weight: Tensor, offset: Tensor | None, *, theta: Theta) -> dict[str, Tensor]:
         # in float64: cosh and sinh of large offsets
         weight, offset = weight.double(), None if offset is None else offset.double()
-        terms = self.lift_items(weight, offset, curvature=curvature)
+        terms = self.lift_items(weight, offset, theta=theta)
         assert terms.scale is not None
         return {"scale": terms.scale, "gain": terms.vectors(weight).norm(dim=-1) / terms.scale}
 
     measure = "minus the geodesic distance on the ball"
 
-    def similarity(self, queries: Tensor, weight: Tensor, *, curvature: Curvature = 1.0) -> Tensor:
+    def similarity(self, queries: Tensor, weight: Tensor, *, theta: Theta = 1.0) -> Tensor:
         r"""Return minus the geodesic distance of exp_0(z_i) and exp_0(z_j) on the ball of curvature -c.
 
         With :math:`a=2\sqrt c|z_i|`, :math:`b=2\sqrt c|z_j|` and the angle between them, the law of cosines is
         :math:`\cosh(\sqrt c\,d)=\cosh(a-b)+\sinh a\sinh b\,(1-\cos)`: no difference of large numbers. In float64.
         """
-        root = 2 * _root(curvature)
+        root = 2 * _root(theta)
         first, second = queries.double(), weight.double()
         a, b = root * first.norm(dim=-1, keepdim=True), root * second.norm(dim=-1)
         apart = (1 - super().similarity(first, second)).clamp_min(0)
@@ -111,10 +108,10 @@ class Poincare(Geometry):
         above = 2 * torch.sinh((a - b) / 2) ** 2 + torch.sinh(a) * torch.sinh(b) * apart
         return -2 * torch.asinh(torch.sqrt(above / 2)) / (root / 2)
 
-    def factored(self, states: Tensor, offset: Tensor | None, curvature: Curvature) -> bool:
-        """Return True where 2s + |b| could exceed the range of the dtype (one reduction and one read of the result).
+    def factored(self, states: Tensor, offset: Tensor | None, theta: Theta) -> bool:
+        """Return True if 2s + |b| could exceed the range of the dtype (one reduction and one read of the result).
 
-        Always on a GPU, which would have to wait for that read; factored lifts serve every range.
+        Always True on a GPU, which would have to wait for that read; factored lifts are right in every range.
         """
         if states.device.type != "cpu":
             return True
@@ -122,9 +119,9 @@ class Poincare(Geometry):
             largest = states.square().sum(-1).amax().sqrt() if states.numel() else states.new_zeros(())
             if offset is not None and offset.numel():
                 largest = largest + offset.abs().amax().to(largest.dtype)
-            # written so that a NaN takes the plain path and stays visible
-            return bool(2 * _root(curvature) * largest > _math.exponent_limit(states.dtype))
+            # a NaN compares False: it takes the plain path and stays visible
+            return bool(2 * _root(theta) * largest > _math.exponent_limit(states.dtype))
 
 
-def _root(curvature: Curvature) -> Curvature:
-    return curvature.sqrt() if isinstance(curvature, Tensor) else float(curvature) ** 0.5
+def _root(c: Theta) -> Theta:
+    return c.sqrt() if isinstance(c, Tensor) else float(c) ** 0.5

@@ -1,13 +1,12 @@
 """geoopt's Poincare ball, built so that small and large curvatures keep their precision."""
 
 import math
-from typing import Any
 
 import geoopt
 import torch
 from torch import Tensor
 
-from recbole_hyper.geometry.head import LEAST_LEARNED
+from recbole_hyper.geometry.head import LEAST_LEARNED, OutputHead
 
 
 def poincare_ball(curvature: float = 1.0, *, learnable: bool = False) -> geoopt.PoincareBall:
@@ -38,18 +37,18 @@ class _LearnedBall(geoopt.PoincareBall):
 
 
 class SharedBall(geoopt.PoincareBall):
-    """A ball with the curvature of another module, ``source.curvature``: a float, or a 0-d tensor with gradient."""
+    """A ball whose curvature is ``head.theta`` of an output head with a Poincare geometry, which may learn it."""
 
-    def __init__(self, source: Any) -> None:
+    def __init__(self, head: OutputHead) -> None:
         super().__init__()
         del self.isp_c
-        # in a tuple, so that nn.Module does not register the source's parameters again
-        self._source = (source,)
+        # in a tuple, so that nn.Module does not register the head's parameters a second time
+        self._head = (head,)
 
     @property
     def c(self) -> Tensor:
-        """Curvature, 0-d; gradients flow to the source."""
-        return torch.as_tensor(self._source[0].curvature)
+        """Curvature, 0-d; gradients flow to the head."""
+        return torch.as_tensor(self._head[0].theta)
 
 
 def ball_parameter(points: Tensor, ball: geoopt.PoincareBall) -> geoopt.ManifoldParameter:

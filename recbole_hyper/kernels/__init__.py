@@ -1,1 +1,1 @@
-"""Everything compiled by numba; each file names its plain twin and the gain it is kept for."""
+"""Everything that numba compiles. Each file names its plain twin and the gain that justifies it."""

@@ -1,7 +1,7 @@
 """Lists under rules: item by item, the best one that no limit forbids.
 
-Plain twin: the loop of ``tests/serving/test_rules.py``.
-Kept for: lists under limits among 100,000 items in the time of the scores, where numpy takes several times that.
+Plain twin: the loop in ``tests/serving/test_rules.py``.
+Kept for: lists under limits among 100,000 items take no longer than the scores; numpy takes several times as long.
 """
 
 from typing import Any
@@ -15,13 +15,13 @@ from recbole_hyper.kernels.ranks import LOWEST, Int32
 
 Scores = npt.NDArray[np.float32]
 
-# values with diversity are compared in steps of 1 / GRID: a last bit that the compiler rounds otherwise decides no tie
+# values with diversity are compared in steps of 1 / GRID, so that no tie depends on how the compiler rounds
 GRID = 2.0**32
 
 
 @compiled()
-def _likeness(one: int, other: int, vectors: Any, kinds: Any) -> float:
-    """Return the inner product of two items' vectors, or where there are none whether they are of one kind."""
+def _similarity(one: int, other: int, vectors: Any, kinds: Any) -> float:
+    """Return the inner product of two items' vectors; without vectors, 1 if the items are of one kind, else 0."""
     if len(kinds):
         return 1.0 if kinds[one] == kinds[other] and kinds[one] >= 0 else 0.0
     total = 0.0
@@ -36,12 +36,13 @@ def choose_rows(
 ) -> tuple[Int32, Scores]:
     """Choose ``k`` of the candidates of every row one after another, each the best that no limit forbids.
 
-    The value of an item is (1 - diversity) * relevance - diversity * its largest likeness to an item chosen before;
-    relevance is the score, brought to 0 .. 1 over the row's candidates. Values equal to 2^-32 are in item order.
+    The value of an item is (1 - diversity) * relevance - diversity * its largest similarity to an item chosen before.
+    Relevance is the score, scaled to 0 .. 1 over the row's candidates. Values that differ by less than 2^-32 are ties,
+    broken by item number.
 
-    ``items`` and ``scores`` (n, m) are best first, 0 where there are fewer. At most ``limits[j]`` (g,) items of a list
-    have one code of ``codes[j]`` (g, n_items); code -1 has no limit. Likeness compares ``vectors`` (n_items, d) or
-    ``kinds`` (n_items,), of which one is empty. Returns (n, k) items, 0 where none is left, and their scores.
+    ``items`` and ``scores`` (n, m) are best first, padded with 0. At most ``limits[j]`` (g,) items of a list share a
+    code of ``codes[j]`` (g, n_items); code -1 has no limit. Similarity compares ``vectors`` (n_items, d) or ``kinds``
+    (n_items,); the other is empty. Returns (n, k) items, padded with 0, and their scores.
     """
     n, m = items.shape
     top, best = np.zeros((n, k), np.int32), np.full((n, k), LOWEST, np.float32)
@@ -54,7 +55,7 @@ def choose_rows(
         low, width = float(scores[i, count - 1]), float(scores[i, 0]) - float(scores[i, count - 1])
         free = np.ones(count, np.bool_)
         used = np.zeros((len(limits), count), np.int32)
-        likeness = np.full(count, -np.inf)
+        similarity = np.full(count, -np.inf)
         for j in range(count):
             for g in range(len(limits)):
                 if codes[g, items[i, j]] >= 0 and limits[g] == 0:
@@ -67,7 +68,7 @@ def choose_rows(
                 value = float(scores[i, j])
                 if diversity > 0:
                     relevance = (value - low) / width if width > 0 else 0.0
-                    value = (1 - diversity) * relevance - (diversity * likeness[j] if place > 0 else 0.0)
+                    value = (1 - diversity) * relevance - (diversity * similarity[j] if place > 0 else 0.0)
                     value = np.floor(value * GRID + 0.5)
                 if value > highest or (value == highest and items[i, j] < items[i, chosen]):
                     chosen, highest = j, value
@@ -79,7 +80,7 @@ def choose_rows(
                 if not free[j]:
                     continue
                 if diversity > 0:
-                    likeness[j] = max(likeness[j], _likeness(item, items[i, j], vectors, kinds))
+                    similarity[j] = max(similarity[j], _similarity(item, items[i, j], vectors, kinds))
                 for g in range(len(limits)):
                     if codes[g, item] >= 0 and codes[g, items[i, j]] == codes[g, item]:
                         used[g, j] += 1
@@ -90,9 +91,10 @@ def choose_rows(
 
 @threaded()
 def fill_rows(scores: Scores, top: Int32, best: Scores, codes: Int32, limits: Int32, n_codes: int) -> None:
-    """Fill lists ``top`` and their scores ``best`` (n, k) of :func:`choose_rows` in place, from all items.
+    """Fill the lists ``top`` and their scores ``best`` (n, k) of :func:`choose_rows` in place, from all items.
 
-    ``scores`` (n, n_items) are LOWEST where an item is left out; ``codes`` and ``limits`` as there, below ``n_codes``.
+    ``scores`` (n, n_items) are LOWEST for excluded items; ``codes`` (below ``n_codes``) and ``limits`` as in
+    :func:`choose_rows`.
     """
     n, n_items = scores.shape
     for i in prange(n):

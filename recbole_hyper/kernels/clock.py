@@ -1,4 +1,4 @@
-"""Where compiled kernels are kept, how long this process compiled them, and a watch without that time; no numba."""
+"""Where compiled kernels are cached, how long this process compiled, and a stopwatch without that time; no numba."""
 
 import hashlib
 import logging
@@ -12,9 +12,9 @@ logger = logging.getLogger("recbole_hyper")
 
 
 def default_folder() -> str:
-    """Return a folder of the user's cache that other sources of the kernels do not share.
+    """Return a folder in the user's cache for exactly these sources of the kernels.
 
-    "" where the user has no home: numba then looks for a place.
+    "" if the user has no home; numba then chooses a place.
     """
     source = hashlib.sha256()
     for file in sorted(Path(__file__).parent.glob("*.py")):
@@ -26,30 +26,30 @@ def default_folder() -> str:
 
 
 class CompileClock:
-    """The seconds that this process spent on compiling kernels; what is read from the cache costs none.
+    """The seconds that this process spent on compiling kernels; kernels from the cache take none.
 
-    One kernel may compile another, whose time is counted once. numba compiles one kernel at a time, in any thread.
+    If one kernel compiles another, the time is counted once. numba compiles one kernel at a time, in any thread.
     """
 
     def __init__(self) -> None:
-        self._own = threading.local()
+        self._local = threading.local()
         self.seconds = 0.0
         self.place = ""
 
     def start(self) -> None:
-        """Begin the compilation of a kernel; the first one of a process is logged."""
-        depth = self._own.depth = getattr(self._own, "depth", 0) + 1
+        """Start the clock when a kernel is compiled; the first one of a process is logged."""
+        depth = self._local.depth = getattr(self._local, "depth", 0) + 1
         if depth > 1:
             return
         if not self.seconds:
-            logger.info("compiling kernels, once for this machine; kept in %s", self.place or "memory only")
-        self._own.began = perf_counter()
+            logger.info("compiling kernels, once for this machine; cached in %s", self.place or "memory only")
+        self._local.began = perf_counter()
 
     def stop(self) -> None:
-        """End the compilation of a kernel."""
-        self._own.depth -= 1
-        if not self._own.depth:
-            self.seconds += perf_counter() - self._own.began
+        """Stop the clock."""
+        self._local.depth -= 1
+        if not self._local.depth:
+            self.seconds += perf_counter() - self._local.began
 
 
 COMPILING = CompileClock()

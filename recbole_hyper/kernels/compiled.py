@@ -1,10 +1,10 @@
-"""One way to compile: kept in the user's cache folder, its time counted by :mod:`recbole_hyper.kernels.clock`.
+"""Compile with numba, cache the result in the user's cache folder, and count the time (``kernels.clock``).
 
-numba keeps compiled functions beside their source, which an installed package may not allow, and looks at the file of
-a function alone, not at those whose functions it uses. Here they are kept under a digest of all kernels.
+numba caches compiled functions beside their source, where an installed package may not be writable. It also looks only
+at the file of a function, not at the files of the functions that it calls. Here the cache has a digest of all kernels.
 
 Plain twin: ``numba.njit(cache=True)``.
-Kept for: a start of seconds less wherever the package lies, in every process but the first.
+Kept for: every process but the first starts seconds earlier, wherever the package is installed.
 """
 
 import functools
@@ -20,14 +20,14 @@ from recbole_hyper.kernels.clock import COMPILING, default_folder
 
 
 def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Return ``numba.njit(**options)`` that keeps what it compiles in :func:`folder`, if that can be written."""
+    """Return ``numba.njit(**options)`` with its cache in :func:`folder`, if that is writable."""
 
     def compile_(function: Callable[..., Any]) -> Any:
-        # functions of other packages stay where they are
+        # the caches of other packages stay where they are
         before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, folder()  # type: ignore[attr-defined]
         try:
             return njit(function, cache=True, **options)
-        except RuntimeError:  # neither that folder, nor the one beside the source, nor numba's own can be written
+        except RuntimeError:  # neither that folder, nor the one beside the source, nor numba's own is writable
             COMPILING.place = ""
             return njit(function, **options)
         finally:
@@ -38,16 +38,16 @@ def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
 @functools.cache
 def folder() -> str:
-    """Return where kernels are kept: ``NUMBA_CACHE_DIR`` where it is set, else in the user's cache folder."""
+    """Return where kernels are cached: ``NUMBA_CACHE_DIR`` if it is set, else a folder in the user's cache."""
     COMPILING.place = str(numba.config.CACHE_DIR) or default_folder()  # type: ignore[attr-defined]
     return COMPILING.place
 
 
 def threaded(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Return :func:`compiled` for a parallel kernel that runs with as many threads as torch uses now.
+    """Return :func:`compiled` for a parallel kernel that runs with torch's current number of threads.
 
-    numba's first parallel call sets the thread count of OpenMP, which is torch's too; here it stays as it is. A process
-    without torch keeps numba's number.
+    numba's first parallel call would change OpenMP's thread count, which torch shares; here it stays. A process without
+    torch uses numba's number.
     """
 
     def compile_(function: Callable[..., Any]) -> Any:

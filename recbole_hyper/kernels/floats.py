@@ -1,10 +1,10 @@
 """Building blocks of the numba kernels: exp and log1p that LLVM vectorises.
 
-numba calls libm's exp and log one number at a time. These are polynomials (Cephes' for exp, our own for log) behind a
-reduction of the argument by integer arithmetic, without branches; float32 only.
+numba calls libm's exp and log one number at a time. These reduce the argument by integer arithmetic without branches,
+and evaluate a polynomial (Cephes' for exp, ours for log); float32 only.
 
 Plain twin: torch's exp and log1p.
-Kept for: the kernels beside it, ``softmax`` and ``moebius``.
+Kept for: the kernels ``softmax`` and ``moebius``.
 """
 
 import math
@@ -34,7 +34,7 @@ _LN2_OF_BITS = _F(math.log(2) * 2.0**-23)  # times k * 2^23: k * log(2) to 3e-9
 
 
 def _bitcast(source: Any, target: Any, kind: ir.Type) -> Any:
-    """Return a numba function of one argument that keeps the bits and changes the type."""
+    """Return a numba function that keeps the bits of its argument and changes the type."""
 
     def convert(typing: Any, x: Any) -> Any:
         return target(source), lambda context, builder, signature, arguments: builder.bitcast(arguments[0], kind)
@@ -60,17 +60,17 @@ def exp(x: Any) -> Any:
 @njit(inline="always", error_model="numpy", fastmath={"contract"})
 def log1p_nonnegative(y: Any) -> Any:
     """Return log(1 + y) of a float32 y >= 0 to 2 units in the last place, tiny y included; NaN stays NaN."""
-    # 1 + y = 2^k (1 + r). All in 32 bits: a shift to the right would widen to 64, half as many numbers at a time
+    # 1 + y = 2^k (1 + r). All in 32 bits: a right shift would widen to 64 bits and halve the vector width
     k = _I(_I(bits(ONE + y) - _SQRT_HALF_BITS) & _EXPONENT)  # times 2^23
     s = from_bits(_I(_ONE_BITS - k))  # 2^-k
-    r = y * s + (s - ONE)  # not of 1 + y, which has lost digits of y
+    r = y * s + (s - ONE)  # from y, since 1 + y has lost digits
     p = ((((((_L7 * r + _L6) * r + _L5) * r + _L4) * r + _L3) * r + _L2) * r + _L1) * r - HALF
     return (r * r * p + r) + _F(k) * _LN2_OF_BITS
 
 
 @njit(inline="always", error_model="numpy", fastmath={"contract"})
 def signed_asinh(x: Any, w: Any, root: Any) -> Any:
-    """Return asinh(x) of a float32 x, of w = |x| and root = sqrt(1 + w^2)."""
+    """Return asinh(x) of a float32 x, with w = |x| and root = sqrt(1 + w^2)."""
     # asinh(w) = log1p(w + w^2 / (1 + sqrt(1 + w^2))): the form that keeps tiny w exact
     value = log1p_nonnegative(w + w * (w / (ONE + root)))
     return from_bits(bits(value) | (bits(x) & SIGN))
@@ -84,9 +84,9 @@ def _ordered(b: Any) -> Any:
 
 @njit(error_model="numpy")
 def largest(row: Any) -> Any:
-    """Return the largest float32 of a row; NaN where there is one with a positive sign.
+    """Return the largest float32 of a row; NaN if the row has a NaN with a positive sign.
 
-    By integers: LLVM vectorises their maximum and not that of floats, ten times the time.
+    It compares integers, whose maximum LLVM vectorises; that of floats takes ten times as long.
     """
     maximum = SIGN
     for j in range(len(row)):

@@ -1,10 +1,10 @@
-"""Compiled loops of the Gromov delta: serial, without the interpreter lock, so that threads may share the rows.
+"""Compiled loops of the Gromov delta: serial, without the interpreter lock, so that threads can share the rows.
 
 Plain twin: ``tests.reference.gromov``. Kept for: 200 times the speed (make bench-delta).
 
-All of them work on Gromov products of points against one base (``products``, p x p, symmetric, the diagonal set to
-minus infinity because a point paired with itself never beats zero). Only comparisons and one subtraction follow the
-products, and rounding is monotone, so a bound that prunes here prunes nothing that exact evaluation would keep.
+``products`` (p, p) are the Gromov products of points with respect to one base. They are symmetric, with minus infinity
+on the diagonal, because a point paired with itself never beats zero. Only comparisons and one subtraction follow the
+products, and rounding is monotone, so a bound never prunes what exact evaluation would keep.
 """
 
 import numpy as np
@@ -13,15 +13,15 @@ from recbole_hyper.kernels.compiled import compiled
 
 CHUNK = 32  # columns under one maximum: wide enough for vector instructions, narrow enough to bound tightly
 
-# reordering a maximum needs no more than these two permissions; no rounding changes
+# these two flags allow reordering a maximum; they change no rounding
 _compile = compiled(nogil=True, fastmath={"nnan", "nsz"})
 
 
 @_compile
 def fill_products(distances, points, to_base, products, chunk_max, row_max, start, stop):
-    """Rows ``start..stop`` of the Gromov products of ``points``, with their maxima by chunk of columns and by row.
+    """Fill rows ``start..stop`` of the Gromov products of ``points``, and their maxima by chunk of columns and by row.
 
-    Returns the largest violation of the triangle inequality with the base that the rows show (0 for a metric).
+    Returns the rows' largest violation of the triangle inequality with the base (0 for a metric).
     """
     p = points.shape[0]
     violation = 0.0
@@ -49,7 +49,7 @@ def fill_products(distances, points, to_base, products, chunk_max, row_max, star
 
 @_compile
 def bound_rows(products, row_max, bounds, start, stop):
-    """``bounds[a]`` = max over b > a of min(max_k (a|k), max_k (b|k)) - (a|b), an upper bound of the row's delta."""
+    """Set ``bounds[a]``, the row's upper bound of delta: max over b > a of min(max_k (a|k), max_k (b|k)) - (a|b)."""
     for a in range(start, stop):
         row, mine, top = products[a], row_max[a], -np.inf
         for b in range(a + 1, products.shape[0]):
@@ -59,7 +59,7 @@ def bound_rows(products, row_max, bounds, start, stop):
 
 @_compile
 def _evaluate(products, chunk_max, a, b, best):
-    """The larger of ``best`` and the delta of the pair, max_k min((a|k), (k|b)) - (a|b)."""
+    """Return the larger of ``best`` and the delta of the pair, max_k min((a|k), (k|b)) - (a|b)."""
     p = products.shape[0]
     left, right = products[a], products[b]
     here = left[b]
@@ -74,7 +74,7 @@ def _evaluate(products, chunk_max, a, b, best):
 
 @_compile
 def search_rows(products, chunk_max, row_max, bounds, rows, best):
-    """The larger of ``best`` and the delta of all pairs (a, b > a) of the given rows."""
+    """Return the larger of ``best`` and the delta of all pairs (a, b > a) with a in ``rows``."""
     p = products.shape[0]
     for a in rows:
         row, mine = products[a], row_max[a]
@@ -95,7 +95,7 @@ def search_rows(products, chunk_max, row_max, bounds, rows, best):
 
 @_compile
 def _climb(products, a, b, best):
-    """The larger of ``best`` and a delta that is attained: a, b and k improve in turn until nothing changes."""
+    """Return the larger of ``best`` and an attained delta: improve a, b and k one after another until none changes."""
     p = products.shape[0]
     value, k = -np.inf, -1
     for _ in range(50):
@@ -123,7 +123,7 @@ def _climb(products, a, b, best):
 
 @_compile
 def climb_rows(products, row_max, bounds, rows, best):
-    """Climb from the most promising pair of each of the given rows."""
+    """Climb from the most promising pair of each row; return the larger of ``best`` and what was attained."""
     for a in rows:
         for b in range(a + 1, products.shape[0]):
             if min(row_max[a], row_max[b]) - products[a, b] >= bounds[a]:
@@ -134,7 +134,7 @@ def climb_rows(products, row_max, bounds, rows, best):
 
 @_compile
 def grow_diameter(distances, points, start, diameter):
-    """The diameter of ``points``, given that of its first ``start`` points."""
+    """Return the diameter of ``points``; ``diameter`` is that of the first ``start`` points."""
     for a in range(start, points.shape[0]):
         row = distances[points[a]]
         for b in range(a):

@@ -1,10 +1,10 @@
 """The Moebius GRU recurrence on CPU in float32, compiled: all steps of a tile of rows stay in the cache.
 
-Plain twin: ``hyperbolic.recurrence.plain_recurrence``, which serves every other device and precision.
-Kept for: a training step of HGRU4Rec (d 64, L 50, B 128) in 0.42 of the time with the twin, of the prefix task in 0.29.
+Plain twin: ``hyperbolic.recurrence.plain_recurrence``, which runs on all other devices and in other precisions.
+Kept for: a training step of HGRU4Rec (d 64, L 50, B 128) in 0.42 of the twin's time, of the prefix task in 0.29.
 
-Arrays are features first; the innermost loops run over the rows of a tile, so that the compiler turns them into vector
-instructions. exp and log are polynomials for the same reason: a call into libm would not be vectorised.
+Arrays have features first. The innermost loops run over the rows of a tile, so that the compiler vectorises them. exp
+and log are polynomials for the same reason: it would not vectorise a call into libm.
 """
 
 from typing import Any
@@ -29,7 +29,7 @@ def exp(x):
 
 @_compiled
 def exp_radial(a, limit, ratio, cosh, slope):
-    """S = sinh(min(s, limit)) / s, C = cosh(min(s, limit)), (dS/ds) / s of the columns of a (d, w), s their norm."""
+    """Write S = sinh(min(s, limit)) / s, cosh(min(s, limit)) and (dS/ds) / s of the columns of a (d, w) with norm s."""
     width, columns = a.shape
     ratio[:] = ZERO
     for i in range(width):
@@ -52,7 +52,7 @@ def exp_radial(a, limit, ratio, cosh, slope):
 
 @_compiled
 def log_radial(square, limit, ratio, slope):
-    """f = min(asinh(n), limit) / n and (df/dn) / n of square = n^2 (w,)."""
+    """Write f = min(asinh(n), limit) / n and (df/dn) / n of square = n^2 (w,)."""
     for j in range(square.shape[0]):
         guarded = square[j] + TINY
         n = np.sqrt(guarded)
@@ -83,7 +83,7 @@ def radial_backward(g, a, ratio, slope, out):
 
 @_compiled
 def moebius_sum(sign, first, c1, second, c2, e, n2, out):
-    """Write e, |e|^2 and the sum of lifted points (d, w), the first times ``sign``, with their cosh (w,)."""
+    """Write e, |e|^2 and the sum of two lifted points (d, w) with cosh (w,), the first times ``sign``."""
     width, columns = first.shape
     n2[:] = ZERO
     for i in range(width):
@@ -98,7 +98,7 @@ def moebius_sum(sign, first, c1, second, c2, e, n2, out):
 
 @_compiled
 def moebius_sum_backward(sign, g, e, first, n2, c1, c2, g_first, g_second):
-    """Write the gradients of both lifted points (d, w) from that of their sum, the first times ``sign``."""
+    """Write the gradients of both lifted points (d, w) from the gradient of their sum, the first times ``sign``."""
     width, columns = g.shape
     d_e, d_1, cross = np.zeros(columns, F), np.zeros(columns, F), np.zeros(columns, F)
     for i in range(width):
@@ -156,7 +156,7 @@ def cosh_of(a, out):
 
 @_compiled
 def load(source, begin, feature, out):
-    """Copy rows from ``begin``, features from ``feature``, of source (B, .) to columns of out (d, w); pad with 0."""
+    """Copy rows from ``begin`` and features from ``feature`` of source (B, .) to columns of out (d, w); pad with 0."""
     present = min(out.shape[1], source.shape[0] - begin)
     out[:, :present] = source[begin : begin + present, feature : feature + out.shape[0]].T
     out[:, present:] = ZERO
@@ -164,18 +164,18 @@ def load(source, begin, feature, out):
 
 @_compiled
 def store(values, target, begin, feature):
-    """Copy the columns of values (d, w) to rows from ``begin``, features from ``feature``, of target (B, .)."""
+    """Copy the columns of values (d, w) to rows from ``begin`` and features from ``feature`` of target (B, .)."""
     present = min(values.shape[1], target.shape[0] - begin)
     target[begin : begin + present, feature : feature + values.shape[0]] = values[:, :present].T
 
 
 @_compiled
 def chain(argument, x, bias, bias_cosh, limit, work, line):
-    """exp_0(argument) (+) exp_0(x) (+) bias.
+    """Compute exp_0(argument) (+) exp_0(x) (+) bias.
 
-    ``work`` (7, d, w) gets lifted argument, e1, first sum, e2, sum, bias, lifted x; ``line`` (10, w): the argument's
-    ratio, cosh, slope (0, 1, 2), cosh of x (3), |e1|^2 (4), cosh of the first sum (5) and of the bias (6), |e2|^2 (7),
-    ratio and slope of x (8, 9).
+    Written to ``work`` (7, d, w): lifted argument, e1, first sum, e2, sum, bias, lifted x. Written to ``line`` (10, w):
+    the argument's ratio, cosh and slope (0, 1, 2), cosh of x (3), |e1|^2 (4), cosh of the first sum (5) and of the bias
+    (6), |e2|^2 (7), ratio and slope of x (8, 9).
     """
     exp_radial(argument, limit, line[0], line[1], line[2])
     np.multiply(argument, line[0], work[0])
@@ -192,7 +192,7 @@ def chain(argument, x, bias, bias_cosh, limit, work, line):
 
 @_compiled
 def chain_backward(g, argument, x, work, line, g_argument, g_x, bias_sum, spare):
-    """Backward of ``chain`` from the gradient g (d, w) of its lifted sum; adds the bias's gradient to bias_sum (d,)."""
+    """Go backward through ``chain`` from the gradient g (d, w) of its lifted sum; add to ``bias_sum`` (d,)."""
     moebius_sum_backward(ONE, g, work[3], work[2], line[7], line[5], line[6], spare[0], spare[1])
     for i in range(g.shape[0]):
         total = ZERO
@@ -209,9 +209,9 @@ def forward_tiles(inputs, bias, weight, constants, start, states, saved, begin, 
     """Run all steps of the tiles begin..end.
 
     Arguments: tangent inputs (L, B, 3d), lifted bias (3, d), weight (3d, d), constants (rho, largest s, whether phi is
-    tanh, whether the reset gate comes after the product), tangent start (B, d). Written: tangent
-    states (L, B, d) and saved (tiles, L, slots * d, w), whose slots are: arguments of the three exp_0, gates r and z,
-    lifted candidate, previous state, and W h for the candidate where the reset gate comes after it.
+    tanh, whether the reset gate comes after the product), tangent start (B, d). Written: tangent states (L, B, d) and
+    saved (tiles, L, slots * d, w). The slots are the arguments of the three exp_0, gates r and z, lifted candidate,
+    previous state, and the candidate's W h if the reset gate comes after it.
     """
     (rho, limit, tanh, after), (length, width, w) = constants, (inputs.shape[0], bias.shape[1], saved.shape[3])
     bias_cosh = np.empty(3, F)
@@ -278,7 +278,7 @@ def forward_tiles(inputs, bias, weight, constants, start, states, saved, begin, 
 def backward_tiles(
     g_states, inputs, bias, w_gates, w_last, constants, saved, g_inputs, g_arguments, g_start, g_bias, g_rho, begin, end
 ):
-    """Backward of ``forward_tiles`` from gradients (L, B, d) of its states; the weights are transposed.
+    """Go backward through ``forward_tiles`` from gradients (L, B, d) of its states; the weights are transposed.
 
     Adds to g_bias (3, d), and rho times the gradient by rho to the columns of g_rho (w,).
     """
@@ -302,7 +302,7 @@ def backward_tiles(
             slots = saved[k, t]
             r, z = slots[3 * width : 4 * width], slots[4 * width : 5 * width]
             cand, v = slots[5 * width : 6 * width], slots[6 * width : 7 * width]
-            # what the forward step had
+            # recompute the forward step
             exp_radial(v, limit, hr, hc, hs)
             np.multiply(v, hr, h)
             cosh_of(cand, cc)

@@ -1,7 +1,7 @@
 """Loops over (user, item) pairs as codes: order by user and time, repeats, the k-core.
 
-Plain twin: ``tests.reference.filters`` (lists and counters) and, for the order, ``numpy.lexsort``. Kept for: 30 million
-pairs grouped, repeats found and cut to their 5-core in a fifth of the time of numpy's sorts (make bench-prepare).
+Plain twin: ``tests.reference.filters`` (lists and counters), and ``numpy.lexsort`` for the order. Kept for: grouping 30
+million pairs, finding repeats and taking the 5-core in a fifth of the time of numpy's sorts (make bench-prepare).
 """
 
 import numpy as np
@@ -20,10 +20,10 @@ def counts(codes, size):
 
 @compiled(nogil=True)
 def group(users, columns, starts, low, high, grouped):
-    """Put the rows of the users from ``low`` to ``high`` - 1 together and in time order, ties as they came.
+    """Group the rows of the users ``low`` to ``high`` - 1 and sort each user's rows by time; ties keep their order.
 
-    ``columns`` are times, items and ratings in the source's order (ratings may be empty), ``grouped`` the same to be
-    filled; ``starts`` (users + 1,) says where each user's rows begin there. Threads may share the users.
+    ``columns`` are times, items and ratings in the source's order (ratings may be empty). ``grouped`` are the columns
+    to fill, and ``starts`` (users + 1,) where each user's rows begin there. Threads may share the users.
     """
     times, items, ratings = columns
     new_times, new_items, new_ratings = grouped
@@ -52,7 +52,7 @@ def group(users, columns, starts, low, high, grouped):
 
 @compiled(nogil=True)
 def repeated(users, items, item_count, backward):
-    """Return the rows whose pair occurs in an earlier row (``backward``: a later one); rows are grouped by user."""
+    """Return which rows repeat a pair of an earlier row (``backward``: a later one); rows are grouped by user."""
     seen = np.full(item_count, -1, np.int32)
     mask = np.zeros(len(users), np.bool_)
     for step in range(len(users)):
@@ -65,10 +65,10 @@ def repeated(users, items, item_count, backward):
 
 @compiled(nogil=True)
 def core(users, items, user_counts, item_counts, min_user, min_item):
-    """Return the rows of the largest subset in which every user and item has enough rows; the counts are spent.
+    """Return which rows are in the largest subset where every user and item has enough rows; changes the counts.
 
-    The rows of each user, and of each item, are chained; whatever falls below its minimum is put on a stack and its
-    rows are struck out, so that every row is touched a fixed number of times.
+    The rows of each user and each item form a linked list. A user or item below its minimum goes on a stack, and its
+    rows are dropped, so each row is visited a fixed number of times.
     """
     alive = np.ones(len(users), np.bool_)
     user_row, item_row = np.full(len(user_counts), -1, np.int32), np.full(len(item_counts), -1, np.int32)
@@ -77,7 +77,7 @@ def core(users, items, user_counts, item_counts, min_user, min_item):
         user, item = users[row], items[row]
         user_next[row], user_row[user] = user_row[user], row
         item_next[row], item_row[item] = item_row[item], row
-    # users as they are, items as -1 - item
+    # a user is its code, an item is -1 - code
     stack = np.empty(len(user_counts) + len(item_counts), np.int64)
     top = 0
     for user in range(len(user_counts)):

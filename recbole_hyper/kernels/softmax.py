@@ -1,12 +1,12 @@
-"""The softmax of a tile of products or logits, times what its gradient needs, while the row is in the first cache.
+"""The softmax of a tile of products or logits, times what its gradient needs, while the row is in the L1 cache.
 
-For a head with asinh as its link the kernels add the extra column of the products, link and scale on the way:
-logit = scale * asinh(product + column * extra) of products (h, w) float32, column (h,), extra and scale (w,).
+For a head whose link is asinh, the kernels also add the extra column to the products, and apply link and scale:
+logit = scale * asinh(product + column * extra) with products (h, w) float32, column (h,), extra and scale (w,).
 
-Plain twin: the torch operations of ``losses._stream.ItemStream`` and ``geometry._math.asinh_``, which serve other
-devices, precisions and links.
-Kept for: exact cross-entropy over a million items in 0.64 (Euclidean) and 0.62 (Poincare) of the time with the twins,
-each against the bare products of the same run (make bench-ce).
+Plain twin: the torch operations of ``losses._stream.ItemStream`` and ``geometry._math.asinh_``, which run on other
+devices, in other precisions and with other links.
+Kept for: exact cross-entropy over a million items in 0.64 (Euclidean) and 0.62 (Poincare) of the twins' time, each
+relative to the bare products of the same run (make bench-ce).
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ from numba import prange
 from recbole_hyper.kernels.compiled import threaded
 from recbole_hyper.kernels.floats import ONE, exp, largest, signed_asinh
 
-# columns that one thread takes through all rows: their sums stay in the first cache
+# columns that one thread takes through all rows: their sums stay in the L1 cache
 STRIP = 256
 _BLOCK = 4096
 _fast: Any = threaded(error_model="numpy", fastmath={"contract", "reassoc"})
@@ -41,23 +41,23 @@ def total_rows(logits: Any, top: Any, total: Any) -> None:
     """Write the largest logit and the sum of exp(logit - top) of each row (h,)."""
     for i in prange(logits.shape[0]):
         row = logits[i]
-        highest, found = largest(row), np.float32(0)
+        highest, exponentials = largest(row), np.float32(0)
         for j in range(len(row)):
-            found += exp(row[j] - highest)
-        top[i], total[i] = highest, found
+            exponentials += exp(row[j] - highest)
+        top[i], total[i] = highest, exponentials
 
 
 @_fast
 def softmax_rows(logits: Any, top: Any, total: Any) -> None:
-    """The same, and replace ``logits`` (h, w) float32 by exp(logit - top)."""
+    """Do the same, and replace ``logits`` (h, w) float32 by exp(logit - top)."""
     for i in prange(logits.shape[0]):
         row = logits[i]
-        highest, found = largest(row), np.float32(0)
+        highest, exponentials = largest(row), np.float32(0)
         for j in range(len(row)):
             e = exp(row[j] - highest)
             row[j] = e
-            found += e
-        top[i], total[i] = highest, found
+            exponentials += e
+        top[i], total[i] = highest, exponentials
 
 
 @_fast
@@ -70,10 +70,10 @@ def linked_total_rows(products: Any, column: Any, extra: Any, scale: Any, top: A
             u = row[j] + own * extra[j]
             w = abs(u)
             logits[j] = signed_asinh(u, w, np.sqrt(ONE + w * w)) * scale[j]
-        highest, found = largest(logits), np.float32(0)
+        highest, exponentials = largest(logits), np.float32(0)
         for j in range(len(logits)):
-            found += exp(logits[j] - highest)
-        top[i], total[i] = highest, found
+            exponentials += exp(logits[j] - highest)
+        top[i], total[i] = highest, exponentials
 
 
 @_fast
@@ -91,9 +91,9 @@ def weigh_rows(
 ) -> None:
     """Replace ``products`` (h, w) by exp(logit - top) x slope, for any ``top`` (h,) not less than the largest logits.
 
-    Writes the products of the result with ``mixing`` (w,) by strips of columns into ``mixed`` (h, strips), and adds to
-    ``d_extra`` (w,) the sum over rows of factor * column * exp(logit - top) x slope, to ``d_scale`` (w,) that of factor
-    * exp(logit - top) x logit; ``factor`` (h,).
+    Writes the products of the result with ``mixing`` (w,), strip by strip of columns, into ``mixed`` (h, strips). Adds
+    sums over rows, weighted by ``factor`` (h,): column * exp(logit - top) x slope to ``d_extra`` (w,), and
+    exp(logit - top) x logit to ``d_scale`` (w,).
     """
     height, width = products.shape
     for strip in prange((width + STRIP - 1) // STRIP):
@@ -106,7 +106,7 @@ def weigh_rows(
             row, own, highest, share = products[i, start:stop], column[i], top[i], factor[i]
             both = own * share
             product = np.float32(0)
-            # two loops: together their numbers do not fit the sixteen registers of AVX2, which takes 1.7 times as long
+            # two loops: one loop would not fit the sixteen registers of AVX2, and takes 1.7 times as long
             for j in range(stop - start):
                 u = row[j] + own * extras[j]
                 w = abs(u)

@@ -1,8 +1,8 @@
-"""Text to numbers by first appearance: one table over all blocks of a file, of bytes only.
+"""Number texts by first appearance, with one hash table of bytes over all blocks of a file; find the records of a csv.
 
 Plain twin: a dictionary of the texts (test_tokens_are_numbered_by_first_appearance_over_all_blocks); for record ends,
-the csv module. Kept for: 30 million names, 5 million of them different, in half the time and memory of Arrow's
-dictionaries by block and their union (make bench-prepare).
+the csv module. Kept for: 30 million names, 5 million of them distinct, in half the time and memory of Arrow's
+dictionaries per block and their union (make bench-prepare).
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ _BATCH = 256
 
 @njit(inline="always")
 def _word(text, at):
-    """Eight bytes as one number: the compiler makes one load of it."""
+    """Return eight bytes as one number; the compiler turns this into one load."""
     word = np.uint64(text[at])
     for place in range(1, 8):
         word |= np.uint64(text[at + np.uint64(place)]) << np.uint64(8 * place)
@@ -54,18 +54,18 @@ def _same(text, first, last, names, begin):
 
 @compiled(nogil=True)
 def number(offsets, text, slots, starts, names, known, codes):
-    """Write the number of each text to ``codes``; return how many are known then.
+    """Write the number of each text to ``codes``; return the number of distinct texts so far.
 
-    ``offsets`` (n + 1,) and ``text`` are the texts as Arrow has them.
-    The table is ``slots`` (a power of two, at most half full: hash above, number + 1 below, 0 for free), and the known
-    texts are ``names[starts[c]:starts[c + 1]]``; both must have room for n more.
+    ``offsets`` (n + 1,) and ``text`` are the texts in Arrow's format. The hash table is ``slots``: a power of two, at
+    most half full; a slot has the hash in its upper half and number + 1 in its lower half, or is 0 if free. The
+    ``known`` texts are ``names[starts[c]:starts[c + 1]]``. All must have room for n more.
     """
     mask = np.uint64(len(slots) - 1)
     mixed_of, begin_of = np.empty(_BATCH, np.uint64), np.empty(_BATCH, np.uint64)
     warm = np.uint8(0)
     for row in range(len(codes)):
         if row % _BATCH == 0:
-            # loads that wait for nothing bring a batch's slots, places and names into the cache side by side
+            # independent loads bring a batch's slots, positions and names into the cache in parallel
             for ahead in range(min(_BATCH, len(codes) - row)):
                 mixed = _hash(text, np.uint64(offsets[row + ahead]), np.uint64(offsets[row + ahead + 1]))
                 mixed_of[ahead], begin_of[ahead] = mixed, slots[mixed & mask] & _LOW
@@ -101,7 +101,7 @@ def number(offsets, text, slots, starts, names, known, codes):
 
 @compiled(nogil=True)
 def rehash(slots, larger):
-    """Put what ``slots`` holds into ``larger``, which is empty."""
+    """Copy the entries of ``slots`` into ``larger``, an empty table."""
     mask = np.uint64(len(larger) - 1)
     for slot in slots:
         if slot != _NONE:
@@ -113,17 +113,17 @@ def rehash(slots, larger):
 
 @compiled(nogil=True)
 def record_ends(text, separator):
-    """Find the records of csv ``text`` (bytes), of which values may be in double quotes.
+    """Find the records of csv ``text`` (bytes) whose values may be in double quotes.
 
-    Returns the position after each line end outside quotes; how many values their quotes close as they should,
-    before a separator or a line end, how many not, whether the last is not closed, and where that begins; and where the
-    first begins that runs over a line end and is not closed as it should, -1 for none.
+    Returns the position after each line end outside quotes; the number of quoted values that end before a separator or
+    line end, the number that do not, whether the last one is unclosed, and where it starts; and where the first value
+    starts that spans lines and does not end before a separator or line end, -1 if there is none.
     """
     ends = np.empty(np.sum(text == 10), np.int64)
     count = 0
     quoted, fresh, skipped, across = False, True, False, False
-    begun, first = 0, -1
-    closed, others = 0, 0
+    start, first = 0, -1
+    closed, unclean = 0, 0
     for place in range(len(text)):
         byte = text[place]
         if quoted:
@@ -136,17 +136,17 @@ def record_ends(text, separator):
                 if after == separator or after == 10 or after == 13:
                     closed += 1
                 elif not quoted:
-                    others += 1
+                    unclean += 1
                     if across and first < 0:
-                        first = begun
+                        first = start
             elif byte == 10:
                 across = True
             fresh = False
         elif byte == 34 and fresh:
-            quoted, across, begun, fresh = True, False, place, False
+            quoted, across, start, fresh = True, False, place, False
         else:
             if byte == 10:
                 ends[count] = place + 1
                 count += 1
             fresh = byte == 10 or byte == separator
-    return ends[:count], (closed, others, quoted, begun), first
+    return ends[:count], (closed, unclean, quoted, start), first

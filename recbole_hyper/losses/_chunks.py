@@ -9,10 +9,10 @@ import torch
 
 from recbole_hyper.devices import CPU, free_memory, total_memory
 
-# rows x items of a tile: in the shared cache on CPU and worth the cost of starting its operations
+# rows x items of a tile: small enough for a CPU's shared cache, large enough to outweigh the start of its operations
 CPU_ROWS, CPU_BLOCK = 256, 2048
 GPU_ROWS, GPU_BLOCK = 4096, 1 << 15
-# with fewer rows, the items are read so often that computing every tile twice is faster (measured at 1M items)
+# with fewer rows the items are read so often that computing each tile twice is faster (measured at 1M items)
 LEAST_KEPT_ROWS = 96
 DEFAULT_BUDGET = 256 << 20
 
@@ -31,12 +31,12 @@ class Tiles:
 def default_budget(device: torch.device) -> int:
     """Return the default memory_budget in bytes.
 
-    On a CPU 256 MiB, or 1/32 of its memory if that is less: not of the free memory, so that equal runs have equal
-    tiles and numbers. On a GPU 1/16 of its memory, or 1/4 of what is free at the first call if that is less.
+    On a CPU: 256 MiB, or 1/32 of its memory if that is less. It does not depend on the free memory, so that equal runs
+    have equal tiles and numbers. On a GPU: 1/16 of its memory, or 1/4 of the memory free at the first call if less.
     """
     if device.type == "cpu":
         return min(DEFAULT_BUDGET, total_memory(device) // 32)
-    # cached: later the losses' own tiles would count as taken
+    # cached, because later the losses' tiles would count as used memory
     return min(total_memory(device) // 16, free_memory(device) // 4)
 
 
@@ -54,13 +54,13 @@ def cut(
 ) -> Tiles:
     """Choose the tiles of the exact cross-entropy for ``n`` rows, lifted to ``width`` numbers of ``itemsize`` bytes.
 
-    ``arrays`` are the numbers per (row, item) between the passes: 1 without a link, 2 with one; but a kernel that is
-    ``fused`` keeps one. ``terms`` are numbers per item besides the weight and its gradient. ``budget`` is bytes for
-    everything that grows with rows x items, the terms if tiles are kept, and the lifts of the states; None for the
-    default, to which the lifts are added if they do not fit. ValueError for a budget under the lifts and one row.
+    ``arrays`` counts the numbers per (row, item) between the passes: 1 without a link, 2 with one (a ``fused`` kernel
+    keeps only one). ``terms`` counts the numbers per item besides the weight and its gradient. ``budget`` bounds the
+    bytes that grow with rows x items, those of the terms if tiles are kept, and those of the states' lifts. None is the
+    default budget, plus the lifts if they do not fit. ValueError for a budget below the lifts and one row.
     """
     gpu = device.type != "cpu"
-    # without a link the lifts are the states themselves; with one they are kept beside them, with their graph
+    # without a link the lifts are the states themselves; with one they are extra, with their graph
     fixed = (3 if arrays == 1 else 6) * n * width * itemsize
     row = n_items * itemsize * arrays
     least = fixed + row
@@ -71,19 +71,19 @@ def cut(
     if budget < least:
         raise ValueError(
             f"memory_budget={budget} (the key loss_memory_budget of a run) is under one row of logits: the lifts of "
-            f"{n} states take {fixed} bytes and one row of {n_items} items {row}; set it to {least} bytes "
+            f"{n} states take {fixed} bytes and one row of {n_items} items {row} bytes; set it to {least} bytes "
             f"({math.ceil(least / 2**20)} MiB) or more, or leave it out"
         )
     if fused:
         arrays, spare = 1, 0
     else:
-        # the compiled kernels work in place: only a link has one tile beside what is kept
-        # on a GPU lifts are factored: the exponents, and what a link with exponents computes on the way
+        # compiled kernels work in place, so only a link needs a tile besides those that are kept
+        # on a GPU lifts are factored: this adds the exponents, and the intermediate tiles of a link with exponents
         spare = arrays - 1 if itemsize == 4 and not gpu else arrays + (5 if gpu and arrays == 2 else 0)
 
     def cost(rows: int, block: int, keep: bool) -> int:
         saved_numbers = rows * (n_items if keep else block) * arrays
-        # items lifted, lifted times their scale, and the way back; the Euclidean head uses the weight itself
+        # lifted items, the same times their scale, and their gradients; the Euclidean head uses the weight itself
         lifts = (2 if keep else 4) * width if terms else 0
         scratch = (rows * spare + lifts) * block + 2 * rows * width
         # maximum, sum and share of each tile
@@ -101,7 +101,7 @@ def cut(
     if rows >= min(n, LEAST_KEPT_ROWS):
         return Tiles(rows, block, True, cost(rows, block, True))
     rows, block = min(n, (GPU_ROWS if gpu else 2 * CPU_ROWS) // arrays), widest
-    # wide items weigh more than few rows: then a smaller block saves more, and keeps the products from becoming thin
+    # with wide items and few rows, a smaller block saves more memory and keeps the products from becoming thin
     lifts = 4 * width + terms if terms else 0
     while cost(rows, block, False) > budget and max(rows, block) > 1:
         if block == 1 or (rows > 1 and rows * (arrays + spare) >= lifts):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from recbole_hyper.geometry.base import Curvature, Geometry, ItemTerms, LiftedStates, as_compute
+from recbole_hyper.geometry.base import Geometry, ItemTerms, LiftedStates, Theta, as_compute
 from recbole_hyper.losses import _chunks
 
 
@@ -19,28 +19,28 @@ def lead_of_targets(
     weight: Tensor,
     offset: Tensor | None,
     geometry: Geometry,
-    curvature: Curvature,
+    theta: Theta,
     padding_idx: int | None,
 ) -> Tensor:
-    """Return (n,) how far the logit of each target is above the mean logit of all items but ``padding_idx``.
+    """Return the lead (n,) of each target's logit over the mean logit of all items but ``padding_idx``.
 
-    Without a link the mean is one product with the mean of the lifted items. With a link it needs two more products
-    than the logits, and memory for the lifted items. Arguments as ``exact_cross_entropy``.
+    Without a link the mean is one product with the mean of the lifted items. With a link it takes two more products
+    than the logits, and memory for the lifted items. Arguments as in ``exact_cross_entropy``.
     """
     states, weight, offset = as_compute(states, weight, offset)
-    own = None if offset is None else offset[targets].unsqueeze(1)
-    of_targets = geometry.pair_logits(states, weight[targets].unsqueeze(1), own, curvature=curvature)[:, 0]
+    target_offset = None if offset is None else offset[targets].unsqueeze(1)
+    target_logits = geometry.pair_logits(states, weight[targets].unsqueeze(1), target_offset, theta=theta)[:, 0]
     weight, offset = _without(weight, padding_idx), None if offset is None else _without(offset, padding_idx)
-    factored = geometry.factored(states, offset, curvature)
-    lifted = geometry.lift_states(states, curvature=curvature, offset=offset is not None, factored=factored)
-    terms = geometry.lift_items(weight, offset, curvature=curvature, factored=factored)
+    factored = geometry.factored(states, offset, theta)
+    lifted = geometry.lift_states(states, theta=theta, offset=offset is not None, factored=factored)
+    terms = geometry.lift_items(weight, offset, theta=theta, factored=factored)
     if geometry.has_link:
         sums = _sums_of_logits(geometry, lifted, terms, terms.vectors(weight))
     else:
         total = weight.sum(0) if terms.multiplier is None else terms.multiplier @ weight
         total = total if terms.extra is None else torch.cat((total, terms.extra.sum(0)))
         sums = lifted.vectors @ total
-    return of_targets - sums / len(weight)
+    return target_logits - sums / len(weight)
 
 
 def _without(items: Tensor, padding_idx: int | None) -> Tensor:
@@ -56,12 +56,12 @@ def _sums_of_logits(geometry: Geometry, lifted: LiftedStates, terms: ItemTerms, 
     def tile(states: LiftedStates, items: ItemTerms, part: Tensor) -> Tensor:
         return geometry.combine(states, items, part).sum(-1)
 
-    rows = [LiftedStates(*own) for own in _split(lifted, _chunks.CPU_ROWS)]
-    items = [(ItemTerms(*own), part) for *own, part in _split((*terms, vectors), _chunks.CPU_BLOCK)]
-    again = functools.partial(checkpoint, tile, use_reentrant=False, preserve_rng_state=False)
-    return torch.cat([sum((again(own, *block) for block in items[1:]), again(own, *items[0])) for own in rows])
+    rows = [LiftedStates(*part) for part in _split(lifted, _chunks.CPU_ROWS)]
+    blocks = [(ItemTerms(*part), vectors) for *part, vectors in _split((*terms, vectors), _chunks.CPU_BLOCK)]
+    compute = functools.partial(checkpoint, tile, use_reentrant=False, preserve_rng_state=False)
+    return torch.cat([sum((compute(part, *block) for block in blocks[1:]), compute(part, *blocks[0])) for part in rows])
 
 
 def _split(tensors: Iterable[Tensor | None], size: int) -> Iterator[tuple[Any, ...]]:
-    """Cut tensors of one length into parts of at most ``size`` rows; of None every part has None."""
+    """Cut tensors of equal length into parts of at most ``size`` rows; None stays None in every part."""
     return zip(*(itertools.repeat(None) if one is None else one.split(size) for one in tensors), strict=False)

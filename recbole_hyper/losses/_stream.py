@@ -1,11 +1,13 @@
-"""One evaluation of the exact cross-entropy: a stream over rows and items, tile by tile, with its gradients.
+"""One evaluation of the exact cross-entropy: rows and items are streamed tile by tile, with their gradients.
 
-A chunk of rows meets the items block by block; each tile of logits is turned into its own softmax while it is in
-cache, and kept with its sum of exponentials. When the row chunk has met all items, the total is known, each tile's
-softmax needs one factor per row, its share of the total, and the three matrix products of the mathematics (logits,
-gradient of states, gradient of items) are each done once. Where the budget keeps too few rows for that, the items are
-swept twice instead, block by block: the logits are computed twice, and nothing but the gradients grows with the
-catalogue. The kernel of asinh (``fused``) keeps the products of a tile instead, and links them twice.
+A chunk of rows meets the items block by block. Each tile of logits becomes its own softmax while it is in cache, and is
+kept with its sum of exponentials. Once the row chunk has met all items, the total is known and each tile's softmax
+needs one factor per row, its share of the total. So each of the three matrix products of the mathematics (logits,
+gradient of states, gradient of items) is done once.
+
+If the budget has room for too few rows, the items are swept twice instead: the logits are computed twice, and nothing
+but the gradients grows with the catalogue. The kernel of asinh (``fused``) keeps the products of a tile instead of its
+softmax, and applies the link twice.
 """
 
 from dataclasses import dataclass
@@ -14,22 +16,22 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from recbole_hyper.geometry.base import Curvature, Geometry, ItemTerms, compute_dtype
+from recbole_hyper.geometry.base import Geometry, ItemTerms, Theta, compute_dtype
 from recbole_hyper.losses import _chunks
 
 
 class Gradients(NamedTuple):
-    """Gradients of states, weight, offset and curvature; None where not needed."""
+    """Gradients of states, weight, offset and theta; None where not needed."""
 
     states: Tensor | None = None
     weight: Tensor | None = None
     offset: Tensor | None = None
-    curvature: Tensor | None = None
+    theta: Tensor | None = None
 
 
 @dataclass
 class _Block:
-    """Some items, and the gradients by their lifts: by the first d columns, the extra ones, the scale (times it)."""
+    """Some items, and the gradients by their lifts: first d columns, extra columns, and scale (times the scale)."""
 
     part: slice
     terms: ItemTerms
@@ -39,9 +41,9 @@ class _Block:
 
 
 class _Tile(NamedTuple):
-    """The softmax of a tile (h, w) within itself, undivided by ``total`` if compiled; its products if fused.
+    """The softmax of a tile (h, w) within itself, not divided by ``total`` if compiled; its products if fused.
 
-    ``weights`` are softmax x slope, ``linked`` softmax x logit (None without a link, or fused), ``top`` (h,) the
+    ``weights`` are softmax x slope, ``linked`` softmax x logit (None without a link, or if fused), ``top`` (h,) the
     largest logits, ``total`` (h,) the sums of exp(logit - top).
     """
 
@@ -52,12 +54,12 @@ class _Tile(NamedTuple):
 
 
 class ItemStream:
-    """One evaluation of the exact cross-entropy: lifts, tiles and accumulators of a call."""
+    """One evaluation of the exact cross-entropy, with its lifts, tiles and accumulators."""
 
     d_vectors: Tensor | None = None
     d_weight: Tensor | None = None
     d_offset: Tensor | None = None
-    d_curvature: Tensor | None = None
+    d_theta: Tensor | None = None
 
     def __init__(
         self,
@@ -65,7 +67,7 @@ class ItemStream:
         targets: Tensor,
         weight: Tensor,
         offset: Tensor | None,
-        curvature: Curvature,
+        theta: Theta,
         geometry: Geometry,
         padding_idx: int | None,
         budget: int | None,
@@ -74,24 +76,24 @@ class ItemStream:
         self.geometry, self.targets, self.weight, self.offset = geometry, targets, weight, offset
         self.padding_idx, self.needs = padding_idx, needs
         self.dtype = compute_dtype(states, weight, offset)
-        self.factored = geometry.factored(states.to(self.dtype), offset, curvature)
-        self.curvature = curvature
-        if isinstance(curvature, Tensor):
-            self.curvature = curvature.detach().to(self.dtype).requires_grad_(needs[3])
+        self.factored = geometry.factored(states.to(self.dtype), offset, theta)
+        self.theta = theta
+        if isinstance(theta, Tensor):
+            self.theta = theta.detach().to(self.dtype).requires_grad_(needs[3])
         self.states = states.detach().to(self.dtype).requires_grad_(needs[0])
         with torch.enable_grad():
             self.lifted = geometry.lift_states(
-                self.states, curvature=self.curvature, offset=offset is not None, factored=self.factored
+                self.states, theta=self.theta, offset=offset is not None, factored=self.factored
             )
         self.vectors = self.lifted.vectors.detach()
         self.n_items, self.dim = weight.shape
         self._plan(budget)
 
     def _plan(self, budget: int | None) -> None:
-        """Cut rows and items into tiles, and allocate these."""
+        """Cut rows and items into tiles, and allocate their buffers."""
         like, link, n = self.vectors, self.geometry.has_link, len(self.vectors)
         self.on_cpu = like.device.type == "cpu"
-        # the kernels know no link but asinh; they work in place and do not divide a tile's softmax by its sum
+        # the only link with a kernel is asinh; kernels work in place and do not divide a tile's softmax by its sum
         links = not link or (self.geometry.asinh_link and self.lifted.exponent is None)
         self.compiled = self.on_cpu and self.dtype == torch.float32 and links
         self.fused = self.compiled and link
@@ -101,7 +103,7 @@ class ItemStream:
             self.n_items,
             like.shape[1],
             arrays=2 if link else 1,
-            # each term and its gradient
+            # each with its gradient
             terms=2 * sum(t.numel() for t in one if t is not None),
             itemsize=like.element_size(),
             budget=budget,
@@ -124,7 +126,7 @@ class ItemStream:
         self.no_extra = like.new_zeros(max(tiles.rows, tiles.block) if self.fused and one.extra is None else 0)
 
     def run(self, row_weights: Tensor | None) -> tuple[Tensor, Gradients]:
-        """Return the losses (n,) and, with the weight (n,) of each row's loss, the gradients."""
+        """Return the losses (n,), and unless ``row_weights`` (n,) is None the gradients of their weighted sum."""
         if not any(self.needs):
             row_weights = None
         losses = self.vectors.new_empty(len(self.vectors))
@@ -136,11 +138,11 @@ class ItemStream:
 
     # --- sweeps ------------------------------------------------------------------------------------------------------
     def _sweep(self, losses: Tensor, row_weights: Tensor | None) -> None:
-        """Write the losses, and add to the gradients what comes from all items."""
+        """Write the losses, and add the share of all items to the gradients."""
         (self._one_pass if self.tiles.keep else self._two_passes)(losses, row_weights)
 
     def _one_pass(self, losses: Tensor, row_weights: Tensor | None) -> None:
-        """Losses and gradients row chunk by row chunk, whose tiles are kept until their total is known."""
+        """Compute losses and gradients row chunk by row chunk; a chunk's tiles are kept until its total is known."""
         blocks = [self._block(part, gradients=row_weights is not None) for part in self.parts]
         for rows in self.rows:
             tiles, start = [], 0
@@ -148,7 +150,7 @@ class ItemStream:
                 tiles.append(self._tile(rows, block, self._lift(block), start, totals_only=row_weights is None))
                 if row_weights is not None:
                     start += block.part.stop - block.part.start
-            # maximum and sum apart: a difference of two rounded logsumexps would lose digits where logits are large
+            # maximum and sum separately: the difference of two rounded logsumexps loses digits if logits are large
             top = torch.stack([tile.top for tile in tiles]).amax(0)
             total = torch.stack([torch.exp(tile.top - top) * tile.total for tile in tiles]).sum(0)
             losses[rows] = top - self.target_logits[rows] + total.log()
@@ -160,7 +162,7 @@ class ItemStream:
                 self._lift_back(block, row_weights)
 
     def _two_passes(self, losses: Tensor, row_weights: Tensor | None) -> None:
-        """Losses in a first pass over the items, gradients in a second; each lifts every block once."""
+        """Compute losses in a first pass over the items, gradients in a second; each lifts every block once."""
         top = torch.full_like(losses, -torch.inf)
         total = torch.zeros_like(losses)
         for part in self.parts:
@@ -193,14 +195,14 @@ class ItemStream:
         return self.weight.detach()[part].to(self.dtype), offset
 
     def _lift_items(self, weight: Tensor, offset: Tensor | None) -> ItemTerms:
-        return self.geometry.lift_items(weight, offset, curvature=self.curvature, factored=self.factored)
+        return self.geometry.lift_items(weight, offset, theta=self.theta, factored=self.factored)
 
     @torch.no_grad()
     def _terms_of(self, part: slice) -> ItemTerms:
         return self._lift_items(*self._part(part))
 
     def _block(self, part: slice, *, gradients: bool = False) -> _Block:
-        """Return some items, with ``gradients`` (where they are needed) of zeros."""
+        """Return the items of ``part``; with ``gradients``, allocate those that are needed, as zeros."""
         block = _Block(part, self._terms_of(part))
         if gradients and self.d_weight is not None:
             block.d_weight = weight = self.d_weight[part]
@@ -209,7 +211,7 @@ class ItemStream:
         return block
 
     def _lift(self, block: _Block) -> Tensor:
-        """Lift a block of items into a reused buffer; return the weight itself where nothing is lifted."""
+        """Lift a block of items into a reused buffer; return the weight itself if the lift changes nothing."""
         terms, weight = block.terms, self._part(block.part)[0]
         if not len(self.items):
             return weight
@@ -223,7 +225,7 @@ class ItemStream:
         return vectors
 
     def _scale(self, block: _Block) -> tuple[Tensor, Tensor | None]:
-        """Lift and scale a block of items, the first d columns and the extra ones apart.
+        """Lift and scale a block of items; return the first d columns and the extra ones separately.
 
         A product of width 64 is a fifth faster than one of 65, and matrix times vector is fast only for contiguous
         vectors. The first columns are in a reused buffer, or the weight itself.
@@ -240,13 +242,13 @@ class ItemStream:
     def _products(self, rows: slice, items: Tensor, start: int = 0) -> Tensor:
         """Return the products of a tile (h, w), without the extra column if fused.
 
-        ``start`` says how many columns of these rows are kept already.
+        ``start`` is the number of columns of these rows that are kept already.
         """
         vectors = self.vectors[rows, : self.width]
         return torch.mm(vectors, items.t(), out=_view(self.kept, start * len(vectors), len(vectors), len(items)))
 
     def _tile(self, rows: slice, block: _Block, items: Tensor, start: int = 0, *, totals_only: bool = False) -> _Tile:
-        """Compute a tile; with ``totals_only`` its ``weights`` and ``linked`` may hold anything."""
+        """Compute a tile; with ``totals_only`` its ``weights`` and ``linked`` are undefined."""
         if self.compiled:
             from recbole_hyper.kernels import softmax  # numba is imported when a loss is computed
 
@@ -271,7 +273,7 @@ class ItemStream:
         else:
             logits = torch.mm(vectors, items.t(), out=scratch)
         torch.softmax(logits, 1, out=weights)
-        # the largest softmax is exp(0) / sum(exp(logit - top)): the sum comes for free
+        # the largest softmax is exp(0) / sum(exp(logit - top)), so its reciprocal is the sum
         top, total = logits.amax(1), weights.amax(1).reciprocal_()
         if linked is not None and slope is not None:
             linked.mul_(weights)
@@ -294,8 +296,8 @@ class ItemStream:
             self.d_weight = self.vectors.new_zeros(self.n_items, self.dim)
         if self.needs[2] and self.offset is not None:
             self.d_offset = torch.zeros_like(self.offset, dtype=self.dtype)
-        if self.needs[3] and isinstance(self.curvature, Tensor):
-            self.d_curvature = torch.zeros_like(self.curvature)
+        if self.needs[3] and isinstance(self.theta, Tensor):
+            self.d_theta = torch.zeros_like(self.theta)
 
     def _accumulate(
         self,
@@ -307,7 +309,7 @@ class ItemStream:
         total: Tensor,
         row_weights: Tensor,
     ) -> None:
-        """Add a tile's share to the gradients; ``top`` and ``total`` (h,) are those of all items."""
+        """Add a tile's share to the gradients; ``top`` and ``total`` (h,) are over all items."""
         weights, vectors, (space, extra) = tile.weights, self.vectors[rows], scaled
         columns = [] if extra is None else extra.unbind(1)
         if self.fused:
@@ -331,7 +333,7 @@ class ItemStream:
             block.d_weight.addmm_(weights.t(), vectors[:, : self.dim] * factor.unsqueeze(1))
 
     def _weigh(self, rows: slice, block: _Block, products: Tensor, top: Tensor, factor: Tensor) -> Tensor:
-        """Replace products by exp(logit - top) x slope, add the column sums; return the sums with the extra column."""
+        """Replace products by exp(logit - top) x slope and add the column sums; return the sums of the extra column."""
         from recbole_hyper.kernels import softmax
 
         column, extra, scale = self._linking(rows, block)
@@ -345,7 +347,7 @@ class ItemStream:
 
     @torch.no_grad()
     def _score_targets(self) -> None:
-        """Compute the target logits (n,) and what their gradient needs."""
+        """Compute the target logits (n,), and keep what their gradient needs."""
         weight, offset = self._part(self.targets)
         terms = self._lift_items(weight, offset)
         self.target_vectors, self.target_scale = terms.vectors(weight), terms.scale
@@ -358,17 +360,17 @@ class ItemStream:
         self.target_logits = linked if terms.scale is None else linked * terms.scale
 
     def _finish(self, row_weights: Tensor) -> Gradients:
-        """Carry the gradients of the lifted states back to the states, and collect all."""
+        """Turn the gradients of the lifted states into those of the states, and collect all gradients."""
         states = None
         if self.d_vectors is not None:
             slope = (row_weights * self.target_slope).unsqueeze(1)
             factor = slope if self.target_scale is None else slope * self.target_scale.unsqueeze(1)
             self.d_vectors.addcmul_(self.target_vectors, factor, value=-1)
             (states,) = self._back([(self.lifted.vectors, self.d_vectors)], [self.states if self.needs[0] else None])
-        return Gradients(states, self.d_weight if self.needs[1] else None, self.d_offset, self.d_curvature)
+        return Gradients(states, self.d_weight if self.needs[1] else None, self.d_offset, self.d_theta)
 
     def _lift_back(self, block: _Block, row_weights: Tensor) -> None:
-        """Turn the gradients by the lifts of a block into those by weight (in place) and offset, less the targets."""
+        """Turn gradients by a block's lifts into those by weight (in place) and offset, and subtract the targets."""
         d_weight, d_extra, d_scale = block.d_weight, block.d_extra, block.d_scale
         if d_weight is None:
             return
@@ -395,38 +397,38 @@ class ItemStream:
             self.d_offset[block.part] = from_offset
 
     def _subtract_targets(self, block: _Block, row_weights: Tensor) -> None:
-        """Take the targets among the items of a block off their gradients."""
+        """Subtract the targets among a block's items from its gradients."""
         part = block.part
         inside = (self.targets >= part.start) & (self.targets < part.stop)
         rows: Tensor | slice = slice(None)
         if self.on_cpu:
             rows = inside.nonzero()[:, 0]
-        else:  # no wait for their number: the other rows count 0
+        else:  # waiting for their number would stall the GPU: the other rows get weight 0
             row_weights = row_weights * inside
         items = (self.targets[rows] - part.start).clamp(0, part.stop - part.start - 1)
         vectors = self.vectors[rows] * (row_weights * self.target_slope)[rows].unsqueeze(1)
-        targets = (vectors[:, : self.dim], vectors[:, self.dim :], (row_weights * self.target_logits)[rows])
-        for gradient, taken in zip((block.d_weight, block.d_extra, block.d_scale), targets, strict=True):
+        shares = (vectors[:, : self.dim], vectors[:, self.dim :], (row_weights * self.target_logits)[rows])
+        for gradient, share in zip((block.d_weight, block.d_extra, block.d_scale), shares, strict=True):
             if gradient is not None:
-                gradient.index_add_(0, items, taken, alpha=-1)
+                gradient.index_add_(0, items, share, alpha=-1)
 
     def _back(self, pairs: list[tuple[Tensor, Tensor]], inputs: list[Tensor | None]) -> list[Tensor | None]:
-        """Return the gradients of inputs from (output, gradient) of a lift; add that of the curvature to its own."""
+        """Return the gradients of ``inputs`` from pairs (output of a lift, its gradient), and add to ``d_theta``."""
         pairs = [(output, gradient) for output, gradient in pairs if output.requires_grad]
         with_gradient = [tensor for tensor in inputs if tensor is not None]
-        if self.d_curvature is not None and isinstance(self.curvature, Tensor):
-            with_gradient.append(self.curvature)
+        if self.d_theta is not None and isinstance(self.theta, Tensor):
+            with_gradient.append(self.theta)
         if not pairs or not with_gradient:
             return [None] * len(inputs)
         outputs, gradients = zip(*pairs, strict=True)
         of_inputs = list(torch.autograd.grad(outputs, with_gradient, gradients, allow_unused=True))
-        if self.d_curvature is not None and of_inputs[-1] is not None:
-            self.d_curvature.add_(of_inputs[-1])
+        if self.d_theta is not None and of_inputs[-1] is not None:
+            self.d_theta.add_(of_inputs[-1])
         return [None if tensor is None else of_inputs.pop(0) for tensor in inputs]
 
 
 def _view(buffer: Tensor, first: int, height: int, width: int) -> Tensor:
-    """Return numbers of a buffer from ``first`` on as a matrix."""
+    """Return a (height, width) view of a buffer from ``first`` on."""
     return buffer[first : first + height * width].view(height, width)
 
 

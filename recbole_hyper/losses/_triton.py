@@ -1,11 +1,11 @@
-"""Exact cross-entropy on a GPU by Triton: products, link and softmax of a tile stay in registers.
+"""Exact cross-entropy on a GPU in Triton: the products, link and softmax of a tile stay in registers.
 
-**Never timed**: no GPU was at hand. Triton's interpreter on the CPU tests what it computes. No tile of logits exists in
-memory: beside the gradients there are ``SPLITS`` copies of the gradient of the states, 4 numbers a row and 6 an item.
+**Never timed**: no GPU was at hand. Triton's interpreter on the CPU tests the results. No tile of logits exists in
+memory: besides the gradients there are ``SPLITS`` copies of the states' gradient, 4 numbers per row and 6 per item.
 
-logit(i, j) = scale_j * link(multiplier_j * <space_i, weight_j> + column_i * extra_j), link being the identity or
-asinh(. * exp(exponent_i + exponent_j)). ``rows`` (2, n) are column and exponent, ``terms`` (4, m) multiplier, extra,
-scale and exponent of the items; what a geometry does not have is 0 or 1 there.
+logit(i, j) = scale_j * link(multiplier_j * <space_i, weight_j> + column_i * extra_j), where the link is the identity or
+asinh(. * exp(exponent_i + exponent_j)). ``rows`` (2, n) are the column and exponent of the states, ``terms`` (4, m) the
+multiplier, extra column, scale and exponent of the items. A term that a geometry does not have is 0 or 1.
 """
 
 import os
@@ -20,14 +20,14 @@ from recbole_hyper.losses._stream import ItemStream
 
 #: rows and items of a tile, and the widest vectors that fit
 ROWS, ITEMS, WIDEST = 64, 64, 256
-#: parts of the catalogue that row blocks meet side by side: a GPU has more processors than there are blocks of rows
+#: parts of the catalogue that run in parallel: a GPU has more processors than there are blocks of rows
 SPLITS = 8
 
 
 class TritonStream(ItemStream):
     """One evaluation with three kernels: totals, gradients of states, gradients of items. It has no tiles.
 
-    ValueError where it cannot serve.
+    ValueError for a device, precision, width or geometry that the kernels do not support.
     """
 
     def _plan(self, budget: int | None) -> None:
@@ -39,9 +39,9 @@ class TritonStream(ItemStream):
         elif self.dtype != torch.float32:
             reason = f"the kernels compute in float32, not in {self.dtype}"
         elif self.dim > WIDEST:
-            reason = f"vectors have at most {WIDEST} numbers, not {self.dim}"
+            reason = f"the kernels take vectors of at most {WIDEST} numbers, not {self.dim}"
         elif self.vectors.shape[1] > self.dim + 1 or (geometry.has_link and not geometry.asinh_link):
-            reason = f"{type(geometry).__name__} has another link, or more than one extra column"
+            reason = f"the kernels have no link but asinh and one extra column; {type(geometry).__name__} needs more"
         if reason is not None:
             raise ValueError(f"triton_kernel=True: {reason}; leave it out")
 
@@ -54,11 +54,11 @@ class TritonStream(ItemStream):
             rows[1] = self.lifted.exponent
         parts = list(_chunks.spans(0, m, _chunks.GPU_BLOCK))
         for part in parts:
-            for target, term, without in zip(terms, self._terms_of(part), (1.0, 0.0, 1.0, 0.0), strict=True):
-                target[part] = without if term is None else term.reshape(-1)
+            for target, term, default in zip(terms, self._terms_of(part), (1.0, 0.0, 1.0, 0.0), strict=True):
+                target[part] = default if term is None else term.reshape(-1)
         weight = self.weight.detach().to(self.dtype).contiguous()
         padding = -1 if self.padding_idx is None else self.padding_idx
-        given = (like[:, :d].contiguous(), weight, rows, terms, n, m, d, padding)
+        shared = (like[:, :d].contiguous(), weight, rows, terms, n, m, d, padding)
         constants = {
             "ASINH": self.geometry.has_link,
             "PRECISION": "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32",
@@ -68,7 +68,7 @@ class TritonStream(ItemStream):
         }
         grid, share = (triton.cdiv(n, ROWS), SPLITS), triton.cdiv(triton.cdiv(m, ITEMS), SPLITS) * ITEMS
         tops, totals = like.new_empty(2, SPLITS, n)
-        _totals[grid](*given, share, tops, totals, **constants)
+        _totals[grid](*shared, share, tops, totals, **constants)
         top = tops.amax(0)
         total = (totals * torch.exp(tops - top)).sum(0)
         losses.copy_(top - self.target_logits + total.log())
@@ -77,11 +77,11 @@ class TritonStream(ItemStream):
         weighing = torch.stack((top, row_weights / total))
         if self.d_vectors is not None:
             by_states = like.new_empty(SPLITS, n, d + 1)
-            _state_gradients[grid](*given, share, weighing, by_states, **constants)
+            _state_gradients[grid](*shared, share, weighing, by_states, **constants)
             self.d_vectors += by_states.sum(0)[:, : like.shape[1]]
         if self.d_weight is not None:
             sums = like.new_empty(2, m)
-            _item_gradients[(triton.cdiv(m, ITEMS),)](*given, weighing, self.d_weight, sums, **constants)
+            _item_gradients[(triton.cdiv(m, ITEMS),)](*shared, weighing, self.d_weight, sums, **constants)
             for part in parts:
                 block = self._block(part, gradients=True)
                 if block.d_extra is not None:
@@ -101,7 +101,7 @@ def _states(space, rows, row, n, d, WIDTH: tl.constexpr):
 
 @triton.jit
 def _items(weight, terms, item, m, d, padding, WIDTH: tl.constexpr):
-    """Load a block of items (ITEMS, WIDTH); multipliers, extra columns, scales, exponents, what is scored (ITEMS,)."""
+    """Load a block of items (ITEMS, WIDTH); their multipliers, extra columns, scales, exponents, and mask (ITEMS,)."""
     place, here = tl.arange(0, WIDTH), item < m
     start = weight + item.to(tl.int64)[:, None] * d
     vectors = tl.load(start + place[None, :], here[:, None] & (place < d)[None, :], 0.0)
@@ -120,7 +120,7 @@ def _items(weight, terms, item, m, d, padding, WIDTH: tl.constexpr):
 def _logits(
     states, column, own, items, multiplier, extra, scale, other, scored, ASINH: tl.constexpr, PRECISION: tl.constexpr
 ):
-    """Return logits and slopes of a tile (ROWS, ITEMS); the logit is -inf where nothing is scored."""
+    """Return the logits and slopes of a tile (ROWS, ITEMS); the logit of a masked item is -inf."""
     value = tl.dot(states, tl.trans(items), input_precision=PRECISION) * multiplier[None, :]
     value += column[:, None] * extra[None, :]
     slope = tl.zeros_like(value) + 1.0
@@ -143,7 +143,7 @@ def _totals(
     space, weight, rows, terms, n, m, d, padding, share, top, total,
     ASINH: tl.constexpr, PRECISION: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, ITEMS: tl.constexpr,
 ):  # fmt: skip
-    """Write the largest logit and the sum of exponentials of a block of rows over its share of the items."""
+    """Write the largest logit and the sum of exponentials for a block of rows over its share of the items."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     states, column, own = _states(space, rows, row, n, d, WIDTH)
     first = tl.program_id(1) * share
@@ -188,7 +188,7 @@ def _item_gradients(
     space, weight, rows, terms, n, m, d, padding, weighing, by_weight, sums,
     ASINH: tl.constexpr, PRECISION: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, ITEMS: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradients of a block of lifted items: first d columns; extra column, and scale times its own (sums)."""
+    """Write gradients of lifted items: first d columns into by_weight; extra column and scale (times it) into sums."""
     item = tl.program_id(0) * ITEMS + tl.arange(0, ITEMS)
     items, multiplier, extra, scale, other, scored = _items(weight, terms, item, m, d, padding, WIDTH)
     found = tl.zeros((ITEMS, WIDTH), tl.float32)

@@ -1,4 +1,4 @@
-"""Bases of the losses: states with targets and a head in, one number out."""
+"""Base classes of the losses: they turn states, targets and a head into one number."""
 
 from abc import ABC, abstractmethod
 from numbers import Integral
@@ -11,13 +11,13 @@ from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.options import Option
 from recbole_hyper.registry import Part
 
-#: what a loss scores with, and what it draws negatives from
+#: what a loss uses for scores, and for negatives
 Head = OutputHead
 Negatives = BoundNegatives
 
 
 class Loss(Part, nn.Module, ABC):
-    """A loss that stores its options; a pure function beside it computes.
+    """A loss stores its options; a pure function in the same file computes it.
 
     Attributes:
         statistics: numbers about the last call, for the training log.
@@ -35,10 +35,10 @@ class Loss(Part, nn.Module, ABC):
         """Return the mean loss of the supervised positions, a 0-d tensor.
 
         Args:
-            states: (n, d) encoder states, padding dropped.
+            states: (n, d) encoder states, without padding.
             targets: (n,) int64 item ids, never the padding item.
             head: scores states against items.
-            negatives: draws items that the user has not seen; without it, a loss draws from all items but the target.
+            negatives: draws items that the user has not seen; if None, a loss draws from all items but the target.
         """
 
 

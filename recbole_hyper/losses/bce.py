@@ -19,7 +19,7 @@ def binary_cross_entropy(positive: Tensor, negative: Tensor) -> Tensor:
 class BinaryCrossEntropy(SampledLoss):
     """Binary cross-entropy of the target against k uniform negatives (SASRec, Kang & McAuley 2018, eq. 6).
 
-    Negatives come from items outside the user's whole training sequence, with replacement. The sum over them is not
+    Negatives are drawn with replacement from the items outside the user's whole training sequence. Their sum is not
     divided by k.
     """
 

@@ -12,7 +12,7 @@ from recbole_hyper.registry import register
 class BinaryCrossEntropyPlus(SampledLoss):
     """Binary cross-entropy with k negatives (SCE paper, "BCE+"), divided by k + 1 as in its code.
 
-    Negatives are distinct items outside the user's whole training sequence; fewer than k such items are an error.
+    Negatives are distinct items outside the user's whole training sequence. Fewer than k such items raise an error.
     """
 
     def forward(self, states: Tensor, targets: Tensor, head: Head, negatives: Negatives | None = None) -> Tensor:

@@ -1,7 +1,7 @@
 """Exact cross-entropy over all items in bounded memory, for every geometry.
 
-No tensor has size rows x items: ``_stream`` computes rows and items tile by tile. The forward pass computes the
-gradients and writes the item gradient into the buffer that becomes weight.grad.
+No tensor has size rows x items: ``_stream`` works tile by tile. The forward pass computes the gradients too, and writes
+the item gradient into the buffer that becomes weight.grad.
 """
 
 import importlib.util
@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
-from recbole_hyper.geometry.base import Curvature, Geometry
+from recbole_hyper.geometry.base import Geometry, Theta
 from recbole_hyper.losses._smoothing import lead_of_targets
 from recbole_hyper.losses._stream import ItemStream
 from recbole_hyper.losses.base import Head, Loss, Negatives
@@ -24,23 +24,23 @@ REDUCTIONS = ("mean", "sum", "none")
 class _ExactCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx, states, weight, offset, curvature, targets, geometry, padding_idx, budget, reduction, recorded, stream_of
+        ctx, states, weight, offset, theta, targets, geometry, padding_idx, budget, reduction, recorded, stream_of
     ) -> Tensor:
-        # needs_input_grad is True also where no gradient is recorded
+        # needs_input_grad is True even if no gradient is recorded
         needs = tuple(recorded and needed for needed in ctx.needs_input_grad[:4])
         ctx.call, ctx.targets, ctx.stream_of = (geometry, padding_idx, budget, needs), targets, stream_of
         ctx.reduction, ctx.gradients = reduction, None
-        ctx.dtypes = [t.dtype if isinstance(t, Tensor) else None for t in (states, weight, offset, curvature)]
+        ctx.dtypes = [t.dtype if isinstance(t, Tensor) else None for t in (states, weight, offset, theta)]
         with float32_products(states.device), torch.no_grad():
-            stream = stream_of(states, targets, weight, offset, curvature, *ctx.call)
+            stream = stream_of(states, targets, weight, offset, theta, *ctx.call)
             if reduction == "none":
                 losses, _ = stream.run(None)
-                ctx.save_for_backward(states, weight, offset, curvature if isinstance(curvature, Tensor) else None)
-                ctx.constant_curvature = curvature
+                ctx.save_for_backward(states, weight, offset, theta if isinstance(theta, Tensor) else None)
+                ctx.constant_theta = theta
                 return losses
             row_weight = 1.0 / len(states) if reduction == "mean" else 1.0
             row_weights = stream.vectors.new_full((len(states),), row_weight) if any(needs) else None
-            # in the computing dtype until the loss scale is applied, which protects small values from underflow
+            # they keep the computing dtype until the loss scale is applied, so that small values do not underflow
             losses, ctx.gradients = stream.run(row_weights)
             return losses.mean() if reduction == "mean" else losses.sum()
 
@@ -49,15 +49,15 @@ class _ExactCrossEntropy(torch.autograd.Function):
     def backward(ctx, gradient: Tensor):
         gradients, ctx.gradients = ctx.gradients, None
         if ctx.reduction == "none":
-            states, weight, offset, curvature = ctx.saved_tensors
-            curvature = ctx.constant_curvature if curvature is None else curvature
+            states, weight, offset, theta = ctx.saved_tensors
+            theta = ctx.constant_theta if theta is None else theta
             with float32_products(states.device):
-                stream = ctx.stream_of(states, ctx.targets, weight, offset, curvature, *ctx.call)
+                stream = ctx.stream_of(states, ctx.targets, weight, offset, theta, *ctx.call)
                 _, gradients = stream.run(gradient.to(stream.dtype))
         elif gradients is None:
             raise RuntimeError(
-                "cross_entropy gives its gradients once: a second backward through the same loss needs "
-                "reduction='none', which recomputes them"
+                "cross_entropy keeps its gradients for one backward only: for a second backward through the same loss "
+                "use reduction='none', which recomputes them"
             )
         else:  # in place: a copy would double the memory of the item gradient
             gradients = [None if g is None else g.mul_(gradient) for g in gradients]
@@ -71,7 +71,7 @@ def exact_cross_entropy(
     offset: Tensor | None,
     geometry: Geometry,
     *,
-    curvature: Curvature = 1.0,
+    theta: Theta = 1.0,
     padding_idx: int | None = None,
     memory_budget: int | None = None,
     reduction: str = "mean",
@@ -80,22 +80,21 @@ def exact_cross_entropy(
 ) -> Tensor:
     """Return the exact cross-entropy over all items but ``padding_idx``, in bounded memory.
 
-    Equals ``F.cross_entropy(geometry.logits(states, weight, offset, curvature=curvature), targets)`` with the padding
-    column left out, and with the same ``label_smoothing`` e in [0, 1) (Szegedy et al. 2016, section 7), which gives e
-    of the loss to the mean of -log softmax over all scored items. Gradients are computed in the forward pass: for
-    "mean" and "sum" a second backward through the same result raises RuntimeError; "none" computes them in the backward
-    pass.
+    Equals ``F.cross_entropy(geometry.logits(states, weight, offset, theta=theta), targets)`` without the padding
+    column. ``label_smoothing`` e in [0, 1) is torch's too (Szegedy et al. 2016, section 7): the share e of the loss is
+    the mean of -log softmax over all scored items. "mean" and "sum" compute the gradients in the forward pass, so a
+    second backward through the same result raises RuntimeError; "none" computes them in the backward pass.
 
     Args:
         states: (n, d). targets: (n,) int64. weight: (m, d). offset: (m,) or None. They are not checked here.
-        geometry, curvature: how they are scored; gradient flows to a curvature that is a tensor.
+        geometry, theta: how states are scored; gradient flows to a theta that is a tensor.
         memory_budget: see :class:`CrossEntropy`.
         reduction: "mean", "sum" or "none", which returns (n,) losses.
-        triton_kernel: Triton kernels without tiles in memory, which nobody has timed: see docs/gpu.md.
+        triton_kernel: use Triton kernels, which keep no tiles in memory; never timed: see docs/gpu.md.
 
     Raises:
-        ValueError: another reduction, a smoothing out of range, a budget that is not above 0 or too small for the
-            lifts and one row of logits, or a Triton kernel where it cannot serve.
+        ValueError: an unknown reduction, a smoothing out of range, a budget that is not above 0 or too small for the
+            lifts and one row of logits, or a case that the Triton kernels do not support.
     """
     if reduction not in REDUCTIONS:
         raise ValueError(f"reduction={reduction!r} is unknown; allowed: {', '.join(REDUCTIONS)}")
@@ -109,17 +108,17 @@ def exact_cross_entropy(
 
         stream_of = TritonStream
     settings = (targets, geometry, padding_idx, budget, reduction, torch.is_grad_enabled(), stream_of)
-    loss = _ExactCrossEntropy.apply(states, weight, offset, curvature, *settings)
+    loss = _ExactCrossEntropy.apply(states, weight, offset, theta, *settings)
     if not label_smoothing:
         return loss
-    # the mean of -log softmax over all items is that of the target plus the target's lead over the mean logit
+    # the mean of -log softmax over all items is the target's -log softmax plus the target's lead over the mean logit
     with torch.autocast(states.device.type, enabled=False):
-        lead = lead_of_targets(states, targets, weight, offset, geometry, curvature, padding_idx)
+        lead = lead_of_targets(states, targets, weight, offset, geometry, theta, padding_idx)
     return loss + label_smoothing * (lead if reduction == "none" else getattr(lead, reduction)())
 
 
 def check_options(memory_budget: int | None, label_smoothing: float) -> None:
-    """Raise ValueError for a budget that is not above 0, or a share outside [0, 1)."""
+    """Raise ValueError for a budget that is not above 0, or a smoothing outside [0, 1)."""
     if memory_budget is not None and memory_budget <= 0:
         raise ValueError(f"memory_budget must be above 0 bytes, got {memory_budget}")
     if not 0 <= label_smoothing < 1:
@@ -130,9 +129,9 @@ def check_options(memory_budget: int | None, label_smoothing: float) -> None:
 class CrossEntropy(Loss):
     """Exact softmax cross-entropy over the catalogue in bounded memory (see ``exact_cross_entropy``).
 
-    ``memory_budget`` is bytes for the logits in memory, the terms per item and the lifts of the states (3 numbers per
-    row and coordinate, 6 with a link). The default is 256 MiB, or 1/32 of the memory if that is less, plus the lifts if
-    they do not fit.
+    ``memory_budget`` bounds the bytes of the logits in memory, of the terms per item and of the lifts of the states (3
+    numbers per row and coordinate, 6 with a link). The default is 256 MiB, or 1/32 of the memory if that is less, plus
+    the lifts if they do not fit.
     """
 
     def __init__(
@@ -149,11 +148,14 @@ class CrossEntropy(Loss):
     ) -> None:
         super().__init__()
         check_options(memory_budget, label_smoothing)
-        self._options: dict[str, Any] = {"memory_budget": memory_budget, "label_smoothing": label_smoothing}
-        self._options["triton_kernel"] = triton_kernel
+        self._options: dict[str, Any] = {
+            "memory_budget": memory_budget,
+            "label_smoothing": label_smoothing,
+            "triton_kernel": triton_kernel,
+        }
 
     def forward(self, states: Tensor, targets: Tensor, head: Head, negatives: Negatives | None = None) -> Tensor:
         """Return the mean cross-entropy; ``negatives`` is not used."""
-        own = (states, targets, head.weight, head.offset, head.geometry)
-        options = {"curvature": head.curvature, "padding_idx": head.padding_idx, **self._options}
-        return exact_cross_entropy(*own, **options)
+        scoring = (head.weight, head.offset, head.geometry)
+        options = {"theta": head.theta, "padding_idx": head.padding_idx, **self._options}
+        return exact_cross_entropy(states, targets, *scoring, **options)

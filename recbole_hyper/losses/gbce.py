@@ -14,7 +14,7 @@ from recbole_hyper.registry import register
 def generalised_binary_cross_entropy(positive: Tensor, negative: Tensor, *, beta: float) -> Tensor:
     r"""Return the mean over rows of :math:`-\frac1{k+1}[\beta\log\sigma(s_t)+\sum_j\log(1-\sigma(s_j))]`.
 
-    ``positive`` (n,) and ``negative`` (n, k) are logits, ``beta`` in (0, 1] is 1 for BCE+.
+    ``positive`` (n,) and ``negative`` (n, k) are logits; ``beta`` is in (0, 1], and 1 for BCE+.
     """
     total = beta * F.softplus(-positive) + F.softplus(negative).sum(1)
     return (total / (negative.shape[1] + 1)).mean()
@@ -23,8 +23,8 @@ def generalised_binary_cross_entropy(positive: Tensor, negative: Tensor, *, beta
 def calibration(k: int, n_items: int, t: float) -> float:
     """Return beta of gSASRec (Petrov & Macdonald 2023, eq. 13): alpha (t (1 - 1/alpha) + 1/alpha), alpha = k / (N - 1).
 
-    ``k`` are negatives per positive, ``n_items`` N without padding; alpha is at most 1. ValueError for t outside
-    [0, 1]: 0 is plain BCE (beta = 1), 1 fully calibrated (beta = alpha).
+    ``k`` is the number of negatives per positive, ``n_items`` is N without padding; alpha is at most 1. t = 0 is plain
+    BCE (beta = 1), t = 1 fully calibrated (beta = alpha). ValueError for t outside [0, 1].
     """
     check_t(t)
     alpha = min(1.0, k / max(1, n_items - 1))
@@ -41,8 +41,8 @@ def check_t(t: float) -> None:
 class GeneralisedBinaryCrossEntropy(SampledLoss):
     """gBCE (gSASRec, Petrov & Macdonald 2023), computed as beta * softplus(-s): no clamps, any size of s.
 
-    Negatives are uniform with replacement over all items, seen ones included as in both published codes, but never
-    the target or the padding item.
+    Negatives are drawn uniformly with replacement from all items but the target and padding. Seen items are included,
+    as in both published codes.
     """
 
     def __init__(

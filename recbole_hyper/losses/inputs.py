@@ -7,26 +7,27 @@ from torch import Tensor
 
 from recbole_hyper import registry
 from recbole_hyper.data.negatives import uniform_negatives
-from recbole_hyper.geometry.base import Curvature, Geometry
+from recbole_hyper.geometry.base import Geometry, Theta
 from recbole_hyper.geometry.head import OutputHead
 
 
 class HeadOptions(TypedDict, total=False):
     """Options of the head that scores states against classes.
 
-    geometry: a registered geometry, "euclidean" (the default), "poincare" or "cosine", or a Geometry with options.
-    curvature: c > 0 of a curved geometry, a float or a 0-d tensor (gradient flows); 1 by default.
+    geometry: the name of a geometry, "euclidean" (the default), "poincare" or "cosine", or a Geometry with its options.
+    curvature: c > 0 of a curved geometry, a float or a 0-d tensor (gradient flows); 1 by default. If the geometry
+        learns its temperature, a tensor here is that temperature.
     padding_idx: a class that is never scored and may not be a target; None by default.
     """
 
     geometry: str | Geometry
-    curvature: Curvature
+    curvature: Theta
     padding_idx: int | None
 
 
-def geometry_of(given: str | Geometry) -> Geometry:
-    """Return the geometry with this name, or the given one."""
-    return given if isinstance(given, Geometry) else registry.resolve("geometry", given)()
+def geometry_of(geometry: str | Geometry) -> Geometry:
+    """Return ``geometry`` itself, or the geometry with that name."""
+    return geometry if isinstance(geometry, Geometry) else registry.resolve("geometry", geometry)()
 
 
 def checked_head(
@@ -36,23 +37,23 @@ def checked_head(
     offset: Tensor | None,
     *,
     geometry: str | Geometry = "euclidean",
-    curvature: Curvature = 1.0,
+    curvature: Theta = 1.0,
     padding_idx: int | None = None,
 ) -> OutputHead:
     """Return the head of ``weight`` (m, d) and ``offset`` (m,) that scores states (n, d) with targets (n,) int64.
 
-    ValueError for wrong shapes, dtypes or targets, no row, an unknown geometry, a curvature not above 0, or a padding
-    class that is out of range, the only one, or a target.
+    ValueError for wrong shapes, dtypes or targets, no rows, an unknown geometry, a curvature that is not above 0, or a
+    padding class that is out of range, the only class, or a target.
     """
     check_shapes(states, weight, offset)
-    head = OutputHead(geometry_of(geometry), weight, offset=offset, curvature=curvature, padding_idx=padding_idx)
+    head = OutputHead(geometry_of(geometry), weight, offset=offset, theta=curvature, padding_idx=padding_idx)
     n_items = weight.shape[0]
     if targets.dtype != torch.int64:
         raise ValueError(f"targets must be int64, got {targets.dtype}; use targets.long()")
     if targets.shape != states.shape[:1]:
         raise ValueError(f"targets must have shape ({states.shape[0]},), one per state, got {tuple(targets.shape)}")
     if not len(targets):
-        raise ValueError("there is no row: the loss of zero supervised positions is undefined")
+        raise ValueError("states and targets are empty: the mean loss of zero rows is undefined")
     if padding_idx is not None and not 0 <= padding_idx < n_items:
         raise ValueError(f"padding_idx must be None or in 0..{n_items - 1}, got {padding_idx}")
     if padding_idx is not None and n_items < 2:
@@ -66,9 +67,9 @@ def checked_head(
 def checked_negatives(
     negatives: Tensor | None, k: int, targets: Tensor, head: OutputHead, generator: torch.Generator | None
 ) -> Tensor:
-    """Return the given negatives (n, k), or k drawn for each row: uniform with replacement, never target or padding.
+    """Return ``negatives`` (n, k), or draw k for each row: uniformly with replacement, never the target or padding.
 
-    ValueError for no negatives, one out of range, or one that is its row's target or padding.
+    ValueError for an empty tensor, or for a negative that is out of range, its row's target, or padding.
     """
     if negatives is None:
         return uniform_negatives(targets, k, head.n_items, head.padding_idx, generator)
@@ -87,7 +88,7 @@ def _check_range(name: str, values: Tensor, stop: int, what: str = "") -> None:
 
 
 def check_items(items: Tensor, head: OutputHead) -> None:
-    """Raise ValueError for an item out of range or padding."""
+    """Raise ValueError for a negative that is out of range or padding."""
     _check_range("negatives", items, head.n_items)
     if head.padding_idx is not None and bool((items == head.padding_idx).any()):
         raise ValueError(f"a negative equals padding_idx={head.padding_idx}, which is never scored")

@@ -30,23 +30,23 @@ def sort_by_direction(
     items = torch.argsort(best, stable=True)
     if head.padding_idx is None:
         return rows, items
-    # padding has one place in the order, which is left out without waiting for a GPU
+    # the place of padding is dropped without waiting for the GPU
     where = torch.arange(len(items) - 1, device=items.device)
     return rows, items[where + (where >= (items == head.padding_idx).int().argmax())]
 
 
 class _Chunks:
-    """Indices in an order, cut into equal chunks; ``order`` counts as padded to a multiple of n_buckets."""
+    """Sorted indices, cut into equal chunks, as if ``order`` were padded to a multiple of n_buckets."""
 
     def __init__(self, order: Tensor, total: int, n_chunks: int, n_buckets: int) -> None:
         self.size = math.ceil(len(order) / n_buckets) * n_buckets // n_chunks
         self.order = order
-        # (total,) the chunk of each index; an index that is not in order is far from all chunks
+        # (total,) the chunk of each index; an index that is missing in ``order`` is far from all chunks
         self.of = torch.full((total,), -(1 << 30), device=order.device, dtype=torch.int32)
         self.of[order] = (torch.arange(len(order), device=order.device) // self.size).int()
 
     def windows(self, chunks: Tensor, reach: int) -> tuple[Tensor, Tensor]:
-        """Return the indices in chunks m - reach .. m + reach of each m in ``chunks``, and which of them exist."""
+        """Return the indices in chunks m - reach .. m + reach for each m in ``chunks``, and which of them exist."""
         span = torch.arange((2 * reach + 1) * self.size, device=chunks.device)
         place = ((chunks - reach) * self.size).unsqueeze(1) + span
         exists = (place >= 0) & (place < len(self.order))
@@ -66,11 +66,11 @@ def reduced_cross_entropy(
 ) -> Tensor:
     """Return the RECE loss, as the reference code of the RECE paper (Gusak et al. 2024) computes it.
 
-    In each round rows and items are sorted by their nearest of n_buckets random directions and cut into
-    n_buckets / buckets_per_chunk chunks; row chunk m meets item chunks m - n_extra_chunks .. m + n_extra_chunks. A
-    row's candidates over all rounds, each weighted by 1 / (times it occurs there), and its target make a softmax.
-    Like the code, it has plain Gaussian directions, no rotations and no sign pairs. The code fills the last chunk with
-    zero vectors; here they are left out.
+    Each round sorts rows and items by the nearest of n_buckets random directions and cuts them into
+    n_buckets / buckets_per_chunk chunks; row chunk m meets item chunks m - n_extra_chunks .. m + n_extra_chunks. The
+    softmax of a row is over its target and its candidates of all rounds, each weighted by 1 / (times it occurs).
+    Directions are plain Gaussian, without rotations and sign pairs, as in the code. The code fills the last chunk with
+    zero vectors, which are left out here.
 
     ValueError for a number below 1 (n_extra_chunks: below 0), or if buckets_per_chunk does not divide n_buckets.
     """
@@ -86,14 +86,14 @@ def reduced_cross_entropy(
     reach = min(n_extra_chunks, n_chunks - 1)
 
     def correction(rows: Tensor, items: Tensor) -> Tensor:
-        """log of the number of rounds in which a row meets an item, (g, a, b); 0 if it never does."""
+        """Return the log of the number of rounds in which a row meets an item, (g, a, b); 0 if it never does."""
         times = torch.zeros(*rows.shape, items.shape[1], dtype=torch.float32, device=rows.device)
         for x, y in zip(rounds_x, rounds_y, strict=True):
             times += (x.of[rows].unsqueeze(2) - y.of[items].unsqueeze(1)).abs_() <= reach
         return times.clamp_(min=1).log_()
 
     class Groups:
-        """Made anew in each pass: all rounds' indices at once would be several times the catalogue."""
+        """Groups, created in each pass: the indices of all rounds would take several times the catalogue."""
 
         def __iter__(self) -> Iterator[_pairs.Group]:
             for x, y in zip(rounds_x, rounds_y, strict=True):
@@ -101,7 +101,7 @@ def reduced_cross_entropy(
                 step, first = _gather.groups_at_once(x.size, (2 * reach + 1) * y.size, states.shape[1]), 0
                 for chunks in used.split(step):
                     rows, _ = x.windows(chunks, 0)
-                    # only the last chunk of all may be short
+                    # only the very last chunk may be short
                     real = slice(0, n - first * x.size)
                     first += len(chunks)
                     items, exists = y.windows(chunks, reach)
@@ -115,7 +115,7 @@ def reduced_cross_entropy(
 
 
 def check_sizes(n_buckets: int, buckets_per_chunk: int, n_extra_chunks: int, rounds: int) -> None:
-    """Raise ValueError for impossible settings."""
+    """Raise ValueError for a number that is too small, or chunks that do not divide the buckets."""
     check_int("rece_n_buckets", n_buckets, 1)
     check_int("rece_buckets_per_chunk", buckets_per_chunk, 1)
     check_int("rece_n_extra_chunks", n_extra_chunks, 0)
@@ -126,10 +126,7 @@ def check_sizes(n_buckets: int, buckets_per_chunk: int, n_extra_chunks: int, rou
 
 @register("losses", "rece")
 class ReducedCrossEntropy(Loss):
-    """RECE (Gusak et al. 2024), logits between chunks of sorted states and items: see ``reduced_cross_entropy``.
-
-    ValueError for impossible settings.
-    """
+    """RECE (Gusak et al. 2024): logits between chunks of sorted states and items, see ``reduced_cross_entropy``."""
 
     def __init__(
         self,
@@ -163,8 +160,12 @@ class ReducedCrossEntropy(Loss):
 
     def forward(self, states: Tensor, targets: Tensor, head: Head, negatives: Negatives | None = None) -> Tensor:
         """Return the mean loss; ``negatives`` is not used."""
-        n_buckets = self.buckets(len(states), head.n_items)
-        per, extra = self.buckets_per_chunk, self.n_extra_chunks
         return reduced_cross_entropy(
-            states, targets, head, n_buckets=n_buckets, buckets_per_chunk=per, n_extra_chunks=extra, rounds=self.rounds
+            states,
+            targets,
+            head,
+            n_buckets=self.buckets(len(states), head.n_items),
+            buckets_per_chunk=self.buckets_per_chunk,
+            n_extra_chunks=self.n_extra_chunks,
+            rounds=self.rounds,
         )

@@ -12,11 +12,11 @@ from recbole_hyper.registry import register
 def sampled_cross_entropy(states: Tensor, targets: Tensor, head: Head, negatives: Tensor, rows: Tensor) -> Tensor:
     r"""Return the mean of :math:`-\log\big(e^{s_t}/(e^{s_t}+\sum_{j\in N} e^{s_j})\big)`.
 
-    There is no correction for sampling. If N has all other items, it is the exact cross-entropy. ``negatives`` (S, k)
-    are one set of items per sequence, ``rows`` (n,) the set of each row; its own target in there is left out.
+    There is no correction for sampling. If N contains all other items, this is the exact cross-entropy. ``negatives``
+    (S, k) has a set of items per sequence, ``rows`` (n,) the set of each row. A row skips its target in the set.
     """
-    every = torch.arange(len(targets), device=targets.device)
-    order, groups = _pairs.groups_of_sets(every, rows, negatives, targets, states.shape[1])
+    all_rows = torch.arange(len(targets), device=targets.device)
+    order, groups = _pairs.groups_of_sets(all_rows, rows, negatives, targets, states.shape[1])
     candidates, positive = _pairs.group_logsumexp(head, states, targets, groups)
     return _pairs.softmax_loss(candidates, positive[order]).mean()
 
@@ -26,7 +26,7 @@ class SampledCrossEntropy(SampledLoss):
     """CE- (SCE paper; "dross" in its code): one set of k distinct unseen items per sequence, no correction."""
 
     def forward(self, states: Tensor, targets: Tensor, head: Head, negatives: Negatives | None = None) -> Tensor:
-        """Return the mean loss; without ``negatives`` one set is shared by all rows."""
+        """Return the mean loss; without ``negatives``, all rows share one set."""
         if negatives is None:
             drawn = uniform_set(self.n_negatives, head.n_items, head.padding_idx, targets.device).unsqueeze(0)
             rows = torch.zeros_like(targets)

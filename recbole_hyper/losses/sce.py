@@ -26,9 +26,9 @@ def find_buckets(
 ) -> tuple[Tensor, Tensor]:
     """Return the rows (n_buckets, bucket_size_x) and items (n_buckets, bucket_size_y) of each bucket.
 
-    Bucket b contains the rows with the largest <b, A_i> and the items with the largest <b, Y_j>; A and Y are the
-    geometry's search vectors. Directions are Gaussian, or with ``mix`` Gaussian mixtures of the states. The padding
-    item is in no bucket.
+    The bucket of direction b contains the rows with the largest <b, A_i> and the items with the largest <b, Y_j>, where
+    A and Y are the geometry's search vectors. Directions are Gaussian, or Gaussian mixtures of the states with ``mix``.
+    The padding item is in no bucket.
     """
     lifted = _pairs.search_states(states, head)
     columns = lifted.shape[0 if mix else 1]
@@ -64,15 +64,15 @@ def scalable_cross_entropy(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Return the SCE loss (Mezentsev et al. 2024, section 3) and its statistics.
 
-    A row's loss in a bucket is the cross-entropy over the bucket's items and its target. A row in several buckets keeps
-    the largest. The loss is the mean over rows in at least one bucket. No gradient flows through the search.
+    A row's loss in a bucket is the cross-entropy over its target and the bucket's items. A row in several buckets keeps
+    its largest loss. The result is the mean over the rows in at least one bucket. No gradient flows through the search.
 
-    Statistics, 0-d float64: ``selected``, the share of rows in a bucket; ``selected_once``, in exactly one;
-    ``positives_found``, the share of (bucket, row) pairs whose target is among the bucket's items.
+    Statistics, 0-d float64: ``selected`` is the share of rows in a bucket, ``selected_once`` of rows in exactly one,
+    ``positives_found`` the share of (bucket, row) pairs whose target is among the bucket's items.
 
-    A bucket has ``bucket_size_x`` rows (all if there are fewer) and ``bucket_size_y`` items. ``mix``: directions, drawn
-    by ``generator``, are mixtures of the states. ValueError for a size that is not a whole number or is below 1, or
-    more items than there are without padding.
+    A bucket has ``bucket_size_x`` rows (all if there are fewer) and ``bucket_size_y`` items. With ``mix``, directions,
+    drawn by ``generator``, are mixtures of the states. ValueError for a size that is not a whole number, is below 1, or
+    exceeds the number of items without padding.
     """
     check_sizes(n_buckets, bucket_size_x, bucket_size_y)
     n, n_items = len(states), head.n_items - (head.padding_idx is not None)
@@ -84,7 +84,7 @@ def scalable_cross_entropy(
     step = max(1, _gather.LOGITS // (size * bucket_size_y))
     buckets = [_pairs.Group(r, i, targets[r]) for r, i in zip(rows.split(step), items.split(step), strict=True)]
     with torch.no_grad():
-        # the loss of every pair, to find each row's hardest bucket; only that one needs a gradient
+        # the loss of every (bucket, row) pair, to find each row's hardest bucket; only that one needs a gradient
         candidates, positive = _pairs.group_logsumexp(head, states, targets, buckets)
         flat = rows.reshape(-1)
         # a NaN counts as the hardest, so that it reaches the loss
@@ -92,20 +92,20 @@ def scalable_cross_entropy(
         hardest = torch.full((n,), float("-inf"), dtype=pair_losses.dtype, device=flat.device)
         hardest.scatter_reduce_(0, flat, pair_losses, "amax")
         pair = torch.arange(len(flat), device=flat.device)
-        # the first bucket of equal losses
+        # of equal losses, the first bucket
         is_hardest = torch.where(pair_losses == hardest[flat], pair, len(flat))
         chosen = torch.full((n,), len(flat), device=flat.device).scatter_reduce_(0, flat, is_hardest, "amin")
         chosen = chosen[chosen < len(flat)].sort().values
         counts = flat.new_zeros(n).scatter_add_(0, flat, torch.ones_like(flat))
-        ordered, wanted = items.sort(dim=1).values, targets[rows]
-        place = torch.searchsorted(ordered, wanted).clamp_(max=bucket_size_y - 1)
-        met = ordered.gather(1, place) == wanted
+        ordered, bucket_targets = items.sort(dim=1).values, targets[rows]
+        place = torch.searchsorted(ordered, bucket_targets).clamp_(max=bucket_size_y - 1)
+        present = ordered.gather(1, place) == bucket_targets
     selected, groups = _pairs.groups_of_sets(flat[chosen], chosen // size, items, targets, states.shape[1])
     candidates, positive = _pairs.group_logsumexp(head, states, targets, groups)
     losses = _pairs.softmax_loss(candidates, positive[selected])
-    shares = {"selected": counts > 0, "selected_once": counts == 1, "positives_found": met}
+    shares = {"selected": counts > 0, "selected_once": counts == 1, "positives_found": present}
     statistics = {name: share.float().mean().double() for name, share in shares.items()}
-    # also for rows in no bucket: a target logit of NaN makes the item's gradient NaN
+    # a NaN target logit makes the loss NaN even if its row is in no bucket: the item's gradient is NaN too
     loss = torch.where(positive.isnan().any(), math.nan, losses.mean())
     return loss, statistics
 
@@ -118,7 +118,7 @@ def check_sizes(n_buckets: int, bucket_size_x: int, bucket_size_y: int) -> None:
 
 @register("losses", "sce")
 class ScalableCrossEntropy(Loss):
-    """SCE (Mezentsev et al. 2024), logits only in buckets of states and items: see ``scalable_cross_entropy``."""
+    """SCE (Mezentsev et al. 2024): logits only within buckets of states and items, see ``scalable_cross_entropy``."""
 
     def __init__(
         self,
@@ -154,19 +154,19 @@ class ScalableCrossEntropy(Loss):
         self.mix, self.alpha, self.beta = mix, alpha, beta
 
     def sizes(self, n: int) -> tuple[int, int]:
-        """Return n_b and b_x for n rows."""
+        """Return the number of buckets and of rows in each, for n rows in all."""
         buckets = self.n_buckets or max(1, int(self.alpha * math.sqrt(n / self.beta)))
         return buckets, min(n, self.bucket_size_x or max(1, int(self.alpha * math.sqrt(n * self.beta))))
 
     def forward(self, states: Tensor, targets: Tensor, head: Head, negatives: Negatives | None = None) -> Tensor:
         """Return the mean loss over the rows in a bucket; ``negatives`` is not used."""
-        n_buckets, size = self.sizes(len(states))
+        n_buckets, size_x = self.sizes(len(states))
         loss, self.statistics = scalable_cross_entropy(
             states,
             targets,
             head,
             n_buckets=n_buckets,
-            bucket_size_x=size,
+            bucket_size_x=size_x,
             bucket_size_y=self.bucket_size_y,
             mix=self.mix,
         )

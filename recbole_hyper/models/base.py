@@ -104,7 +104,7 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         kinds = {key: registry.resolve(kind, config[key]) for key, kind in _KINDS.items()}
         is_empty = all(map(is_ours, kinds.values())) and config["curvature"] != "learn"
         # the estimate of auto is not known yet
-        curvature = 1.0 if config["curvature"] == "auto" else resolve_curvature(config)
+        curvature = 1.0 if config[curvature_key(config)] == "auto" else resolve_curvature(config)
         with OwnDraws(seed=0), torch.device("meta" if is_empty else "cpu"):
             embedding = new_embedding(config, n_items if is_empty else 4)
             with blamed(kinds["encoder"], "__init__"):
@@ -159,7 +159,7 @@ class HyperRecommender(OwnModel, SequentialRecommender):
     def similarity(self, items: Tensor, config: Any) -> tuple[str, Tensor]:
         """Return the name of the geometry's similarity, and the similarity (q, n_items) of ``items`` to all items."""
         head, vectors = self.head, self.item_vectors()
-        return head.geometry.measure, head.geometry.similarity(vectors[items], vectors, curvature=head.curvature_value)
+        return head.geometry.measure, head.geometry.similarity(vectors[items], vectors, theta=head.theta_value)
 
     def _negative_sampler(self, dataset: Any) -> NegativeSampler:
         # row u of the CSR arrays is RecBole's user u; rows of unknown users are empty
@@ -244,7 +244,7 @@ def _build_head(config: Any, weight: Tensor | FeaturedEmbedding, curvature: floa
         weight,
         offset=bool(config["item_bias"]),
         offset_init=config["item_bias_init"],
-        curvature=curvature,
+        theta=curvature,
         learn_curvature=config["curvature"] == "learn",
     )
 
@@ -274,9 +274,14 @@ def new_embedding(
     return embedding
 
 
+def curvature_key(config: Any) -> str:
+    """Return the key of the curvature that a model starts with."""
+    return "curvature_init" if config["curvature"] == "learn" else "curvature"
+
+
 def resolve_curvature(config: Any) -> float:
-    """Return the initial curvature: a number, as given or estimated, or ``curvature_init`` for "learn"."""
-    value = config["curvature_init" if config["curvature"] == "learn" else "curvature"]
-    if value == "auto":
-        raise ValueError("curvature=auto must be estimated before the model is built, as run() does")
-    return 1.0 if value is None else float(value)
+    """Return the curvature that a model starts with, as given or estimated."""
+    key = curvature_key(config)
+    if config[key] == "auto":
+        raise ValueError(f"{key}=auto must be estimated before the model is built, as run() does")
+    return 1.0 if config[key] is None else float(config[key])

@@ -165,7 +165,7 @@ class FeaturedHead(OutputHead):
         if len(self.shown) < self.n_items:
             weight = F.embedding(self.shown, weight)
             offset = None if offset is None else offset[self.shown]
-        return OutputHead(self.geometry, weight, offset=offset, curvature=self.curvature, padding_idx=self.padding_idx)
+        return OutputHead(self.geometry, weight, offset=offset, theta=self.theta, padding_idx=self.padding_idx)
 
     def rows_in_step(self, items: Tensor) -> Tensor:
         """Return the rows of ``items`` in the head of a step; 0 for untrained items."""

@@ -43,7 +43,7 @@ def inspect_run(folder: str | Path, output: str | Path | None = None, *, n_items
     recommender = load(folder)
     head = recommender.model.head if isinstance(recommender.model, HyperRecommender) else None
     # only the Poincare ball of radius 1 / sqrt(c) has a distance from the origin
-    curvature = head.curvature_value if head is not None and isinstance(head.geometry, Poincare) else None
+    curvature = head.curvature if head is not None and isinstance(head.geometry, Poincare) else None
     items = items_table(recommender, curvature)
     title = f"{result['model']} on {result['dataset']}"
     figures = {"curves": curve_figure([entry], title), **item_figures(items, curvature, title)}

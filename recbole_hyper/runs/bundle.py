@@ -44,7 +44,7 @@ def write_bundle(run: Path) -> Path:
     about: dict[str, Any] = {
         **{"written_by": WRITTEN_BY, "version": package_version(), "run": state, "max_length": length},
         **{"n_items": catalogue.n_recommendable, "n_users": len(recommender.user_ids)},
-        "curvature": head.curvature_value if head is not None and head.geometry.curved else None,
+        "curvature": None if head is None else head.curvature,
         **{key: config[key] for key in _KEYS},
     }
     vectors, counts = recommender.scorer.vectors(), catalogue.columns["interactions"].to_numpy()

@@ -12,7 +12,7 @@ from recbole_hyper.data.data_defaults import TrainingStatistics, auto_keys, choo
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.source import Source
 from recbole_hyper.files import cache_folder, read_json, write_json
-from recbole_hyper.models.base import HyperRecommender
+from recbole_hyper.models.base import HyperRecommender, curvature_key
 from recbole_hyper.protocols.base import repeated_targets
 from recbole_hyper.types import Split
 
@@ -78,15 +78,18 @@ def _saved(config: Config, output_dir: Path | None, name: str) -> dict[str, Any]
 def estimate_auto_curvature(
     config: Config, data: SequenceDataset, split: Split, output_dir: Path | None = None
 ) -> dict[str, Any]:
-    """Replace ``curvature: auto`` by the estimate from the training data; return entries of result.json."""
+    """Replace ``auto`` by the estimate from the training data, as the curvature or as the start of a learned one.
+
+    Returns the entries of result.json about it.
+    """
     if not issubclass(config.model_class, HyperRecommender) or not is_curved(config):
         return {}
-    value = config["curvature"]
-    if value != "auto":
+    key, learned = curvature_key(config), config["curvature"] == "learn"
+    if config[key] != "auto":
         before = _saved(config, output_dir, CURVATURE)
-        if before.get("curvature") == value and "origin" in before:
+        if before.get("curvature") == config[key] and "origin" in before:
             return before["origin"]
-        return {"curvature_origin": "learned" if value == "learn" else "given"}
+        return {"curvature_origin": "learned" if learned else "given"}
     from recbole_hyper.curvature.estimate import estimate_curvature
 
     matrix = split.store.matrix(split.train_lengths)[:, 1:]
@@ -94,11 +97,13 @@ def estimate_auto_curvature(
     fingerprint = hashlib.sha256(trained.encode()).hexdigest()[:32]
     cache = cache_folder() / "curvature" / f"{data.dataset_name}-{fingerprint[:16]}.json"
     estimate = estimate_curvature(matrix, cache_path=cache, fingerprint=fingerprint)
-    config["curvature"] = float(estimate.curvature)
+    config[key] = float(estimate.curvature)
     logger.info(
         "curvature %.4g estimated from the training data (%.4g to %.4g), verdict: %s",
         estimate.curvature, estimate.lower, estimate.upper, estimate.verdict,
     )  # fmt: skip
+    if learned:
+        return {"curvature_origin": "learned"}
     origin = {
         "curvature_origin": "estimated from the training data",
         "curvature_interval": [float(estimate.lower), float(estimate.upper)],

@@ -202,7 +202,7 @@ def _train_and_test(
     finally:
         trainer.close_loggers(outcome["test"])
     if isinstance(model, HyperRecommender):
-        outcome |= model.head.learned or {"curvature": model.head.curvature_value}
+        outcome |= model.head.learned or {"curvature": model.head.theta_value}
         if not type(model.encoder).causal:
             outcome["causal"] = False
     return {

@@ -42,10 +42,10 @@ class ScoreTable(nn.Module):
 
     def __init__(self, head: OutputHead) -> None:
         super().__init__()
-        self.geometry, self.curvature, self.offset = head.geometry, head.curvature_value, head.offset is not None
+        self.geometry, self.theta, self.offset = head.geometry, head.theta_value, head.offset is not None
         with torch.no_grad():
             # always factor exponents out: a graph cannot branch on values
-            terms = head.geometry.lift_items(head.weight, head.offset, curvature=self.curvature, factored=True)
+            terms = head.geometry.lift_items(head.weight, head.offset, theta=self.theta, factored=True)
             vectors = terms.vectors(head.weight.detach())
         self.register_buffer("vectors", vectors)
         self.register_buffer("scale", terms.scale)
@@ -57,7 +57,7 @@ class ScoreTable(nn.Module):
 
     def forward(self, states: Tensor) -> Tensor:
         """Return the scores (B, n_items) of states (B, d)."""
-        lifted = self.geometry.lift_states(states, curvature=self.curvature, offset=self.offset, factored=True)
+        lifted = self.geometry.lift_states(states, theta=self.theta, offset=self.offset, factored=True)
         terms = ItemTerms(scale=self.scale, exponent=self.exponent)
         return self.geometry.combine(lifted, terms, self.vectors)
 
@@ -209,7 +209,7 @@ def export(
         "versions": versions(),
         "n_items": n_items - 1,
         "max_length": int(max_length),
-        "curvature": model.head.curvature_value if model.head.geometry.curved else None,
+        "curvature": model.head.curvature,
     }
     if format == "vectors":
         content = about | write_vectors(vectors_of(model.head), item_tokens, path)
@@ -314,13 +314,13 @@ class ItemVectors(NamedTuple):
 
 def vectors_of(head: OutputHead) -> ItemVectors:
     """Return the item vectors of ``head``; ConfigError for a geometry with a link but no ``search_score``."""
-    geometry, curvature = head.geometry, head.curvature_value
+    geometry, theta = head.geometry, head.theta_value
     if geometry.has_link and geometry.search_score == Geometry.search_score:
         raise ConfigError(f"{type(geometry).__name__} has a link but no search_score, so its vectors have no score")
     weight, offset = head.weight.detach().cpu().float(), head.offset
     offset = None if offset is None else offset.detach().cpu().float()
-    vectors = geometry.search_items(weight, offset, curvature=curvature)[1:].numpy()
-    factors = geometry.search_factors(weight, offset, curvature=curvature)
+    vectors = geometry.search_items(weight, offset, theta=theta)[1:].numpy()
+    factors = geometry.search_factors(weight, offset, theta=theta)
     description = {
         "metric": "inner_product",
         "query": f"q = {geometry.search_query(offset=offset is not None)}, F the state (d,) of the encoder",
@@ -328,7 +328,7 @@ def vectors_of(head: OutputHead) -> ItemVectors:
         "exact": not geometry.has_link,
     }
     if geometry.curved:
-        description["curvature"] = curvature
+        description["curvature"] = theta
     if geometry.has_link:
         description["note"] = (
             "the order of <q, vector> is close to that of the score, but not equal: retrieve more candidates than "

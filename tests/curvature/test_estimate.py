@@ -90,7 +90,7 @@ def test_an_edited_cache_is_named_and_measured_anew(
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     again = estimate_curvature(popularity_matrix(), **OPTIONS, cache_path=path)
     assert (again.cached, again.curvature) == (False, first.curvature)
-    assert f"{path} cannot be used and is estimated again" in caplog.text
+    assert f"{path} is unusable and will be estimated again" in caplog.text
     assert estimate_curvature(popularity_matrix(), **OPTIONS, cache_path=path).cached
 
 

@@ -49,7 +49,7 @@ def evaluate(name: str, geometry: str, device: torch.device | str, n: int = 48, 
     targets = torch.randint(1, m // 2, (n,), generator=generator).to(device)
     table = torch.randint(m // 2, m, (12, 8), generator=generator).to(device)
     curvature = torch.tensor(0.3, device=device, requires_grad=True)
-    head = OutputHead(registry.resolve("geometry", geometry)(), weight, offset=offset, curvature=curvature)
+    head = OutputHead(registry.resolve("geometry", geometry)(), weight, offset=offset, theta=curvature)
     loss_of = registry.resolve("losses", name)(**{**LOSSES[name], **options})
     negatives = Given(table, torch.arange(n, device=device) % 12)
     torch.manual_seed(1)

@@ -50,7 +50,7 @@ def test_encoder_and_head_learn_one_curvature(random_data: Path) -> None:
     assert gradient.abs() > 0
     with torch.no_grad():
         model.head.log_curvature.add_(1.0)
-    assert float(model.encoder.gru.curvature) == float(model.head.curvature) == pytest.approx(0.25 * math.e)
+    assert float(model.encoder.gru.curvature) == float(model.head.theta) == pytest.approx(0.25 * math.e)
     assert float(model.encoder.gru.bias_l0.manifold.c) == pytest.approx(0.25 * math.e)
     assert not torch.equal(model(items, lengths), alone)
     twin = copy.deepcopy(model)
@@ -79,5 +79,5 @@ def test_a_step_moves_the_one_curvature(learner: str, random_data: Path) -> None
     items, lengths = torch.randint(1, 50, (4, 6)), torch.full((4,), 6)
     model(items, lengths).square().sum().backward()
     optimizer.step()
-    assert float(model.encoder.gru.curvature) == float(model.head.curvature) != pytest.approx(0.25, rel=1e-5)
-    assert float(model.encoder.gru.bias_l0.detach().norm(dim=-1).max()) < float(model.head.curvature) ** -0.5
+    assert float(model.encoder.gru.curvature) == float(model.head.theta) != pytest.approx(0.25, rel=1e-5)
+    assert float(model.encoder.gru.bias_l0.detach().norm(dim=-1).max()) < float(model.head.theta) ** -0.5

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from recbole_hyper.functional import poincare_logits
-from recbole_hyper.geometry import _math
 from recbole_hyper.geometry.poincare import Poincare
 from tests.reference.poincare import exact_logit, gyrovector_logits
 
@@ -114,8 +113,8 @@ def test_factored_path_has_the_gradients_of_the_plain_one(s: float) -> None:
     gradients = []
     for factored in (False, True):
         leaves = [t.clone().requires_grad_() for t in (states, weight, offset, torch.tensor(c, dtype=torch.float64))]
-        lifted = GEOMETRY.lift_states(leaves[0], curvature=leaves[3], offset=True, factored=factored)
-        terms = GEOMETRY.lift_items(leaves[1], leaves[2], curvature=leaves[3], factored=factored)
+        lifted = GEOMETRY.lift_states(leaves[0], theta=leaves[3], offset=True, factored=factored)
+        terms = GEOMETRY.lift_items(leaves[1], leaves[2], theta=leaves[3], factored=factored)
         assert (lifted.exponent is not None) == factored
         logits = GEOMETRY.combine(lifted, terms, terms.vectors(leaves[1]))
         gradients.append(torch.autograd.grad((logits * weights).sum(), leaves))
@@ -164,23 +163,3 @@ def test_impossible_curvature(curvature: float | Tensor) -> None:
     states, weight, offset = inputs(1, 2, 3, 4)
     with pytest.raises(ValueError, match="curvature"):
         poincare_logits(states, weight, offset, curvature)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_asinh(dtype: torch.dtype) -> None:
-    limit = _math.exponent_limit(dtype)
-    u = torch.cat([sign * torch.logspace(-30, limit / math.log(10), 500, dtype=dtype) for sign in (1, -1)])
-    u = torch.cat([u, torch.zeros(1, dtype=dtype)])
-    exact = [float(mpmath.asinh(mpmath.mpf(float(v)))) for v in u]
-    expected = torch.tensor(exact, dtype=torch.float64)
-    eps = torch.finfo(dtype).eps
-    torch.testing.assert_close(_math.asinh(u).double(), expected, rtol=4 * eps, atol=0)
-    value, slope = u.clone(), torch.empty_like(u)
-    _math.asinh_(value, slope, torch.empty_like(u))
-    torch.testing.assert_close(slope.double(), (1 + u.double() ** 2).rsqrt(), rtol=4 * eps, atol=0)
-
-
-def test_asinh_gradients() -> None:
-    u = torch.tensor([-20.0, -0.3, 0.0, 1e-9, 2.0, 300.0], dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(_math.asinh, u)
-    assert torch.autograd.gradgradcheck(_math.asinh, u)

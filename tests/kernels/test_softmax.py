@@ -1,52 +1,13 @@
-"""The kernels of exact cross-entropy and their building blocks against float64."""
+"""The kernels of exact cross-entropy against float64."""
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from numba import njit
 
-from recbole_hyper.kernels.floats import exp, largest, log1p_nonnegative
+from recbole_hyper.kernels import softmax
 from recbole_hyper.kernels.softmax import softmax_rows, total_rows
 
 Floats = npt.NDArray[np.float32]
-
-
-@njit
-def each_exp(x: Floats) -> Floats:
-    return np.array([exp(v) for v in x])
-
-
-@njit
-def each_log1p(x: Floats) -> Floats:
-    return np.array([log1p_nonnegative(v) for v in x])
-
-
-def test_exp_is_close_to_float64() -> None:
-    x = np.concatenate([np.linspace(-86.9, 88, 20001), np.logspace(-30, 1.9, 2001), -np.logspace(-30, 1.9, 2001)])
-    x = x.astype(np.float32)
-    np.testing.assert_allclose(each_exp(x), np.exp(x.astype(np.float64)), rtol=3e-7)
-    assert each_exp(np.zeros(1, np.float32))[0] == 1
-    assert 0 <= each_exp(np.array([-1e30], np.float32))[0] < 1e-37
-    assert np.isnan(each_exp(np.array([np.nan], np.float32))[0])
-
-
-def test_log1p_is_close_to_float64() -> None:
-    y = np.concatenate([np.logspace(-38, 37, 20001), np.linspace(0, 3, 20001)]).astype(np.float32)
-    np.testing.assert_allclose(each_log1p(y), np.log1p(y.astype(np.float64)), rtol=3e-7)
-    assert np.isnan(each_log1p(np.array([np.nan], np.float32))[0])
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.lists(st.floats(width=32, allow_nan=False), min_size=1, max_size=70))
-def test_largest(values: list[float]) -> None:
-    row = np.array(values, dtype=np.float32)
-    assert largest(row) == row.max()
-
-
-def test_largest_shows_a_nan() -> None:
-    assert np.isnan(largest(np.array([1, np.nan, np.inf], np.float32)))
 
 
 @pytest.mark.parametrize("size", [(3, 5), (7, 1000), (1, 1)])
@@ -78,3 +39,73 @@ def test_a_bad_logit_is_not_swallowed(bad: float) -> None:
     total_rows(logits, top, total)
     assert np.isfinite(total[0])
     assert not np.isfinite(total[1])
+
+
+def operands(height: int, width: int, size: float) -> list[Floats]:
+    """Return products, extra columns of states and items, scales, and the product of the last two."""
+    generator = np.random.default_rng(height + width)
+    inner, column, extra = (size * generator.standard_normal(s) for s in ((height, width), height, width))
+    scale = 3 * generator.random(width) / np.arcsinh(size)  # logits of ordinary size, so that many of them count
+    inner, column, extra, scale = (x.astype(np.float32) for x in (inner, column / size**0.5, extra / size**0.5, scale))
+    return [inner, column, extra, scale, extra * scale]
+
+
+def exact(inner: Floats, column: Floats, extra: Floats, scale: Floats, mixing: Floats) -> list[npt.NDArray[np.float64]]:
+    """Return exp(logit - top) times slope, the same times logit, largest logits, sums, and the mixed slopes."""
+    inner, column, extra, scale, mixing = (x.astype(np.float64) for x in (inner, column, extra, scale, mixing))
+    u = inner + np.outer(column, extra)
+    logits = scale * np.arcsinh(u)
+    top = logits.max(1)
+    e = np.exp(logits - top[:, None])
+    return [e / np.sqrt(1 + u * u), e * logits, top, e.sum(1), (e / np.sqrt(1 + u * u)) @ mixing]
+
+
+@pytest.mark.parametrize("size", [1e-20, 1e-3, 1.0, 300.0, 1e17])
+@pytest.mark.parametrize("shape", [(6, 600), (3, 5), (1, 1)])
+def test_a_tile_against_float64(shape: tuple[int, int], size: float) -> None:
+    given = operands(*shape, size)
+    given[0][0, 0] = 0
+    by_slope, by_logit, top, total, mixed = exact(*given)
+    tolerance = {"rtol": 1e-5, "atol": 1e-6 * np.abs(by_slope).max()}
+    inner, (found_top, found_total) = given[0].copy(), np.empty((2, shape[0]), np.float32)
+    softmax.linked_total_rows(inner, *given[1:4], found_top, found_total)
+    np.testing.assert_array_equal(inner, given[0])
+    np.testing.assert_allclose(found_top, top, rtol=1e-6)
+    np.testing.assert_allclose(found_total, total, rtol=2e-6)
+
+    generator = np.random.default_rng(3)
+    factor = generator.random(shape[0]).astype(np.float32)
+    first, second = np.ones((2, shape[1]), np.float32)
+    strips = np.empty((shape[0], -(-shape[1] // softmax.STRIP)), np.float32)
+    softmax.weigh_rows(inner, *given[1:], found_top, factor, strips, first, second)
+    np.testing.assert_allclose(inner, by_slope, **tolerance)
+    np.testing.assert_allclose(strips.sum(1), mixed, rtol=1e-4, atol=1e-5 * np.abs(given[4]).sum())
+    np.testing.assert_allclose(first, 1 + (factor * given[1]) @ by_slope, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(second, 1 + factor @ by_logit, rtol=1e-4, atol=1e-5)
+
+
+def test_tiny_arguments_keep_their_digits() -> None:
+    """asinh(u) is u there: nothing may be lost beside 1, whatever the compiler reorders."""
+    inner = np.logspace(-30, -4, 600).astype(np.float32)[None] * np.array([[1], [-1]], np.float32)
+    zeros, ones = np.zeros(600, np.float32), np.ones(600, np.float32)
+    top, first, second = np.zeros(2, np.float32), *np.zeros((2, 600), np.float32)
+    # of one row, what is added for the scale is exp(logit) x logit
+    given = (inner[:1].copy(), zeros[:1], zeros, ones, ones, top[:1], ones[:1], np.empty((1, 3), np.float32))
+    softmax.weigh_rows(*given, first, second)
+    expected = np.arcsinh(inner[0].astype(np.float64))
+    np.testing.assert_allclose(second, expected * np.exp(np.minimum(expected, 0)), rtol=2e-4)
+    np.testing.assert_allclose(second[:400], expected[:400], rtol=4e-7)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_bad_product_is_not_swallowed(bad: float) -> None:
+    given = operands(2, 300, 1.0)
+    given[0][1, 290] = bad
+    top, total = np.empty((2, 2), np.float32)
+    softmax.linked_total_rows(given[0].copy(), *given[1:4], top, total)
+    assert list(np.isfinite(total)) == [True, False]
+    first, second = np.zeros((2, 300), np.float32)
+    ones = np.ones(2, np.float32)
+    softmax.weigh_rows(*given, 5 * ones, ones, np.empty((2, 2), np.float32), first, second)
+    assert list(np.flatnonzero(~np.isfinite(first))) == [290]
+    assert list(np.flatnonzero(~np.isfinite(second))) == [290]

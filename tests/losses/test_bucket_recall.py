@@ -32,7 +32,7 @@ def problem(state_norm: float, item_norm: float, offset_size: float) -> tuple[to
 
 
 def recall(geometry: Geometry, items: torch.Tensor, states: torch.Tensor, logits: torch.Tensor, c: float) -> float:
-    searched = geometry.search_states(states, curvature=c, offset=True) @ items.t()
+    searched = geometry.search_states(states, theta=c, offset=True) @ items.t()
     top, found = logits.topk(10, dim=1).indices, searched.topk(256, dim=1).indices
     return float((top[:, :, None] == found[:, None, :]).any(2).float().mean())
 
@@ -58,10 +58,10 @@ def test_euclidean_search_is_exact() -> None:
 def test_poincare_search(c: float, sizes: tuple[float, float, float], least: float) -> None:
     """The published curvatures (.012 to .041) lose nothing; the bare lift, without the scale, would lose much."""
     states, weight, offset = problem(*sizes)
-    logits = POINCARE.logits(states, weight, offset, curvature=c)
-    ours = recall(POINCARE, POINCARE.search_items(weight, offset, curvature=c), states, logits, c)
+    logits = POINCARE.logits(states, weight, offset, theta=c)
+    ours = recall(POINCARE, POINCARE.search_items(weight, offset, theta=c), states, logits, c)
     assert ours >= least
-    bare = POINCARE.lift_items(weight, offset, curvature=c).vectors(weight)
+    bare = POINCARE.lift_items(weight, offset, theta=c).vectors(weight)
     assert recall(POINCARE, bare, states, logits, c) < ours
 
 
@@ -70,7 +70,7 @@ def test_buckets_hold_the_best_of_their_direction(name: str) -> None:
     """A bucket along one state's own direction holds that state's top items: with mix, n_b = n, Omega = identity."""
     geometry = registry.resolve("geometry", name)()
     states, weight, offset = problem(3, 0.3, 0.3)
-    head = OutputHead(geometry, torch.nn.Parameter(weight), offset=torch.nn.Parameter(offset), curvature=0.015)
+    head = OutputHead(geometry, torch.nn.Parameter(weight), offset=torch.nn.Parameter(offset), theta=0.015)
     original = torch.randn
     try:
         torch.randn = lambda *a, **k: torch.eye(100)  # type: ignore[assignment]

@@ -38,7 +38,7 @@ def test_equals_full_logits_in_float64(geometry: str, offset: bool, padding: int
         weight,
         offsets,
         geometry_of(geometry),
-        curvature=curvature,
+        theta=curvature,
         padding_idx=padding,
         triton_kernel=True,
     )

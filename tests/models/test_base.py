@@ -42,6 +42,15 @@ def test_a_learned_curvature_moves_and_is_recorded(random_data: Path, tmp_path: 
     assert values[0] != pytest.approx(0.3, rel=1e-6)
 
 
+def test_a_learned_curvature_starts_at_the_estimate(random_data: Path, tmp_path: Path) -> None:
+    keys = {**SMALL, "data_path": str(random_data), "epochs": 1}
+    fixed = run("HSASRecCE", "random", config_dict={**keys, "curvature": "auto", "output_dir": str(tmp_path / "fixed")})
+    keys |= {"curvature": "learn", "curvature_learning_rate": 1e-12, "output_dir": str(tmp_path / "learned")}
+    result = run("HSASRecCE", "random", config_dict=keys)
+    assert result["curvature"] == pytest.approx(fixed["curvature"], rel=1e-5)
+    assert fixed["curvature_origin"] != result["curvature_origin"] == "learned"
+
+
 def test_recboles_rows_and_ours_are_the_same_cases(random_data: Path) -> None:
     """build() gives RecBole's validation and test rows: history, length and target of every user."""
     config = Config("SASRecCE", "random", config_dict={**SMALL, "data_path": str(random_data)})

@@ -112,24 +112,37 @@ def test_dropout_of_ids_hides_its_share_in_training_alone() -> None:
     assert float(table.eval().matrix().detach().min()) == 1
 
 
-@pytest.mark.parametrize("geometry", ["cosine", "euclidean", "poincare"])
-def test_a_step_scores_the_trained_items_alone_and_its_gradients_are_those_of_autograd(geometry: str) -> None:
+@pytest.mark.parametrize(
+    ("geometry", "options"),
+    [
+        ("cosine", {}),
+        ("cosine", {"temperature": "learn"}),
+        ("euclidean", {}),
+        ("euclidean", {"temperature": "learn"}),
+        ("poincare", {}),
+    ],
+)
+def test_a_step_scores_the_trained_items_alone_and_its_gradients_are_those_of_autograd(
+    geometry: str, options: dict[str, str]
+) -> None:
     from recbole_hyper import registry
     from recbole_hyper.losses.ce import CrossEntropy
 
     table = table_of(fusion="concat").double()
-    head = FeaturedHead(registry.resolve("geometry", geometry)(), table, offset=True, curvature=0.2).double()
+    head = FeaturedHead(registry.resolve("geometry", geometry)(**options), table, offset=True, theta=0.2).double()
+    trained = [*table.parameters(), *head.parameters()]
+    assert (head.log_temperature is None) == (not options)
     states, targets = torch.randn(20, D, dtype=torch.float64), torch.from_numpy(np.resize(np.flatnonzero(TRAINED), 20))
     loss = CrossEntropy()(states, head.numbers[targets], head.step_head())
     loss.backward()
-    found = [parameter.grad.clone() for parameter in (*table.parameters(), head.offset)]
-    for parameter in (*table.parameters(), head.offset):
+    found = [parameter.grad.clone() for parameter in trained]
+    for parameter in trained:
         parameter.grad = None
     scores = head.logits(states).masked_fill(~torch.from_numpy(TRAINED), -torch.inf)
     expected = F.cross_entropy(scores, targets)
     expected.backward()
     torch.testing.assert_close(loss, expected)
-    for one, other in zip(found, (*table.parameters(), head.offset), strict=True):
+    for one, other in zip(found, trained, strict=True):
         torch.testing.assert_close(one, other.grad)
 
 

@@ -234,7 +234,7 @@ def test_every_option_of_an_encoder_is_traced(name: str, keys: dict[str, Any], m
 @pytest.mark.parametrize("geometry", [Euclidean, Poincare])
 @pytest.mark.parametrize("scale", [0.01, 1.0, 40.0])
 def test_a_traced_head_serves_states_of_every_size(geometry: type[Geometry], scale: float) -> None:
-    head = OutputHead(geometry(), nn.Parameter(torch.randn(30, 6)), offset=True, curvature=0.7)
+    head = OutputHead(geometry(), nn.Parameter(torch.randn(30, 6)), offset=True, theta=0.7)
     nn.init.normal_(cast(Tensor, head.offset))
     states = scale * torch.randn(9, 6)
     with torch.no_grad():

@@ -244,7 +244,7 @@ def test_the_measure_of_the_ball_is_its_geodesic_distance() -> None:
     points = torch.randn(9, 4, generator=generator, dtype=torch.float64) / 2
     ball = geoopt.PoincareBall(c=0.3)
     where = ball.expmap0(points)
-    found = Poincare().similarity(points[:2], points, curvature=0.3)
+    found = Poincare().similarity(points[:2], points, theta=0.3)
     torch.testing.assert_close(-found, ball.dist(where[:2, None], where[None]), atol=1e-6, rtol=1e-9)
 
 

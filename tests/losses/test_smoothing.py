@@ -23,7 +23,7 @@ from tests.reference import losses as reference
 @pytest.mark.parametrize("padding", [None, 0, 3])
 def test_equals_the_loop(geometry: str, padding: int | None) -> None:
     states, targets, weight, offset, curvature = problem(5, 9, 3, padding)
-    scores = registry.resolve("geometry", geometry)().logits(states, weight, offset, curvature=curvature)
+    scores = registry.resolve("geometry", geometry)().logits(states, weight, offset, theta=curvature)
     expected = reference.smoothed_cross_entropy(scores, targets.tolist(), padding, 0.3)
     leaves = (states, weight, offset, curvature)
     options = {"geometry": geometry, "curvature": curvature, "padding_idx": padding, "label_smoothing": 0.3}

@@ -1,4 +1,4 @@
-"""Item vectors against a dense SVD: what counts are distances, which signs and rotations leave alone."""
+"""The truncated SVD behind item vectors against a dense SVD, by distances, which signs and rotations do not change."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_rank_that_memory_does_not_allow_is_refused_at_the_start(monkeypatch: 
     monkeypatch.setattr(svd, "_BASIS_BYTES", 8 * 300 * 240)
     monkeypatch.setattr(svd.scipy.sparse, "diags", None)  # not reached
     matrix = interactions(500, 300, seed=1)
-    message = r"rank 45 of a Gram matrix of 300 x 300 needs .* 270 vectors, but 240 fit .* at most 40, or give"
+    message = r"rank 45 of a Gram matrix of 300 x 300 needs .* 270 vectors, but only 240 fit .* at most 40, or give"
     with pytest.raises(ValueError, match=message):
         item_vectors(matrix, 45, scaling=0.5)
     assert item_vectors(matrix, 50).shape == (300, 50)  # decomposed whole: no basis

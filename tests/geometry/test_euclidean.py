@@ -1,4 +1,4 @@
-"""A temperature that the head learns: its gradient in every loss, its record, a run that trains and serves with it."""
+"""The dot product over a temperature; a learned temperature, its gradient, its record and a run that serves with it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import torch
 
 from recbole_hyper import load, run
 from recbole_hyper.config import ConfigError
+from recbole_hyper.functional import cross_entropy
 from recbole_hyper.geometry.cosine import Cosine
 from recbole_hyper.geometry.euclidean import Euclidean
 from recbole_hyper.geometry.head import OutputHead
+from recbole_hyper.geometry.poincare import Poincare
 from recbole_hyper.losses.ce import exact_cross_entropy
 from recbole_hyper.serving.export import vectors_of
 from tests.conftest import LEARN
@@ -23,9 +25,9 @@ def test_the_gradient_is_that_of_logits_over_a_temperature(geometry: type, offse
     torch.manual_seed(0)
     states, weight, targets = torch.randn(6, 4), torch.randn(9, 4), torch.arange(1, 7)
     head = OutputHead(geometry(temperature="learn"), weight, offset=offset, padding_idx=None)
-    curvature = head.curvature
-    exact_cross_entropy(states, targets, weight, head.offset, head.geometry, curvature=curvature).backward()
-    temperature = torch.tensor(head.curvature_value, requires_grad=True)
+    theta = head.theta
+    exact_cross_entropy(states, targets, weight, head.offset, head.geometry, theta=theta).backward()
+    temperature = torch.tensor(head.theta_value, requires_grad=True)
     first, second = (
         (states, weight)
         if geometry is Euclidean
@@ -59,3 +61,27 @@ def test_a_run_learns_it_and_serves_with_it(name: str, loss: str, tmp_path: Path
 def test_what_is_neither_a_number_above_0_nor_learn_is_refused(value: object) -> None:
     with pytest.raises(ConfigError, match=r"temperature=.*a number above 0 or learn is expected"):
         Euclidean(temperature=value)  # type: ignore[arg-type]
+
+
+def test_the_flat_limit_of_the_ball_is_a_dot_product_over_a_quarter() -> None:
+    states, weight = torch.randn(6, 4, dtype=torch.float64), torch.randn(9, 4, dtype=torch.float64)
+    flat = Poincare().logits(states, weight, None, theta=1e-9)
+    torch.testing.assert_close(Euclidean(temperature=0.25).logits(states, weight, None), flat, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_temperature_reaches_loss_and_gradients(dtype: torch.dtype) -> None:
+    states = torch.randn(6, 4, dtype=dtype, requires_grad=True)
+    weight, targets = torch.randn(9, 4, dtype=dtype, requires_grad=True), torch.arange(6)
+    found = cross_entropy(states, targets, weight, geometry=Euclidean(temperature=0.25))
+    expected = torch.nn.functional.cross_entropy(4 * states @ weight.t(), targets)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(
+        torch.autograd.grad(found, (states, weight)), torch.autograd.grad(expected, (states, weight))
+    )
+
+
+@pytest.mark.parametrize("temperature", [0, -1.0, float("nan")])
+def test_a_temperature_out_of_range_is_refused(temperature: float) -> None:
+    with pytest.raises(ValueError, match=r"temperature=.* above 0"):
+        Euclidean(temperature=temperature)

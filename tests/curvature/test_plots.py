@@ -1,0 +1,65 @@
+"""The figures of a study: what their lines and axes show, and the files."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from recbole_hyper.curvature import plots
+from recbole_hyper.curvature.disk import curvature_of
+from recbole_hyper.curvature.estimate import CurvatureEstimate, summarise
+from recbole_hyper.curvature.study import Measurement
+
+RANKS, SIZES, REPEATS = (16, 32, 64), (100, 200), 4
+
+
+def measured(ranks: tuple[int, ...] = RANKS) -> tuple[list[Measurement], CurvatureEstimate]:
+    generator = np.random.default_rng(0)
+    measurements = [
+        Measurement(rank, size, repeat, 0, 0.1, 1.0, 0.2 + 0.01 * generator.random(), 0.0)
+        for rank in ranks
+        for size in SIZES
+        for repeat in range(REPEATS)
+    ]
+    return measurements, summarise(measurements, eps=1e-12, seed=0, n_items=300, seconds=0.0, key="")
+
+
+def values_of(measurements: list[Measurement], rank: int, size: int) -> list[float]:
+    return [one.delta_rel for one in measurements if (one.rank, one.sample_size) == (rank, size)]
+
+
+def test_lines_are_the_means() -> None:
+    measurements, estimate = measured()
+    by_size = plots.by_sample(measurements, "title").axes[0].get_lines()
+    for line, rank in zip(by_size, RANKS, strict=True):
+        assert line.get_label() == str(rank)
+        assert list(line.get_xdata()) == list(SIZES)
+        assert line.get_ydata() == pytest.approx([np.mean(values_of(measurements, rank, size)) for size in SIZES])
+    by_rank = plots.by_rank(measurements, estimate, "title").axes[0].get_lines()
+    for line, size in zip(by_rank, SIZES, strict=False):
+        assert line.get_ydata() == pytest.approx([np.mean(values_of(measurements, rank, size)) for rank in RANKS])
+
+
+def test_the_right_axis_is_the_curvature() -> None:
+    measurements, estimate = measured()
+    figure = plots.by_rank(measurements, estimate, "title")
+    right = figure.axes[1].yaxis
+    ticks = right.get_major_locator()()
+    assert len(ticks) > 1
+    for tick in ticks:
+        assert float(right.get_major_formatter()(tick)) == pytest.approx(curvature_of(tick), rel=5e-3)
+
+
+def test_every_repeat_is_a_point_of_the_spread() -> None:
+    measurements, estimate = measured()
+    axes = plots.spread(measurements, estimate, "title").axes[0]
+    points = next(line for line in axes.get_lines() if line.get_marker() == ".")
+    expected = [value for rank in RANKS for value in values_of(measurements, rank, SIZES[-1])]
+    assert list(points.get_ydata()) == expected
+
+
+def test_one_rank_has_one_figure(tmp_path: Path) -> None:
+    measurements, estimate = measured(ranks=(16,))
+    written = plots.draw_all(measurements, estimate, "title", tmp_path / "new")
+    assert [path.name for path in written] == ["delta_by_sample.png", "delta_by_sample.svg"]
+    assert all(path.stat().st_size for path in written)

@@ -1,0 +1,82 @@
+"""What all losses have in common: draws, half precision, padding, and errors for bad settings."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from recbole_hyper import registry
+from recbole_hyper.data.negatives import NegativeSampler
+from tests.losses.sampled import (
+    GEOMETRIES,
+    LOSSES,
+    problem,
+)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+def test_every_loss_alone_with_a_user_sampler_and_under_autocast(name: str, geometry: str) -> None:
+    """Draws by itself and from a sampler, seeded; half precision states; padding gets no gradient."""
+    states, targets, head = problem(geometry, dtype=torch.float32)
+    with torch.no_grad():
+        head.weight[0] = 100.0
+    options = {"bucket_size_y": 9} if name == "sce" else {"n_negatives": 4} if name != "rece" else {"rounds": 2}
+    loss = registry.resolve("losses", name)(**options)
+    offsets = torch.tensor([0, 6, 12])
+    sampler = NegativeSampler(head.n_items, offsets, targets)
+    bound = sampler.bind([0, 1], torch.arange(12) // 6, targets)
+    for negatives in (None, bound):
+        values = []
+        for _ in range(2):
+            torch.manual_seed(3)
+            values.append(loss(states, targets, head, negatives))
+        assert values[0] == values[1]
+        assert values[0].shape == ()
+        gradient = torch.autograd.grad(values[0], [states, head.weight])
+        assert all(torch.isfinite(g).all() for g in gradient)
+        assert gradient[1][0].abs().max() == 0
+        assert gradient[1][targets].abs().sum(1).min() > 0
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            torch.manual_seed(3)
+            half = loss(states.bfloat16(), targets, head, negatives)
+        assert half.dtype == torch.float32
+        assert math.isfinite(half)
+    assert loss.uses_negatives == (name in ("bce", "bce_plus", "gbce", "sampled_ce"))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("bce", {"n_negatives": 0}, "n_negatives must be at least 1, got 0"),
+        ("bce_plus", {"n_negatives": 0}, "n_negatives must be at least 1"),
+        ("gbce", {"n_negatives": 0}, "n_negatives must be at least 1"),
+        ("sampled_ce", {"n_negatives": -1}, "n_negatives must be at least 1"),
+        ("gbce", {"t": 1.2}, r"gbce_t must lie in \[0, 1\].*got 1.2"),
+        ("gbce", {"t": -0.1}, "gbce_t must lie"),
+        ("sce", {"bucket_size_y": 0}, "sce_bucket_size_y must be at least 1"),
+        ("sce", {"n_buckets": 0}, "sce_n_buckets must be at least 1"),
+        ("sce", {"n_buckets": 2.5}, "sce_n_buckets must be a whole number, got 2.5"),
+        ("sce", {"bucket_size_x": 3.0}, "sce_bucket_size_x must be a whole number, got 3.0"),
+        ("sce", {"bucket_size_y": True}, "sce_bucket_size_y must be a whole number, got True"),
+        ("rece", {"n_buckets": 2.5}, "rece_n_buckets must be a whole number, got 2.5"),
+        ("sce", {"alpha": 0.0}, "sce_alpha must be above 0"),
+        ("rece", {"rounds": 0}, "rece_rounds must be at least 1"),
+        ("rece", {"n_extra_chunks": -1}, "rece_n_extra_chunks must be at least 0"),
+        ("rece", {"n_buckets": 5, "buckets_per_chunk": 2}, "must divide"),
+        ("cse", {}, r"losses: 'cse' is unknown; known: bce, .*sce"),
+    ],
+)
+def test_bad_settings_fail_before_any_data(name: str, options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        registry.resolve("losses", name)(**options)
+
+
+def test_settings_that_the_catalogue_cannot_hold() -> None:
+    states, targets, head = problem("euclidean")
+    with pytest.raises(ValueError, match="sce_bucket_size_y=30 exceeds the 29 items"):
+        registry.resolve("losses", "sce")(bucket_size_y=30)(states, targets, head)
+    with pytest.raises(ValueError, match="30 distinct negatives are asked for, but there are 29 items"):
+        registry.resolve("losses", "sampled_ce")(n_negatives=30)(states, targets, head)
