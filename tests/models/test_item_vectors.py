@@ -215,8 +215,10 @@ def test_items_that_nobody_chose_are_found_by_their_features(
 def test_every_loss_and_geometry_takes_features(loss: str, taste: Path, tmp_path: Path) -> None:
     small = {"sce_bucket_size_y": 16, "n_negatives": 8}
     for geometry in ("euclidean", "poincare"):
-        given = keys(taste, tmp_path / geometry, loss_type=loss, geometry=geometry, curvature="learn", item_bias=True)
-        given |= {"selected_features": ["class", "size", "text"], "eval_args": COLD, **small}
+        given = keys(
+            taste, tmp_path / geometry, loss_type=loss, geometry=geometry, curvature="learn", curvature_init=0.02
+        )
+        given |= {"item_bias": True, "selected_features": ["class", "size", "text"], "eval_args": COLD, **small}
         config = Config("SASRecCE", "taste", config_dict={k: v for k, v in given.items() if k != "output_dir"})
         data, split = read_data(config)
         model, loader, _ = build(config, data, split, split.train_lengths)
