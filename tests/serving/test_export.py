@@ -207,7 +207,10 @@ def test_a_program_gives_the_packages_scores(name: str, made: Made, tmp_path: Pa
         ("BSARec", {"n_heads": 2, "filter": "causal"}),
         ("BSARec", {"n_heads": 2, "filter": "circular"}),
         ("GRU4RecCE", {"n_layers": 2, "gru_bias": True, "gru_size": 12}),
-        ("HGRU4Rec", {"n_layers": 2, "nonlinearity": "tanh", "reset": "after", "curvature": 0.5}),
+        (
+            "HGRU4Rec",
+            {"n_layers": 2, "nonlinearity": "tanh", "reset": "after", "curvature": "learn", "curvature_init": 0.5},
+        ),
     ],
 )
 def test_every_option_of_an_encoder_is_traced(name: str, keys: dict[str, Any], made: Made) -> None:
