@@ -94,10 +94,10 @@ def test_split_files_are_leave_one_out_in_file_order(split) -> None:
 
 def test_no_file_of_peers_holds_a_test_target(split) -> None:
     held = {(user, item) for user, item, _ in read(split.folder / "held_out" / "targets.tsv")}
-    told = [row[:2] for name in ("train.tsv", "valid.tsv") for row in read(split.folder / name)]
+    visible = [row[:2] for name in ("train.tsv", "valid.tsv") for row in read(split.folder / name)]
     assert held
-    assert not held & set(told)
-    assert len(held) + len(told) == len(ROWS)
+    assert not held & set(visible)
+    assert len(held) + len(visible) == len(ROWS)
 
 
 def test_split_is_written_once(split, tmp_path: Path) -> None:
@@ -161,20 +161,20 @@ def test_bad_lists_are_refused(tmp_path: Path, rows: list[tuple[int, int, int]],
 
 
 def test_files_that_hold_no_lists_are_refused(tmp_path: Path) -> None:
-    asked = (np.array([1]), np.empty((0, 2), dtype=np.int64), 10, 3)
+    arguments = (np.array([1]), np.empty((0, 2), dtype=np.int64), 10, 3)
     with pytest.raises(lists.BadListsError, match=r"valid_1\.tsv is missing"):
-        lists.read_lists(tmp_path / "valid_1.tsv", *asked)
+        lists.read_lists(tmp_path / "valid_1.tsv", *arguments)
     file = write_lists(tmp_path / "valid_2.tsv", [(1, 2, 1)], header="user\titem\tscore")
     with pytest.raises(lists.BadListsError, match="columns user, item, score"):
-        lists.read_lists(file, *asked)
+        lists.read_lists(file, *arguments)
     (tmp_path / "valid_3.tsv").write_text("user\titem\trank\n1\tnan\t1\n")
     with pytest.raises(lists.BadListsError, match="is not a table of user, item, rank"):
-        lists.read_lists(tmp_path / "valid_3.tsv", *asked)
+        lists.read_lists(tmp_path / "valid_3.tsv", *arguments)
 
 
 # --- what scripts of peers share -------------------------------------------------------------------------------------
 class Time:
-    """A clock that goes on when it is told to."""
+    """A clock that the test moves."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -224,7 +224,7 @@ def test_lists_leave_out_what_is_seen_or_unknown(run, split) -> None:
     """Scores fall with the number of the item; those that no list may hold have the best."""
     held = {item for _, item, _ in read(split.folder / "held_out" / "targets.tsv")}
     known = {item for items in run.train.values() for item in items}
-    assert held - known, "an item that is only asked for"
+    assert held - known, "an item that is only a target"
 
     def scores(histories: list[list[int]]) -> torch.Tensor:
         found = -torch.arange(run.n_items, dtype=torch.float32).repeat(len(histories), 1)
@@ -271,10 +271,10 @@ for name in ("train.tsv", "valid.tsv"):
         user, item, _ = map(int, line.split("\\t"))
         seen.setdefault(user, set()).add(item)
         users |= {user} if name == "valid.tsv" else set()
-asked = {"valid": users, "test": set(map(int, open(settings["split"] + "/test_users.tsv").read().split()[1:]))}
+users_of = {"valid": users, "test": set(map(int, open(settings["split"] + "/test_users.tsv").read().split()[1:]))}
 with open("points.jsonl", "w") as points:
     for point in (1, 2):
-        for part, names in asked.items():
+        for part, names in users_of.items():
             with open(f"{part}_{point}.tsv", "w") as file:
                 print("user", "item", "rank", sep="\\t", file=file)
                 for user in names:

@@ -60,7 +60,7 @@ def test_recboles_own_models_are_checked_and_stay_as_they_were(place: Path) -> N
 
 
 def test_a_leak_in_recbole_itself_is_reported(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The run goes on: the target that such a model reads is another item here."""
+    """The run continues, because the target that such a model reads is another item here."""
     from recbole.model.sequential_recommender.sasrec import SASRec
 
     honest = SASRec.full_sort_predict

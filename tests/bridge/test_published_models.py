@@ -112,7 +112,7 @@ def test_compared_on_identical_cases(split: str, place: Path, capfd: pytest.Capt
     assert all(name in table for name in names)
     results = [read_json(place / "runs" / "x" / name / "result.json") for name in names]
     assert len({result["n_test_cases"] for result in results}) == 1
-    # a comparison that was stopped goes on with what is not finished
+    # a comparison that was stopped resumes with the unfinished runs
     shutil.rmtree(place / "runs" / "x" / "Fading")
     assert cli.main(command) == 0
     assert capfd.readouterr().out.count("finished before") == len(names) - 1

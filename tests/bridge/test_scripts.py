@@ -1,4 +1,4 @@
-"""Scripts as RecBole's users write them work when ``import recbole_hyper`` stands at their top: in an empty folder."""
+"""Scripts of RecBole's users work with ``import recbole_hyper`` as their first line, in an empty folder."""
 
 from __future__ import annotations
 

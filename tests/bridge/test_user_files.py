@@ -41,7 +41,7 @@ def bound(data: Path, text: str, model: str = "SASRec", **keys: Any) -> Config:
     return Config(model, "d", [file], settings)
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Return the warnings about the file, without its name."""
     return [line.partition("mine.yaml: ")[2] for line in caplog.messages if "mine.yaml: " in line]
 
@@ -66,7 +66,7 @@ def test_one_warning_names_the_keys_that_nothing_reads(
     model: str, data: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = bound(data, FOREIGN, model)
-    assert told(caplog) == ["nothing reads device, logger_name, from_scratch, valid_batch_size, MODEL_TYPE"]
+    assert warnings_of(caplog) == ["nothing reads device, logger_name, from_scratch, valid_batch_size, MODEL_TYPE"]
     assert (config["hidden_size"], config["topk"]) == (64, [10, 20])
     assert not {"logger_name", "device", "from_scratch"} & config.plain().keys()
     with pytest.raises(ConfigError, match="nothing reads device, logger_name"):
@@ -93,7 +93,7 @@ def test_a_file_of_release_0_2(data: Path, caplog: pytest.LogCaptureFixture) -> 
     """At least five interactions of users and items, ratings from 2, no negatives, the last two held out."""
     config = bound(data, OLD)
     keys = ("min_user_inter_num", "min_item_inter_num", "lowest_val", "training_neg_sample_num", "eval_setting")
-    assert [line.split()[0] for line in told(caplog)] == list(keys)
+    assert [line.split()[0] for line in warnings_of(caplog)] == list(keys)
     assert config["train_neg_sample_args"]["distribution"] == "none"
     store = SequenceDataset(config).store
     lines = [line.split("\t") for line in (data / "d" / "d.inter").read_text().splitlines()[1:]]
@@ -163,7 +163,7 @@ def test_the_word_none_is_null(word: str, data: Path) -> None:
 def test_of_a_key_given_twice_the_last_counts(data: Path, caplog: pytest.LogCaptureFixture) -> None:
     config = bound(data, "n_heads: 2\nepochs: 2\neval_args: {mode: full, mode: uni5}\nn_heads: 1\n")
     assert (config["n_heads"], config["eval_args"]["mode"]["test"]) == (1, "uni5")
-    assert sorted(told(caplog)) == [
+    assert sorted(warnings_of(caplog)) == [
         "the key 'mode' is given twice, as 'full' and as 'uni5'; the last counts",
         "the key 'n_heads' is given twice, as 2 and as 1; the last counts",
     ]
@@ -248,7 +248,7 @@ def test_a_file_that_all_of_a_comparison_share(data: Path, caplog: pytest.LogCap
     keys = {"data_path": str(data), "use_gpu": False}
     settings, of_files = compare.settings_per_model(["SASRec", "HSASRecCE"], [str(file)], keys)
     configs = compare.check_all(["SASRec", "HSASRecCE"], "d", settings, data.parent, of_files)
-    assert len(told(caplog)) == 1
+    assert len(warnings_of(caplog)) == 1
     assert configs["SASRec"]["n_layers"] == 1
     assert not {"device", "logger_name"} & settings["HSASRecCE"].keys()
 

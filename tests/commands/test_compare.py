@@ -248,10 +248,10 @@ def test_mistakes_show_before_anything_runs(
 
 
 def test_a_missing_item_file_shows_before_anything_runs(random_data: Path, tmp_path: Path) -> None:
-    asked = arguments("Pop,EASER", tmp_path, data_path=str(random_data), use_gpu=False)
-    asked.segments = ["item.class"]
+    parsed = arguments("Pop,EASER", tmp_path, data_path=str(random_data), use_gpu=False)
+    parsed.segments = ["item.class"]
     with pytest.raises(ConfigError, match=r"segment item.class: .*random/random.item does not exist"):
-        compare.compare(asked)
+        compare.compare(parsed)
 
 
 def bound(random_data: Path, models: str, **keys: Any) -> tuple[dict[str, Any], dict[str, Any]]:

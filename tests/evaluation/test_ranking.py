@@ -21,8 +21,8 @@ def cases_of(rows: list[list[int]]) -> Cases:
     store = SequenceStore.from_interactions(
         users, items, range(len(items)), np.array([str(u) for u in range(99)]), TOKENS
     )
-    asked = [(row, end) for row, items_of in enumerate(rows) for end in range(1, len(items_of))]
-    return Cases.build(store, [row for row, _ in asked], [end for _, end in asked])
+    positions = [(row, end) for row, items_of in enumerate(rows) for end in range(1, len(items_of))]
+    return Cases.build(store, [row for row, _ in positions], [end for _, end in positions])
 
 
 def scorer(table: np.ndarray) -> object:
@@ -97,11 +97,11 @@ def test_padding_may_hold_anything() -> None:
 def test_candidates_only() -> None:
     cases = cases_of([[1, 2, 3]])
     drawn = np.array([[4, 5, 6], [7, 8, 9]], dtype=np.int32)
-    asked = Cases(cases.store, cases.rows, cases.ends, cases.starts, drawn)
+    with_candidates = Cases(cases.store, cases.rows, cases.ends, cases.starts, drawn)
     scores = torch.zeros(2, N_ITEMS)
     scores[0, [2, 5, 10]] = torch.tensor([1.0, 2.0, 9.0])  # target 2: behind 5; item 10 is no candidate
     scores[1, 3] = 1.0
-    ranks = rank_cases(lambda part: scores.clone(), asked, n_items=N_ITEMS, k=2)
+    ranks = rank_cases(lambda part: scores.clone(), with_candidates, n_items=N_ITEMS, k=2)
     assert ranks.ranks.tolist() == [2, 1]
     assert ranks.n_candidates.tolist() == [4, 4]
     assert ranks.top_items.tolist() == [[5, 2], [3, 7]]
@@ -130,19 +130,19 @@ def test_more_than_there_is() -> None:
 def test_scores_that_do_not_fit_the_cases_are_refused(way: str, gives: object, message: str) -> None:
     cases = cases_of([[1, 2, 3]])
     drawn = np.array([[4, 5], [7, 8]], dtype=np.int32) if way == "candidates" else None
-    asked = Cases(cases.store, cases.rows, cases.ends, cases.starts, drawn)
+    with_candidates = Cases(cases.store, cases.rows, cases.ends, cases.starts, drawn)
     dtype = torch.float64 if way == "torch" else torch.float32
     with pytest.raises(ScoresError, match=message):
-        rank_cases(lambda part: gives(len(part), dtype), asked, n_items=N_ITEMS, k=2)
+        rank_cases(lambda part: gives(len(part), dtype), with_candidates, n_items=N_ITEMS, k=2)
 
 
 @pytest.mark.parametrize("bad", [0, -1, N_ITEMS, 2**31 - 1])
 def test_candidates_out_of_range_are_refused(bad: int) -> None:
     cases = cases_of([[1, 2, 3]])
     drawn = np.array([[4, 5], [7, bad]], dtype=np.int32)
-    asked = Cases(cases.store, cases.rows, cases.ends, cases.starts, drawn)
+    with_candidates = Cases(cases.store, cases.rows, cases.ends, cases.starts, drawn)
     with pytest.raises(ValueError, match=rf"candidates contain 1 item ids outside 1 to 12, such as {bad}"):
-        rank_cases(lambda part: torch.zeros(len(part), N_ITEMS), asked, n_items=N_ITEMS, k=2)
+        rank_cases(lambda part: torch.zeros(len(part), N_ITEMS), with_candidates, n_items=N_ITEMS, k=2)
     short = Cases(cases.store, cases.rows, cases.ends, cases.starts, drawn[:1])
     with pytest.raises(ValueError, match="one row for each of 2 cases"):
         rank_cases(lambda part: torch.zeros(len(part), N_ITEMS), short, n_items=N_ITEMS, k=2)

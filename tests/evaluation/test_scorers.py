@@ -68,7 +68,7 @@ def test_a_model_with_a_vector_per_user_refuses_new_users(random_data: Path, tmp
     assert not (tmp_path / "out" / "train.csv").exists()
     config = Config("EASE", "random", config_dict=keys)
     split = make_split(SequenceDataset(config).store, config)
-    # models of this package fold histories in, and are not asked
+    # models that read histories accept new users
     for model in ("EASE", "SASRec", "MultiVAE"):
         require_known_users(Config(model, "random", config_dict=keys).model_class, split)
 

@@ -34,7 +34,7 @@ class Neighbourly(GatedAverage):
 
 
 class TimeTeller(GatedAverage):
-    """Knows when the item that is asked for will come."""
+    """Knows when the target item will come."""
 
     def full_sort_predict(self, interaction):
         return super().full_sort_predict(interaction) * interaction["timestamp"].unsqueeze(1)

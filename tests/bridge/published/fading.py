@@ -1,4 +1,4 @@
-"""A model that reads the times of the history, and a trainer of its own by RecBole's naming."""
+"""A model that reads the times of the history, with its own trainer, named as RecBole expects."""
 
 import torch
 from recbole.model.abstract_recommender import SequentialRecommender

@@ -1,4 +1,4 @@
-"""A model with a data set class of its own, which adds a table of item vectors."""
+"""A model whose own data set class adds a table of item vectors."""
 
 import zlib
 

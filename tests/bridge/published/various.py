@@ -1,4 +1,4 @@
-"""What else published models do: side features, several losses, negatives, a column of their own."""
+"""What else published models do: side features, several losses, negatives, extra columns."""
 
 import torch
 from gated_average import GatedAverage
