@@ -144,7 +144,7 @@ def test_lists_are_scored_as_by_hand(tmp_path: Path) -> None:
     ("rows", "message"),
     [
         ([(3, 1, 1)], "user 3, item 1, rank 1: the user is not in this part of the split"),
-        ([(1, 5, 1), (1, 6, 3)], r"user 1, item 6, rank 3: ranks are not 1, 2, \.\.\. at most 3"),
+        ([(1, 5, 1), (1, 6, 3)], r"user 1, item 6, rank 3: ranks are not 1, 2, \.\.\. up to 3"),
         ([(1, 5, 1), (1, 6, 2), (1, 7, 3), (1, 8, 4)], "rank 4: ranks are not 1"),
         ([(1, 5, 0), (1, 6, 1)], "rank 0: ranks are not 1"),
         ([(1, 0, 1)], "an item is outside 1 to 9"),
