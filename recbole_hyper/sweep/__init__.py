@@ -1,4 +1,9 @@
-"""Sweeps over hyper-parameters: spaces, proposals, trials that see validation only, and the driver."""
+"""Sweeps over hyper-parameters, in which trials see validation only.
+
+space (settings) -> search (which to try) -> tuner (Ray runs them) -> trial (a run in a folder, with a record) -> driver
+(winner, tested runs, sweep.json). To resume, folder checks that the sweep is the same, the driver runs the trials that
+have not ended, and a trial continues its run.
+"""
 
 from recbole_hyper.sweep.driver import sweep
 from recbole_hyper.sweep.space import Space, read_space
