@@ -66,7 +66,7 @@ def recommend(arguments: argparse.Namespace) -> int:
     layout = Layout(columns=columns, time_format=arguments.time_format, missing_ids=arguments.missing_ids)
     if arguments.histories is not None:
         read = read_history_file(arguments.histories, model.names, layout, model.unit)
-        print(f"histories in order: {read.order}")
+        print(f"histories sorted {read.order}")
         query = model.query(histories=read, **how)
     else:
         ids = read_id_file(users, model.names, "user_id", layout) if isinstance(users, Path) else users

@@ -1,4 +1,4 @@
-"""Where raw data come from: a file, plain or compressed, a member of an archive, or a folder of one or more files."""
+"""Sources of raw data: a file, plain or compressed, a member of an archive, or a folder with files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tqdm import tqdm
 from recbole_hyper.errors import DataError
 from recbole_hyper.files import file_digest
 
-# errors of decompressors and Arrow for bytes that they cannot read; zipfile raises RuntimeError for a password
+# errors of decompressors and Arrow for invalid bytes; zipfile raises RuntimeError if a password is needed
 _DAMAGED = (zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError, EOFError, RuntimeError, pa.ArrowException)
 _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2")
 _COMPRESSED: dict[str, Callable[[BinaryIO], Any]] = {".gz": gzip.open, ".bz2": bz2.open}
@@ -31,22 +31,22 @@ _COMPRESSED: dict[str, Callable[[BinaryIO], Any]] = {".gz": gzip.open, ".bz2": b
 
 @contextlib.contextmanager
 def damage_named(name: object) -> Iterator[None]:
-    """Turn whatever is raised over bytes that cannot be unpacked into one DataError with the file's ``name``."""
+    """Turn all errors of unpacking into a DataError with the file's ``name``."""
     try:
         yield
     except (*_DAMAGED, OSError) as error:
-        # the system's own errors have numbers; a decompressor's have none
+        # errors of the system have numbers, errors of decompressors do not
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise DataError(
-            f"{name} is cut off, damaged or packed in a way that cannot be undone here ({error}); fetch it again, or "
-            "unpack it by another program and give the file itself"
+            f"{name} is cut off, damaged, or packed in an unsupported way ({error}); fetch it again, or unpack it with "
+            "another program and use the unpacked file"
         ) from error
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A raw file: ``path`` and, in an archive, its ``member``; ``parts`` of a folder are read as one file."""
+    """A raw file: ``path`` and, in an archive, its ``member``; the ``parts`` of a folder are read as one file."""
 
     path: Path
     member: str | None = None
@@ -54,16 +54,16 @@ class SourceFile:
 
     @property
     def name(self) -> str:
-        """The file's own name, without folders."""
+        """The file's name, without folders."""
         return Path(self.member).name if self.member else self.path.name
 
     def __str__(self) -> str:
         return f"{self.path}:{self.member}" if self.member else str(self.path)
 
     def sha256(self) -> str:
-        """Return the checksum of the file on disk (of the whole archive for a member).
+        """Return the checksum of the file on disk (for a member, of the whole archive).
 
-        That of parts is the checksum of what ``sha256sum`` prints for them, with their paths inside the folder.
+        For parts it is the checksum of the lines that ``sha256sum`` prints in their folder.
         """
         if not self.parts:
             return file_digest(self.path)
@@ -72,7 +72,7 @@ class SourceFile:
 
     @contextlib.contextmanager
     def unchanged(self) -> Iterator[None]:
-        """Raise DataError at the end where the file, or one of its parts, is no longer what it was."""
+        """Raise DataError at the end if the file, or one of its parts, has changed."""
 
         def state() -> list[tuple[int, int, int]]:
             stats = [part.path.stat() for part in self.parts or (self,)]
@@ -81,7 +81,7 @@ class SourceFile:
         before = state()
         yield
         if state() != before:
-            raise DataError(f"{self} changed while it was read; nothing was written, run it again when it is complete")
+            raise DataError(f"{self} changed while it was read; nothing was written, try again when it is complete")
 
     def first_bytes(self, count: int, encoding: str | None = None) -> bytes:
         """Return the start of the file, or of the first part."""
@@ -93,10 +93,10 @@ class SourceFile:
 
     @contextlib.contextmanager
     def open(self, *, progress: bool | None = None, encoding: str | None = None) -> Iterator[BinaryIO]:
-        """Open for reading, decompressed, with a progress bar over the bytes on disk (of a zip: over those inside).
+        """Open for reading, decompressed, with a progress bar over the bytes on disk (for a zip, the unpacked bytes).
 
-        ``progress`` shows or hides the bar; None shows it on a terminal only. Text of another ``encoding`` comes as
-        UTF-8.
+        ``progress`` shows or hides the bar; None shows it in a terminal only. Text in another ``encoding`` is converted
+        to UTF-8.
         """
         hidden = None if progress is None else not progress
         with damage_named(self), contextlib.ExitStack() as stack:
@@ -117,14 +117,14 @@ class SourceFile:
 
 
 class Recoded:
-    """A stream of text in some encoding, read as UTF-8; DataError, with the line, for bytes that are not in it."""
+    """Converts a stream of text to UTF-8; DataError, with the line, for bytes that are invalid in its encoding."""
 
     def __init__(self, stream: BinaryIO, encoding: str, name: str) -> None:
         self._stream, self._name, self._line = stream, name, 1
         self._decoder = codecs.getincrementaldecoder(encoding)()
 
     def read(self, size: int) -> bytes:
-        """Return about ``size`` bytes, none at the end."""
+        """Return about ``size`` bytes, b"" at the end."""
         while True:
             data = self._stream.read(size)
             try:
@@ -132,18 +132,18 @@ class Recoded:
             except UnicodeDecodeError as error:
                 line = self._line + error.object.count(b"\n", 0, error.start)
                 raise DataError(
-                    f"{self._name}, line {line}: the byte 0x{error.object[error.start]:02x} is not in {error.encoding} "
-                    f"({error.reason}); give the file's --encoding"
+                    f"{self._name}, line {line}: the byte 0x{error.object[error.start]:02x} is invalid in "
+                    f"{error.encoding} ({error.reason}); set the file's --encoding"
                 ) from error
             except UnicodeError as error:
-                raise DataError(f"{self._name}: {error}; give the file's --encoding") from error
+                raise DataError(f"{self._name}: {error}; set the file's --encoding") from error
             self._line += text.count("\n")
             if text or not data:
                 return text.encode("utf-8", "surrogatepass")
 
 
 def _members(path: Path) -> list[SourceFile]:
-    """Return the files inside an archive (zip or tar, compressed or not), the file itself where it is none."""
+    """Return the files inside an archive (zip or tar, compressed or not), or the file itself if it is not one."""
     if not path.name.lower().endswith(_ARCHIVES):
         return [SourceFile(path)]
     with damage_named(path):
@@ -155,22 +155,22 @@ def _members(path: Path) -> list[SourceFile]:
 
 
 def matches(name: str, pattern: str) -> bool:
-    """Compare a file's own name with a pattern, whatever its case, its folder and its .gz or .bz2 ending."""
+    """Compare a file's name with a pattern; ignores case, folder, and the endings .gz and .bz2."""
     plain = Path(name).name.lower()
     candidates = [plain] + [plain.removesuffix(ending) for ending in _COMPRESSED if plain.endswith(ending)]
     return any(fnmatch.fnmatchcase(candidate, pattern.lower()) for candidate in candidates)
 
 
 def contents(source: Path) -> list[SourceFile]:
-    """List the raw files that ``source`` (a file, an archive or a folder) offers, in the order of their names.
+    """List the raw files in ``source`` (a file, an archive or a folder), in the order of their names.
 
-    A folder whose files are all parquet, but for those that begin with a dot or with _, is one file with parts.
-    DataError where there is no file, or an archive cannot be read.
+    A folder of parquet files only (ignoring names that start with a dot or _) is one file with parts. DataError if
+    there is no file, or an archive cannot be read.
     """
     if not source.exists():
         raise DataError(f"--source={source} does not exist; give a file, a zip or tar archive, or a folder")
     if not (source.is_file() or source.is_dir()):
-        raise DataError(f"--source={source} is a pipe or a device; give a regular file, an archive or a folder")
+        raise DataError(f"--source={source} is a pipe or a device; use a regular file, an archive or a folder")
     if source.is_file():
         members = _members(source)
     else:
@@ -179,16 +179,16 @@ def contents(source: Path) -> list[SourceFile]:
         many = len(parts) > 1 or any(path.parent != source for path in parts)
         if many and all(matches(path.name, "*.parquet") for path in parts):
             return [SourceFile(source, parts=tuple(SourceFile(path) for path in parts))]
-        # an archive is a file of its own beside its members
+        # list an archive itself too: a pattern may match its name
         members = [file for path in plain for file in dict.fromkeys((SourceFile(path), *_members(path)))]
     if not members:
         kind = "folder" if source.is_dir() else "archive"
-        raise DataError(f"--source={source} is a {kind} without files; give the file that was downloaded")
+        raise DataError(f"--source={source} is a {kind} without files; use the downloaded file")
     return members
 
 
 def parts_of(source: Path, files: Sequence[SourceFile]) -> SourceFile | None:
-    """Return a folder of text files with one ending and one first line, or of json lines, as a file with parts."""
+    """Return a folder of json lines, or of text files with equal endings and first lines, as a file with parts."""
     plain = [file for file in files if file.member is None and not file.name.startswith("_")]
     endings = {"".join(Path(file.name.lower()).suffixes[-2:]) for file in plain}
     if not source.is_dir() or len(plain) < 2 or len(endings) != 1 or len(plain) != len(files):
@@ -199,13 +199,16 @@ def parts_of(source: Path, files: Sequence[SourceFile]) -> SourceFile | None:
 
 
 def pick(files: Sequence[SourceFile], patterns: Sequence[str]) -> SourceFile | None:
-    """Return the file that fits the first pattern that any fits, a plain one first, or None; DataError for several."""
+    """Return the file for the first pattern that matches, None if there is none; DataError for several files.
+
+    Plain files are preferred to members of archives.
+    """
     for pattern in patterns:
-        chosen = [file for file in files if matches(file.name, pattern)]
-        chosen = [file for file in chosen if file.member is None] or chosen
-        if len(chosen) > 1:
-            listed = ", ".join(str(file) for file in chosen[:5])
-            raise DataError(f"{len(chosen)} files fit {pattern!r}: {listed}; give one of them by --source=FILE")
-        if chosen:
-            return chosen[0]
+        matching = [file for file in files if matches(file.name, pattern)]
+        matching = [file for file in matching if file.member is None] or matching
+        if len(matching) > 1:
+            names = ", ".join(str(file) for file in matching[:5])
+            raise DataError(f"{len(matching)} files match {pattern!r}: {names}; choose one with --source=FILE")
+        if matching:
+            return matching[0]
     return None

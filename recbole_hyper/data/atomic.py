@@ -1,7 +1,7 @@
-"""The columns of RecBole's atomic files without any change: ``.inter``, ``.user``, ``.item`` and their like.
+"""Reads RecBole's atomic files, such as ``.inter``, ``.user`` and ``.item``, without changing any value.
 
-The first line names the columns as ``name:type``, and a line ends at LF or CRLF. There are no quotation marks, escapes
-or comments, and an id is any text: ``NA``, ``null`` and ``"`` are names like others. Blank lines are passed over.
+The first line names the columns as ``name:type``, and lines end with LF or CRLF. There are no quotes, escapes or
+comments. An id may be any text, also ``NA``, ``null`` or ``"``. Blank lines are skipped.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from recbole_hyper.errors import DataError
 
 logger = logging.getLogger("recbole_hyper")
 
-# what RecBole, through pandas, takes for a missing value of a feature; never for an id
+# pandas, and so RecBole, reads these as missing values; in features they are missing here too, in ids they are not
 MISSING = frozenset(
     (
         *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A"),
@@ -39,12 +39,12 @@ _SHOWN = 120  # characters of a value that an error shows
 
 
 def nothing_in(path: Path) -> DataError:
-    """Return the error about a file of interactions without any."""
-    return DataError(f"{path} holds no interactions, only a header; prepare the data set again")
+    """Return the error for a file without interactions."""
+    return DataError(f"{path} has no interactions, only a header; prepare the data set again")
 
 
 def opened(path: Path, separator: str = "\t", encoding: str | None = None) -> Format:
-    """Return the form of an atomic file, with the names and types of its columns; DataError for no such header."""
+    """Return the format of an atomic file, with the names and types of its columns; DataError for another header."""
     return guess.named(SourceFile(path), find("atomic").set(Layout(separator=separator, encoding=encoding), "atomic"))
 
 
@@ -64,12 +64,12 @@ def read_atomic(
     encoding: str | None = None,
     lenient: bool = False,
 ) -> pd.DataFrame:
-    """Read ``columns`` (name: type) of an atomic file, a row per line that is not blank.
+    """Read ``columns`` (name to type) of an atomic file, one row per line that is not blank.
 
-    Tokens are text, floats float64 (NaN where missing), sequences an array per row; the index is the line's number less
-    2. Values of the token columns ``ids`` are any text but an empty one; in others an empty value and pandas' words for
-    one are missing. ``lenient`` reads as RecBole: an empty id is missing, and lines are cut or filled to the width of
-    the header. DataError, with the line, for what cannot be read.
+    Tokens are text, floats are float64 (NaN if missing), sequences are one array per row. The index is the line number
+    minus 2. The token columns ``ids`` may have any text that is not empty; in other columns, empty values and pandas'
+    words for missing ones are missing. ``lenient`` reads like RecBole: an empty id is missing, and lines are cut or
+    filled to the width of the header. DataError, with the line, for invalid values.
     """
     form = replace(opened(path, separator, encoding), columns={name: name for name in columns})
     refused, uneven = Refused(str(path)), []
@@ -82,8 +82,8 @@ def read_atomic(
     rows = list(mapped(work, pieces(SourceFile(path), form, False)))
     if uneven:
         logger.warning(
-            "%s: %d lines hold more or fewer values than the %d columns of the header, the first is line %d; what is "
-            "beyond them is not read",
+            "%s: %d lines have more or fewer values than the %d columns of the header, the first is line %d; surplus "
+            "values are skipped",
             path, len(uneven), len(form.names), min(uneven),
         )  # fmt: skip
     lines = np.concatenate([np.zeros(0, np.int64), *(piece.lines for piece in rows)])
@@ -101,7 +101,7 @@ def read_atomic(
 
 
 def _of_even_width(block: Block, form: Format) -> tuple[Block, list[int]]:
-    """Cut or fill the lines to the width of the header; return also the numbers of those that had another."""
+    """Cut or fill the lines to the width of the header; also return the numbers of the changed lines."""
     width, mark, uneven = len(form.names), str(form.separator).encode(), []
     lines = block.data.split(b"\n")
     for row, line in enumerate(lines):
@@ -113,7 +113,7 @@ def _of_even_width(block: Block, form: Format) -> tuple[Block, list[int]]:
 
 @dataclass(frozen=True)
 class Column:
-    """The text of one column, null where it is not UTF-8, and the line of each value."""
+    """The values of one column as text (null if not UTF-8), and the line of each value."""
 
     path: Path
     name: str
@@ -122,24 +122,24 @@ class Column:
 
     def __post_init__(self) -> None:
         self.refuse(as_mask(pc.is_null(self.values)), "not UTF-8; give the file's --encoding")
-        self.refuse(as_mask(pc.match_substring(self.values, "\0")), "a NUL character in it")
+        self.refuse(as_mask(pc.match_substring(self.values, "\0")), "a text with a NUL character")
 
     def ids(self, empty: bool = False) -> pa.ChunkedArray:
-        """Return the values, none of which is RecBole's name for padding; null where empty, if that is allowed."""
+        """Return the values; DataError for RecBole's name for padding and, unless ``empty`` allows nulls, for ""."""
         for word in (PAD,) if empty else ("", PAD):
             self.refuse(as_mask(pc.equal(self.values, word)), id_fault(word))
         return pc.if_else(pc.equal(self.values, ""), pa.scalar(None, pa.string()), self.values)
 
     def texts(self) -> pa.ChunkedArray:
-        """Return the values, null where missing."""
+        """Return the values, null if missing."""
         missing = pc.is_in(self.values, value_set=pa.array(sorted(MISSING)))
         return pc.if_else(missing, pa.scalar(None, pa.string()), self.values)
 
     def numbers(self) -> npt.NDArray[np.float64]:
-        """Return float64 numbers, NaN where missing."""
+        """Return float64 numbers, NaN if missing."""
         try:
             numbers = self.values.cast(pa.float64()).to_numpy()
-        except pa.ArrowInvalid:  # such as '+1', ' 1' and '': by Python's own rules, each distinct text once
+        except pa.ArrowInvalid:  # such as '+1', ' 1' and '': by Python's rules, each distinct text once
             encoded = pc.dictionary_encode(self.values).combine_chunks()
             known, codes = [_number(text) for text in encoded.dictionary.to_pylist()], np.asarray(encoded.indices)
             wrong = np.array([number is None for number in known], dtype=bool)[codes]
@@ -149,24 +149,24 @@ class Column:
         return np.asarray(numbers, dtype=np.float64)
 
     def sequences(self, separator: str, numbers: bool) -> list[npt.NDArray[Any]]:
-        """Return the parts of every value, as text or as finite numbers; no parts where the value is missing."""
+        """Return the parts of every value, as text or as finite numbers; a missing value has no parts."""
         cells = ["" if cell in MISSING else cell for cell in self.values.to_pylist()]
         parts = [[part for part in cell.split(separator) if part] for cell in cells]
         if not numbers:
             return [np.array(words) for words in parts]
         read = [[_number(part) for part in words] for words in parts]
         wrong = np.array([any(part is None or not np.isfinite(part) for part in row) for row in read], dtype=bool)
-        self.refuse(wrong, f"no sequence of finite numbers with {separator!r} between")
+        self.refuse(wrong, f"not a sequence of finite numbers with {separator!r} between")
         return [np.array(row, dtype=np.float64) for row in read]
 
     def refuse(self, wrong: Good, what: str) -> None:
         """Raise DataError for the first of the rows that are ``wrong``, if any."""
         if not wrong.any():
             return
-        row, count = int(np.flatnonzero(wrong)[0]), int(wrong.sum())
-        more = f"; {count} lines are like this" if count > 1 else ""
+        row, count = int(np.argmax(wrong)), int(wrong.sum())
+        more = f"; {count} lines have this error" if count > 1 else ""
         value = (self.values[row].as_py() or "")[:_SHOWN]
-        raise DataError(f"{self.path}, line {self.lines[row]}: {self.name!r} holds {value!r}, {what}{more}")
+        raise DataError(f"{self.path}, line {self.lines[row]}: {value!r} in {self.name!r} is {what}{more}")
 
 
 def _number(text: str) -> float | None:

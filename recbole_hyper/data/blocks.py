@@ -1,4 +1,4 @@
-"""Streams of text in blocks of whole records, work on them in threads, and the lines that cannot be read."""
+"""Splits streams of text into blocks of whole records, maps work over them in threads, and counts unreadable lines."""
 
 from __future__ import annotations
 
@@ -14,23 +14,21 @@ import pyarrow.compute as pc
 from recbole_hyper.errors import DataError
 from recbole_hyper.threads import Pool, default_threads
 
-# the first block is small, so that a file of another format is found out early
+# the first block is small, so that an error in the format shows up early
 FIRST_BYTES = 1 << 20
 BLOCK_BYTES = 4 << 20
-# a line, or a record of several; what is longer is no text of interactions but, say, zeros that were compressed
-LONGEST = 16 << 20
+LONGEST = 16 << 20  # a longer record is not interactions but, say, compressed zeros
 _LONG_VALUE = 1 << 16
 _SHOWN = 5
-# past this many unreadable lines, more than half of everything, the file is of another format
-_HOPELESS = 10_000
+_HOPELESS = 10_000  # with more unreadable lines than this, and than readable ones, reading stops
 
-Given = TypeVar("Given")
-Made = TypeVar("Made")
+Piece = TypeVar("Piece")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class Block:
-    """Whole records from line ``first`` on, and the positions after each where some take several lines."""
+    """Whole records from line ``first`` on; ``ends`` are their end positions if some have several lines."""
 
     data: bytes
     first: int
@@ -38,13 +36,13 @@ class Block:
     part: str = ""  # name of the file, where a source has several
 
     def lines(self) -> pa.Array:
-        """Return the lines as an Arrow array of bytes, without their ends."""
+        """Return the lines as an Arrow array of bytes, without line ends."""
         data = self.data.removesuffix(b"\n")
         lines = pc.list_flatten(pc.split_pattern(pa.array([data], pa.large_binary()), b"\n"))
         return (pc.replace_substring_regex(lines, "\r$", "") if b"\r" in data else lines).cast(pa.binary())
 
     def numbers(self, records: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
-        """Return the number of the line on which each of the ``records``, from 0, starts."""
+        """Return the line number at which each of the ``records`` (from 0) starts."""
         if self.ends is None:
             return (self.first + records).astype(np.int64, copy=False)
         newlines = np.flatnonzero(np.frombuffer(self.data, np.uint8) == ord("\n"))
@@ -52,11 +50,11 @@ class Block:
 
 
 def blocks(stream: BinaryIO, name: str, *, end: bytes = b"\n", quotes: str = "", size: int = 0) -> Iterator[Block]:
-    """Yield the stream, less a byte order mark, in blocks of about ``size`` bytes (0: a small one and then large ones).
+    """Yield the stream, without a byte order mark, in blocks of about ``size`` bytes (0: a small one, then large ones).
 
-    They stop after an ``end``, which the last one may lack. ``quotes`` is the separator of values that may be in double
-    quotes and then contain line ends, "" for none. Lines that end with CR alone end with LF. DataError for more than
-    ``LONGEST`` bytes without an end, and for a value that spans lines and is not closed.
+    Each block but the last stops after an ``end``. If values may be in double quotes and contain line ends, ``quotes``
+    is the separator of values, else "". Line ends CR become LF. DataError for more than ``LONGEST`` bytes without an
+    end, and for a quoted value that spans lines and is not closed.
     """
     carry, first, wanted, returns = b"", 1, size or FIRST_BYTES, False
     while data := stream.read(wanted):
@@ -70,7 +68,7 @@ def blocks(stream: BinaryIO, name: str, *, end: bytes = b"\n", quotes: str = "",
         carry = data[cut:]
         if len(carry) > LONGEST:
             line = first + data.count(b"\n", 0, cut)
-            raise DataError(f"{name}, line {line}: no end within {LONGEST >> 20} MiB; is it text of this format?")
+            raise DataError(f"{name}, line {line}: no end within {LONGEST >> 20} MiB; is this text in this format?")
         if cut:
             count = data.count(b"\n", 0, cut)
             yield Block(data[:cut], first, ends if ends is not None and len(ends) < count else None)
@@ -82,7 +80,7 @@ def blocks(stream: BinaryIO, name: str, *, end: bytes = b"\n", quotes: str = "",
 def _quoted_ends(
     data: bytes, separator: str, name: str, first: int, last: bool = False
 ) -> npt.NDArray[np.int64] | None:
-    """Return the position after each record, None where no value is quoted."""
+    """Return the position after each record, None if no value is quoted."""
     from recbole_hyper.kernels import tokens
 
     if not separator or b'"' not in data:
@@ -91,14 +89,14 @@ def _quoted_ends(
     if place >= 0 or (last and counts[2]):
         line = first + data.count(b"\n", 0, place if place >= 0 else int(counts[3]))
         raise DataError(
-            f"{name}, line {line}: a double quote opens a value that runs over the end of the line and is not closed "
-            "before a separator; where quotes are plain text give --quoting=none"
+            f"{name}, line {line}: a double quote opens a value that continues on the next line and is not closed "
+            "before a separator; if quotes are plain text, set --quoting=none"
         )
     return ends
 
 
 def quoted(data: bytes, separator: str, complete: bool) -> bool:
-    """Return whether ``data``, the start of a text or all of it, puts values in double quotes as csv files do."""
+    """Return whether ``data``, the start of a text or a ``complete`` one, puts values in double quotes."""
     from recbole_hyper.kernels import tokens
 
     if b'"' not in data:
@@ -109,61 +107,61 @@ def quoted(data: bytes, separator: str, complete: bool) -> bool:
 
 
 def reading_threads() -> int:
-    """:func:`default_threads`, at most 4: more wait for the disk and for the rows' one table of ids."""
+    """:func:`default_threads`, at most 4: more would wait for the disk and for the shared table of ids."""
     return min(4, default_threads())
 
 
-def mapped(work: Callable[[Given], Made], pieces: Iterable[Given], threads: int | None = None) -> Iterator[Made]:
-    """Yield ``work`` of each piece, in order, done by threads (None: :func:`reading_threads`); few pieces are held."""
+def mapped(work: Callable[[Piece], Result], pieces: Iterable[Piece], threads: int | None = None) -> Iterator[Result]:
+    """Yield ``work(piece)`` in order, run in threads (None: :func:`reading_threads`), with few pieces in memory."""
     with Pool(reading_threads() if threads is None else threads) as pool:
         yield from pool.stream(work, pieces)
 
 
 class Malformed:
-    """Counts the unreadable lines of a file or, ``part``, of one in a folder; ``max_share`` of all are accepted."""
+    """Counts the unreadable lines of a file, or of the ``part`` of a folder; accepts ``max_share`` of all lines."""
 
-    place = "line {}"  # what a message calls a row
+    place = "line {}"  # how messages name a row
 
     def __init__(self, name: str, max_share: float = 1.0, part: str = "") -> None:
         if not 0 <= max_share <= 1:
-            raise DataError(f"max_malformed={max_share} is not a share; give a number from 0 to 1, such as 0.001")
+            raise DataError(f"max_malformed={max_share} is not a share; use a number from 0 to 1, such as 0.001")
         self.name, self.max_share, self.part = name, max_share, part
         self.count = self.good = 0
         self.examples: list[tuple[int, str, str]] = []
 
     def add(self, line: int, reason: str, text: str) -> None:
-        """Count one unreadable line (numbered from 1) and keep it where it is among the first."""
+        """Count one unreadable line (numbered from 1) and keep the first few."""
         self.count += 1
         reason = f"{self.part}: {reason}" if self.part else reason
         if len(self.examples) < _SHOWN:
             self.examples.append((line, reason, text if len(text) <= 120 else text[:117] + "..."))
 
     def merge(self, piece: Malformed) -> None:
-        """Add the counts of the next piece; DataError where most of a long file cannot be read."""
+        """Add the counts of the next piece; DataError if most of a long file cannot be read."""
         self.count, self.good = self.count + piece.count, self.good + piece.good
         self.examples = (self.examples + sorted(piece.examples))[:_SHOWN]
         if self.count > _HOPELESS and self.count > self.good and self.max_share < 0.5:
             self.check()
 
     def listing(self) -> str:
-        """Return the first unreadable lines, one below the other, in the order of the file."""
+        """Return the first unreadable lines, in the order of the file."""
         return "\n".join(f"  line {line}: {reason}: {text!r}" for line, reason, text in self.examples)
 
     def check(self) -> None:
-        """Raise DataError where the share of unreadable lines is above the accepted one, or nothing was read."""
+        """Raise DataError if too many lines are unreadable, or none was read."""
         total = self.count + self.good
         if self.count > self.max_share * total:
             raise DataError(
                 f"{self.name}: {self.count:,} of {total:,} lines cannot be read ({self.count / total:.2%}, "
                 f"accepted {self.max_share:.2%}). The first ones:\n{self.listing()}\n"
-                "Check that the file is of the format named by --format, or accept more by --max_malformed=SHARE"
+                "Check that --format is the format of the file, or accept more lines by --max_malformed=SHARE"
             )
         if self.good == 0:
-            raise DataError(f"{self.name} holds no interactions; check that the download is complete")
+            raise DataError(f"{self.name} has no interactions; check that the download is complete")
 
 
 class Refused(Malformed):
-    """Accepts no unreadable line: the first one is an error with its ``place``."""
+    """Raises an error, with its ``place``, for the first unreadable line."""
 
     def __init__(self, name: str, place: str = "line {}") -> None:
         super().__init__(name)
@@ -174,6 +172,6 @@ class Refused(Malformed):
         raise DataError(f"{self.name}, {self.place.format(line)}: {reason}" + (f": {text[:120]!r}" if text else ""))
 
     def skip(self, line: int) -> None:
-        """Count a row that is left out, and keep the first of its line numbers."""
+        """Count a skipped row, and keep the smallest line number."""
         self.count += 1
         self.examples = sorted([*self.examples, (line, "", "")])[:1]

@@ -1,7 +1,7 @@
-"""Stores that were read before, in the user's cache folder under the digest of everything that decides them.
+"""The cache of stores, in the user's cache folder, under a digest of everything that determines a store.
 
-A store is written to a temporary folder, which is renamed when it is complete: two processes may write the same store,
-and no process maps an incomplete one. A store that cannot be mapped (another version, cut off) is removed and rebuilt.
+A store is written to a temporary folder, which is renamed when it is complete. So two processes may write the same
+store, and no process maps an incomplete one. A store that cannot be mapped (another version, cut off) is rebuilt.
 """
 
 import contextlib
@@ -19,20 +19,18 @@ from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.data.source import Source
 from recbole_hyper.files import cache_folder, digest, file_digest, is_no_space, read_json, write_json
 
-FORMAT = 2  # raised when the same files and keys give another store
-# a smaller file is read again as quickly
-SMALLEST = 4 << 20
-LARGEST = 20 << 30  # bytes of all stores together; those not used for the longest time go first
-CHECKED = "checked.json"  # digest of some blocks, and the files as they were when all blocks were compared
+FORMAT = 2  # increase it if the same files and keys result in another store
+SMALLEST = 4 << 20  # smaller files are not cached: reading them is as fast
+LARGEST = 20 << 30  # bytes of all stores; the least recently used are removed first
+CHECKED = "checked.json"  # a digest of some blocks, and the versions of the files at the last check of all blocks
 _SAMPLED, _BLOCK = 16, 4096
-# a file written to less than this many seconds before it was looked at may change again under the same time
-_UNSURE = 2.0
+_UNSURE = 2.0  # a file modified in the last seconds may change again without a new modification time
 
 logger = logging.getLogger("recbole_hyper")
 
 
 def cached(source: Source, read: Callable[[Source], SequenceStore]) -> SequenceStore:
-    """Return the store of ``source`` mapped into memory; ``read`` makes it if the cache does not have it."""
+    """Return the store of ``source`` mapped into memory; ``read`` reads it if it is not in the cache."""
     files = [path for path in source.files() if path.is_file()]
     if sum(path.stat().st_size for path in files) < SMALLEST:
         return read(source)
@@ -45,33 +43,32 @@ def cached(source: Source, read: Callable[[Source], SequenceStore]) -> SequenceS
         return mapped
     store = read(source)
     logger.info("data read in %.2f s", time.perf_counter() - start)
-    return _kept(store, folder)
+    return _saved(store, folder)
 
 
 def _version(path: Path) -> list[int]:
-    """Return what changes with a file: a program may set the time of its content, but not that of its last change."""
+    """Return what changes when a file changes; programs may set st_mtime, but not st_ctime."""
     state = path.stat()
     return [state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino]
 
 
 def known_digest(path: Path) -> str:
-    """Return the sha256 of a file, remembered while its size, its time and its place on the disk stay the same."""
-    place = str(path.resolve())
-    signature = [place, *_version(path)]
-    note = cache_folder() / "digests" / f"{hashlib.sha256(place.encode()).hexdigest()[:32]}.json"
+    """Return the sha256 of a file, which is cached as long as the file's size, times and inode stay the same."""
+    resolved, version = str(path.resolve()), _version(path)
+    note = cache_folder() / "digests" / f"{hashlib.sha256(resolved.encode()).hexdigest()[:32]}.json"
     with contextlib.suppress(OSError, ValueError):
         known = read_json(note)
-        if known.get("signature") == signature:
+        if known.get("signature") == [resolved, *version]:
             return str(known["sha256"])
     digest = file_digest(path)
-    if time.time() - signature[2] / 1e9 > _UNSURE:  # type: ignore[operator]
+    if time.time() - version[1] / 1e9 > _UNSURE:
         with contextlib.suppress(OSError):
-            write_json(note, {"signature": signature, "sha256": digest})
+            write_json(note, {"signature": [resolved, *version], "sha256": digest})
     return digest
 
 
 def _mapped(folder: Path) -> SequenceStore | None:
-    """Return the store in a folder, None where there is none, or none any more: some blocks are compared each time."""
+    """Return the store in a folder, None if there is no valid one; some blocks are compared each time."""
     if not folder.is_dir():
         return None
     try:
@@ -94,7 +91,7 @@ def _mapped(folder: Path) -> SequenceStore | None:
 
 
 def _state(folder: Path) -> dict[str, Any]:
-    """Return a digest of some blocks of each array, the first and last among them, and the versions of the files."""
+    """Return a digest of some blocks of each array, including the first and the last, and the versions of the files."""
     sha256, files = hashlib.sha256(), sorted(folder.glob("*.npy"))
     for path in files:
         size = path.stat().st_size
@@ -106,8 +103,8 @@ def _state(folder: Path) -> dict[str, Any]:
     return {"sample": sha256.hexdigest(), "versions": {path.name: _version(path) for path in files}}
 
 
-def _kept(store: SequenceStore, folder: Path) -> SequenceStore:
-    """Return ``store`` mapped from ``folder``, or unchanged if the cache cannot be written."""
+def _saved(store: SequenceStore, folder: Path) -> SequenceStore:
+    """Save ``store`` in ``folder`` and return it mapped from there, or unchanged if the cache cannot be written."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         _make_room(folder.parent, store)
@@ -115,30 +112,31 @@ def _kept(store: SequenceStore, folder: Path) -> SequenceStore:
             part = Path(name)
             store.save(part)
             write_json(part / CHECKED, _state(part))
-            for path in (*part.iterdir(), part):  # everything is on the disk before the folder is renamed
+            for path in (*part.iterdir(), part):  # flush everything to the disk before the folder is renamed
                 number = os.open(path, os.O_RDONLY)
                 try:
                     os.fsync(number)
                 finally:
                     os.close(number)
-            with contextlib.suppress(OSError):  # another process has made it meanwhile
+            with contextlib.suppress(OSError):  # another process was faster
                 part.rename(folder)
-        logger.info("kept in the cache %s; it may be deleted at any time", folder)
+        logger.info("saved in the cache %s; you may delete it at any time", folder)
         return _mapped(folder) or store
     except OSError as error:
-        why = "there is no space to keep the data" if is_no_space(error) else "the data cannot be kept"
-        logger.warning("%s in the cache %s: %s", why, folder.parent, error)
+        reason = "no space to save the data" if is_no_space(error) else "cannot save the data"
+        logger.warning("%s in the cache %s: %s", reason, folder.parent, error)
         return store
 
 
 def _make_room(root: Path, store: SequenceStore) -> None:
-    """Remove the least recently used stores, and what killed processes left."""
-    left = LARGEST - store.nbytes
-    for entry in sorted((one for one in root.iterdir() if one.is_dir()), key=lambda entry: -entry.stat().st_mtime):
-        if entry.name.startswith("."):
-            gone = time.time() - entry.stat().st_mtime > 86_400
+    """Remove the least recently used stores, and temporary folders of killed processes."""
+    space = LARGEST - store.nbytes
+    folders = [path for path in root.iterdir() if path.is_dir()]
+    for folder in sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True):
+        if folder.name.startswith("."):
+            remove = time.time() - folder.stat().st_mtime > 86_400
         else:
-            left -= sum(file.stat().st_size for file in entry.iterdir())
-            gone = left < 0
-        if gone:
-            shutil.rmtree(entry, ignore_errors=True)
+            space -= sum(file.stat().st_size for file in folder.iterdir())
+            remove = space < 0
+        if remove:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""RecBole's datasets over a :class:`SequenceStore`: views for models, made when they are looked at."""
+"""RecBole's datasets as lazy views of a :class:`SequenceStore`."""
 
 from __future__ import annotations
 
@@ -32,50 +32,50 @@ TARGET_LIST = "target_list"
 
 
 class SequenceDataset(SequentialDataset):
-    """Interactions with RecBole's field names, id maps and filters, without its tables until something asks for them.
+    """Interactions with RecBole's field names, id maps and filters; its tables are built when something uses them.
 
-    ``inter_feat`` is the table of interactions: RecBole's frame, or, after :meth:`restrict`, the Interaction of the
-    training part, so that counts, ``inter_matrix`` and ``history_item_matrix`` tell a model about training data only.
-    Features of users and items are not read: see :class:`FeatureDataset`.
+    ``inter_feat`` is the table of interactions: RecBole's frame or, after :meth:`restrict`, the Interaction of the
+    training part. So counts, ``inter_matrix`` and ``history_item_matrix`` show a model training data only. Features of
+    users and items are not read, see :class:`FeatureDataset`.
 
     Args:
         config: configuration of the run.
-        store: the sequences where they are known already; None reads the atomic files, or the cache.
-        item_features: ``selected_features`` of the items, None for a model that has none; None reads the .item file.
+        store: the sequences; None reads them from the cache or the atomic files.
+        item_features: values of ``selected_features``; None reads them from the .item file if the model uses any.
 
     Raises:
-        DataError: a missing column, no time, a time that is not finite, nothing left after filtering, one item only;
-            ``selected_features`` that cannot be used.
+        DataError: a column or a time is missing, a time is not finite, filtering leaves nothing or a single item, or
+            ``selected_features`` cannot be used.
     """
 
-    # the sequences of a data set class that takes a configuration alone
+    # for subclasses that others wrote, whose constructor takes the configuration only
     _known_store: SequenceStore | None = None
 
     def __init__(
         self, config: Any, store: SequenceStore | None = None, item_features: ItemFeatures | None = None
     ) -> None:
-        self._store, self._given = self._known_store if store is None else store, False
+        self._store, self._table_was_set = self._known_store if store is None else store, False
         self.item_features = item_features
         self._inter_feat: Any = None
-        self._part: np.ndarray | None = None  # training part of each row; None is everything, before any split
+        self._part: np.ndarray | None = None  # length of the training part of each row; None before the split: all
         super().__init__(config)
 
     def _benchmark_presets(self) -> None:
-        """Nothing: of interactions that come in parts, RecBole takes each row for a history and its target."""
+        """Do nothing: RecBole would read each row of data that come in parts as a history and its target."""
 
     def _from_scratch(self) -> None:
         self._get_preset()
         self._get_field_from_config()
         names = self.config["selected_features"] if registry.parts_of(self.config.model_class) else None
         source = Source.of(self.config)
-        missing = names if self.item_features is None else None
-        if missing:
-            feature_columns(source, missing)  # a wrong name is an error before the interactions are read
+        unread = names if self.item_features is None else None
+        if unread:
+            feature_columns(source, unread)  # report a wrong name before the interactions are read
         if self._store is None:
             self._store = stored(self.config)
-        if missing:
+        if unread:
             standardize = self.config["feature_standardize"]
-            self.item_features = read_item_features(source, missing, self._store.item_tokens, standardize=standardize)
+            self.item_features = read_item_features(source, unread, self._store.item_tokens, standardize=standardize)
         self.user_feat = self.item_feat = None
         self.feat_name_list = ["inter_feat"]
         self.set_field_property(self.uid_field, FeatureType.TOKEN, FeatureSource.USER_ID, 1)
@@ -86,21 +86,21 @@ class SequenceDataset(SequentialDataset):
 
     @property
     def store(self) -> SequenceStore:
-        """The sequences, sorted by float64 time (RecBole sorts the float32 that it trains with)."""
+        """The sequences, sorted by float64 time (RecBole sorts by float32)."""
         if self._store is None:
-            raise ValueError("the data are not read yet")
+            raise ValueError("the data have not been read yet")
         return self._store
 
     @property
     def inter_feat(self) -> Any:
-        """The table of interactions, in the order of the store; made at the first use."""
+        """The table of interactions, in the order of the store; built at the first use."""
         if self._inter_feat is None and self._store is not None:
             self._inter_feat = self._frame() if self._part is None else self._interactions(self._part)
         return self._inter_feat
 
     @inter_feat.setter
     def inter_feat(self, table: Any) -> None:
-        self._inter_feat, self._given = table, table is not None
+        self._inter_feat, self._table_was_set = table, table is not None
 
     def _frame(self) -> pd.DataFrame:
         store = self.store
@@ -113,13 +113,13 @@ class SequenceDataset(SequentialDataset):
         columns = {
             self.uid_field: np.repeat(store.users, lengths),
             self.iid_field: store.items[index].astype(np.int64),
-            # float32 seconds since the first interaction: Unix seconds would be rounded to 64 s
+            # seconds since the first interaction: float32 would round Unix seconds to 64 s
             self.time_field: (times - times.min(initial=np.inf)).astype(np.float32),
         }
         return Interaction({name: torch.from_numpy(column) for name, column in columns.items()})
 
     def restrict(self, store: SequenceStore, lengths: np.ndarray) -> SequenceDataset:
-        """Return a copy whose interactions are the first ``lengths[row]`` of every row of ``store``."""
+        """Return a copy with the first ``lengths[row]`` interactions of every row of ``store``."""
         for name in ("user_feat", "item_feat"):
             feature = getattr(self, name)
             if feature is not None and not isinstance(feature, Interaction):
@@ -130,32 +130,34 @@ class SequenceDataset(SequentialDataset):
         return restricted
 
     def trained_items(self) -> npt.NDArray[np.bool_]:
-        """Return (n_items,) True where an interaction of this part shows an item."""
+        """Return (n_items,) True for the items that occur in this part."""
         return self.store.counts(self.train_lengths) > 0
 
     @property
     def train_lengths(self) -> npt.NDArray[np.int64]:
-        """(U,) how many interactions of each row of the store, its first ones, belong to this part."""
+        """(U,) number of interactions of each row of the store, from its start, that belong to this part."""
         return self.store.lengths if self._part is None else self._part
 
     def inter_matrix(self, form: str = "coo", value_field: str | None = None) -> Any:
-        """Return the sparse (n_users, n_items) matrix of the interactions (no prefix rows need undoing)."""
-        return Dataset.inter_matrix(self, form, value_field)
+        """Return the sparse (n_users, n_items) matrix of the interactions."""
+        return Dataset.inter_matrix(self, form, value_field)  # RecBole's sequential one expects rows of prefixes
 
     @property
     def inter_num(self) -> int:
         """Number of interactions."""
-        return len(self.inter_feat) if self._given else int(self.train_lengths.sum())
+        return len(self.inter_feat) if self._table_was_set else int(self.train_lengths.sum())
 
     @property
     def item_counter(self) -> Counter:
         """Number of interactions by item id."""
-        return Dataset.item_counter.fget(self) if self._given else _counter(self.store.counts(self.train_lengths))
+        if self._table_was_set:
+            return Dataset.item_counter.fget(self)
+        return _counter(self.store.counts(self.train_lengths))
 
     @property
     def user_counter(self) -> Counter:
         """Number of interactions by user id."""
-        if self._given:
+        if self._table_was_set:
             return Dataset.user_counter.fget(self)
         return _counter(np.bincount(self.store.users, weights=self.train_lengths).astype(np.int64))
 
@@ -168,10 +170,10 @@ class SequenceDataset(SequentialDataset):
         self.set_field_property(TARGET_LIST, FeatureType.TOKEN_SEQ, FeatureSource.INTERACTION, self.max_item_list_len)
 
     def build(self) -> list[SequenceDataset]:
-        """Return RecBole's [train, valid, test] datasets for its own, unmodified loaders and trainer.
+        """Return the [train, valid, test] datasets that RecBole's unmodified loaders and trainer expect.
 
-        A training row is a window: inputs in ``item_id_list``, targets in ``target_list`` (0 where there is none).
-        Validation and test rows are those of RecBole: history, its length, target.
+        A training row is a window, with inputs in ``item_id_list`` and targets in ``target_list`` (0 for none).
+        Validation and test rows are RecBole's: history, length, target.
         """
         from recbole_hyper.data.loader import case_interaction, window_interaction, windows
         from recbole_hyper.protocols.base import make_split
@@ -185,13 +187,13 @@ class SequenceDataset(SequentialDataset):
 
 
 class FeatureDataset(SequenceDataset):
-    """The same with every column of interactions, users and items, read by RecBole through pandas: slow and larger."""
+    """A dataset with all columns of interactions, users and items, which RecBole reads with pandas: slow and large."""
 
     refuses_faulty_lines = True
 
     def _from_scratch(self) -> None:
         self.source = Source.of(self.config)
-        # columns that are read for val_interval alone
+        # columns that only val_interval needs
         files = self.source.load_col if self.source.val_interval else ()
         filtering = {name for suffix in files for name in self.source.filtering(suffix)}
         self._only_filters = filtering - {name for suffix in files for name in self.source.columns(suffix)}
@@ -211,7 +213,7 @@ class FeatureDataset(SequenceDataset):
         except DataError:
             raise
         except ValueError as error:
-            raise DataError(f"{dataset_path}: the atomic files cannot be read: {error}") from error
+            raise DataError(f"{dataset_path}: cannot read the atomic files: {error}") from error
         for feature in (self.inter_feat, self.user_feat, self.item_feat):
             for name in self.source.escaped_columns & {*(() if feature is None else feature)}:
                 self.source.restore(feature, name)  # type: ignore[arg-type]
@@ -225,7 +227,7 @@ class FeatureDataset(SequenceDataset):
             lines = ", ".join(str(line + 2) for line in self.inter_feat.index[bad[:5]])
             raise DataError(
                 f"{path}: {len(bad)} of {len(times)} rows have no finite {self.time_field!r} (first at line "
-                f"{lines}); drop these rows or give them a time"
+                f"{lines}); drop these rows or add their times"
             )
 
     def _init_alias(self) -> None:
@@ -233,29 +235,31 @@ class FeatureDataset(SequenceDataset):
         for key in ("alias_of_user_id", "alias_of_item_id"):
             names = self.config[key] or []
             if not isinstance(names, list):
-                raise ConfigError(f"{key}={names!r}: a list of columns is expected")
+                raise ConfigError(f"{key}={names!r} must be a list of columns")
             for name in names:
                 if name not in ids:
-                    raise DataError(f"{key} names {name!r}, no loaded column of ids; these are {', '.join(ids)}")
+                    raise DataError(
+                        f"{key} names {name!r}, which is not a loaded id column; these are {', '.join(ids)}"
+                    )
         super()._init_alias()
 
     def _get_load_and_unload_col(self, source: Any) -> tuple[set[str] | None, set[str] | None]:
-        loaded, left_out = super()._get_load_and_unload_col(source)
-        # what val_interval looks at is read for it, and dropped when it has done so
-        return loaded and loaded | self._only_filters, left_out and left_out - self._only_filters
+        loaded, unloaded = super()._get_load_and_unload_col(source)
+        # columns for val_interval are read, and dropped after filtering
+        return loaded and loaded | self._only_filters, unloaded and unloaded - self._only_filters
 
     def _filter_by_field_value(self) -> None:
         super()._filter_by_field_value()
         for name in self._only_filters:
             for feature in self.field2feats(name):
                 self._del_col(feature, name)
-        # RecBole has listed the fields to number before
+        # RecBole listed the fields with ids earlier
         fields = self._rest_fields  # type: ignore[has-type]
         self._rest_fields = fields[~np.isin(fields, list(self._only_filters))]
 
     def _remove_duplication(self) -> None:
         if keep := self.config["rm_dup_inter"]:
-            # RecBole's sort is not stable, so that ties would not stay in file order
+            # RecBole's sort is not stable: it would change the order of ties
             self.inter_feat.sort_values(self.time_field, kind="stable", inplace=True)
             self.inter_feat.drop_duplicates([self.uid_field, self.iid_field], keep=keep, inplace=True)
 
@@ -276,14 +280,14 @@ def _counter(counts: np.ndarray) -> Counter:
 
 
 class _Numbers(dict):
-    """RecBole's ids by original id for each field, made at the first use of a field."""
+    """RecBole's id of each original id, by field; built at the first use of a field."""
 
     def __init__(self, tokens: dict[str, np.ndarray]) -> None:
         super().__init__()
         self._tokens = tokens
 
     def __missing__(self, field: str) -> dict[str, int]:
-        self[field] = {token: number for number, token in enumerate(self._tokens[field].tolist())}
+        self[field] = {token: index for index, token in enumerate(self._tokens[field].tolist())}
         return self[field]
 
     def __contains__(self, field: object) -> bool:
@@ -291,45 +295,44 @@ class _Numbers(dict):
 
 
 def read_dataset(config: Any) -> SequenceDataset:
-    """Return the data of a run: by columns, or by RecBole where its model may ask for features of what is loaded."""
+    """Return the data of a run; RecBole reads them if they have features that a model of RecBole may use."""
     require_files(config)
     if models.dataset_of(config.model_class):
         return dataset_of_model(config)
-    wants = not issubclass(config.model_class, registry.Model)
-    feature_keys = [key for key in FEATURE_KEYS if config[key]]
     source = Source.of(config)
-    features = wants and (feature_keys or source.has_features) and not source.has_histories
-    return FeatureDataset(config) if features else SequenceDataset(config)
+    may_use_features = not issubclass(config.model_class, registry.Model) and not source.has_histories
+    has_features = any(config[key] for key in FEATURE_KEYS) or source.has_features
+    return FeatureDataset(config) if may_use_features and has_features else SequenceDataset(config)
 
 
 def dataset_of_model(config: Any, store: SequenceStore | None = None) -> SequenceDataset:
-    """Return the data of a run over a known ``store``, or from the files, in the data set class of the model.
+    """Return the data of a run in the dataset class of its model, from ``store`` or, if None, from the files.
 
-    A class ``XDataset`` beside others' model ``X`` sees RecBole's tables and filters; the protocol splits, which a
-    warning says.
+    A class ``XDataset`` beside a third-party model ``X`` sees RecBole's tables and filters. If it has its own split, a
+    warning says that the protocol replaces that.
     """
-    own = models.dataset_of(config.model_class)
-    if own is None:
+    model_dataset = models.dataset_of(config.model_class)
+    if model_dataset is None:
         return SequenceDataset(config, store)
-    if replaced := models.overridden(own):
+    if replaced := models.overridden(model_dataset):
         logger.warning(
-            "%s has its own %s, in whose place the protocol splits the data and makes the histories; RecBole's own "
-            "functions after 'import recbole_hyper' run it as it is", own.__name__, " and ".join(replaced),
+            "%s has its own %s, which the protocol replaces: it splits the data and builds the histories. To use them, "
+            "import recbole_hyper and call RecBole's functions", model_dataset.__name__, " and ".join(replaced),
         )  # fmt: skip
     base = FeatureDataset if store is None else SequenceDataset
-    cls = type(own.__name__, (own, base), {"_known_store": store, **{name: getattr(base, name) for name in replaced}})
-    return cls(config)
+    members = {"_known_store": store, **{name: getattr(base, name) for name in replaced}}
+    return type(model_dataset.__name__, (model_dataset, base), members)(config)
 
 
 def stored(config: Any) -> SequenceStore:
-    """Return the sequences that a configuration names, from the cache where ``use_cache`` allows it.
+    """Return the sequences of a configuration, from the cache if ``use_cache`` is set.
 
-    Where fields share ids, features filter, or a number of interactions has an upper limit, RecBole reads the data.
+    RecBole reads the data if fields share ids, features filter, or the number of interactions has an upper limit.
     """
     require_files(config)
     source = Source.of(config)
     aliases = {*(config["alias_of_user_id"] or ()), *(config["alias_of_item_id"] or ())}
-    if source.has_histories:  # which are numbered as items anyway
+    if source.has_histories:  # histories share the items' ids anyway
         aliases -= {source.list_field}
     if aliases or (filtered_by_recbole(source) and not source.has_histories):
         return FeatureDataset(config).store
@@ -337,11 +340,11 @@ def stored(config: Any) -> SequenceStore:
 
 
 def require_files(config: Any) -> None:
-    """Raise ConfigError where the interactions of ``config`` were given as a frame, and so are in no file."""
+    """Raise ConfigError if the interactions came from a frame: no file has them."""
     if config["interactions"] == "given":
         raise ConfigError(
-            "interactions: given, but these interactions were given in Python and are in no file; give them again, "
-            "as in run(..., interactions=frame)"
+            "interactions: given means that the interactions came from a Python frame, not from files; pass the frame "
+            "again, as in run(..., interactions=frame)"
         )
 
 
@@ -349,7 +352,7 @@ def describe(split: Split) -> dict[str, Any]:
     """Return the counts that every result carries."""
     store = split.store
     return {
-        # a protocol may have dropped users and items, which keep their numbers
+        # a protocol may have dropped users and items without renumbering the others
         "n_users": len(np.unique(store.users[store.lengths > 0])),
         "n_items": int((store.counts() > 0).sum()),
         "n_interactions": len(store.items),

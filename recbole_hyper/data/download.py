@@ -1,7 +1,7 @@
-"""Data sets by RecBole's names: prepared by this package where it can, or fetched from RecBole's addresses.
+"""Gets missing data sets by RecBole's names: prepares them if this package can, else downloads RecBole's files.
 
-What is fetched becomes a data set in one step, when it is complete: the archive has the length that the server gave,
-passes its checks, and contains the .inter file. SOURCE.json beside it has the address and the digests.
+A download becomes a data set in one step, when it is complete: the archive has the length that the server announced,
+passes its checksums, and contains the .inter file. SOURCE.json beside it has the address and the digests.
 """
 
 import functools
@@ -23,16 +23,14 @@ from recbole_hyper.yaml_files import read_yaml
 
 T = TypeVar("T")
 
-# RecBole's table of addresses by name
-ADDRESSES = recbole_folder() / "properties" / "dataset" / "url.yaml"
-# without an answer for so many seconds, a connection has broken
-PATIENCE = 60
+ADDRESSES = recbole_folder() / "properties" / "dataset" / "url.yaml"  # RecBole's addresses by name
+PATIENCE = 60  # seconds without an answer after which a connection counts as broken
 
 
 def with_data(bind: Callable[[], T]) -> T:
-    """Return the configuration that ``bind()`` makes; if its data set is missing, get that by its name and bind again.
+    """Return the configuration that ``bind()`` makes; if its data set is missing, get that first and bind again.
 
-    ConfigError for a data set that cannot be had, or where ``offline`` is set; NoSpaceError for a full disk.
+    ConfigError if the data set cannot be downloaded, or ``offline`` is set; NoSpaceError if the disk is full.
     """
     try:
         config: Any = bind()
@@ -47,27 +45,27 @@ def with_data(bind: Callable[[], T]) -> T:
 
 @functools.cache
 def _say_which(name: str) -> None:
-    """Say once that a name means this package's data where RecBole has other data of that name."""
+    """Print, once, that a name means this package's data if RecBole has other data of that name."""
     entry = public.entries().get(name)
     if entry is not None and entry.cleaning != Cleaning() and name in read_yaml(ADDRESSES):
-        _say(f"{name}: this package's data, as 'recbole-hyper prepare {name}' makes them; RecBole's are recbole/{name}")
+        _say(f"{name}: using this package's data (recbole-hyper prepare {name}); RecBole's data are recbole/{name}")
 
 
 def obtain(missing: MissingDataError) -> bool:
-    """Prepare or fetch a data set into its folder; False for an unknown name."""
+    """Prepare or download a data set into its folder; False for an unknown name."""
     name, folder = missing.name, missing.root / missing.name
     entry = None if missing.of_recbole else public.entries().get(name)
     address = read_yaml(ADDRESSES).get(name)
-    ours = entry is not None and bool(entry.package)
-    if entry is not None and not ours and address:
-        raise ConfigError(f"{missing}. RecBole's {name} is other data: --dataset=recbole/{name} fetches that")
-    if not (ours or address) or any(folder.glob("*")):
+    prepared_here = entry is not None and bool(entry.package)
+    if entry is not None and not prepared_here and address:
+        raise ConfigError(f"{missing}. RecBole's {name} is different data: --dataset=recbole/{name} downloads it")
+    if not (prepared_here or address) or any(folder.glob("*")):
         return False
-    place = entry.address if entry is not None else address
+    origin = entry.address if entry is not None else address
     if missing.offline:
-        raise ConfigError(f"{missing}. It can be had from {place}, but offline is set")
+        raise ConfigError(f"{missing}. It is available at {origin}, but offline is set; turn that off to download it")
     if entry is not None:
-        _say(f"{name} is prepared from {place} into {folder}")
+        _say(f"preparing {name} from {origin} in {folder}")
         prepare(name, output=missing.root, say=_say)
     else:
         _fetch(name, str(address), folder)
@@ -79,30 +77,30 @@ def _say(line: str) -> None:
 
 
 def _fetch(name: str, address: str, folder: Path) -> None:
-    """Fetch RecBole's data set ``name`` into ``folder``, which it becomes when it is complete."""
+    """Download RecBole's data set ``name``; ``folder`` appears when it is complete."""
 
-    def tell(size: int) -> None:
-        _say(f"fetching {name} from {address}, {size / 2**20:,.1f} MiB, into {folder.absolute()}")
+    def announce(size: int) -> None:
+        _say(f"downloading {name} from {address}, {size / 2**20:,.1f} MiB, to {folder.absolute()}")
 
     try:
         with replaced_folder(folder) as part:
-            archive = public.download(address, part, timeout=PATIENCE, tell=tell)
+            archive = public.download(address, part, timeout=PATIENCE, announce=announce)
             size, digest = archive.stat().st_size, file_digest(archive)
             with zipfile.ZipFile(archive) as packed:
                 if (damaged := packed.testzip()) is not None:
                     raise zipfile.BadZipFile(f"{damaged} is damaged")
                 packed.extractall(part)
             archive.unlink()
-            inside = [path for path in part.iterdir() if path.is_dir() and not path.name.startswith("__")]
-            if len(inside) == 1 and not any(part.glob("*.inter")):  # an archive may have a folder around the files
-                for path in list(inside[0].iterdir()):
+            folders = [path for path in part.iterdir() if path.is_dir() and not path.name.startswith("__")]
+            if len(folders) == 1 and not any(part.glob("*.inter")):  # the archive has a folder around the files
+                for path in list(folders[0].iterdir()):
                     path.rename(part / path.name)
-                inside[0].rmdir()
+                folders[0].rmdir()
             for path in list(part.iterdir()):
                 path.rename(part / (path.stem.replace(archive.stem, name) + path.suffix))
             if not (part / f"{name}.inter").is_file():
-                held = ", ".join(sorted(path.name for path in part.iterdir())) or "nothing"
-                raise ConfigError(f"the archive has no {archive.stem}.inter, but {held}")
+                files_in_it = ", ".join(sorted(path.name for path in part.iterdir())) or "nothing"
+                raise ConfigError(f"the archive has no {archive.stem}.inter, but {files_in_it}")
             files = {path.name: file_digest(path) for path in sorted(part.iterdir()) if path.is_file()}
             write_json(part / "SOURCE.json", {"address": address, "bytes": size, "sha256": digest, "files": files})
     except NoSpaceError:
@@ -110,8 +108,8 @@ def _fetch(name: str, address: str, folder: Path) -> None:
     except (OSError, ValueError, RuntimeError, HTTPException, zipfile.BadZipFile) as error:
         reason: object = error.reason if type(error) is urllib.error.URLError else error
         if isinstance(error, zipfile.BadZipFile):
-            reason = f"what came is no complete zip archive ({error})"
+            reason = f"the file is not a complete zip archive ({error})"
         raise ConfigError(
-            f"{name} could not be fetched from {address}: {reason}. Nothing was kept; get the file by other ways and "
-            f"prepare it with 'recbole-hyper prepare {name} --source=FILE'"
+            f"{name} could not be downloaded from {address}: {reason}. Nothing was saved; get the file in another way "
+            f"and run 'recbole-hyper prepare {name} --source=FILE'"
         ) from error

@@ -1,4 +1,4 @@
-"""Which interactions stay: enough of each user and item, one of each pair, values in intervals."""
+"""Filters of interactions: enough per user and item, one per pair, values in intervals."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _INTERVALS = re.compile(rf"\s*[\[(]{_NUMBER},{_NUMBER}[\])]\s*(?:;\s*[\[(]{_NUMB
 
 
 def require_allowed(name: str, kind: str, allowed: Any) -> None:
-    """Raise ConfigError where ``val_interval`` allows a column what no value of its type (token, float) can be."""
+    """Raise ConfigError if what ``val_interval`` allows for a column does not suit its type (token, float)."""
     if kind == "float" and not (isinstance(allowed, str) and _INTERVALS.fullmatch(allowed)):
-        raise ConfigError(f"val_interval: {name}={allowed!r} is no interval; write '[3,inf)', several with ';' between")
-    listed = isinstance(allowed, list | tuple | set) and not any(isinstance(value, list) for value in allowed)
-    if kind == "token" and not listed:
-        raise ConfigError(f"val_interval: {name}={allowed!r}: of tokens a list is needed, such as ['a', 'b']")
+        raise ConfigError(f"val_interval: {name}={allowed!r} must be an interval: '[3,inf)', several with ';' between")
+    is_list = isinstance(allowed, list | tuple | set) and not any(isinstance(value, list) for value in allowed)
+    if kind == "token" and not is_list:
+        raise ConfigError(f"val_interval: {name}={allowed!r} must be a list of tokens, such as ['a', 'b']")
 
 
 def _counts(codes: Codes) -> npt.NDArray[np.int64]:
@@ -34,9 +34,9 @@ def _counts(codes: Codes) -> npt.NDArray[np.int64]:
 
 
 def k_core(users: Codes, items: Codes, *, min_user: int, min_item: int) -> Mask:
-    """Return the (n,) mask of the largest subset of rows in which every user and item, codes from 0, has enough rows.
+    """Return the (n,) mask of the largest subset of rows in which every user and item has enough rows.
 
-    It is what RecBole's user_inter_num_interval and item_inter_num_interval give, in whatever order rows are dropped.
+    It equals RecBole's user_inter_num_interval and item_inter_num_interval: the order of dropping rows does not matter.
     """
     from recbole_hyper.kernels import pairs
 
@@ -44,7 +44,7 @@ def k_core(users: Codes, items: Codes, *, min_user: int, min_item: int) -> Mask:
 
 
 def single_pass(users: Codes, items: Codes, *, min_user: int, min_item: int) -> Mask:
-    """Return the rows left by dropping rare items once, then users with few rows once (the SCE paper's filter)."""
+    """Return the mask after dropping rare items once, then users with few rows once (the filter of the SCE paper)."""
     mask = (_counts(items) >= min_item)[items]
     counts = np.bincount(users[mask], minlength=int(users.max(initial=-1)) + 1)
     return mask & (counts >= min_user)[users]
@@ -56,10 +56,9 @@ FILTERS = {"k_core": k_core, "single_pass": single_pass}
 def filtered(
     users: Codes, items: Codes, *, method: str, min_user: int, min_item: int, count: str = "interactions"
 ) -> Mask:
-    """Return the rows, grouped by user, that stay under the filter ``method``; DataError where none does.
+    """Return the mask of the filter ``method`` for rows grouped by user; DataError if no row remains.
 
-    ``count`` says what is counted: ``interactions``, or ``distinct`` (user, item) pairs, of which all repeats stay or
-    go.
+    ``count`` is ``interactions``, or ``distinct`` to count (user, item) pairs, whose repeats all stay or all go.
     """
     rows = slice(None) if count == "interactions" else ~repeated(users, items, "first")
     some_users, some_items = users[rows], items[rows]
@@ -70,7 +69,7 @@ def filtered(
             f"the filter {method} ({limits}) removes all {len(users):,} interactions; lower --min_user or --min_item"
         )
     if count == "distinct":
-        # a pair stays exactly if its user and its item do
+        # a pair stays if and only if its user and its item stay
         good_users = np.bincount(some_users[mask], minlength=int(users.max()) + 1) > 0
         good_items = np.bincount(some_items[mask], minlength=int(items.max()) + 1) > 0
         mask = good_users[users] & good_items[items]
@@ -78,7 +77,7 @@ def filtered(
 
 
 def repeated(users: Codes, items: Codes, keep: str) -> Mask:
-    """Return the rows, grouped by user, to drop so that of each (user, item) pair the ``first`` or ``last`` is left."""
+    """Return the mask of rows, grouped by user, to drop so that each pair keeps its ``first`` or ``last`` row."""
     from recbole_hyper.kernels import pairs
 
     return pairs.repeated(users, items, int(items.max(initial=-1)) + 1, keep == "last")

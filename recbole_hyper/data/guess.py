@@ -1,4 +1,4 @@
-"""What a source shows about its form: kind, encoding, separator, quoting, columns, how times are written."""
+"""Guesses the format of a source: kind, encoding, separator, quoting, columns, and the format of its times."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _LINES = 100
 _SAMPLE = 10_000
 TYPES = ("token", "float", "token_seq", "float_seq")
 _MARKS = {b"\xff\xfe\x00\x00": "utf-32", b"\x00\x00\xfe\xff": "utf-32", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
-OTHER = "column "  # before the name of a column that is no field
+OTHER = "column "  # prefix of the names of columns that are not fields
 
 
 def format_of(file: SourceFile, timed: bool = True) -> str:
-    """Return the format by the file's name, else its first bytes; one that is not ``timed`` may have two columns."""
+    """Return the format, guessed by the file's name, else its first bytes; without times, two columns are enough."""
     first = (file.parts or (file,))[0]
     if file.parts and matches(first.name, "*.parquet"):
         return "parquet"
     for name, form in formats().items():
         fits = not form.own and any(matches(first.name, pattern) for pattern in form.files)
-        # a published format with a header must have its columns; others have none to compare
+        # a published format with a header must have its columns
         if fits and (form.kind != "csv" or {*(form.columns or {}).values()} <= {*_table(first, form).names}):
             return name
     if first.first_bytes(4) == b"PAR1":
@@ -51,20 +51,20 @@ def format_of(file: SourceFile, timed: bool = True) -> str:
         return "sequences"
     known = ", ".join(sorted(formats()))
     raise DataError(
-        f"{file}: neither its name nor its first line tells the format (a table has a header of at least three "
-        f"columns: user, item, time); give --format=NAME ({known}), or --order=file for a table without times"
+        f"{file}: cannot guess the format from its name or its first line (a table has a header with at least three "
+        f"columns: user, item, time); add --format=NAME ({known}), or --order=file for a table without times"
     )
 
 
 def named(file: SourceFile, form: Format, keys: bool = True) -> Format:
-    """Return the format with its encoding and the names of the file's columns; without ``keys``, not those of JSON."""
+    """Return the format with its encoding and the names of the file's columns (of JSON only if ``keys``)."""
     if form.encoding is None and form.kind != "parquet":
         form = replace(form, encoding=guessed_encoding(file.first_bytes(FIRST_BYTES)))
     return HEADERS[form.kind](file, form) if form.kind in HEADERS and (keys or form.kind != "json") else form
 
 
 def guessed_options(given: Format, guess: Format) -> list[str]:
-    """Return the options that give the same reading without a guess; none if nothing was guessed."""
+    """Return the command-line options that replace all guesses; [] if nothing was guessed."""
     options = []
     columns = {name: column for name, column in (guess.columns or {}).items() if name in FIELDS}
     usual = guess.kind == "atomic" and all(name == column for name, column in columns.items())
@@ -78,27 +78,27 @@ def guessed_options(given: Format, guess: Format) -> list[str]:
 
 
 def guessed_encoding(data: bytes) -> str | None:
-    """Return the encoding of the start of a text, None for UTF-8: by its mark, else cp1252 where most cannot be."""
-    if marked := next((name for mark, name in _MARKS.items() if data.startswith(mark)), None):
-        return marked
+    """Return the encoding of a text by its start: that of its byte order mark, None for UTF-8, else cp1252."""
+    if by_mark := next((name for mark, name in _MARKS.items() if data.startswith(mark)), None):
+        return by_mark
     if data.isascii():
         return None
     text = data.decode("utf-8", "surrogateescape")
-    others = [letter for letter in text[: len(text) - 3] if not letter.isascii()]
-    wrong = sum("\udc80" <= letter <= "\udcff" for letter in others)
-    return "cp1252" if 2 * wrong > len(others) and b"\0" not in data else None
+    letters = [letter for letter in text[: len(text) - 3] if not letter.isascii()]
+    invalid = sum("\udc80" <= letter <= "\udcff" for letter in letters)
+    return "cp1252" if 2 * invalid > len(letters) and b"\0" not in data else None
 
 
 def head(file: SourceFile, encoding: str | None = None) -> list[str]:
-    """Return the file's first lines; DataError for bytes that are no text."""
+    """Return the file's first lines; DataError for bytes that are not text."""
     file = (file.parts or (file,))[0]
     encoding = encoding or guessed_encoding(file.first_bytes(FIRST_BYTES))
     with file.open(progress=False, encoding=encoding) as stream:
         first = next(blocks(stream, str(file)), Block(b"", 1)).data
     if (at := first.find(b"\0")) >= 0:
         raise DataError(
-            f"{file}, line {first.count(10, 0, at) + 1}: there is a NUL character, so this is no UTF-8 text (packed, "
-            "UTF-16, or of a program?); unpack it, or save it as text"
+            f"{file}, line {first.count(10, 0, at) + 1}: a NUL character, so this is not UTF-8 text (is it packed, "
+            "UTF-16, or binary?); unpack it, or save it as text"
         )
     return [line.removesuffix("\r") for line in first.decode("utf-8", "replace").split("\n")[:_LINES] if line.strip()]
 
@@ -111,7 +111,7 @@ def _cells(line: str, separator: str, quoting: str | None = None) -> list[str]:
 
 
 def _table(file: SourceFile, form: Format) -> Format:
-    """The columns of the first line, numbers from 1 where there is no header."""
+    """Add the names of the columns: those in the first line, or numbers from 1 if there is no header."""
     lines = head(file, form.encoding)
     if form.kind == "atomic" and not lines:
         raise DataError(f"{file}: the first line is empty; it must name the columns, such as item_id:token")
@@ -123,28 +123,28 @@ def _table(file: SourceFile, form: Format) -> Format:
     header, cells = form.header is not False, _cells(lines[0], separator, "none" if form.exact else form.quoting)
     names = [cell.strip() for cell in cells] if header else [str(number) for number in range(1, len(cells) + 1)]
     if not header and not form.columns:
-        raise DataError(f"{file}: no header: columns are named by number: --columns=user_id=1,item_id=2,timestamp=4")
+        raise DataError(f"{file} has no header; add --columns=user_id=1,item_id=2,timestamp=4 with your numbers")
     if form.kind == "atomic":
         if wrong := [cell for cell in names if cell.rpartition(":")[2] not in TYPES]:
             raise DataError(
-                f"{file}: header entry {wrong[0][:120]!r} is not 'name:type' of {', '.join(TYPES)}, separated by "
-                f"{separator!r}, such as user_id:token"
+                f"{file}: header entry {wrong[0][:120]!r} is not 'name:type', such as user_id:token; types are "
+                f"{', '.join(TYPES)}, and {separator!r} separates the entries"
             )
         names, types = [cell.rpartition(":")[0] for cell in names], [cell.rpartition(":")[2] for cell in names]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise DataError(f"{file}, line 1: two columns have the same name, {', '.join(map(repr, twice))}; rename one")
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        raise DataError(f"{file}, line 1: two columns have the same name, {', '.join(map(repr, repeated))}; rename one")
     return replace(form, names=names, types=types, separator=separator, header=header)
 
 
 def separator_of(lines: Sequence[str], default: str = ",") -> str:
-    """Return the separator that gives the first lines equally many columns, at least two, and the most of them."""
+    """Return the separator that splits most of the first lines into equally many columns, and into the most columns."""
     widths = {each: [len(_cells(line, each)) for line in lines] for each in _SEPARATORS}
     likely = {each: w[0] for each, w in widths.items() if w[0] > 1 and w.count(w[0]) * 2 > len(w)}
     return max(likely, key=lambda each: likely[each], default=default)
 
 
 def _objects(lines: Sequence[str]) -> list[dict[str, object]]:
-    """Return the JSON objects among the lines; none where most lines are something else."""
+    """Return the JSON objects among the lines; [] if most lines are something else."""
     objects: list[dict[str, object]] = []
     for line in lines:
         with contextlib.suppress(ValueError, RecursionError):
@@ -154,15 +154,15 @@ def _objects(lines: Sequence[str]) -> list[dict[str, object]]:
 
 
 def _keys(file: SourceFile, form: Format) -> Format:
-    """The keys that most of the first objects, lines or entries of an array, have, or that the user names."""
+    """Add the keys that most of the first JSON objects have, or that the user names."""
     objects = _objects(head(file, form.encoding))
     if not objects and isinstance(block := next(pieces(file, form, False), None), Block):
         objects = _objects([line.decode("utf-8", "replace") for line in block.lines().to_pylist()[:_LINES]])
     if not objects:
-        raise DataError(f"{file}: its first lines are no JSON objects, one a line, and no array of objects")
+        raise DataError(f"{file}: the first lines are neither one JSON object per line nor an array of objects")
     counts = Counter(key for value in objects for key in value)
-    given = {part for name in (form.columns or {}).values() for part in (name, name.partition(".")[0])}
-    return replace(form, names=[key for key, count in counts.items() if 2 * count > len(objects) or key in given])
+    named_keys = {part for name in (form.columns or {}).values() for part in (name, name.partition(".")[0])}
+    return replace(form, names=[key for key, count in counts.items() if 2 * count > len(objects) or key in named_keys])
 
 
 def _schema(file: SourceFile, form: Format) -> Format:
@@ -176,16 +176,16 @@ HEADERS = {"csv": _table, "atomic": _table, "json": _keys, "parquet": _schema}
 
 
 def sample(source: Source, form: Format, column: str) -> pa.Array:
-    """Return the first values of a column of numbers or times, none where there are no rows."""
-    alone = replace(form, columns={"timestamp": column})
-    for piece in pieces(source, alone, False):
-        if len(values := parsed(piece, alone, Malformed(str(source))).columns["timestamp"]):
+    """Return the first values of a column of numbers or times, empty if there are no rows."""
+    one_column = replace(form, columns={"timestamp": column})
+    for piece in pieces(source, one_column, False):
+        if len(values := parsed(piece, one_column, Malformed(str(source))).columns["timestamp"]):
             return values.slice(0, _SAMPLE)
     return pa.array([], pa.string())
 
 
 def time_format_of(source: Source, form: Format, column: str) -> str:
-    """Return the time format of a column, ``unix`` where there are no rows; DataError for one that is not known."""
+    """Return the time format of a column, ``unix`` if there are no rows; DataError if it cannot be guessed."""
     values = sample(source, form, column)
     if not len(values):
         return "unix"
@@ -195,7 +195,7 @@ def time_format_of(source: Source, form: Format, column: str) -> str:
         raise DataError(f"{source}: {error}") from error
     if guess is None and not isinstance(source, Frame):
         raise DataError(
-            f"{source}: the times in {column!r}, such as {as_text(values)[0]}, are no dates as 2019-01-31 and no Unix "
-            "seconds or milliseconds; give their pattern by --time_format, such as '%d.%m.%Y'"
+            f"{source}: the times in {column!r}, such as {as_text(values)[0]}, are neither dates like 2019-01-31 nor "
+            "Unix seconds or milliseconds; set their pattern by --time_format, such as '%d.%m.%Y'"
         )
-    return guess or "iso"  # the row of a frame that is none is named when it is read
+    return guess or "iso"  # for a frame, reading then names the row

@@ -1,4 +1,4 @@
-"""Original ids: any column as text, numbers by first appearance, and look-ups among many."""
+"""Original ids: any column as text, numbering by first appearance, and look-ups."""
 
 from __future__ import annotations
 
@@ -19,41 +19,40 @@ from recbole_hyper.errors import DataError
 Good = npt.NDArray[np.bool_]
 
 PAD = "[PAD]"
-# what programs write for a missing value; as the id of a csv file it is one
+# what programs write for a missing value; in csv files these are not ids
 MISSING_IDS = ("NA", "N/A", "NaN", "nan", "None", "NULL", "null", "<NA>", "\\N")
-_EXACT = 2.0**53  # above it whole numbers that were made floats have lost digits
-_MANY = 4096  # more texts than these are looked up once for each that differs
-_KERNEL_FROM = 1 << 20  # a column of as many texts is worth the loading of its kernels
-# an array of fixed width may take so many bytes, or so many times those of its characters
+_EXACT = 2.0**53  # from here on, floats lose digits of whole numbers
+_MANY = 4096  # of more ids than these, each distinct one is looked up once
+_KERNEL_FROM = 1 << 20  # more rows than these are worth loading the kernels
+# an array of fixed width may take this many bytes, or this many times the bytes of its characters
 _WIDE_BYTES, _WIDE_TIMES = 64 << 20, 8
-# what RecBole without this package would misread: pandas' words for a missing value, padding, and what ends a value
-_STRUCTURAL = '["\\t\\r\\n\\x00]'
+_STRUCTURAL = '["\\t\\r\\n\\x00]'  # characters that end a value in an atomic file
 _WRITTEN = r"%[0-9A-F]{2}"
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Return whether Arrow's type is one of texts."""
+    """Return whether this is one of Arrow's string types."""
     return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
 
 
 def is_list(values: pa.Array) -> bool:
-    """Return whether a column holds lists."""
+    """Return whether the values are lists."""
     kind = values.type
     return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
 
 
 def single(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column in one piece, without a copy where it is in one."""
+    """Return a column as one array, without a copy if it has one chunk."""
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def as_mask(values: pa.Array) -> Good:
-    """Return Arrow's truth values as a numpy array; null is False."""
+    """Return Arrow's booleans as a numpy array; null is False."""
     return np.asarray(pc.fill_null(values, False).to_numpy(zero_copy_only=False), dtype=bool)
 
 
 def as_text(values: pa.Array) -> pa.Array:
-    """Return values as decimals or text; null for bytes that are no UTF-8, floats from 2**53. DataError for lists."""
+    """Return values as text; null for bytes that are not UTF-8 and floats from 2**53 on. DataError for lists."""
     kind = values.type
     if pa.types.is_dictionary(kind):
         return as_text(values.dictionary).take(values.indices)
@@ -68,13 +67,13 @@ def as_text(values: pa.Array) -> pa.Array:
     try:
         return values.cast(pa.string())
     except pa.ArrowNotImplementedError as error:
-        raise DataError(f"a column of {kind} is neither text nor numbers; ids are one of both") from error
+        raise DataError(f"a column of {kind} is neither text nor numbers; ids must be text or numbers") from error
     except pa.ArrowInvalid:
         return pa.array([decoded(value) for value in values.to_pylist()], pa.string())
 
 
 def decoded(value: Any) -> Any:
-    """Return bytes as text, None where they are not UTF-8; other values as they are."""
+    """Return bytes as text, None if they are not UTF-8; return other values unchanged."""
     try:
         return value.decode("utf-8") if isinstance(value, bytes) else value
     except UnicodeDecodeError:
@@ -82,37 +81,37 @@ def decoded(value: Any) -> Any:
 
 
 def to_strings(values: pa.Array) -> tuple[pa.Array, Good]:
-    """Return text without blanks around it, and which entries hold any."""
+    """Return text without surrounding blanks, and which entries are not empty."""
     values = pc.utf8_trim_whitespace(as_text(values))
     return values, as_mask(pc.greater(pc.binary_length(values), 0))
 
 
 def holds_nul(texts: pa.Array) -> bool:
-    """Return whether any of the texts has a NUL character, where numpy stops reading."""
+    """Return whether a text has a NUL character, at which numpy would cut it."""
     data = texts.buffers()[2]
     return data is not None and len(data) > 0 and not np.frombuffer(data, np.uint8).all()
 
 
 def id_fault(value: Any) -> str:
-    """Return why the value of a column, as Python has it, is no id."""
+    """Return why a Python value is not an id."""
     if isinstance(value, float) and abs(value) >= _EXACT:
         return f"{value!r} is a float from 2**53 on, which has lost digits; write such ids as whole numbers or text"
     if isinstance(value, str | bytes) and "\0" in (value if isinstance(value, str) else value.decode("latin-1")):
-        return f"{value!r} holds a NUL character"
+        return f"{value!r} contains a NUL character"
     if value is None or value == "" or value != value:
         return "null or empty; drop such rows"
     if value == PAD:
         return f"{PAD!r}, RecBole's name for padding; drop such rows"
     if isinstance(value, bytes):
         return f"{value!r}, not UTF-8; give --encoding"
-    return f"{value!r}, which is no id"
+    return f"{value!r}, which is not an id"
 
 
 def column_of_values(values: Any) -> pa.ChunkedArray | None:
     """Return a Series or array of pandas, polars, Arrow or numpy as an Arrow column; None for anything else.
 
-    Python objects become text where they are ids: texts, whole numbers, UUIDs. DataError, with the row, for others, and
-    for a float among texts, which may be the same id as one of them.
+    Python objects that are ids (text, whole numbers, UUIDs) become text. DataError, with the row, for other objects,
+    and for a float among texts, which may be the same id as one of them.
     """
     if hasattr(values, "to_arrow") and not isinstance(values, pa.Array):  # polars, without importing it
         values = values.to_arrow()
@@ -140,18 +139,18 @@ def _plain_ids(values: npt.NDArray[Any]) -> list[str | None]:
             texts.append(None)
         elif isinstance(value, float | np.floating):
             raise DataError(
-                f"row {row} (from 0): the float {value!r} stands beside texts, of which {value:g} may be one; make all "
-                "of them text or whole numbers"
+                f"row {row} (from 0): the column mixes the float {value!r} with text, and {value:g} may be one of the "
+                "texts; make all ids text or whole numbers"
             )
         elif isinstance(value, bool) or not isinstance(value, str | int | np.integer | UUID):
-            raise DataError(f"row {row} (from 0): {value!r} is neither text nor a whole number; ids are one of both")
+            raise DataError(f"row {row} (from 0): {value!r} is neither text nor a whole number, so it is not an id")
         else:
             texts.append(str(value))
     return texts
 
 
 def natural(values: pa.Array) -> npt.NDArray[Any]:
-    """Return ids without nulls: whole numbers as int64, others as text. DataError, with the row, for what is no id."""
+    """Return whole numbers as int64, other ids as text. DataError, with the row, for a null or another invalid id."""
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     if pa.types.is_integer(values.type):
@@ -166,26 +165,24 @@ def natural(values: pa.Array) -> npt.NDArray[Any]:
 
 
 def text_array(texts: Iterable[Any]) -> npt.NDArray[Any]:
-    """Return texts as a numpy array: of fixed width, or of objects where one long text would make all of them wide."""
-    column = texts if isinstance(texts, pa.Array | pa.ChunkedArray) else None
-    if column is None:
+    """Return texts as a numpy array of fixed width, or of objects if a few long texts would make that too large."""
+    if isinstance(texts, pa.Array | pa.ChunkedArray):
+        lengths, listed = pc.utf8_length(texts), texts.to_pylist()
+        widest, characters = pc.max(lengths).as_py() or 0, pc.sum(lengths).as_py() or 0
+    else:
         listed = texts.tolist() if isinstance(texts, np.ndarray) else list(texts)
         widest, characters = max(map(len, listed), default=0), sum(map(len, listed))
-    else:
-        lengths = pc.utf8_length(column)
-        widest, characters = pc.max(lengths).as_py() or 0, pc.sum(lengths).as_py() or 0
-        listed = column.to_pylist()
     fits = 4 * widest * len(listed) <= max(_WIDE_BYTES, 4 * _WIDE_TIMES * characters)
     return np.array(listed, dtype=np.str_ if fits else object)
 
 
 def text_list(values: Iterable[Any]) -> npt.NDArray[Any]:
-    """Return anything as :func:`text_array` of its texts."""
+    """Return :func:`text_array` of values of any type."""
     return text_array([str(value) for value in (values.tolist() if isinstance(values, np.ndarray) else values)])
 
 
 class Tokens:
-    """A growing column of texts, numbered by first appearance: of few by Arrow, of many in compiled loops."""
+    """A growing column of texts, numbered by first appearance: by Arrow, or by compiled loops if there are many."""
 
     def __init__(self) -> None:
         self._waiting: list[pa.Array] = []
@@ -195,7 +192,7 @@ class Tokens:
         self._text = np.empty(1 << 12, np.uint8)
 
     def add(self, texts: pa.Array) -> None:
-        """Take texts without nulls."""
+        """Append texts, none of which is null."""
         self._rows += len(texts)
         self._waiting.append(texts)
         if self._rows >= _KERNEL_FROM:
@@ -203,10 +200,10 @@ class Tokens:
             self._waiting = []
 
     def joined(self) -> tuple[npt.NDArray[np.int32], pa.Array]:
-        """Return the (n,) numbers of all texts, and the different texts by number."""
+        """Return the (n,) codes of all texts, and the distinct texts by code."""
         if not self._codes:
             encoded = single(pa.chunked_array(self._waiting, pa.string()).dictionary_encode())
-            # a copy: Arrow's own memory cannot be written to
+            # a copy: Arrow's memory is read-only
             return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int32), encoded.dictionary
         codes, self._codes = np.concatenate(self._codes), []
         starts, text = pa.py_buffer(self._starts[: self._known + 1]), pa.py_buffer(self._text)
@@ -239,10 +236,10 @@ def _grown(array: npt.NDArray, used: int, wanted: int) -> npt.NDArray:
 
 
 class Ids:
-    """The numbers of original ids; made once for a catalogue, sorted at the first question.
+    """Looks up original ids; sorts them at the first look-up.
 
     Args:
-        tokens: (n,) original ids by number; entry 0 is padding and is never found.
+        tokens: (n,) original ids by number; entry 0 is padding and never a result.
     """
 
     def __init__(self, tokens: npt.NDArray[Any]) -> None:
@@ -254,7 +251,7 @@ class Ids:
         return order, self.tokens[order]
 
     def find(self, wanted: npt.NDArray[Any] | pa.Array | pa.ChunkedArray | list[str]) -> npt.NDArray[np.int64]:
-        """Return the number of each id in ``wanted`` (m,), 0 for those that are not known."""
+        """Return the number of each id in ``wanted`` (m,), 0 for unknown ids."""
         if isinstance(wanted, pa.Array | pa.ChunkedArray):
             wanted = text_array(wanted.cast(pa.string()))
         elif isinstance(wanted, list) or wanted.dtype.kind != "U":
@@ -268,16 +265,16 @@ class Ids:
         order, known = self._sorted
         if not len(known) or not len(wanted):
             return np.zeros(len(wanted), dtype=np.int64)
-        # of the same type, or numpy would copy all known ids; what this cuts off is seen by the comparison
+        # the same type, or numpy would copy all known ids; the comparison below notices ids that this cuts off
         at = np.minimum(np.searchsorted(known, wanted.astype(known.dtype)), len(known) - 1)
         return np.where(known[at] == wanted, order[at], 0)
 
 
 def escaped(tokens: pa.Array, missing: Sequence[str]) -> tuple[pa.Array, int]:
-    """Return the tokens with what RecBole's reader would misread written as %XX, and how many these are.
+    """Return the tokens with what RecBole's reader would misread written as %XX, and the number of these tokens.
 
-    That is tabs, line ends and double quotes, and the first character of the words ``missing``; where there are any,
-    also a %XX that a token holds, so that :func:`unescaped` gives all of them back.
+    This covers tabs, line ends, double quotes, and the first character of the words ``missing``. If there are any, a
+    %XX in a token is escaped too, so that :func:`original_ids` restores all tokens.
     """
     odd = pc.or_(pc.match_substring_regex(tokens, _STRUCTURAL), pc.is_in(tokens, pa.array(missing, tokens.type)))
     count = int(as_mask(odd).sum())
@@ -295,18 +292,12 @@ def _escaped(token: str, missing: Sequence[str]) -> str:
     return re.sub(_STRUCTURAL, lambda match: f"%{ord(match[0]):02X}", written)
 
 
-def unescaped(tokens: pa.Array) -> pa.Array:
-    """Return what :func:`escaped` was given."""
+def original_ids(tokens: pa.Array) -> pa.Array:
+    """Return ids as they were before :func:`escaped`, except for an id that is RecBole's name for padding."""
     odd = pc.match_substring_regex(tokens, _WRITTEN)
     if not as_mask(odd).any():
         return tokens
-    plain = [
-        re.sub(_WRITTEN, lambda match: chr(int(match[0][1:], 16)), token) for token in tokens.filter(odd).to_pylist()
-    ]
+    changed = tokens.filter(odd).to_pylist()
+    plain = [re.sub(_WRITTEN, lambda match: chr(int(match[0][1:], 16)), token) for token in changed]
+    plain = [old if new == PAD else new for old, new in zip(changed, plain, strict=True)]
     return pc.replace_with_mask(tokens, odd, pa.array(plain, tokens.type))
-
-
-def original_ids(tokens: pa.Array) -> pa.Array:
-    """Return ids as they were before :func:`escaped`, all but the name of padding."""
-    plain = unescaped(tokens)
-    return pc.if_else(pc.equal(plain, PAD), tokens, plain)

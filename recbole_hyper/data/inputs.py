@@ -1,4 +1,4 @@
-"""Ids, histories and items in the form that a caller has them: lists, Series, frames, files; read and checked once."""
+"""Reads and checks the ids, histories and items that callers pass as lists, Series, frames or files."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from recbole_hyper.data.tables import Table, open_table, read_columns
 from recbole_hyper.data.times import in_unit, to_numbers
 from recbole_hyper.errors import DataError
 
-# further names of the columns of each field, such as those of the run
+# more names of the column of each field, such as the names in the data of the run
 Names = Mapping[str, Collection[str]]
 
 
 def column_names(config: Any, store: SequenceStore) -> dict[str, set[str]]:
-    """Return what the columns of a table are called that goes on from a run's data: by its keys, and by its source."""
+    """Return the names of each field's column in the data of a run: by its keys, and in the source of its files."""
     keys = {"user_id": "USER_ID_FIELD", "item_id": "ITEM_ID_FIELD", "timestamp": "TIME_FIELD"}
-    return {field: {config[key], *store.columns_of(field)} for field, key in keys.items()}
+    return {field: {config[key], store.columns.get(field, config[key])} for field, key in keys.items()}
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,10 @@ class Histories:
     """Histories of original item ids: history ``i`` is ``tokens[codes[offsets[i]:offsets[i + 1]]]``, oldest first.
 
     Attributes:
-        names: (n,) whose they are, as they were given; numbers from 0 where nobody was named.
+        names: (n,) the users as the caller passed them; numbers from 0 if histories have no users.
         named: whether ``names`` are users.
-        times: when, beside ``codes``, in the unit of the run; None where nobody said.
-        order: what the rows of a table were sorted by, in words.
+        times: the time of each of ``codes`` in the unit of the run; None if unknown.
+        order: how the rows of a table were sorted, in words.
     """
 
     names: npt.NDArray[Any]
@@ -56,18 +56,18 @@ class Histories:
 
 
 def read_histories(values: Any, own: Names, times: Any = None, unit: str | None = None) -> Histories:
-    """Read a mapping of user to items, a table of interactions, or an iterable of histories; each iterable once.
+    """Read a mapping of user to items, a table of interactions, or an iterable of histories (iterated once).
 
-    Histories are oldest first; a table is sorted by its time where it has one. ``own`` are the names of the columns in
-    the data of the run, ``unit`` that of its times; ``times`` of the items have the form of ``values``. ValueError for
-    one text where a list is needed, an entry that is no id, a set (it has no order), a table without users and items, a
-    time that is missing, and times of other histories.
+    Histories are oldest first; a table is sorted by its times if it has any. ``own`` are more names of the columns,
+    ``unit`` is the unit of the run's times, and ``times`` of the items have the structure of ``values``. ValueError for
+    a string instead of a list, an invalid id, a set (it has no order), a table without users and items, a missing time,
+    and times that do not match the histories.
     """
     values = values.to_arrow() if hasattr(values, "to_arrow") else values  # polars, without importing it
     if _is_table(values):
         if times is not None:
             name = next(iter(own.get("timestamp", ())), "timestamp")
-            raise ValueError(f"times: the table has its own; put them into its column {name!r}")
+            raise ValueError(f"times: a table has its times in a column; put them into the column {name!r}")
         return of_table(open_table(Frame(values, "histories"), own=own, optional=("timestamp",)), unit)
     named = isinstance(values, Mapping)
     if named:
@@ -76,7 +76,7 @@ def read_histories(values: Any, own: Names, times: Any = None, unit: str | None 
         values = values.to_pylist() if isinstance(values, pa.Array | pa.ChunkedArray) else values
         lists = _listed("histories", values, "a list of lists of item ids")
         names = np.arange(len(lists))
-    rows = []
+    rows: list[list[str]] = []
     for at, items in enumerate(lists):
         if isinstance(items, (set, frozenset)):
             raise ValueError(f"histories[{at}] is a set, which has no order; give a list of item ids, oldest first")
@@ -87,18 +87,18 @@ def read_histories(values: Any, own: Names, times: Any = None, unit: str | None 
 
 
 def of_table(table: Table, unit: str | None = None) -> Histories:
-    """Return the histories of a table of interactions, by user in order of appearance; times in ``unit``."""
+    """Return the histories of a table of interactions, users in order of appearance, times in ``unit``."""
     interactions, columns = table.read_all(unit), table.columns
     users, items = (single(interactions[name]).dictionary_encode() for name in ("user_id", "item_id"))
     codes, item_codes = np.asarray(users.indices), np.asarray(items.indices, dtype=np.int64)
     order = np.lexsort((interactions["timestamp"], codes) if "timestamp" in interactions else (codes,))
     names = text_array(users.dictionary)
-    if isinstance(table.source, Frame) and len(names):  # as they were given
-        given = table.source.rows({"user_id": columns["user_id"]}).columns["user_id"]
-        names = natural(given.take(pa.array(np.unique(codes, return_index=True)[1])))
+    if isinstance(table.source, Frame) and len(names):  # with the type that the frame has
+        values = table.source.rows({"user_id": columns["user_id"]}).columns["user_id"]
+        names = natural(values.take(pa.array(np.unique(codes, return_index=True)[1])))
     offsets = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(names)))])
     timed = "timestamp" in columns and not table.form.positions
-    where = f"by the column {columns['timestamp']!r}" if timed else "as the rows are: no column of times"
+    where = f"by the column {columns['timestamp']!r}" if timed else "like the rows, which have no times"
     times = interactions["timestamp"][order] if timed else None
     return Histories(names, True, offsets, item_codes[order], text_array(items.dictionary), times, where)
 
@@ -106,24 +106,27 @@ def of_table(table: Table, unit: str | None = None) -> Histories:
 def _times(
     times: Any, names: list[Any] | None, counts: npt.NDArray[np.int64], unit: str | None
 ) -> npt.NDArray[np.float64]:
-    """Return the times of all items, one history after another; ``names`` are the keys of a mapping."""
+    """Return the times of all items, concatenated; ``names`` are the keys if the histories are a mapping."""
     if (names is not None) != isinstance(times, Mapping):
-        raise ValueError("times: the form of the histories is needed, a mapping for a mapping, else a list of lists")
+        raise ValueError(
+            "times must have the structure of the histories: a mapping for a mapping, else a list of lists"
+        )
     if names is not None:
         if missing := [name for name in names if name not in times]:
-            raise ValueError(f"times: {len(missing)} histories have none (first: {missing[0]!r})")
+            raise ValueError(f"times: {len(missing)} histories have no times (first: {missing[0]!r})")
         times = [times[name] for name in names]
-    rows = [list(one) for one in _listed("times", times, "a list of lists of item ids")]
+    rows = [list(row) for row in _listed("times", times, "a list of lists of times")]
     if len(rows) != len(counts):
-        raise ValueError(f"times: {len(rows)} lists came for {len(counts)} histories")
-    for at in np.flatnonzero(np.array([len(row) for row in rows], dtype=np.int64) != counts)[:1]:
-        raise ValueError(f"times[{at}] has {len(rows[at])} entries, its history has {counts[at]} items")
+        raise ValueError(f"times has {len(rows)} lists for {len(counts)} histories")
+    for at, (row, count) in enumerate(zip(rows, counts, strict=True)):
+        if len(row) != count:
+            raise ValueError(f"times[{at}] has {len(row)} entries, its history has {count} items")
     try:
         column = column_of_values(np.array([*chain(*rows)]) if rows else np.zeros(0))
     except DataError as error:
-        raise DataError(f"times: numbers or dates are needed ({error})") from error
+        raise DataError(f"times must be numbers or dates ({error})") from error
     if column is None:
-        raise DataError("times: numbers or dates are needed")
+        raise DataError("times must be numbers or dates")
     moments = in_unit(single(column), unit)
     history = np.repeat(np.arange(len(counts)), counts)
     back = np.flatnonzero((np.diff(moments) < 0) & (np.diff(history) == 0))
@@ -133,7 +136,7 @@ def _times(
 
 
 def read_ids(name: str, values: Any) -> npt.NDArray[Any]:
-    """Return original ids as given, in any iterable (which is read once), Series or column; ValueError for all else."""
+    """Return the original ids of an iterable, a Series or a column, with their types; ValueError for anything else."""
     values = values.to_arrow() if hasattr(values, "to_arrow") else values
     try:
         if _is_table(values):
@@ -143,13 +146,13 @@ def read_ids(name: str, values: Any) -> npt.NDArray[Any]:
             column = Frame(values, name).rows({"id": columns[0]}).columns["id"]
         elif (chunks := column_of_values(values)) is not None:
             column = single(chunks)
-        else:  # mixed ids stay what they are; an empty column of texts has the type that pandas gives one of texts
-            given = _ids(name, values)
-            return np.array(given, dtype=object if given else str)
+        else:  # mixed ids keep their types
+            ids = _ids(name, values)
+            return np.array(ids, dtype=object if ids else str)
         null = pc.index(pc.is_null(column, nan_is_null=True), True).as_py()
         if null >= 0 or (pa.types.is_boolean(column.type) and len(column)):
             row = max(null, 0)
-            raise ValueError(f"{name}, row {row} (from 0), holds {column[row].as_py()!r}, which is no id")
+            raise ValueError(f"{name}, row {row} (from 0): {column[row].as_py()!r} is not an id")
         return natural(column)
     except DataError as error:
         raise ValueError(f"{name}, {error}") from error
@@ -160,44 +163,45 @@ def _is_table(values: Any) -> bool:
 
 
 def _listed(name: str, values: Any, needed: str) -> list[Any]:
-    """Return the entries of any iterable; ValueError for one text or no iterable, which says what is ``needed``."""
+    """Return the entries of any iterable but a string; otherwise ValueError, which says what is ``needed``."""
     if isinstance(values, (str, bytes)):
-        raise ValueError(f"{name}={values!r} is one text; give {needed}")
+        raise ValueError(f"{name}={values!r} is a single string; give {needed}")
     try:
         return [*iter(values)]
     except TypeError:
-        raise ValueError(f"{name}={values!r} is no list; give {needed}") from None
+        raise ValueError(f"{name}={values!r} is not a list; give {needed}") from None
 
 
 def _ids(name: str, values: Any) -> list[str | int | float]:
     ids: list[str | int | float] = []
     for value in _listed(name, values, "a list of ids"):
-        # a number of numpy or torch, as an array or a tensor holds it
+        # a scalar of numpy or torch
         plain = value.item() if getattr(value, "ndim", None) == 0 else value
         plain = str(plain) if isinstance(plain, UUID) else plain
         if isinstance(plain, bool) or not isinstance(plain, (str, int, float)) or plain != plain:
-            raise ValueError(f"{name} holds {value!r}, which is no id; ids are text or numbers")
-        # 7.0 is "7", as where a frame is read: pandas makes floats of a column of whole numbers with gaps
+            raise ValueError(f"{name}: {value!r} is not an id; ids are text or numbers")
+        # 7.0 becomes 7, as in a frame, since pandas turns whole numbers with gaps into floats
         ids.append(int(plain) if isinstance(plain, float) and plain.is_integer() else plain)
     return ids
 
 
 def read_history_file(path: Path, own: Names, layout: Layout | None = None, unit: str | None = None) -> Histories:
-    """Return the histories of a file of interactions, of any form that ``prepare`` reads."""
+    """Return the histories of a file of interactions in any format that ``prepare`` reads."""
     return of_table(open_table(_file(path), layout, own=own, optional=("timestamp",)), unit)
 
 
 def read_id_file(path: Path, own: Names, field: str, layout: Layout | None = None) -> npt.NDArray[Any]:
-    """Return the ids in a file as text: those of its only column, else of the one of the ``field``.
+    """Return the ids in a file, as text: its only column, else the column of the ``field``.
 
-    The only column of a text has no header, unless its first line is a name of the field. DataError for no such column.
+    A text file of one column has no header, unless its first line is a name of the field. DataError if there is no such
+    column.
     """
-    given, lines = layout or Layout(), _lines(path)
-    bare = path.suffix == ".txt" or (not given.columns and _is_column(lines))
+    layout, lines = layout or Layout(), _lines(path)
+    bare = path.suffix == ".txt" or (not layout.columns and _is_column(lines))
     if bare and not lines:
         return np.zeros(0, dtype=str)
-    if bare:  # no separator that an id may hold
-        layout = Layout(columns={field: "1"}, separator="\x1f", header=False, missing_ids=given.missing_ids)
+    if bare:  # a separator that no id contains
+        layout = Layout(columns={field: "1"}, separator="\x1f", header=False, missing_ids=layout.missing_ids)
     table = open_table(
         _file(path), layout, format="csv" if bare else None, fields=(field,), optional=(), own=own, alone=True
     )
@@ -207,7 +211,7 @@ def read_id_file(path: Path, own: Names, field: str, layout: Layout | None = Non
 
 
 def read_exclusions(path: Path, own: Names, layout: Layout | None = None) -> Any:
-    """Return the items to leave out: a mapping by user where the file has a column of users, else ids for everyone."""
+    """Return the items to leave out: a mapping by user if the file has a column of users, else ids for all users."""
     fields = ("user_id", "item_id")
     if path.suffix != ".txt" and not _is_column(_lines(path)):
         table = open_table(_file(path), layout, fields=fields, optional=fields, own=own)
@@ -218,17 +222,17 @@ def read_exclusions(path: Path, own: Names, layout: Layout | None = None) -> Any
 
 
 def read_boosts(path: Path, own: Names) -> dict[str, float]:
-    """Return {item id: number} from a table with a column ``boost``; DataError where there is none."""
+    """Return {item id: number} from a table with a column ``boost``; DataError if it is missing."""
     rows = open_table(_file(path), fields=("item_id",), optional=(), own=own, others=("boost",)).read_all()
     column = single(rows[name]) if (name := guess.OTHER + "boost") in rows else pa.array([], pa.float64())
     values, good = to_numbers(column)
     if not good.all():
-        raise DataError(f"{path}: the column boost holds {column[int(np.argmin(good))].as_py()!r}, no number")
+        raise DataError(f"{path}: {column[int(np.argmin(good))].as_py()!r} in the column boost is not a number")
     return dict(zip(rows["item_id"].to_pylist(), values.tolist(), strict=True))
 
 
 def read_table(path: Path) -> pa.Table:
-    """Return all columns of a table; those of a text file are text."""
+    """Return all columns of a table; columns of a text file are text."""
     return read_columns(_file(path))
 
 
@@ -239,11 +243,11 @@ def _file(path: Path) -> SourceFile:
 
 
 def _lines(path: Path) -> list[str]:
-    """Return the first lines of a text, none of a parquet file."""
+    """Return the first lines of a text file, [] for a parquet file."""
     file = _file(path)
     return [] if file.first_bytes(4) == b"PAR1" else guess.head(file)
 
 
 def _is_column(lines: list[str]) -> bool:
-    """Return whether the lines of a text are one value each."""
+    """Return whether each line is one value."""
     return bool(lines) and guess.separator_of(lines, default="") == "" and not lines[0].lstrip().startswith(("{", "["))

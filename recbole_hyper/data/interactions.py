@@ -1,4 +1,4 @@
-"""The interactions of a table as codes: ids numbered in order, and written as an atomic file."""
+"""The interactions of a table with ids as codes, and their writer to an atomic file."""
 
 import hashlib
 import os
@@ -22,7 +22,7 @@ from recbole_hyper.data.sequences import grouped
 from recbole_hyper.errors import DataError
 
 ROWS = 1 << 16
-# RecBole without this package reads by pandas, which drops rows of these; with it, only '' and [PAD] are no ids
+# RecBole alone reads with pandas, which drops rows with these ids; this package only refuses '' and [PAD]
 NO_IDS = sorted({*MISSING, PAD})
 
 
@@ -31,44 +31,43 @@ class Interactions:
     """Columns of equal length; users and items are codes into their token arrays."""
 
     users: npt.NDArray[np.int32]  # (n,) codes, numbered by first appearance in the source
-    items: npt.NDArray[np.int32]  # (n,) codes, likewise
-    times: npt.NDArray[np.float64]  # (n,) float64, Unix seconds (or positions, where the source has no times)
-    ratings: npt.NDArray[np.float32] | None  # (n,) float32, or None where the source has none
-    user_tokens: pa.Array  # the source's names of the users, by code; may name users that no row has any more
-    item_tokens: pa.Array  # the source's names of the items, by code
-    # (n,) how many were bought, below 0 for a return; only until these are netted
-    quantities: npt.NDArray[np.float64] | None = None
+    items: npt.NDArray[np.int32]  # (n,) codes, numbered in the same way
+    times: npt.NDArray[np.float64]  # (n,) Unix seconds, or positions if the source has no times
+    ratings: npt.NDArray[np.float32] | None  # (n,) None if the source has no ratings
+    user_tokens: pa.Array  # the source's user ids, by code; may include users without rows
+    item_tokens: pa.Array  # the source's item ids, by code
+    quantities: npt.NDArray[np.float64] | None = None  # (n,) bought items, negative for returns, until these are netted
 
     def __len__(self) -> int:
         return len(self.users)
 
     def keep(self, rows: npt.NDArray[np.bool_]) -> None:
-        """Drop the rows that the mask leaves out, a column at a time."""
+        """Keep the rows where the mask is True."""
         if rows.all():
             return
         self.users, self.items, self.times = self.users[rows], self.items[rows], self.times[rows]
         self.ratings = None if self.ratings is None else self.ratings[rows]
 
     def copies(self) -> npt.NDArray[np.bool_]:
-        """Return which rows are equal to one before in user, item, time and rating."""
+        """Return which rows equal an earlier one in user, item, time and rating."""
         columns = {"user": self.users, "item": self.items, "time": self.times, "rating": self.ratings}
         named = {name: column for name, column in columns.items() if column is not None}
         return pd.DataFrame(named, copy=False).duplicated().to_numpy()
 
     def bought(self, quantities: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
-        """Return the purchases of which something is left: a return (below 0) gives back the newest of the pair."""
+        """Return which purchases were not returned; a return (below 0) undoes the pair's newest purchases."""
         order = np.lexsort((self.times, self.items, self.users))
         pairs = (self.users.astype(np.int64) * len(self.item_tokens) + self.items)[order]
-        each = pd.Series(quantities[order])
-        total = each.groupby(pairs).cumsum()
-        # of what was bought, as much is left as the total never falls below later
+        bought = pd.Series(quantities[order])
+        total = bought.groupby(pairs).cumsum()
+        # a purchase counts as far as the total never falls below it later
         lowest = total[::-1].groupby(pairs[::-1]).cummin()[::-1]
-        left = np.zeros(len(self), dtype=bool)
-        left[order] = (each > 0) & (np.minimum(each, lowest - total + each) > 1e-9)
-        return left
+        remains = np.zeros(len(self), dtype=bool)
+        remains[order] = (bought > 0) & (np.minimum(bought, lowest - total + bought) > 1e-9)
+        return remains
 
     def cut(self, gap: float) -> None:
-        """Make users of the sessions of each, over ``gap`` seconds apart, called ``a#2``; the rows must be sorted."""
+        """Split users into sessions more than ``gap`` seconds apart, named ``a#2``; the rows must be sorted."""
         begins = np.ones(len(self), dtype=bool)
         begins[1:] = (self.users[1:] != self.users[:-1]) | (np.diff(self.times) > gap)
         owners = self.users[begins]
@@ -80,11 +79,11 @@ class Interactions:
         self.users = (np.cumsum(begins) - 1).astype(np.int32)
 
     def sort(self) -> None:
-        """Group the rows by user and put each user's in time order; ties keep the source's order."""
+        """Sort the rows by user and time; ties keep the order of the source."""
         from recbole_hyper.kernels import pairs
 
         if len(self) >= 2**31:
-            raise DataError(f"{len(self):,} interactions; {2**31 - 1:,} fit")
+            raise DataError(f"{len(self):,} interactions are too many; at most {2**31 - 1:,} fit")
         counts = pairs.counts(self.users, len(self.user_tokens))
         columns = self.times, self.items, self.ratings
         self.times, self.items, self.ratings = grouped(self.users, *columns, counts, reading_threads())
@@ -92,7 +91,7 @@ class Interactions:
 
 
 def joined(blocks: Iterable[Rows]) -> Interactions:
-    """Number the tokens of all blocks and join them; a row without a time has its number in the file, from 1."""
+    """Join all blocks and number their ids; without times, a row's time is its number, from 1."""
     users, items = Tokens(), Tokens()
     before, times, ratings = 0, [np.zeros(0)], []
 
@@ -100,7 +99,7 @@ def joined(blocks: Iterable[Rows]) -> Interactions:
         items.add(block.columns.pop("item_id"))
         return block
 
-    # one thread for the items, this one for the users
+    # another thread numbers the items, this one the users
     for block in mapped(numbered, blocks, threads=1):
         users.add(block.columns["user_id"])
         after = before + len(block.lines)
@@ -117,10 +116,9 @@ def joined(blocks: Iterable[Rows]) -> Interactions:
 
 
 def write_interactions(data: Interactions, path: Path, *, progress: Callable[[int], Any] | None = None) -> str:
-    """Write ``data`` as a RecBole ``.inter`` file, in the order given, and return the file's sha256.
+    """Write ``data`` as a RecBole ``.inter`` file, in their order, and return the file's sha256.
 
-    Ids are written as they are, see ``ids.escaped``; ``progress`` is called with the number of rows since the last
-    call.
+    Ids are written unchanged (see ``ids.escaped``). ``progress`` is called with the number of rows since the last call.
     """
     users, items = data.user_tokens, data.item_tokens
     whole = bool(np.all(data.times == np.floor(data.times)) and np.all(np.abs(data.times) < 2**53))

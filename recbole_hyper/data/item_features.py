@@ -1,4 +1,4 @@
-"""Columns of an .item file as arrays over the item ids of a store: what is known of an item before anyone chose it."""
+"""Columns of an .item file as arrays over the item ids of a store."""
 
 from __future__ import annotations
 
@@ -36,27 +36,29 @@ class ItemColumn:
 
     name: str
     kind: str  # token, token_seq, float or float_seq, as in the header
-    # of tokens (n_items, longest) int32 codes from 1, 0 where there is none; of numbers (n_items, width) float32, zeros
-    # where there is none. Row 0 is padding and holds nothing
+    # tokens: (n_items, longest) int32 codes from 1; numbers: (n_items, width) float32. 0 where an item has no value;
+    # row 0 is padding
     values: npt.NDArray
-    size: int  # number of codes, 0 among them, or the width
-    # of tokens (size - 1,) text, the token of each code from 1; of numbers (2,) float64, what is taken off and what it
-    # is then divided by. None in the folder of a run of an earlier version
+    size: int  # tokens: number of codes, including 0; numbers: width
+    # tokens: (size - 1,) text of each code from 1; numbers: (2,) float64, the subtracted mean and the divisor. None in
+    # runs of earlier versions
     meaning: npt.NDArray | None = None
 
     @property
     def of_tokens(self) -> bool:
-        """Whether the values are codes."""
+        """Whether the values are codes of tokens."""
         return self.kind in TOKENS
 
     def extended(self, column: pa.ChunkedArray, separator: str) -> ItemColumn:
-        """Return this column with the (m,) values of ``column`` behind its own.
+        """Return this column with the (m,) values of ``column`` appended.
 
-        Sequences are lists, or texts with ``separator`` between. Tokens that no item had count as missing, which a
-        warning counts. DataError for what is no number, or for sequences of numbers of another length.
+        Sequences are lists, or texts with ``separator`` between. Unknown tokens count as missing, with a warning.
+        DataError for an invalid number, or sequences of numbers of another length.
         """
         if self.meaning is None:
-            raise DataError(f"the run is of an earlier version, which kept no tokens of {self.name!r}: train it again")
+            raise DataError(
+                f"this run is from an earlier version, which saved no tokens of {self.name!r}; train it again"
+            )
         values = (_as_text(column) if self.of_tokens else column).to_pandas().astype(object)
         if self.kind.endswith("_seq") and values.dropna().map(type).eq(str).all():
             values = values.str.split(separator)
@@ -70,10 +72,10 @@ class ItemColumn:
             numbers = pd.to_numeric(parts, errors="coerce").to_numpy(dtype=np.float64)
             lengths, width = np.bincount(rows, minlength=1), self.values.shape[1]
             if not np.isfinite(numbers).all() or not np.isin(lengths, (0, width)).all():
-                raise DataError(f"the feature {self.name!r}: {width} finite numbers are needed for each new item")
+                raise DataError(f"the feature {self.name!r} needs {width} finite numbers for each new item")
             entries = (numbers - self.meaning[0]) / self.meaning[1]
             if np.abs(entries).max(initial=0.0) > np.finfo(np.float32).max:
-                raise DataError(f"the feature {self.name!r} has numbers that float32 does not hold")
+                raise DataError(f"the feature {self.name!r} has numbers that are too large for float32; scale them")
         table = np.zeros((len(self.values) + len(values), width), dtype=self.values.dtype)
         table[: len(self.values), : self.values.shape[1]] = self.values
         table[len(self.values) + rows, places] = entries
@@ -92,14 +94,14 @@ class ItemFeatures:
         return len(self.columns[0].values)
 
     def extended(self, table: pa.Table, separator: str) -> ItemFeatures:
-        """Return these features with a row for each of ``table`` behind them; DataError for a missing column."""
+        """Return these features with the rows of ``table`` appended; DataError for a missing column."""
         if missing := [column.name for column in self.columns if column.name not in table.column_names]:
             has = ", ".join(table.column_names)
             raise DataError(f"new items need the features {', '.join(missing)}; the table has {has}")
         return ItemFeatures(tuple(column.extended(table[column.name], separator) for column in self.columns))
 
     def fingerprint(self) -> str:
-        """Return a digest of names, types and values."""
+        """Return a digest of the names, types and values."""
         digest = hashlib.sha256()
         for column in self.columns:
             digest.update(f"\n{column.name} {column.kind} {column.size} {column.values.shape}\n".encode())
@@ -107,7 +109,7 @@ class ItemFeatures:
         return digest.hexdigest()[:32]
 
     def save(self, folder: Path) -> None:
-        """Write an .npy file for each column, and last what they are."""
+        """Write an .npy file per column, and their names and types last."""
         folder.mkdir(parents=True, exist_ok=True)
         for number, column in enumerate(self.columns):
             write_array(folder / f"{number}.npy", column.values)
@@ -129,13 +131,13 @@ class ItemFeatures:
 
 
 def feature_columns(source: Source, names: Sequence[str], key: str = "selected_features") -> dict[str, str]:
-    """Return name and type of columns of the .item file, by its header; ``key`` is the key that names them."""
+    """Return name and type of some columns of the .item file; ``key`` is the configuration key with their names."""
     path = source.path("item")
     if not path.is_file():
         raise DataError(f"{key}={list(names)}: {path} does not exist; features are columns of this file")
     columns = typed_header(path, source.field_separator, source.encoding)
     if columns.get(source.item_field) != "token":
-        raise DataError(f"{path}: no column {source.item_field}:token (ITEM_ID_FIELD) says which item a line is of")
+        raise DataError(f"{path} has no column {source.item_field}:token (ITEM_ID_FIELD), which names a line's item")
     known = [name for name in columns if name != source.item_field]
     for name in names:
         if name not in known:
@@ -143,18 +145,19 @@ def feature_columns(source: Source, names: Sequence[str], key: str = "selected_f
             features = ", ".join(known) or "none"
             raise DataError(f"{key}: {path} has no feature {name!r}{hint}; its features: {features}")
     if len(set(names)) < len(names):
-        raise DataError(f"{key}={list(names)}: a feature is named twice")
+        raise DataError(f"{key}={list(names)} names a feature twice; remove one")
     return {name: columns[name] for name in names}
 
 
 def read_item_features(
     source: Source, names: Sequence[str], item_tokens: npt.NDArray[np.str_], *, standardize: bool
 ) -> ItemFeatures:
-    """Read columns of the .item file for the (n_items,) original ids ``item_tokens``, of which entry 0 is padding.
+    """Read columns of the .item file for the (n_items,) original ids ``item_tokens``; entry 0 is padding.
 
-    Of two lines with one id the first counts; an item without a line has no values. ``standardize`` gives float columns
-    mean 0 and standard deviation 1 over the items that have a value. DataError: see :func:`feature_columns`,
-    ``read_atomic``; no line of an item, fewer than two different values, sequences of numbers of different lengths.
+    If an id has two lines, the first counts; an item without a line has no values. ``standardize`` scales float columns
+    to mean 0 and standard deviation 1 over the items with a value. DataError as in :func:`feature_columns` and
+    ``read_atomic``, and if no item has a line, a column has fewer than two distinct values, or sequences of numbers
+    differ in length.
     """
     kinds = feature_columns(source, names)
     path = source.path("item")
@@ -163,41 +166,43 @@ def read_item_features(
     numbers = Ids(item_tokens).find(frame[source.item_field].to_numpy(dtype=object))
     frame, numbers = frame[numbers > 0], numbers[numbers > 0]
     if frame.empty:
-        raise DataError(f"{path} holds no line of any of the {len(item_tokens) - 1} items of the interactions")
-    order = np.argsort(numbers)  # codes follow the item ids, not the lines of the file
+        raise DataError(f"{path} has no line of any of the {len(item_tokens) - 1} items of the interactions")
+    order = np.argsort(numbers)  # number tokens in the order of the item ids, not of the file
     frame, columns = frame.iloc[order], []
     for name, kind in kinds.items():
         try:
             columns.append(_encoded(frame[name], name, kind, numbers[order], len(item_tokens), standardize))
         except ValueError as error:
-            raise DataError(f"{path}: the feature {name!r} {error}; take it out of selected_features") from error
+            raise DataError(f"{path}: the feature {name!r} {error}; remove it from selected_features") from error
     return ItemFeatures(tuple(columns))
 
 
 def _as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return tokens as text: a whole number that a gap made a float is written without a point."""
+    """Return tokens as text; whole numbers that gaps turned into floats lose their decimal point."""
     if pa.types.is_floating(column.type) and pc.all(pc.equal(column, pc.floor(column))).as_py():
         column = column.cast(pa.int64())
     return column if pa.types.is_nested(column.type) else column.cast(pa.string())
 
 
 def diversity_tokens(config: Any, item_tokens: npt.NDArray[np.str_]) -> scipy.sparse.csr_matrix | None:
-    """Return the (n_items, T) binary matrix of the tokens that ``diversity_features`` names; None where no metric is
-    IntraListDiversity. DataError for a column that is not there or has no tokens."""
+    """Return the (n_items, T) binary matrix of the tokens of ``diversity_features``, None without IntraListDiversity.
+
+    DataError for a missing column, or a column of numbers.
+    """
     if DIVERSITY not in [name.lower() for name in config["metrics"]]:
         return None
     source, names, key = Source.of(config), config["diversity_features"], "diversity_features"
     for name, kind in feature_columns(source, names, key).items():
         if kind not in TOKENS:
-            raise DataError(f"{key}: {name} has the type {kind}; distances are those of token and token_seq columns")
+            raise DataError(f"{key}: {name} is of type {kind}; distances need columns of type token or token_seq")
     columns = read_item_features(source, names, item_tokens, standardize=False).columns
     codes = ((column.values, column.values > 0, column.size) for column in columns)
-    parts = [binary_matrix(values[there], there.sum(axis=1), size) for values, there, size in codes]
-    return scipy.sparse.hstack(parts, format="csr")
+    matrices = [binary_matrix(values[valid], valid.sum(axis=1), size) for values, valid, size in codes]
+    return scipy.sparse.hstack(matrices, format="csr")
 
 
 def _parts(values: pd.Series) -> tuple[pd.Series, npt.NDArray, npt.NDArray]:
-    """Return the values of a column, or in its sequences, that are not missing, and the row and the place of each."""
+    """Return the entries of a column (of its sequences) that are not missing, and the row and place of each."""
     parts = values.reset_index(drop=True).explode().dropna()
     parts = parts[parts != ""]
     return parts, parts.index.to_numpy(), parts.groupby(level=0).cumcount().to_numpy()
@@ -206,30 +211,31 @@ def _parts(values: pd.Series) -> tuple[pd.Series, npt.NDArray, npt.NDArray]:
 def _encoded(
     values: pd.Series, name: str, kind: str, rows: npt.NDArray[np.int64], n_items: int, standardize: bool
 ) -> ItemColumn:
-    """Return the values of the items ``rows`` as a column; ValueError with what is wrong with them."""
+    """Return the values of the items ``rows`` as a column; ValueError says what is wrong with them."""
     parts, lines, places = _parts(values)
     width = max(1, int(places.max(initial=-1)) + 1)
-    found: npt.NDArray
+    entries: npt.NDArray
     if kind in TOKENS:  # codes in order of first appearance
-        codes, different = pd.factorize(parts.astype(object))
-        if len(different) < 2:
-            raise ValueError(f"has {len(different)} value{'s' * (len(different) != 1)} over all items")
-        found, size, meaning = np.asarray(codes + 1, dtype=np.int32), len(different) + 1, text_array(different)
+        codes, distinct = pd.factorize(parts.astype(object))
+        if len(distinct) < 2:
+            raise ValueError(f"has {len(distinct)} value{'s' * (len(distinct) != 1)} over all items")
+        entries, size, meaning = np.asarray(codes + 1, dtype=np.int32), len(distinct) + 1, text_array(distinct)
     else:
-        numbers, moved = parts.to_numpy(dtype=np.float64), (0.0, 1.0)
+        numbers = parts.to_numpy(dtype=np.float64)
         lengths = np.bincount(lines, minlength=len(values))
         if len(widths := np.unique(lengths[lengths > 0])) > 1:
             other = np.flatnonzero((lengths > 0) & (lengths != lengths[lengths > 0][0]))[0]
             line = int(values.index[other]) + 2
-            raise ValueError(f"has sequences of {len(widths)} lengths (first other one at line {line})")
+            raise ValueError(f"has sequences of {len(widths)} lengths (the first of another length is at line {line})")
         if len(numbers) <= width or (numbers.reshape(-1, width) == numbers[:width]).all():
-            raise ValueError("has fewer than two different values")
+            raise ValueError("has fewer than two distinct values")
         with np.errstate(over="ignore", invalid="ignore"):
-            moved = (numbers.mean(), numbers.std()) if kind == "float" and standardize else moved
-            found = (numbers - moved[0]) / moved[1]
-        if not np.isfinite(moved).all() or np.abs(found).max() > np.finfo(np.float32).max:
-            raise ValueError("has numbers that float32 does not hold")
-        found, size, meaning = found.astype(np.float32), width, np.array(moved)
-    table = np.zeros((n_items, width), dtype=found.dtype)
-    table[rows[lines], places] = found
+            mean, deviation = (numbers.mean(), numbers.std()) if kind == "float" and standardize else (0.0, 1.0)
+            entries = (numbers - mean) / deviation
+        meaning = np.array([mean, deviation])
+        if not np.isfinite(meaning).all() or np.abs(entries).max() > np.finfo(np.float32).max:
+            raise ValueError("has numbers that are too large for float32")
+        entries, size = entries.astype(np.float32), width
+    table = np.zeros((n_items, width), dtype=entries.dtype)
+    table[rows[lines], places] = entries
     return ItemColumn(name, kind, table, size, meaning)

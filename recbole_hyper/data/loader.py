@@ -1,4 +1,4 @@
-"""Split -> batches: right-padded windows with every position supervised, RecBole's (prefix, target) rows, histories."""
+"""From a split to batches: right-padded windows with a target at every position, or RecBole's (prefix, target) rows."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -24,11 +24,12 @@ WINDOW_RULES = ("all", "last", "random")
 def windows(
     store: SequenceStore, train_lengths: Int64, max_length: int, rule: str = "all", generator: Any = None
 ) -> Cases:
-    """Cut the training part of every row, its ``train_lengths`` (U,), into windows of at most ``max_length`` targets.
+    """Cut the first ``train_lengths[row]`` interactions of every row into windows of at most ``max_length`` targets.
 
     A window is a case whose history starts at its first input; every later item is a target. ``rule`` "all" cuts from
-    the end until every target is covered once; "last" keeps the last window, as the HSASRec and SCE papers; "random"
-    draws one by the generator, as the DualRec paper. Rows with fewer than 2 interactions give none.
+    the end until every target is in one window, "last" keeps the last window, as in the HSASRec and SCE papers, and
+    "random" draws one window with the generator, as in the DualRec paper. Rows with fewer than 2 interactions have no
+    window.
     """
     rows = np.flatnonzero(train_lengths >= 2)
     ends = train_lengths[rows] - 1
@@ -48,7 +49,10 @@ def windows(
 def gather(
     store: SequenceStore, rows: Int64, starts: Int64, ends: Int64, width: int, times: bool = False
 ) -> npt.NDArray:
-    """Return the (n, width) int64 items, or float64 ``times``, of ``starts .. ends - 1`` of each row, 0 at padding."""
+    """Return (n, width) int64 items, or float64 ``times``, at positions ``starts`` to ``ends - 1`` of ``rows``.
+
+    Padding is 0.
+    """
     values, kind = (store.times, np.float64) if times else (store.items, np.int64)
     columns = np.arange(width)
     inside = columns < (ends - starts)[:, None]
@@ -61,14 +65,14 @@ def gather(
 def case_interaction(cases: Cases, width: int, config: Any) -> Interaction:
     """Return cases as RecBole's Interaction: the last ``width`` items of each history, its length, and the target.
 
-    An encoder that reads times gets those of the histories too. A RecBole model of others gets them as RecBole gives
-    them: in float32, which rounds Unix seconds to 64 or 128 s, and with the time of the target.
+    Encoders that read times get the times of the history too. Third-party models get RecBole's: float32, which rounds
+    Unix seconds to 64 or 128 s, with the time of the target.
     """
     return _interaction(cases, width, config, cases.targets, lambda: cases.times)
 
 
 def history_interaction(histories: Prefixes, width: int, config: Any) -> Interaction:
-    """Return :func:`case_interaction` of histories without a target: RecBole's columns of it hold 1 everywhere."""
+    """Return :func:`case_interaction` of histories without a target; the columns of the target are 1."""
     ones = np.ones(len(histories))
     return _interaction(histories, width, config, ones, lambda: ones)
 
@@ -94,7 +98,7 @@ def _interaction(
 
 
 def window_interaction(part: Cases, width: int, config: Any) -> Interaction:
-    """Return :func:`windows` as an Interaction: that of the cases, and all their targets as ``target_list``."""
+    """Return :func:`windows` as an Interaction, with all their targets in the column ``target_list``."""
     interaction = case_interaction(part, width, config)
     targets = gather(part.store, part.rows, part.starts + 1, part.ends + 1, width)
     interaction.update(Interaction({"target_list": torch.from_numpy(targets)}))
@@ -102,9 +106,9 @@ def window_interaction(part: Cases, width: int, config: Any) -> Interaction:
 
 
 class BatchLoader:
-    """Base of the training loaders; the order of an epoch depends on ``seed`` and the saved ``generator``."""
+    """Base of the training loaders; ``seed``, or a saved ``generator``, determines the order of an epoch."""
 
-    count: int  # rows of an epoch
+    count: int  # rows per epoch
 
     def __init__(self, dataset: Any, config: Any) -> None:
         self.dataset = self._dataset = dataset
@@ -115,10 +119,10 @@ class BatchLoader:
         self.generator = np.random.default_rng(config["seed"])
 
     def _begin(self) -> None:
-        """Draw what an epoch needs beside its order."""
+        """Prepare an epoch, before its order is drawn."""
 
     def _make(self, index: Int64) -> Interaction:
-        """Return a batch of the epoch from row numbers."""
+        """Return the batch with these row numbers."""
         raise NotImplementedError
 
     def __len__(self) -> int:
@@ -135,22 +139,22 @@ class BatchLoader:
         order = self.generator.permutation(count) if self.shuffle else np.arange(count)
         batches = [order[start : start + self.batch_size] for start in range(0, count, self.batch_size)]
         if self.shuffle:
-            # the short last batch of the plan comes at a random place, unless it is dropped
+            # puts the short last batch at a random place, unless it is dropped
             self.generator.shuffle(batches)
         if self.drop_last and len(batches) > 1:
             batches = [batch for batch in batches if len(batch) == self.batch_size]
         yield from map(self._arranged, batches)
 
     def _arranged(self, index: Int64) -> Int64:
-        """Return the row numbers of a batch in the order in which it holds them."""
+        """Return the row numbers of a batch in the order of its rows."""
         return index
 
 
 class WindowLoader(BatchLoader):
-    """Training batches for this project's models: right-padded windows, cut to the longest of the batch.
+    """Training batches for this project's models: right-padded windows, as wide as the longest in the batch.
 
-    A batch is a random sample of the windows: batches of like lengths would weigh the targets of short histories more
-    than those of long ones. Its rows are sorted by length, so that the encoder can take them in groups.
+    A batch is a random sample of the windows. Batches of similar lengths would give targets of short histories more
+    weight than targets of long ones. Rows are sorted by length, so that the encoder can process them in groups.
     """
 
     def __init__(self, dataset: Any, store: SequenceStore, train_lengths: Int64, config: Any) -> None:
@@ -164,13 +168,13 @@ class WindowLoader(BatchLoader):
         self._windows = windows(self.store, self.train_lengths, self.max_length, self.rule, self.generator)
 
     def share(self, rank: int, size: int) -> Iterator[tuple[Interaction, bool]]:
-        """Yield of each batch the rows ``rank``, ``rank + size``, ...; where there is none, its first one and False."""
+        """Yield the rows ``rank``, ``rank + size``, ... of each batch, and True; if there is none, a row and False."""
         for index in self._batches():
-            own = index[rank::size]
-            yield self._make(own if len(own) else index[:1]), len(own) > 0
+            share = index[rank::size]
+            yield self._make(share if len(share) else index[:1]), len(share) > 0
 
     def longest(self, rows: int) -> Interaction:
-        """Return a batch of the ``rows`` longest windows of an epoch."""
+        """Return a batch of the ``rows`` longest windows."""
         return self._make(self._arranged(np.arange(self.count))[-rows:])
 
     def _arranged(self, index: Int64) -> Int64:
@@ -187,11 +191,10 @@ class WindowLoader(BatchLoader):
 
 
 class PrefixLoader(BatchLoader):
-    """Training batches for RecBole's sequential models: its (prefix, target) rows, made when they are needed.
+    """Training batches for RecBole's sequential models: its (prefix, target) rows, built batch by batch.
 
-    The table of all prefixes that RecBole builds never exists. ``train_batch_size`` counts rows, as in RecBole.
-    Negatives, where the model asks for them, are uniform over items other than the target (RecBole's
-    RepeatableSampler excludes nothing else).
+    RecBole's table of all prefixes never exists. ``train_batch_size`` counts rows, as in RecBole. If the model needs
+    negatives, they are uniform over the items other than the target, as in RecBole's RepeatableSampler.
     """
 
     def __init__(self, dataset: Any, store: SequenceStore, train_lengths: Int64, config: Any) -> None:
@@ -202,20 +205,23 @@ class PrefixLoader(BatchLoader):
         self._rows = np.repeat(np.arange(store.n_rows, dtype=np.int32), targets)
         self._ends = (ranges(np.zeros_like(targets), targets) + 1).astype(np.int32)
         self.count = len(self._rows)
-        asked = config["train_neg_sample_args"]
-        self._negatives = 0 if asked["distribution"] == "none" else int(asked["sample_num"])
-        if self._negatives and (asked["distribution"] != "uniform" or asked.get("dynamic")):
-            raise ValueError(f"train_neg_sample_args={asked}: sequential models of RecBole get uniform negatives here")
+        sampling = config["train_neg_sample_args"]
+        self._negatives = 0 if sampling["distribution"] == "none" else int(sampling["sample_num"])
+        if self._negatives and (sampling["distribution"] != "uniform" or sampling.get("dynamic")):
+            raise ValueError(
+                f"train_neg_sample_args={sampling}: RecBole's sequential models only get uniform negatives; set "
+                "distribution: uniform and dynamic: False"
+            )
         if self._negatives:
             self.batch_size = max(1, self.batch_size // (1 + self._negatives))
-        # BERT4Rec masks items of a batch; the transform also tells the model's constructor the names of its fields
+        # BERT4Rec masks items of a batch; building the transform also sets the field names that its constructor reads
         self._transform = construct_transform(config)
 
     def view(self) -> Any:
-        """Return the dataset with RecBole's table of prefixes as ``inter_feat``, whose rows are made when read."""
+        """Return the dataset with RecBole's table of prefixes as ``inter_feat``; its rows are built when read."""
         view = self.dataset.copy(PrefixTable(self.store, self._rows, self._ends, self.width, self.config))
         for name in ("inter_matrix", "history_item_matrix", "history_user_matrix"):
-            # a user's first interaction is no row of the table, but still a training interaction
+            # the table has no row for a user's first interaction, which is still a training interaction
             setattr(view, name, getattr(self.dataset, name))
         return view
 
@@ -233,7 +239,7 @@ class PrefixLoader(BatchLoader):
 
 
 class PrefixTable(Interaction):
-    """RecBole's (prefix, target) rows: users, targets and lengths as columns, histories made when a row is read."""
+    """RecBole's (prefix, target) rows: users, targets and lengths as columns; histories are built when read."""
 
     def __init__(
         self, store: SequenceStore, rows: npt.NDArray[np.int32], ends: npt.NDArray[np.int32], width: int, config: Any
@@ -254,7 +260,7 @@ class PrefixTable(Interaction):
 
 @dataclass
 class _Histories:
-    """The column of right-padded histories: ``[row]`` gives (width,), ``[rows]`` gives (n, width)."""
+    """The column of right-padded histories: ``[row]`` returns (width,), ``[rows]`` returns (n, width)."""
 
     store: SequenceStore
     rows: npt.NDArray[np.int32]
@@ -273,37 +279,38 @@ class _Histories:
 def whole_histories(
     store: SequenceStore, offsets: Int64, items: npt.NDArray, users: Int64, times: npt.NDArray | None = None
 ) -> Prefixes:
-    """Return histories that are in no store: ``items[offsets[i]:offsets[i + 1]]``, oldest first, maybe none.
+    """Return new histories ``items[offsets[i]:offsets[i + 1]]``, oldest first; a history may be empty.
 
-    They are of ``users`` (n,), 0 for nobody; ``times`` None takes all for equal; ``store`` names items and users.
+    ``users`` (n,) are their users, 0 for an unknown one; ``store`` names users and items; all ``times`` are 0 if None.
     """
-    then = np.zeros(len(items)) if times is None else times
-    own = SequenceStore(offsets, np.asarray(items, dtype=np.int32), then, users, store.user_tokens, store.item_tokens)
-    return Prefixes.build(own, np.arange(len(offsets) - 1), np.diff(offsets))
+    times = np.zeros(len(items)) if times is None else times
+    items = np.asarray(items, dtype=np.int32)
+    histories = SequenceStore(offsets, items, times, users, store.user_tokens, store.item_tokens)
+    return Prefixes.build(histories, np.arange(len(offsets) - 1), np.diff(offsets))
 
 
 def history_steps(cases: Prefixes) -> tuple[scipy.sparse.csr_matrix, npt.NDArray[np.bool_]]:
-    """Return the binary (n, n_items) matrix of what each history adds to the case before, and (n,) True where it does.
+    """Return what each history adds to the one before, as a binary (n, n_items) matrix, and (n,) whether it extends it.
 
-    Elsewhere the row is the whole history. A model that is linear in the history needs one addition per case.
+    If it does not, the row is the whole history. So a model that is linear in the history needs one addition per case.
     """
     store = cases.store
-    goes_on = np.zeros(len(cases), dtype=bool)
-    goes_on[1:] = (np.diff(cases.rows) == 0) & (np.diff(cases.starts) == 0) & (np.diff(cases.ends) >= 0)
-    begins = cases.starts.copy()
-    begins[1:][goes_on[1:]] = cases.ends[:-1][goes_on[1:]]
-    lengths = cases.ends - begins
-    items = store.items[ranges(store.offsets[cases.rows] + begins, lengths)].astype(np.int64)
+    extends = np.zeros(len(cases), dtype=bool)
+    extends[1:] = (np.diff(cases.rows) == 0) & (np.diff(cases.starts) == 0) & (np.diff(cases.ends) >= 0)
+    starts = cases.starts.copy()
+    starts[1:][extends[1:]] = cases.ends[:-1][extends[1:]]
+    lengths = cases.ends - starts
+    items = store.items[ranges(store.offsets[cases.rows] + starts, lengths)].astype(np.int64)
     owners = np.repeat(np.arange(len(cases)), lengths)
-    _, first = np.unique(np.cumsum(~goes_on)[owners] * store.n_items + items, return_index=True)
+    _, first = np.unique(np.cumsum(~extends)[owners] * store.n_items + items, return_index=True)
     first.sort()
     counts = np.bincount(owners[first], minlength=len(cases))
     entries = np.ones(len(first), dtype=np.float32), items[first], np.concatenate([[0], np.cumsum(counts)])
-    return scipy.sparse.csr_matrix(entries, shape=(len(cases), store.n_items)), goes_on
+    return scipy.sparse.csr_matrix(entries, shape=(len(cases), store.n_items)), extends
 
 
 def history_items(cases: Prefixes) -> tuple[Int64, npt.NDArray[np.int32]]:
-    """Return the length of each history, and the items of all of them one after another."""
+    """Return the length of each history, and the items of all histories, concatenated."""
     store, lengths = cases.store, cases.ends - cases.starts
     return lengths, store.items[ranges(store.offsets[cases.rows] + cases.starts, lengths)]
 
@@ -315,15 +322,15 @@ def history_matrix(cases: Prefixes) -> scipy.sparse.csr_matrix:
 
 
 def multiply(matrix: scipy.sparse.csr_matrix, dense: Tensor) -> Tensor:
-    """Return the product (n, m) of a sparse (n, n_items) and a dense (n_items, m) matrix, on the latter's device."""
-    # above a density of about 0.04, and on a GPU always, the dense product is the faster one
+    """Return a sparse (n, n_items) times a dense (n_items, m) matrix, on the device of the dense one."""
+    # the dense product is faster above a density of about 0.04, and always on a GPU
     if dense.device.type != "cpu" or matrix.nnz > 0.04 * matrix.shape[0] * matrix.shape[1]:
         return torch.from_numpy(matrix.toarray()).to(dense) @ dense
     return torch.from_numpy(matrix @ dense.numpy())
 
 
-def accumulate(values: Tensor, goes_on: npt.NDArray[np.bool_]) -> Tensor:
-    """Add to each row of ``values`` (n, m) the row before it where it goes on, in place; returns ``values``."""
-    for row in np.flatnonzero(goes_on).tolist():
+def accumulate(values: Tensor, extends: npt.NDArray[np.bool_]) -> Tensor:
+    """Add the previous row to each row of ``values`` (n, m) that extends it, in place; returns ``values``."""
+    for row in np.flatnonzero(extends).tolist():
         values[row] += values[row - 1]
     return values

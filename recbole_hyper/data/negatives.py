@@ -1,6 +1,6 @@
-"""Negative items: uniform draws that avoid the target, the padding item and, optionally, what the user has seen.
+"""Negative sampling: uniform draws that avoid the target, the padding item and, optionally, the user's seen items.
 
-All draws are vectorised and happen on the device of the sampler, with an explicit generator.
+All draws are vectorised and run on the sampler's device, with an explicit generator.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ import torch
 from torch import Tensor
 
 _Avoid = Callable[[], Tensor]
-_ROUNDS = 8  # after so many rounds of redrawing, what still collides is drawn exactly from the allowed items
+_ROUNDS = 8  # rounds of redrawing; remaining collisions are drawn exactly from the allowed items
 _CELLS = 1 << 18  # draws that are checked at once
-_TABLE_CELLS = 1 << 22  # cells of a table of users x items (bool) that spares a binary search for each draw
-_MASK_CELLS = 1 << 24  # cells of the allowed-items mask that the exact draw holds at once
+_TABLE_CELLS = 1 << 22  # largest bool table of users x items that replaces the binary search of each draw
+_MASK_CELLS = 1 << 24  # largest mask of allowed items in an exact draw
 
 
 class NegativeSampler:
-    """Draws negatives for the users of a store, on the device of ``offsets`` (CPU if they are no tensor).
+    """Draws negatives for the users of a store, on the device of ``offsets`` (the CPU for numpy arrays).
 
     Args:
-        n_items: number of items, padding (id 0) included; ValueError below 3, where a target leaves no negative.
-        offsets: (U + 1,) CSR offsets of the users' items; None where nothing counts as seen.
-        items: (nnz,) item ids that each user has seen (the training part, so that the target is among them).
-        generator: of all draws; None for torch's default one, whose state a checkpoint keeps anyway.
+        n_items: number of items, including padding (id 0); ValueError below 3, where a target leaves no negative.
+        offsets: (U + 1,) CSR offsets of the users' items; None if no item counts as seen.
+        items: (nnz,) items that each user has seen in the training part, targets included.
+        generator: random generator; None for torch's default one, whose state checkpoints save.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class NegativeSampler:
         *,
         generator: torch.Generator | None = None,
     ) -> None:
-        _check_left(n_items - 2)
+        _check_allowed(n_items - 2)
         self.n_items = n_items
         self.generator = generator
         self.device = offsets.device if isinstance(offsets, Tensor) else torch.device("cpu")
@@ -48,13 +48,13 @@ class NegativeSampler:
             starts = torch.as_tensor(offsets, dtype=torch.int64, device=self.device)
             seen = torch.as_tensor(items, device=self.device).to(torch.int64)
             users = torch.repeat_interleave(starts.diff())
-            # one sorted array of user * n_items + item answers "has u seen i" by binary search
+            # sorted keys user * n_items + item, to look up "has u seen i" by binary search
             self._keys = torch.unique(users * n_items + seen)
 
     def bind(self, users: Tensor | npt.ArrayLike, rows: Tensor, targets: Tensor) -> BoundNegatives:
-        """Return the negatives of one batch of S sequences, ``users`` (S,) their store rows.
+        """Return the negatives of a batch of S sequences, whose store rows are ``users`` (S,).
 
-        ``rows`` (n,) is the sequence, from 0, and ``targets`` (n,) the item of each supervised position.
+        ``rows`` (n,) is the sequence (from 0) of each supervised position, ``targets`` (n,) its item.
         """
         users = torch.as_tensor(users, dtype=torch.int64, device=self.device)
         return BoundNegatives(self, users, rows.to(self.device), targets.to(self.device))
@@ -85,21 +85,22 @@ class BoundNegatives:
     _targets: Tensor
 
     def per_position(self, k: int, *, exclude_seen: bool = True, replacement: bool = True) -> Tensor:
-        """Return (n, k) items, uniform over those allowed to each position.
+        """Return (n, k) items, uniform over the allowed items of each position.
 
-        ``exclude_seen`` leaves out all that the user has seen, else the target alone; with ``replacement`` an item may
-        come twice for a position. ValueError for k below 1, or more than the allowed items without replacement.
+        ``exclude_seen`` avoids all items that the user has seen, otherwise only the target is avoided. With
+        ``replacement`` an item may repeat at a position. ValueError for k below 1, and without replacement for k above
+        the number of allowed items.
         """
-        every, targets = torch.arange(len(self._rows), device=self._rows.device), self._targets.unsqueeze(1)
-        return self._draw(k, self._rows, every, lambda: targets, exclude_seen, replacement)
+        positions, targets = torch.arange(len(self._rows), device=self._rows.device), self._targets.unsqueeze(1)
+        return self._draw(k, self._rows, positions, lambda: targets, exclude_seen, replacement)
 
     def per_sequence(self, k: int, *, exclude_seen: bool = True, replacement: bool = True) -> tuple[Tensor, Tensor]:
-        """Return (S, k) items, a set per sequence that avoids all its targets, and the sequence (n,) of each row."""
-        every = torch.arange(len(self._users), device=self._rows.device)
-        return self._draw(k, every, self._rows, self._targets_by_sequence, exclude_seen, replacement), self._rows
+        """Return (S, k) items per sequence, which avoid all its targets, and the sequence of each position (n,)."""
+        sequences = torch.arange(len(self._users), device=self._rows.device)
+        return self._draw(k, sequences, self._rows, self._targets_by_sequence, exclude_seen, replacement), self._rows
 
     def _targets_by_sequence(self) -> Tensor:
-        """Return (S, T) the targets of each sequence, padded with 0, which is never drawn anyway."""
+        """Return (S, T) the targets of each sequence, padded with 0, which is never drawn."""
         n_sequences = len(self._users)
         order = torch.argsort(self._rows, stable=True)
         rows = self._rows[order]
@@ -113,7 +114,7 @@ class BoundNegatives:
     def _draw(
         self, k: int, sequences: Tensor, rows: Tensor, avoid: _Avoid, exclude_seen: bool, replacement: bool
     ) -> Tensor:
-        """Draw (m, k) items for ``sequences`` (m,) of the batch, none of which ``avoid()`` lists (m, w) for its row.
+        """Draw (m, k) items for ``sequences`` (m,) of the batch; row i avoids the items in row i of ``avoid()`` (m, w).
 
         ``rows`` (n,) is the row that avoids each target.
         """
@@ -139,7 +140,7 @@ class BoundNegatives:
         single = avoid.shape[1] == 1
         avoid_keys = avoid if single else torch.unique(rows.unsqueeze(1) * n_items + avoid)
 
-        def refused(row: Tensor, item: Tensor) -> Tensor:
+        def collides(row: Tensor, item: Tensor) -> Tensor:
             bad = item == avoid[row, 0] if single else _member(avoid_keys, row * n_items + item)
             if not exclude_seen:
                 return bad
@@ -149,17 +150,17 @@ class BoundNegatives:
             return torch.randint(1, n_items, size, generator=generator, device=users.device)
 
         drawn = fresh((len(users), k))
-        row, column = torch.nonzero(refused(rows.unsqueeze(1), drawn), as_tuple=True)
+        row, column = torch.nonzero(collides(rows.unsqueeze(1), drawn), as_tuple=True)
         changed = rows
-        for left in range(_ROUNDS, -1, -1):
+        for rounds_left in range(_ROUNDS, -1, -1):
             if not replacement:
                 later, place = torch.nonzero(_repeated(drawn[changed]), as_tuple=True)
                 row, column = _union(row, column, changed[later], place, k)
-            if not len(row) or not left:
+            if not len(row) or not rounds_left:
                 break
             drawn[row, column] = fresh((len(row),))
             changed = torch.unique_consecutive(row)
-            bad = refused(row, drawn[row, column])
+            bad = collides(row, drawn[row, column])
             row, column = row[bad], column[bad]
         if len(row):
             self._draw_exactly(drawn, torch.unique(row), users, avoid, exclude_seen, replacement)
@@ -168,12 +169,12 @@ class BoundNegatives:
     def _draw_on_device(
         self, k: int, sequences: Tensor, rows: Tensor, avoid: _Avoid, exclude_seen: bool, replacement: bool
     ) -> Tensor:
-        """Draw in rounds that do not wait to see whether they were needed; ``avoid`` is for exact draws only."""
+        """Draw on a GPU: always run all rounds, so that it never waits for a result; ``avoid`` is for exact draws."""
         sampler, users = self._sampler, self._users[sequences]
         row = torch.arange(len(sequences), device=sequences.device).unsqueeze(1)
         keys = (rows * sampler.n_items + self._targets).sort().values
 
-        def refused(drawn: Tensor) -> Tensor:
+        def collides(drawn: Tensor) -> Tensor:
             bad = _member(keys, row * sampler.n_items + drawn)
             if exclude_seen:
                 bad |= sampler.seen(users.unsqueeze(1), drawn)
@@ -184,16 +185,16 @@ class BoundNegatives:
         for _ in range(_ROUNDS + 1):
             fresh = torch.randint(1, sampler.n_items, drawn.shape, generator=sampler.generator, device=drawn.device)
             drawn = torch.where(bad, fresh, drawn)
-            bad = refused(drawn)
-        left = bad.any(1).nonzero()[:, 0]  # the one wait
-        if len(left):
-            self._draw_exactly(drawn, left, users, avoid(), exclude_seen, replacement)
+            bad = collides(drawn)
+        bad_rows = bad.any(1).nonzero()[:, 0]  # the only wait
+        if len(bad_rows):
+            self._draw_exactly(drawn, bad_rows, users, avoid(), exclude_seen, replacement)
         return drawn
 
     def _draw_exactly(
         self, drawn: Tensor, rows: Tensor, users: Tensor, avoid: Tensor, exclude_seen: bool, replacement: bool
     ) -> None:
-        """Redraw whole rows of ``drawn`` from the list of allowed items."""
+        """Redraw whole rows of ``drawn`` from the allowed items."""
         sampler, k = self._sampler, drawn.shape[1]
         n_items = sampler.n_items
         for part in rows.split(max(1, _MASK_CELLS // n_items)):
@@ -205,15 +206,15 @@ class BoundNegatives:
                 exhausted = narrowed.sum(1) == 0
                 if bool(exhausted.any()):
                     warnings.warn(
-                        "a user has seen every item: its negatives are drawn from all items but the targets",
+                        "a user has seen every item: its negatives are drawn from all items except the targets",
                         stacklevel=4,
                     )
                 allowed = torch.where(exhausted.unsqueeze(1), allowed, narrowed)
             least = int(allowed.sum(1).min())
             if least < (1 if replacement else k):
                 raise ValueError(
-                    f"{k} negatives {'with' if replacement else 'without'} replacement are asked for, but a sequence "
-                    f"leaves only {least} of {n_items - 1} items; lower n_negatives"
+                    f"cannot draw {k} negatives {'with' if replacement else 'without'} replacement: a sequence leaves "
+                    f"only {least} of {n_items - 1} items; lower n_negatives"
                 )
             drawn[part] = torch.multinomial(allowed, k, replacement=replacement, generator=sampler.generator)
 
@@ -221,15 +222,15 @@ class BoundNegatives:
 def uniform_negatives(
     targets: Tensor, k: int, n_items: int, padding_idx: int | None = 0, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Return (n, k) items, uniform over all but the row's target and padding; ValueError for k < 1 or no item left."""
+    """Return (n, k) items, uniform over all but the row's target and padding; ValueError for k < 1 or no other item."""
     check_k(k)
-    left = n_items - (1 if padding_idx is None else 2)
-    _check_left(left)
-    drawn = torch.randint(left, (len(targets), k), generator=generator, device=targets.device)
+    n_allowed = n_items - (1 if padding_idx is None else 2)
+    _check_allowed(n_allowed)
+    drawn = torch.randint(n_allowed, (len(targets), k), generator=generator, device=targets.device)
     avoided = targets.unsqueeze(1)
     if padding_idx is not None:
         avoided = torch.cat((avoided, torch.full_like(avoided, padding_idx)), dim=1).sort(dim=1).values
-    # step over what is avoided, the smaller first: no draw has to be repeated
+    # step over the avoided items, the smaller first: no draw has to be repeated
     for column in avoided.unbind(1):
         drawn += drawn >= column.unsqueeze(1)
     return drawn
@@ -238,39 +239,40 @@ def uniform_negatives(
 def uniform_set(
     k: int, n_items: int, padding_idx: int | None, device: torch.device, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Return k distinct items (k,), uniform over all but the padding item; at most all of them."""
+    """Return k distinct items (k,), uniform over all but the padding item; ValueError if there are fewer."""
     check_k(k)
-    left = n_items - (padding_idx is not None)
-    if k > left:
-        raise ValueError(f"{k} distinct negatives are asked for, but there are {left} items; lower n_negatives")
-    drawn = torch.randperm(left, generator=generator, device=device)[:k]
+    n_allowed = n_items - (padding_idx is not None)
+    if k > n_allowed:
+        raise ValueError(f"cannot draw {k} distinct negatives from {n_allowed} items; lower n_negatives")
+    drawn = torch.randperm(n_allowed, generator=generator, device=device)[:k]
     return drawn if padding_idx is None else drawn + (drawn >= padding_idx)
 
 
 def check_k(k: int) -> None:
-    """Raise ValueError unless there is at least one negative."""
+    """Raise ValueError if ``k``, the number of negatives, is below 1."""
     if k < 1:
         raise ValueError(f"n_negatives must be at least 1, got {k}")
 
 
-def _check_left(left: int) -> None:
-    """Raise ValueError unless there is an item ``left`` to draw beside a target."""
-    if left < 1:
-        raise ValueError(f"a catalogue of {max(left + 1, 0)} item has no negatives; losses that sample need at least 2")
+def _check_allowed(n_allowed: int) -> None:
+    """Raise ValueError if there is no item beside a target."""
+    if n_allowed < 1:
+        count = max(n_allowed + 1, 0)
+        raise ValueError(f"a catalogue of {count} item has no negatives; losses that sample need at least 2 items")
 
 
-def _member(keys: Tensor, wanted: Tensor) -> Tensor:
-    """Return whether each of ``wanted`` occurs in the sorted ``keys``."""
+def _member(keys: Tensor, queries: Tensor) -> Tensor:
+    """Return whether each of ``queries`` is in the sorted ``keys``."""
     if not len(keys):
-        return torch.zeros_like(wanted, dtype=torch.bool)
-    place = torch.searchsorted(keys, wanted).clamp_(max=len(keys) - 1)
-    return keys[place] == wanted
+        return torch.zeros_like(queries, dtype=torch.bool)
+    place = torch.searchsorted(keys, queries).clamp_(max=len(keys) - 1)
+    return keys[place] == queries
 
 
 def _repeated(drawn: Tensor) -> Tensor:
     """Return which cells (n, k) repeat an earlier item of their row."""
     bits = (drawn.shape[1] - 1).bit_length()
-    # item and column in one number: numpy sorts plain numbers many times faster than torch sorts with an index
+    # pack item and column into one number: numpy sorts these many times faster than torch sorts with an index
     cells = drawn << bits | torch.arange(drawn.shape[1], device=drawn.device)
     cells = torch.from_numpy(np.sort(cells.numpy(), axis=1)) if cells.is_cpu else cells.sort(dim=1).values
     later = torch.zeros_like(drawn, dtype=torch.bool)

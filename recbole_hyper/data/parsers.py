@@ -1,7 +1,7 @@
-"""A source, file or frame, to raw rows: columns by field as the source has them, and the number of each row's line.
+"""Parsers: from a file or a frame to raw rows, which are one column per field and the line number of each row.
 
-A parser takes a block of text, the format (its columns, separator) and the piece's counter of malformed lines. The
-values are checked elsewhere.
+A parser takes a block of text, the format (its columns, its separator) and a counter of malformed lines. It does not
+check the values; :mod:`recbole_hyper.data.tables` does.
 """
 
 from __future__ import annotations
@@ -29,42 +29,46 @@ from recbole_hyper.data.formats import Format
 from recbole_hyper.data.ids import as_mask, as_text, column_of_values, is_list, single
 from recbole_hyper.errors import DataError
 
-Columns = dict[str, Any]  # by field, and by ``guess.OTHER`` and name of others
+Columns = dict[str, Any]  # by field; other columns by ``guess.OTHER`` and their name
 _PARQUET_ROWS = 1 << 19
+_JSON_CHARACTERS = 1 << 20
 _ARRAY = re.compile(rb"(\xef\xbb\xbf)?\s*\[\s*[{\]]")
-_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # what Hive and Spark call the folder of rows without a value
-_STAND_INS = "\x1f\x1e\x1d\x1c\x01\x02\x03\x04"  # Arrow knows separators of one character only
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # Hive's and Spark's name for the folder of rows without a value
+_STAND_INS = "\x1f\x1e\x1d\x1c\x01\x02\x03\x04"  # Arrow only takes separators of one character
 _COMMA = r"^(\s*[+-]?[0-9]+),([0-9]+\s*)$"
-_DEEP = b"[" * 500  # Arrow's parser is recursive, and has no limit
+_DEEP = b"[" * 500  # Arrow's JSON parser is recursive, without a limit
 _TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64()}
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _STRING = r"""u?(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
 _NUMBER = r"[+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?"
-# walks from the start of the line over whole ``key: value`` pairs, so that a review that itself looks like a dictionary
-# is never taken for one
+# steps over whole ``key: value`` pairs from the start of the line, so a review text that looks like a dictionary is
+# never parsed as one
 _BEFORE = rf"""(?:{_STRING}: (?:{_STRING}|[^'"\[\]{{}},]+), )*?"""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Some rows: a column by field, each row's line from 1, and the ``part`` of the source."""
+    """Rows of a source: the columns, each row's line (from 1), and the file's name if the source has several files."""
 
     columns: Columns
     lines: npt.NDArray[np.int64]
     part: str = ""
 
     def filter(self, keep: npt.NDArray[np.bool_]) -> Rows:
-        """Return the rows that the mask keeps."""
+        """Return the rows where ``keep`` is True."""
         if keep.all():
             return self
-        mask, columns = pa.array(keep), self.columns.items()
-        kept = {name: one[keep] if isinstance(one, np.ndarray) else one.filter(mask) for name, one in columns}
-        return Rows(kept, self.lines[keep], self.part)
+        mask = pa.array(keep)
+        columns = {
+            name: column[keep] if isinstance(column, np.ndarray) else column.filter(mask)
+            for name, column in self.columns.items()
+        }
+        return Rows(columns, self.lines[keep], self.part)
 
 
 @dataclass(frozen=True)
 class Frame:
-    """A pandas or polars DataFrame, or an Arrow table or batch; its rows count from 0."""
+    """A pandas or polars DataFrame, or an Arrow table or batch; rows are numbered from 0."""
 
     frame: Any
     where: str = "the frame"
@@ -74,7 +78,7 @@ class Frame:
 
     @property
     def names(self) -> list[str]:
-        """Names of the columns; DataError where there are none to have."""
+        """Names of the columns; DataError if this is not a table."""
         if isinstance(self.frame, pa.Table | pa.RecordBatch):
             return [str(name) for name in self.frame.schema.names]
         if hasattr(self.frame, "columns"):
@@ -83,7 +87,7 @@ class Frame:
         raise DataError(f"interactions are a {kind}; give a pandas or polars DataFrame or Arrow table")
 
     def rows(self, columns: Mapping[str, str]) -> Rows:
-        """Return ``columns``, a name by field; others are not converted."""
+        """Return the rows with the columns named in ``columns`` (field to name); no other column is converted."""
         values, names, table = {}, self.names, self.frame
         if not (hasattr(table, "iloc") or isinstance(table, pa.Table | pa.RecordBatch)):
             table = table.to_arrow() if hasattr(table, "to_arrow") else pa.table(table)
@@ -94,7 +98,7 @@ class Frame:
             except DataError as error:
                 raise DataError(f"{self.where}, column {name!r}, {error}") from error
             if column is None:
-                raise DataError(f"{self.where}: the column {name!r} cannot be read")
+                raise DataError(f"{self.where}: cannot read the column {name!r}; give one value per row")
             values[field] = single(column)
         return Rows(values, np.arange(len(next(iter(values.values())))))
 
@@ -103,23 +107,23 @@ Source = SourceFile | Frame
 
 
 def pieces(source: Source, form: Format, progress: bool | None) -> Iterator[Block | Rows]:
-    """Yield the blocks of texts, the batches of parquet files, a frame as a whole."""
+    """Yield text files in blocks, parquet files in batches, and a frame as a whole."""
     if isinstance(source, Frame):
         yield exploded(source.rows(form.columns or {}), source.where)
         return
     for part in source.parts or (source,):
-        name, shown = part.name if source.parts else "", False if source.parts else progress
+        name, progress_of_part = (part.name, False) if source.parts else ("", progress)
         if form.kind == "parquet":
-            yield from _batches(part, source, form, shown)
+            yield from _batches(part, source, form, progress_of_part)
             continue
-        array = form.kind == "json" and _ARRAY.match(part.first_bytes(1 << 12, form.encoding))
-        with part.open(progress=shown, encoding=form.encoding) as stream:
-            if array:
-                yield from (replace(block, part=name) for block in array_lines(stream, str(part)))
-                continue
-            quotes, end = form.separator or "" if form.quoted else "", b"\n\n" if form.kind == "records" else b"\n"
-            for block in blocks(stream, str(part), end=end, quotes=quotes):
-                yield replace(block, part=name) if name else block
+        is_array = form.kind == "json" and _ARRAY.match(part.first_bytes(1 << 12, form.encoding))
+        with part.open(progress=progress_of_part, encoding=form.encoding) as stream:
+            if is_array:
+                pieces_of_part = array_lines(stream, str(part))
+            else:
+                quotes, end = form.separator or "" if form.quoted else "", b"\n\n" if form.kind == "records" else b"\n"
+                pieces_of_part = blocks(stream, str(part), end=end, quotes=quotes)
+            yield from (replace(block, part=name) for block in pieces_of_part)
 
 
 def parsed(piece: Block | Rows, form: Format, malformed: Malformed) -> Rows:
@@ -131,24 +135,25 @@ def parsed(piece: Block | Rows, form: Format, malformed: Malformed) -> Rows:
 
 
 def _batches(part: SourceFile, whole: SourceFile, form: Format, progress: bool | None) -> Iterator[Rows]:
-    columns, before, name = form.columns or {}, 0, part.name if whole.parts else ""
+    columns, before, part_name = form.columns or {}, 0, part.name if whole.parts else ""
     with part.open(progress=progress) as stream:
-        source, named = pq.ParquetFile(pa.PythonFile(stream, mode="r")), hive_keys(part, whole)
-        held = source.schema_arrow.names
-        top = {column: column if column in held else column.split(".")[0] for column in columns.values()}
-        inside = {column: name for column, name in top.items() if name in held}
-        if lost := sorted(set(columns.values()) - set(inside) - set(named)):
-            raise DataError(f"{part} has no column {', '.join(lost)}, which other parts have")
-        for batch in source.iter_batches(_PARQUET_ROWS, columns=sorted(set(inside.values()))):
-            given = {key: pa.repeat(pa.scalar(value, pa.string()), len(batch)) for key, value in named.items()}
-            given |= {column: _nested(batch.column(name), column, name) for column, name in inside.items()}
+        file, keys = pq.ParquetFile(pa.PythonFile(stream, mode="r")), hive_keys(part, whole)
+        names = file.schema_arrow.names
+        top = {column: column if column in names else column.split(".")[0] for column in columns.values()}
+        in_file = {column: name for column, name in top.items() if name in names}
+        if missing := sorted(set(columns.values()) - set(in_file) - set(keys)):
+            raise DataError(f"{part} has no column {', '.join(missing)}, but other parts have")
+        for batch in file.iter_batches(_PARQUET_ROWS, columns=sorted(set(in_file.values()))):
+            values = {key: pa.repeat(pa.scalar(value, pa.string()), len(batch)) for key, value in keys.items()}
+            values |= {column: _nested(batch.column(name), column, name) for column, name in in_file.items()}
+            by_field = {field: values[column] for field, column in columns.items()}
             lines = np.arange(before + 1, before + len(batch) + 1)
-            yield exploded(Rows({field: given[column] for field, column in columns.items()}, lines, name), str(part))
+            yield exploded(Rows(by_field, lines, part_name), str(part))
             before += len(batch)
 
 
 def _nested(values: pa.Array, column: str, name: str) -> pa.Array:
-    """Return a field of structures, or of lists of structures, that ``column`` names after a dot."""
+    """Return the field of a struct, or of a list of structs, that ``column`` names after the dot."""
     for key in column[len(name) + 1 :].split(".") if column != name else ():
         if is_list(values):
             offsets = np.concatenate([[0], np.cumsum(pc.fill_null(pc.list_value_length(values), 0).to_numpy())])
@@ -162,16 +167,16 @@ def _nested(values: pa.Array, column: str, name: str) -> pa.Array:
 
 
 def exploded(rows: Rows, where: str) -> Rows:
-    """Return a row for each entry where item, time or rating are lists, beside which other columns are repeated."""
+    """Return one row per list entry if items, times or ratings are lists; the other columns are repeated."""
     lists = {field: column for field, column in rows.columns.items() if is_list(column)}
     if "user_id" in lists or not {"item_id", "timestamp", "rating"} & set(lists):
         return rows
-    first, *more = [pc.fill_null(pc.list_value_length(column), 0).to_numpy() for column in lists.values()]
+    lengths, *more = [pc.fill_null(pc.list_value_length(column), 0).to_numpy() for column in lists.values()]
     for others in more:
-        if len(bad := np.flatnonzero(others != first)):
-            line, both = rows.lines[bad[0]], f"{first[bad[0]]} and {others[bad[0]]}"
+        if len(bad := np.flatnonzero(others != lengths)):
+            line, both = rows.lines[bad[0]], f"{lengths[bad[0]]} and {others[bad[0]]}"
             raise DataError(f"{where}, row {line}: the lists of {' and '.join(lists)} have {both} entries")
-    index = np.repeat(np.arange(len(rows.lines)), first)
+    index = np.repeat(np.arange(len(rows.lines)), lengths)
     columns = {
         field: pc.list_flatten(column) if field in lists else column.take(pa.array(index))
         for field, column in rows.columns.items()
@@ -180,35 +185,35 @@ def exploded(rows: Rows, where: str) -> Rows:
 
 
 def hive_keys(part: SourceFile, whole: SourceFile) -> dict[str, str | None]:
-    """Return the values that a part's folders, called ``key=value``, give to all of its rows."""
+    """Return the values that folders named ``key=value`` set for all rows of a part."""
     folders = part.path.relative_to(whole.path).parts[:-1] if whole.parts else ()
-    plain = urllib.parse.unquote
+    unquote = urllib.parse.unquote
     pairs = [folder.split("=", 1) for folder in folders if "=" in folder]
-    return {plain(key): None if value == _NO_VALUE else plain(value) for key, value in pairs}
+    return {unquote(key): None if value == _NO_VALUE else unquote(value) for key, value in pairs}
 
 
 def delimited(block: Block, form: Format, malformed: Malformed) -> Rows:
-    """Values between separators, a record a line; lines without any value are passed over."""
+    """One record per line, with values between separators; lines without any value are skipped."""
     data, separator, columns = block.data, form.separator or "", form.columns or {}
     mark = separator if len(separator) == 1 else next((m for m in _STAND_INS if m.encode() not in data), "")
     if not mark:
-        raise DataError(f"{malformed.name}: the separator {separator!r} and control characters cannot go together")
+        raise DataError(f"{malformed.name}: cannot combine the separator {separator!r} with control characters")
     if mark != separator:
         data = data.replace(separator.encode(), mark.encode())
     wrong: list[pacsv.InvalidRow] = []
 
     def skip(row: pacsv.InvalidRow) -> str:
         wrong.append(row)
-        return "skip"  # what is raised here is lost
+        return "skip"  # Arrow would swallow an exception raised here
 
     if block.ends is None and b"\r" in data and data.count(b"\r") > data.count(b"\r\n"):
         line = block.first + data.count(b"\n", 0, next(re.finditer(rb"\r(?!\n)", data)).start())
-        raise DataError(f"{malformed.name}, line {line}: there is a carriage return inside the line")
+        raise DataError(f"{malformed.name}, line {line}: a carriage return is inside the line")
     try:
         table = pacsv.read_csv(
-            # Arrow drops a mark at the start, where the first value of a line is
+            # Arrow drops a byte order mark, which may be part of the first value
             pa.BufferReader(codecs.BOM_UTF8 + data if data.startswith(codecs.BOM_UTF8) else data),
-            # one thread: only then are rows numbered; other threads parse other blocks
+            # Arrow only numbers rows in one thread; other threads parse other blocks
             pacsv.ReadOptions(column_names=list(form.names), use_threads=False, block_size=len(data) + 4),
             pacsv.ParseOptions(
                 delimiter=mark, quote_char='"' if form.quoted else False, newlines_in_values=form.quoted,
@@ -226,7 +231,7 @@ def delimited(block: Block, form: Format, malformed: Malformed) -> Rows:
         reason = f"{row.actual_columns} values instead of {row.expected_columns}"
         malformed.add(line, reason, row.text.replace(mark, separator))
     values = {field: single(table.column(name)) for field, name in columns.items()}
-    for field in {"timestamp", "rating"} & set(values) if separator == ";" else ():  # the comma is often the point
+    for field in {"timestamp", "rating"} & set(values) if separator == ";" else ():  # often with a decimal comma
         values[field] = pc.replace_substring_regex(values[field], _COMMA, r"\1.\2")
     records = np.arange(len(table) + len(wrong))
     records = np.delete(records, places) if wrong else records
@@ -234,7 +239,7 @@ def delimited(block: Block, form: Format, malformed: Malformed) -> Rows:
     for column in values.values():
         if not filled.all():
             filled |= np.asarray(pc.binary_length(column)) > 0
-    if form.kind == "atomic" and not filled.all():  # no id is a fault, and only a blank line is none
+    if form.kind == "atomic" and not filled.all():  # a missing id is an error, a blank line is not
         lines = data.split(b"\n")
         for row in np.flatnonzero(~filled):
             filled[row] = bool(lines[records[row]].strip(b"\r"))
@@ -244,7 +249,7 @@ def delimited(block: Block, form: Format, malformed: Malformed) -> Rows:
 
 
 def json_lines(block: Block, form: Format, malformed: Malformed) -> Rows:
-    """A JSON object a line: by Arrow where each key has the type that it has on the first line; else line by line."""
+    """One JSON object per line: parsed by Arrow if each key keeps its type from the first line, else line by line."""
     data, columns = block.data, form.columns or {}
     count = data.count(b"\n") + (not data.endswith(b"\n"))
     try:
@@ -257,7 +262,7 @@ def json_lines(block: Block, form: Format, malformed: Malformed) -> Rows:
         parse = pajson.ParseOptions(explicit_schema=pa.schema(list(types.items())), unexpected_field_behavior="ignore")
         read = pajson.ReadOptions(use_threads=False, block_size=len(data) + 1)
         table = pajson.read_json(pa.BufferReader(data), read, parse)
-        if len(table) == count:  # with another count than lines, the rows could not be numbered
+        if len(table) == count:  # else the rows cannot be numbered
             return Rows({f: single(table.column(key)) for f, key in columns.items()}, block.numbers(np.arange(count)))
     except (ValueError, AttributeError, RecursionError, pa.ArrowException):
         pass
@@ -267,9 +272,9 @@ def json_lines(block: Block, form: Format, malformed: Malformed) -> Rows:
 def _evaluated(
     block: Block, rows: npt.NDArray[np.integer], load: Callable[[str], Any], columns: Mapping[str, str], bad: Malformed
 ) -> Rows:
-    """Read some lines one by one by ``load``; a value that is neither text nor number becomes null.
+    """Parse some lines one by one with ``load``; a value that is neither text nor a number becomes null.
 
-    A list, such as that of ``events.id`` of a list of objects, is a row for each entry, with the other fields repeated.
+    A list, such as ``events.id`` of a list of objects, becomes one row per entry, with the other fields repeated.
     """
     by_field: dict[str, list[str | None]] = {field: [] for field in columns}
     good_rows: list[int] = []
@@ -277,7 +282,7 @@ def _evaluated(
         if not line.strip():
             continue
         try:
-            # a byte that is not UTF-8 is a fault of the value that holds it, not of the line
+            # a byte that is not UTF-8 spoils its value, not the line
             value = load(line.decode("utf-8", "surrogateescape").strip())
             if not isinstance(value, dict):
                 raise ValueError("not a mapping")
@@ -289,7 +294,7 @@ def _evaluated(
                 raise ValueError(f"lists of {' and '.join(map(str, sorted(lengths)))} entries")
         except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
             kind = "JSON object" if load is json.loads else "dictionary"
-            reason = str(error) if str(error).startswith("lists of") else f"no {kind}"
+            reason = str(error) if str(error).startswith("lists of") else f"not a {kind}"
             bad.add(int(block.first + row), reason, line.decode("utf-8", "backslashreplace"))
             continue
         count = lengths.pop() if lengths else 1
@@ -301,7 +306,7 @@ def _evaluated(
 
 
 def _at(value: Any, key: str) -> Any:
-    """Return the value of a key, or under its parts between the dots, of every entry of a list."""
+    """Return the value of a (dotted) key; of a list, the value of every entry."""
     if isinstance(value, list):
         return [_at(entry, key) for entry in value]
     if not isinstance(value, dict):
@@ -318,9 +323,10 @@ def _plain(value: Any) -> str | None:
 
 
 def literals(block: Block, form: Format, malformed: Malformed) -> Rows:
-    """A Python dictionary a line, as the McAuley lab publishes Steam and BeerAdvocate reviews.
+    """One Python dictionary per line, as the McAuley lab publishes Steam and BeerAdvocate reviews.
 
-    Regular expressions take a microsecond a line; only others are read by ``ast.literal_eval``, which runs no code.
+    Regular expressions take a microsecond per line. The lines they cannot read go to ``ast.literal_eval``, which runs
+    no code.
     """
     columns, text, values = form.columns or {}, as_text(block.lines()), {}
     for field, key in columns.items():
@@ -331,17 +337,17 @@ def literals(block: Block, form: Format, malformed: Malformed) -> Rows:
     slow = _evaluated(block, np.flatnonzero(~fits), ast.literal_eval, columns, malformed)
     lines = np.concatenate([fast.lines, slow.lines])
     order = np.argsort(lines)
-    both = {f: pa.concat_arrays([_unquoted(fast.columns[f]), slow.columns[f]]) for f in columns}
-    return Rows({field: column.take(pa.array(order)) for field, column in both.items()}, lines[order])
+    joined = {f: pa.concat_arrays([_unquoted(fast.columns[f]), slow.columns[f]]) for f in columns}
+    return Rows({field: column.take(pa.array(order)) for field, column in joined.items()}, lines[order])
 
 
 def _extracted(text: pa.Array, pattern: str) -> pa.Array:
-    """Return the group ``value`` of the pattern in each text; null where it does not match."""
+    """Return what the group ``value`` of the pattern matches in each text, else null."""
     return pc.struct_field(pc.extract_regex(text, pattern), "value")
 
 
 def _unquoted(values: pa.Array) -> pa.Array:
-    """Turn string literals into their values; numbers stay as they are."""
+    """Turn string literals into their values; leave numbers unchanged."""
     plain = pc.replace_substring_regex(values, r"""(?s)^u?['"](.*)['"]$""", r"\1")
     escaped = pc.match_substring(values, "\\")
     unquoted = [ast.literal_eval(value) for value in values.filter(escaped).to_pylist()]
@@ -349,7 +355,7 @@ def _unquoted(values: pa.Array) -> pa.Array:
 
 
 def records(block: Block, form: Format, malformed: Malformed) -> Rows:
-    """Lines ``key: value`` with a blank line between records; the first of several lines with the same key counts."""
+    """Lines ``key: value`` with a blank line between records; if a key repeats, its first line counts."""
     data = block.data.replace(b"\r\n", b"\n")
     texts = pc.list_flatten(pc.split_pattern(pa.array([data], pa.large_binary()), b"\n\n")).cast(pa.binary())
     trimmed = np.asarray(pc.binary_length(pc.replace_substring_regex(texts, "^\n+", "")))
@@ -361,13 +367,13 @@ def records(block: Block, form: Format, malformed: Malformed) -> Rows:
 
 
 def sequences(block: Block, form: Format, malformed: Malformed) -> Rows:
-    """``user item item ...`` a line, blanks, tabs or the separator between; a time is the item's position, from 1."""
+    """One user per line, ``user item item ...``, with blanks or a separator between; times are positions from 1."""
     text = pc.utf8_trim_whitespace(pc.fill_null(as_text(block.lines()), ""))
     split = pc.utf8_split_whitespace(text) if form.separator is None else pc.split_pattern(text, form.separator)
     lengths = np.asarray(pc.list_value_length(split)) - 1
     filled = np.asarray(pc.binary_length(text)) > 0
     for row in np.flatnonzero(filled & (lengths < 1)):
-        malformed.add(int(block.first + row), "a user without items", text[int(row)].as_py())
+        malformed.add(int(block.first + row), "user without items", text[int(row)].as_py())
     good = np.flatnonzero(filled & (lengths >= 1))
     split, lengths = split.take(pa.array(good)), lengths[good]
     users = pc.list_element(split, 0).take(pa.array(np.repeat(np.arange(len(good)), lengths)))
@@ -378,7 +384,7 @@ def sequences(block: Block, form: Format, malformed: Malformed) -> Rows:
 
 
 def mind(block: Block, form: Format, malformed: Malformed) -> Rows:
-    """Clicks of MIND: of the column of what was shown, ``N12-1 N13-0 ...``, a row for each that was clicked."""
+    """Clicks of MIND: one row for each news item that was clicked (-1) of those shown, ``N12-1 N13-0 ...``."""
     rows = delimited(block, form, malformed)
     shown = pc.utf8_split_whitespace(pc.fill_null(as_text(rows.columns["item_id"]), ""))
     rows = exploded(replace(rows, columns=rows.columns | {"item_id": shown}), malformed.name)
@@ -388,33 +394,24 @@ def mind(block: Block, form: Format, malformed: Malformed) -> Rows:
 
 
 def array_lines(stream: BinaryIO, name: str) -> Iterator[Block]:
-    """Yield the entries of a JSON array as lines, in pieces; DataError, with its number, for one that is none."""
-    decoder, text, number, skipped = json.JSONDecoder(), "", 0, re.compile(r"[\s,]*")
-    read, begun = codecs.getreader("utf-8-sig")(stream, "surrogateescape"), False
+    """Yield the entries of a JSON array as lines, in blocks; DataError, with the entry's number, for invalid JSON."""
+    decoder, between, number = json.JSONDecoder(), re.compile(r"[\s,]*"), 0
+    reader = codecs.getreader("utf-8-sig")(stream, "surrogateescape")
+    piece = reader.read(_JSON_CHARACTERS)
+    text = piece.partition("[")[2]
     while True:
-        piece = read.read(1 << 20)
-        text, at = text + piece, 0
-        lines: list[str] = []
-        while True:
-            at = skipped.match(text, at).end()  # type: ignore[union-attr]
-            if not begun:
-                if text[at : at + 1] not in ("[", ""):
-                    raise DataError(f"{name} is no JSON array")
-                begun, at = text[at : at + 1] == "[", at + 1
-                continue
-            if text[at : at + 1] in ("]", ""):
-                break
+        at, lines = 0, list[str]()
+        while (at := between.match(text, at).end()) < len(text) and text[at] != "]":  # type: ignore[union-attr]
             try:
                 _, end = decoder.raw_decode(text, at)
             except (ValueError, RecursionError) as error:
                 if piece and len(text) - at < LONGEST:
                     break
-                raise DataError(
-                    f"{name}: entry {number + len(lines) + 1} of the array cannot be read ({error})"
-                ) from error
+                entry = number + len(lines) + 1
+                raise DataError(f"{name}: entry {entry} of the array cannot be read ({error})") from error
             if end == len(text) and piece:
-                break  # a number may go on
-            # a text of JSON contains no line end
+                break  # the next piece may continue a number
+            # a string in JSON has no line ends
             lines.append(text[at:end].replace("\n", " ").replace("\r", " "))
             at = end
         if lines:
@@ -424,7 +421,8 @@ def array_lines(stream: BinaryIO, name: str) -> Iterator[Block]:
             if not text[at:].startswith("]"):
                 raise DataError(f"{name}: the array does not end; the file is cut off after entry {number}")
             return
-        text = text[at:]
+        piece = reader.read(_JSON_CHARACTERS)
+        text = text[at:] + piece
 
 
 PARSERS = {

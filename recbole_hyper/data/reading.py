@@ -1,4 +1,4 @@
-"""From atomic files, or a frame, to a :class:`SequenceStore` by columns, with RecBole's ids and filters, bit by bit."""
+"""From atomic files or a frame to a :class:`SequenceStore`, column by column, with the same result as RecBole."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from recbole_hyper.errors import ConfigError, DataError
 logger = logging.getLogger("recbole_hyper")
 
 Mask = npt.NDArray[np.bool_]
-_PADDING = "0"  # of lists of histories
+_PADDING = "0"  # in lists of histories
 
 
 def read_store(source: Source) -> SequenceStore:
     """Read, filter, number and sort the interactions, as RecBole's Dataset does with the same keys.
 
-    DataError for a missing column, a value that is none, nothing left after filtering, fewer than two items.
+    DataError for a missing column, an invalid value, or if filtering leaves nothing or fewer than two items.
     """
     if source.has_histories:
         return read_rows(source)
@@ -51,7 +51,7 @@ def read_store(source: Source) -> SequenceStore:
     if "item_id" in source.escaped:
         data.item_tokens = original_ids(data.item_tokens)
     if not source.timed:
-        data.times -= 1  # steps from 0
+        data.times -= 1  # positions from 0
     parts = part_numbers(sizes) if source.parts else None
     keep = np.concatenate(masks) if masks else None
     store = make_store(source, data, str(source.path("inter")), keep, parts)
@@ -59,10 +59,12 @@ def read_store(source: Source) -> SequenceStore:
 
 
 def _blocks(source: Source, sizes: list[int], masks: list[Mask]) -> Iterator[Rows]:
-    """Yield the rows of all files, and note of each file how many, and of each block what ``val_interval`` keeps."""
+    """Yield the rows of all files; append each file's row count, and for each block what ``val_interval`` keeps."""
     filtering = source.filtering("inter")
-    if odd := [name for name, kind in filtering.items() if kind.endswith("_seq")]:
-        raise DataError(f"val_interval: {odd[0]!r} is a sequence, of which no interval can be asked")
+    if sequences := [name for name, kind in filtering.items() if kind.endswith("_seq")]:
+        raise DataError(
+            f"val_interval: {sequences[0]!r} is a column of sequences, which have no interval; leave it out"
+        )
     fields = {"user_id": source.user_field, "item_id": source.item_field, "timestamp": source.time_field}
     if not source.timed:
         del fields["timestamp"]
@@ -82,7 +84,7 @@ def _blocks(source: Source, sizes: list[int], masks: list[Mask]) -> Iterator[Row
 
 
 def _kept_values(source: Source, path: Path, block: Rows, kinds: Mapping[str, str]) -> Mask:
-    """Return the rows that ``val_interval`` keeps: numbers in an interval, or tokens of a list."""
+    """Return the mask of the rows that ``val_interval`` keeps: numbers in an interval, or tokens in a list."""
     keep = np.ones(len(block.lines), dtype=bool)
     for name, kind in kinds.items():
         allowed = source.val_interval[name]
@@ -96,15 +98,15 @@ def _kept_values(source: Source, path: Path, block: Rows, kinds: Mapping[str, st
 
 
 def intervals(text: str) -> list[tuple[str, float, float, str]]:
-    """Return the intervals of a text such as ``[5,inf)`` or ``[1,2];(4,9)`` as RecBole reads them."""
+    """Parse intervals such as ``[5,inf)`` or ``[1,2];(4,9)`` with RecBole's parser."""
     from recbole.data.dataset import Dataset
 
-    # all that the method reads of a dataset is its logger
+    # the method only uses the dataset's logger
     return Dataset._parse_intervals_str(SimpleNamespace(logger=logger), text)
 
 
 def within(values: npt.NDArray, allowed: str) -> Mask:
-    """Return which values lie in one of the intervals, as RecBole decides it."""
+    """Return which values are in one of the intervals, by RecBole's rules."""
     from recbole.data.dataset import Dataset
 
     inside = Dataset._within_intervals(None, values, intervals(allowed))
@@ -112,7 +114,7 @@ def within(values: npt.NDArray, allowed: str) -> Mask:
 
 
 def fewest(text: str | None) -> int | None:
-    """Return the least number in an interval without an upper limit, 0 for None; None for other intervals."""
+    """Return the smallest whole number in an interval without upper limit, 0 for None; None for other intervals."""
     if text is None:
         return 0
     bounds = intervals(text)
@@ -123,7 +125,7 @@ def fewest(text: str | None) -> int | None:
 
 
 def filtered_by_recbole(source: Source) -> bool:
-    """Return whether RecBole itself has to filter: by users and items of feature files, or by limits from above."""
+    """Return whether RecBole must filter: if there are feature files, or upper limits on interactions."""
     limits = (source.user_inter_num_interval, source.item_inter_num_interval)
     return bool(set(source.load_col) - {"inter"}) or any(fewest(limit) is None for limit in limits)
 
@@ -131,23 +133,24 @@ def filtered_by_recbole(source: Source) -> bool:
 def require_items(count: int, where: object) -> None:
     """Raise DataError unless there are at least two items."""
     if count < 2:
-        raise DataError(f"{where}: {count} item is left after filtering; ranking needs at least 2")
+        raise DataError(f"{where}: filtering leaves {count} item; ranking needs at least 2")
 
 
 def part_numbers(sizes: list[int]) -> npt.NDArray[np.int8]:
-    """Return 0, 1 or 2 for each interaction of files of training, validation and test, or of training and test."""
+    """Return 0 (training), 1 (validation) or 2 (test) for each interaction of two (no validation) or three files."""
     return np.repeat(np.array([0, 1, 2] if len(sizes) == 3 else [0, 2], dtype=np.int8), sizes)
 
 
 def make_store(
     source: Source, data: Interactions, where: str, keep: Mask | None = None, parts: npt.NDArray[np.int8] | None = None
 ) -> SequenceStore:
-    """Filter, number and sort interactions as RecBole does; ``val_interval`` keeps those of ``keep`` (None: all).
+    """Filter, number and sort interactions as RecBole does.
 
-    ``where`` held them, for messages. Those that come in ``parts``, see :func:`part_numbers`, are not filtered.
+    Error messages name ``where`` they come from. ``keep`` is the mask of ``val_interval`` (None: all). Interactions in
+    ``parts``, see :func:`part_numbers`, are not filtered.
     """
     rows = None if keep is None else np.flatnonzero(keep)
-    if source.rm_dup_inter is not None:  # before all else; then the rows are in time order, ties in file order
+    if source.rm_dup_inter is not None:  # first, and this puts the rows in time order, ties in file order
         order = np.argsort(data.times, kind="stable")
         pairs = data.users[order].astype(np.int64) * len(data.item_tokens) + data.items[order]
         order = order[~np.asarray(pd.Series(pairs).duplicated(keep=source.rm_dup_inter))]  # type: ignore[arg-type]
@@ -173,7 +176,7 @@ def make_store(
 
 
 def _renumbered(codes: npt.NDArray[np.int32], tokens: pa.Array) -> tuple[npt.NDArray[np.int32], pa.Array]:
-    """Return codes in order of first appearance, as RecBole numbers ids, and the tokens that are left."""
+    """Return codes in order of first appearance, as RecBole numbers ids, and the remaining tokens."""
     order = pd.unique(codes)
     numbers = np.zeros(len(tokens), dtype=np.int32)
     numbers[order] = np.arange(len(order))
@@ -181,66 +184,68 @@ def _renumbered(codes: npt.NDArray[np.int32], tokens: pa.Array) -> tuple[npt.NDA
 
 
 def given_store(config: Any, frame: Any) -> SequenceStore:
-    """Return the sequences of a pandas or polars DataFrame or an Arrow table, filtered as the configuration says.
+    """Return the sequences of a pandas or polars DataFrame or an Arrow table, filtered by the configuration.
 
-    The columns are those that USER_ID_FIELD, ITEM_ID_FIELD and TIME_FIELD name, else those found by their names. Times
-    are timestamps or dates (without a zone UTC), ISO text, or Unix times of any unit. ConfigError: see
-    :func:`check_given`; DataError, with the row from 0, for values that are missing, and for nothing left.
+    USER_ID_FIELD, ITEM_ID_FIELD and TIME_FIELD name the columns; if they are missing, the columns are guessed from
+    their names. Times are timestamps or dates (UTC without a zone), ISO text, or Unix times in any unit. ConfigError:
+    see :func:`check_given`; DataError, with the row from 0, for missing values, and if filtering leaves nothing.
     """
     check_given(config)
     source = Source.of(config)
     try:
         names = set(Frame(frame).names)
         keys = {"user_id": source.user_field, "item_id": source.item_field, "timestamp": source.time_field}
-        given = {field: column for field, column in keys.items() if column in names}
-        table = open_table(Frame(frame), Layout(columns=given), fields=tuple(keys), optional=())
+        columns = {field: column for field, column in keys.items() if column in names}
+        table = open_table(Frame(frame), Layout(columns=columns), fields=tuple(keys), optional=())
         data = joined(table.blocks(Refused("the frame", "row {} (from 0)")))
     except DataError as error:
         text, option, _ = str(error).partition("; name ")
-        hint = "; the keys USER_ID_FIELD, ITEM_ID_FIELD and TIME_FIELD name columns" if option else ""
+        hint = "; name the columns by USER_ID_FIELD, ITEM_ID_FIELD and TIME_FIELD" if option else ""
         raise DataError(f"interactions: {text}{hint}") from error
     if not len(data):
-        raise DataError("interactions: the frame holds no interactions")
+        raise DataError("interactions: the frame has no rows")
     keep = np.ones(len(data), dtype=bool)
     for name, allowed in source.val_interval.items():
         if name == source.time_field:
             keep &= within(data.times, allowed)
         else:
-            of_users = name == source.user_field
-            tokens, codes = (data.user_tokens, data.users) if of_users else (data.item_tokens, data.items)
+            user, item = (data.user_tokens, data.users), (data.item_tokens, data.items)
+            tokens, codes = user if name == source.user_field else item
             keep &= tokens.to_pandas().isin(list(allowed)).to_numpy()[codes]
     store = make_store(source, data, "interactions: the frame", keep if source.val_interval else None)
     return replace(store, columns=table.columns)
 
 
 def check_given(config: Any) -> None:
-    """Raise ConfigError for keys that ask for more of a frame than user, item and time."""
+    """Raise ConfigError for keys that need more than the users, items and times of a frame."""
     source = Source.of(config)
     fields = [source.user_field, source.item_field, source.time_field]
-    read = f"{', '.join(fields)} alone are read"
+    read = f"only {', '.join(fields)} of a frame are read"
     if missing := sorted(set(source.val_interval) - set(fields)):
-        raise ConfigError(f"val_interval names {missing[0]!r}, but of a frame {read}; drop rows from the frame instead")
+        raise ConfigError(f"val_interval names {missing[0]!r}, but {read}; drop rows from the frame instead")
     for name, allowed in source.val_interval.items():
         require_allowed(name, "float" if name == source.time_field else "token", allowed)
     if set(source.load_col) != {"inter"} or set(source.load_col["inter"]) - {*fields, "*"}:
-        raise ConfigError(f"load_col={dict(source.load_col)!r}: of a frame {read}; leave load_col out")
+        raise ConfigError(f"load_col={dict(source.load_col)!r}: {read}; leave load_col out")
     for key in ("alias_of_user_id", "alias_of_item_id"):
         if config[key]:
-            raise ConfigError(f"{key} needs atomic files; users and items of a frame share no ids")
+            raise ConfigError(f"{key} needs atomic files: users and items of a frame do not share ids; leave it out")
     if filtered_by_recbole(source):
-        raise ConfigError("user_inter_num_interval and item_inter_num_interval: of a frame give '[n,inf)' or leave out")
+        raise ConfigError(
+            "user_inter_num_interval and item_inter_num_interval of a frame must be '[n,inf)', or left out"
+        )
 
 
 def read_rows(source: Source) -> SequenceStore:
-    """Read rows of user, history and target; ids are numbered as by RecBole with ``alias_of_item_id: [item_id_list]``.
+    """Read rows of user, history and target; ids are those of RecBole with ``alias_of_item_id: [item_id_list]``.
 
-    A row of the second or third file asks for its last item. Rows of the training file that go on from one another, as
-    those that RecBole makes of a sequence, or of its newest items, are one row, in which each item is learned once.
+    A row of the second or third file is a case to evaluate. Rows of the training file that extend one another, like
+    RecBole's prefixes of a sequence (or of its newest items), become one row, so that each item is learned once.
     """
     source.check_header()
     path = source.path("inter")
     if more := sorted(set(source.load_col) - {"inter"}):
-        raise DataError(f"{path} holds histories, of which no features are read; load_col has {more}")
+        raise DataError(f"{path} has histories, which are read without features; remove {more} from load_col")
     names = {source.user_field: "token", source.list_field: "token_seq", source.item_field: "token"}
     frames = []
     for file in source.inter_paths():
@@ -251,38 +256,37 @@ def read_rows(source: Source) -> SequenceStore:
     everything = pd.concat(frames, ignore_index=True)
     lists, targets = everything[source.list_field], everything[source.item_field]
     padded = lists.map(lambda items: _PADDING in items)
-    if padded.any() and not (targets == _PADDING).any():  # so programs fill lists up to one length
+    if padded.any() and not (targets == _PADDING).any():
         logger.warning(
-            "%s: %d of %d lists hold %r, which is no item of a row: it is taken for padding and left out",
+            "%s: %d of %d lists contain %r, which is never a target: it is treated as padding and left out",
             path, int(padded.sum()), len(lists), _PADDING,
         )  # fmt: skip
         lists = lists.map(lambda items: items[items != _PADDING])
     users, user_tokens = pd.factorize(everything[source.user_field])
     items, item_tokens = pd.factorize(np.concatenate([targets.to_numpy(object), *lists]))
     if len(item_tokens) < 2:
-        raise DataError(f"{path}: {len(item_tokens)} item is there; ranking needs at least 2")
+        raise DataError(f"{path} has {len(item_tokens)} item; ranking needs at least 2")
+    user_ids, targets_of_rows = (users + 1).tolist(), (items[: len(lists)] + 1).tolist()
     histories = np.split(items[len(lists) :] + 1, np.cumsum(lists.map(len))[:-1])
     rows = [
         (user, [*history.tolist(), target])
-        for user, history, target in zip(
-            (users + 1).tolist(), histories, (items[: len(lists)] + 1).tolist(), strict=True
-        )
+        for user, history, target in zip(user_ids, histories, targets_of_rows, strict=True)
     ]
-    first = len(frames[0])
+    n_train = len(frames[0])
     places = np.repeat([2, 3] if len(frames) == 3 else [3], [len(frame) for frame in frames[1:]]).tolist()
-    sequences = [(user, 1, row) for user, row in _followed(rows[:first])]
-    sequences += [(user, place, row) for (user, row), place in zip(rows[first:], places, strict=True)]
+    sequences = [(user, 1, row) for user, row in _merged(rows[:n_train])]
+    sequences += [(user, place, row) for (user, row), place in zip(rows[n_train:], places, strict=True)]
     sequences.sort(key=lambda entry: entry[:2])
     lengths = np.array([len(row) for _, _, row in sequences], dtype=np.int64)
-    kinds_of_rows = np.array([place for _, place, _ in sequences])
-    n_targets = np.where(kinds_of_rows == 1, lengths, 1)  # all of a training row, the last of the others
+    columns = np.array([place for _, place, _ in sequences])
+    n_targets = np.where(columns == 1, lengths, 1)  # every item of a training row, the last item of others
     parts = np.zeros((len(sequences), 4), dtype=np.int64)
-    parts[:, 0], parts[np.arange(len(sequences)), kinds_of_rows] = lengths - n_targets, n_targets
+    parts[:, 0], parts[np.arange(len(sequences)), columns] = lengths - n_targets, n_targets
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     return SequenceStore(
         offsets=offsets,
         items=np.array([item for _, _, row in sequences for item in row], dtype=np.int32),
-        # no times: the place in the row
+        # positions in the row, as there are no times
         times=(np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)).astype(np.float64),
         users=np.array([user for user, _, _ in sequences], dtype=np.int64),
         user_tokens=text_array([PAD, *user_tokens]),
@@ -291,20 +295,20 @@ def read_rows(source: Source) -> SequenceStore:
     )
 
 
-def _followed(rows: list[tuple[int, list[int]]]) -> list[tuple[int, list[int]]]:
-    """Return the rows (user, and items with the target last) without those that another one goes on from."""
-    cut = max(len(row) for _, row in rows) - 1
-    followed: list[tuple[int, list[int]]] = []
-    # the shortest of each user first, whatever the order of the file
+def _merged(rows: list[tuple[int, list[int]]]) -> list[tuple[int, list[int]]]:
+    """Merge rows (user, and items with the target last) that extend another row of the same user into that row."""
+    longest = max(len(row) for _, row in rows) - 1  # programs cut histories at this length
+    merged: list[tuple[int, list[int]]] = []
+    # the shortest row of each user first, whatever the order of the file
     for user, row in sorted(rows, key=lambda entry: (entry[0], len(entry[1]))):
         history = row[:-1]
-        for owner, begun in reversed(followed):
+        for owner, known in reversed(merged):
             if owner != user:
-                followed.append((user, row))
+                merged.append((user, row))
                 break
-            if history and begun[-len(history) :] == history and len(history) in (len(begun), cut):
-                begun.append(row[-1])
+            if history and known[-len(history) :] == history and len(history) in (len(known), longest):
+                known.append(row[-1])
                 break
         else:
-            followed.append((user, row))
-    return followed
+            merged.append((user, row))
+    return merged

@@ -1,4 +1,4 @@
-"""One row per user in compressed (CSR) arrays: the only form in which interactions travel after loading."""
+"""The interactions of all users in compressed (CSR) arrays; every part after the reader uses this form."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from recbole_hyper.threads import Pool, default_threads
 
 Int64 = npt.NDArray[np.int64]
 _STRETCH = 4 << 20  # interactions
-_KERNEL_FROM = 4_000_000  # fewer interactions are sorted before the kernels are loaded
+_KERNEL_FROM = 4_000_000  # numpy sorts fewer interactions before the kernels are loaded
 _ARRAYS = ("offsets", "items", "times")
 _TOKENS = ("user_tokens", "item_tokens")
 
@@ -31,16 +31,16 @@ class SequenceStore:
     """Interactions of all users, each user's in stable time order.
 
     Attributes:
-        offsets: (U + 1,) row ``u`` lies in ``items[offsets[u]:offsets[u + 1]]``.
+        offsets: (U + 1,) row ``u`` is ``items[offsets[u]:offsets[u + 1]]``.
         items: (nnz,) item ids from 1; 0 is padding and never occurs.
         times: (nnz,) float64 times in the unit of the data (usually Unix seconds).
         users: (U,) RecBole's user id of each row.
         user_tokens: (n_users,) original user ids by RecBole's id; entry 0 is padding.
         item_tokens: (n_items,) original item ids by RecBole's id; entry 0 is padding.
-        parts: (U, 4) interactions of each row that are known beforehand, and that are training, validation and test,
-            one after another, each in time order; a user may have several rows. None where the data did not come in
-            parts, and a row is in time order as a whole.
-        columns: what the source of the data called its columns, by field (user_id, item_id, timestamp), if known.
+        parts: (U, 4) number of known, training, validation and test interactions of each row, in this order and each
+            in time order, if the data came in parts; then a user may have several rows. If None, the whole row is in
+            time order.
+        columns: names of the columns in the source of the data, by field (user_id, item_id, timestamp), if known.
     """
 
     offsets: Int64
@@ -52,21 +52,16 @@ class SequenceStore:
     parts: Int64 | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
 
-    def columns_of(self, name: str) -> list[str]:
-        """Return the name that the source of the data has for the column of a field, [] where it is not known."""
-        return [self.columns[name]] if name in self.columns else []
-
     @classmethod
     def from_interactions(
         cls,
         users: npt.ArrayLike, items: npt.ArrayLike, times: npt.ArrayLike, user_tokens: npt.ArrayLike,
         item_tokens: npt.ArrayLike, parts: npt.NDArray[np.integer] | None = None,
     ) -> SequenceStore:  # fmt: skip
-        """Group interactions by user and sort each user's by float64 time; equal times keep the order given.
+        """Group interactions by user and sort each user's stably by float64 time.
 
-        Users and items (nnz,) are ids from 1, of which the tokens name entry 0 padding; times (nnz,) are finite.
-        ``parts`` (nnz,) are 0, 1 or 2 where an interaction came as one of training, validation or test, in this order
-        in each row.
+        Users and items (nnz,) are ids from 1; entry 0 of the tokens is padding. Times (nnz,) are finite. ``parts``
+        (nnz,) are 0 for training, 1 for validation and 2 for test; each row has them in this order.
         """
         users, times = np.asarray(users), np.asarray(times, dtype=np.float64)
         users = users.astype(np.int64) if users.dtype.kind != "i" else users  # an empty list is float
@@ -74,7 +69,7 @@ class SequenceStore:
         if len(items) and items.min() < 1:
             raise ValueError("item ids start at 1; 0 is padding")
         if not np.isfinite(times).all():
-            raise ValueError(f"{int((~np.isfinite(times)).sum())} interactions have no finite time")
+            raise ValueError(f"{int((~np.isfinite(times)).sum())} interactions have no finite time; drop them")
         counts = np.bincount(users)
         present, sizes = np.flatnonzero(counts), None
         if parts is not None:
@@ -111,11 +106,11 @@ class SequenceStore:
         return self.items[self.offsets[row] : self.offsets[row + 1]]
 
     def prefix_index(self, lengths: Int64) -> Int64:
-        """Return the positions in ``items`` of the first ``lengths[u]`` interactions of every row, row by row."""
+        """Return the indices into ``items`` of the first ``lengths[u]`` interactions of every row."""
         return ranges(self.offsets[:-1], lengths)
 
     def select(self, keep: npt.NDArray[np.bool_]) -> SequenceStore:
-        """Return a store of the interactions where ``keep`` (nnz,) is True; rows keep their numbers, some empty."""
+        """Return a store of the interactions where ``keep`` (nnz,) is True; rows keep their numbers."""
         lengths = np.add.reduceat(np.append(keep, False).astype(np.int64), self.offsets[:-1])
         lengths[self.lengths == 0] = 0
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
@@ -132,12 +127,12 @@ class SequenceStore:
         return ranges(np.zeros(self.n_rows, dtype=np.int64), self.lengths)
 
     def matrix(self, lengths: Int64 | None = None) -> scipy.sparse.csr_matrix:
-        """Return the binary (U, n_items) matrix of the first ``lengths[u]`` interactions of every row (None: all)."""
+        """Return the binary (U, n_items) matrix of the first ``lengths[u]`` interactions (None: all) of every row."""
         lengths = self.lengths if lengths is None else lengths
         return binary_matrix(self.items[self.prefix_index(lengths)], lengths, self.n_items)
 
     def fingerprint(self) -> str:
-        """Return a sha256 over users, items, times and tokens: equal for equal data in equal order."""
+        """Return a digest of users, items, times, tokens and their order."""
         return self._fingerprint
 
     @cached_property
@@ -148,15 +143,15 @@ class SequenceStore:
                 continue
             digest.update(np.ascontiguousarray(array).data.cast("B"))  # no copy
         for tokens in (self.user_tokens, self.item_tokens):
-            for start in range(0, len(tokens), 1 << 16):  # all at once, as Python's texts, take ten times their bytes
+            for start in range(0, len(tokens), 1 << 16):  # as Python strings, all would take ten times their bytes
                 text = "\n".join(tokens[start : start + (1 << 16)].tolist())
                 digest.update(f"\n{text}".encode() if start else text.encode())
         return digest.hexdigest()[:32]
 
     def save(self, folder: Path, *, link: bool = False) -> None:
-        """Write the arrays as .npy files that :meth:`load` maps into memory; ``meta.json`` is written last.
+        """Write the arrays as .npy files that :meth:`load` maps into memory, and ``meta.json`` last.
 
-        ``link`` links what is mapped from the same disk, for folders that do not outlast these files' use.
+        ``link`` makes hard links to files of this store on the same disk, for folders of short life.
         """
         folder.mkdir(parents=True, exist_ok=True)
         for name in (*_ARRAYS, "users", *_TOKENS):
@@ -173,12 +168,12 @@ class SequenceStore:
         return {"n_rows": self.n_rows, "n_items": self.n_items, "nnz": len(self.items)}
 
     def _linked(self, file: Path) -> bool:
-        """Link the array of that name from the folder that this store was loaded from; False where it cannot be."""
+        """Link the array from the folder that this store was loaded from; False if that is not possible."""
         origin: Path | None = self.__dict__.get("_folder")
         if origin is None:
             return False
         try:
-            # files of a store are replaced as a whole, never written to
+            # files of a store are replaced, never modified
             if read_json(origin / "meta.json")["fingerprint"] != self.fingerprint():
                 return False
             with replaced(file) as part:
@@ -189,9 +184,9 @@ class SequenceStore:
 
     @classmethod
     def load(cls, folder: Path) -> SequenceStore:
-        """Map a saved store into memory; FileNotFoundError for none, ValueError where files do not belong together."""
+        """Map a saved store into memory; FileNotFoundError if incomplete, ValueError if its files do not match."""
         if not (folder / "meta.json").is_file():
-            raise FileNotFoundError(f"{folder} holds no complete sequence store (meta.json is missing)")
+            raise FileNotFoundError(f"{folder} has no complete sequence store (meta.json is missing)")
         meta = read_json(folder / "meta.json")
         arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in _ARRAYS}
         for name in ("users", "parts") if meta.get("parts") else ("users",):
@@ -200,7 +195,7 @@ class SequenceStore:
         store = cls(**arrays, columns=meta.get("columns") or {})
         counts = store._sizes()
         if any(meta.get(name) != count for name, count in counts.items()) or store.offsets[-1] != len(store.times):
-            raise ValueError(f"{folder}: its arrays do not belong together")
+            raise ValueError(f"{folder}: its arrays do not match; save the store again")
         store.__dict__["_fingerprint"], store.__dict__["_folder"] = meta["fingerprint"], folder
         return store
 
@@ -211,7 +206,7 @@ class SequenceStore:
         return sum(int(array.nbytes) for array in arrays if isinstance(array, np.ndarray))
 
     def counts(self, lengths: Int64 | None = None) -> Int64:
-        """Return how often each item (n_items,) occurs in the first ``lengths[u]`` interactions of the rows."""
+        """Return (n_items,) how often each item occurs in the first ``lengths[u]`` interactions of the rows."""
         total = np.zeros(self.n_items, dtype=np.int64)
         lengths = self.lengths if lengths is None else lengths
         for rows in self.stretches():
@@ -220,7 +215,7 @@ class SequenceStore:
         return total
 
     def stretches(self) -> Iterator[slice]:
-        """Yield the rows in stretches of a few million interactions: an index of all takes twice their memory."""
+        """Yield slices of rows with a few million interactions each: an index of all takes twice their memory."""
         edges = np.searchsorted(self.offsets, np.arange(0, len(self.items), _STRETCH)[1:]).tolist()
         for start, stop in itertools.pairwise([0, *edges, self.n_rows]):
             yield slice(start, stop)
@@ -229,22 +224,22 @@ class SequenceStore:
 def grouped(
     users: Any, times: npt.NDArray, items: npt.NDArray, ratings: npt.NDArray | None, counts: Int64, threads: int
 ) -> tuple[npt.NDArray, npt.NDArray, npt.NDArray | None]:
-    """Return times, items and ratings by user (n,), from 0, in stable time order; ``counts`` are their rows."""
+    """Return times, items and ratings grouped by user (n,), from 0, in stable time order; ``counts`` is by user."""
     from recbole_hyper.kernels import pairs
 
     starts = np.concatenate([[0], np.cumsum(counts)])
     columns = (times, items, np.empty(0) if ratings is None else ratings)
-    columns_by_row = tuple(np.empty_like(column) for column in columns)
-    # as many interactions for each thread
+    sorted_columns = tuple(np.empty_like(column) for column in columns)
+    # an equal number of interactions per thread
     edges = np.searchsorted(starts, np.linspace(0, len(users), threads + 1)[1:-1]).tolist()
     shares = list(itertools.pairwise([0, *edges, len(counts)]))
     with Pool(threads) as pool:
-        pool.map(lambda some: pairs.group(users, columns, starts, some[0], some[1], columns_by_row), shares)
-    return columns_by_row[0], columns_by_row[1], None if ratings is None else columns_by_row[2]
+        pool.map(lambda share: pairs.group(users, columns, starts, *share, sorted_columns), shares)
+    return sorted_columns[0], sorted_columns[1], None if ratings is None else sorted_columns[2]
 
 
 def _in_order(users: npt.NDArray, times: npt.NDArray, piece: int = 1 << 20) -> bool:
-    """Return whether interactions are sorted by user, then time; a piece at a time, so that disorder is seen early."""
+    """Return whether interactions are sorted by user, then time; checks in pieces, to stop early."""
     parts = (slice(start, start + piece + 1) for start in range(0, len(users) - 1, piece))
     steps = ((np.diff(users[part].astype(np.int64)), np.diff(times[part])) for part in parts)
     return all(np.all((user > 0) | ((user == 0) & (time >= 0))) for user, time in steps)
@@ -256,7 +251,7 @@ def _tokens(texts: npt.ArrayLike) -> npt.NDArray[Any]:
 
 
 def write_texts(folder: Path, name: str, array: npt.NDArray[Any]) -> None:
-    """Write an array by its name; texts of very different lengths as their bytes and where each ends."""
+    """Write an array under a name; texts of very different lengths as their bytes and the end of each."""
     if array.dtype != object:
         write_array(folder / f"{name}.npy", array)
         return
@@ -266,7 +261,7 @@ def write_texts(folder: Path, name: str, array: npt.NDArray[Any]) -> None:
 
 
 def read_texts(folder: Path, name: str) -> npt.NDArray[Any]:
-    """Return what :func:`write_texts` wrote."""
+    """Read what :func:`write_texts` wrote."""
     if (folder / f"{name}.npy").is_file():
         return np.load(folder / f"{name}.npy", allow_pickle=False)
     data = np.load(folder / f"{name}.bytes.npy", allow_pickle=False).tobytes()
@@ -275,13 +270,13 @@ def read_texts(folder: Path, name: str) -> npt.NDArray[Any]:
 
 
 def write_array(path: Path, array: npt.NDArray) -> None:
-    """Write ``array`` as an .npy file that can be mapped into memory; NoSpaceError where the disk is full."""
+    """Write ``array`` as an .npy file that can be mapped into memory; NoSpaceError if the disk is full."""
     with replaced(path) as part, part.open("wb") as file:
         np.save(file, array, allow_pickle=False)
 
 
 def binary_matrix(items: npt.NDArray[np.integer], lengths: Int64, n_items: int) -> scipy.sparse.csr_matrix:
-    """Return the (rows, n_items) matrix with a 1 at each of ``items``, of which a row has the next ``lengths[row]``."""
+    """Return the (rows, n_items) matrix with ones at ``items``; each row has the next ``lengths[row]`` of them."""
     entries = np.ones(len(items), dtype=np.float32), items.astype(np.int64), np.concatenate([[0], np.cumsum(lengths)])
     matrix = scipy.sparse.csr_matrix(entries, shape=(len(lengths), n_items))
     matrix.sum_duplicates()
@@ -290,7 +285,7 @@ def binary_matrix(items: npt.NDArray[np.integer], lengths: Int64, n_items: int) 
 
 
 def matrix_fingerprint(matrix: scipy.sparse.csr_matrix) -> str:
-    """Return a sha256 over the shape and the positions of the interactions: equal for equal training data."""
+    """Return a digest of the shape and the nonzero positions: equal for equal training data."""
     matrix = scipy.sparse.csr_matrix(matrix, copy=True)
     matrix.sum_duplicates()
     digest = hashlib.sha256(repr(matrix.shape).encode())

@@ -1,4 +1,4 @@
-"""Everything of a configuration that decides which interactions are read, as plain values: the key of the cache."""
+"""The settings that determine which interactions are read, as plain values; they are the key of the cache."""
 
 from __future__ import annotations
 
@@ -18,65 +18,65 @@ from recbole_hyper.data.ids import original_ids
 from recbole_hyper.errors import ConfigError, DataError, did_you_mean
 from recbole_hyper.files import read_json
 
-CARD = "SOURCE.json"  # what ``prepare`` notes beside the files
+CARD = "SOURCE.json"  # written by ``prepare`` beside the files
 
 
 @dataclass(frozen=True)
 class Source:
-    """Atomic files, their columns, and RecBole's filters; attributes are named as RecBole's keys."""
+    """Atomic files, their columns, and RecBole's filters; attributes have the names of RecBole's keys."""
 
     folder: Path  # of the atomic files
-    name: str  # of the data set, and of its files
+    name: str  # of the data set and its files
     user_field: str
     item_field: str
     time_field: str
     field_separator: str
     seq_separator: str
     encoding: str | None
-    load_col: Mapping[str, Any]  # columns by file; a file that is not named is not read. "*" is all of them
-    unload_col: Mapping[str, Any]  # columns by file that are not read
+    load_col: Mapping[str, Any]  # columns to read, by file, "*" for all; other files are not read
+    unload_col: Mapping[str, Any]  # columns not to read, by file
     rm_dup_inter: str | None
     val_interval: Mapping[str, Any]
     user_inter_num_interval: str | None
     item_inter_num_interval: str | None
-    given: bool  # there are no files, a frame holds the interactions
-    # names of the files NAME.part.inter that hold training, validation and test, or training and test; none where
-    # NAME.inter holds all. Of such parts nothing is filtered, as in RecBole
+    given: bool  # the interactions come from a frame, there are no files
+    # the PARTs of files NAME.PART.inter: training, validation and test, or training and test; empty if NAME.inter has
+    # all interactions. As in RecBole, filters do not apply to parts
     parts: tuple[str, ...] = ()
-    list_suffix: str = "_list"  # of the column of histories that such parts may have
-    random_order: bool = False  # whether interactions are split in random order, by a model without sequences
-    escaped: tuple[str, ...] = ()  # fields whose ids hold %XX, as ``prepare`` noted beside the files
-    columns_of_source: Mapping[str, str] = dataclasses.field(default_factory=dict)  # names by field
+    list_suffix: str = "_list"  # suffix of the column of histories that parts may have
+    random_order: bool = False  # whether a model without sequences splits the interactions in random order
+    escaped: tuple[str, ...] = ()  # fields whose ids contain %XX, according to SOURCE.json
+    columns_of_source: Mapping[str, str] = dataclasses.field(default_factory=dict)  # raw columns, by field
 
     @classmethod
     def of(cls, config: Any) -> Source:
-        """Read them from a configuration; ConfigError for keys that cannot be those of any files."""
+        """Read the settings of a configuration; ConfigError for invalid ones."""
         named = ("USER_ID_FIELD", "ITEM_ID_FIELD", "TIME_FIELD")
         for key in ("field_separator", "seq_separator", "LIST_SUFFIX", *named):
             if not isinstance(config[key], str) or not config[key]:
-                raise ConfigError(f"{key}={config[key]!r}: a text that is not empty is needed")
+                raise ConfigError(f"{key}={config[key]!r} must be text that is not empty")
         if len(set(fields := [config[key] for key in named])) < 3:
             raise ConfigError(
-                f"USER_ID_FIELD, ITEM_ID_FIELD and TIME_FIELD are {', '.join(fields)}: three different columns are "
-                "needed"
+                f"USER_ID_FIELD, ITEM_ID_FIELD and TIME_FIELD are {', '.join(fields)}; they must be three columns"
             )
         for key, example in (("unload_col", "{inter: [rating]}"), ("val_interval", "{rating: '[3,inf)'}")):
             if config[key] and not isinstance(config[key], Mapping):
-                raise ConfigError(f"{key}={config[key]!r}: a mapping is needed, such as {example}")
+                raise ConfigError(f"{key}={config[key]!r} must be a mapping, such as {example}")
         parts, given = tuple(config["benchmark_filename"] or ()), config["interactions"] == "given"
-        filters = ("rm_dup_inter", "val_interval", "user_inter_num_interval", "item_inter_num_interval")
+        limits = ("rm_dup_inter", "user_inter_num_interval", "item_inter_num_interval")
+        filters: dict[str, Any] = {key: None if parts else config[key] for key in limits}
         sequential = getattr(config, "model_class", None) is None or config.model_class.type.name == "SEQUENTIAL"
         order = config["eval_args"].get("order") if isinstance(config["eval_args"], Mapping) else None
         card: dict[str, Any] = {}
-        with contextlib.suppress(OSError, ValueError):  # prepare did not write these files
+        with contextlib.suppress(OSError, ValueError):  # files that prepare did not write have no card
             card = {} if given else read_json(Path(config["data_path"]) / CARD)
         return cls(
             folder=Path(config["data_path"]),
             name=str(config["dataset"]),
             **{key: config[key] for key in ("field_separator", "seq_separator", "encoding", "load_col")},
             **dict(zip(("user_field", "item_field", "time_field"), fields, strict=True)),
-            **({key: None if parts else config[key] for key in filters}
-               | {"val_interval": (not parts and config["val_interval"]) or {}}),
+            **filters,
+            val_interval=(not parts and config["val_interval"]) or {},
             unload_col=config["unload_col"] or {},
             given=given,
             parts=parts,
@@ -87,46 +87,43 @@ class Source:
         )  # fmt: skip
 
     def path(self, suffix: str) -> Path:
-        """Return the atomic file "inter", "user" or "item"; of interactions in parts, the first."""
+        """Return the atomic file "inter" (of parts, the first), "user" or "item"."""
         return self.inter_paths()[0] if suffix == "inter" else self.folder / f"{self.name}.{suffix}"
 
     def inter_paths(self) -> list[Path]:
-        """Return the file of interactions, or those of its parts."""
+        """Return the files of interactions, one per part."""
         middles = [f".{part}" for part in self.parts] or [""]
         return [self.folder / f"{self.name}{middle}.inter" for middle in middles]
 
     def files(self) -> list[Path]:
         """Return the files that are read."""
-        paths = {"inter": self.inter_paths(), "user": [self.path("user")], "item": [self.path("item")]}
-        return [
-            path
-            for suffix, of_suffix in paths.items()
-            if suffix in self.load_col and not self.given
-            for path in of_suffix
-        ]
+        if self.given:
+            return []
+        inter = self.inter_paths() if "inter" in self.load_col else []
+        return inter + [self.path(suffix) for suffix in ("user", "item") if suffix in self.load_col]
 
     def plain(self) -> dict[str, Any]:
-        """Return what decides the interactions beside the content of the files."""
+        """Return all that determines the interactions, except the content of the files."""
         return {key: value for key, value in asdict(self).items() if key not in ("folder", "name", "given")}
 
     @property
     def has_features(self) -> bool:
-        """Whether anything beside user, item and time of an interaction is loaded."""
+        """Whether more than users, items and times is loaded."""
         return not self.given and (bool(set(self.load_col) - {"inter"}) or len(self.columns("inter")) > 3)
 
     def header(self, file: str | Path) -> dict[str, str]:
-        """Return name and type of all columns of a file, or of "inter", "user" or "item", loaded or not."""
+        """Return name and type of all columns of a path, or of "inter", "user" or "item", loaded or not."""
         path = self.path(file) if isinstance(file, str) else file
         return typed_header(path, self.field_separator, self.encoding)
 
     def columns(self, suffix: str) -> dict[str, str]:
-        """Return name and type of the columns that are loaded of a file."""
-        wanted, left_out = self.load_col.get(suffix, []), self.unload_col.get(suffix) or []
+        """Return name and type of the loaded columns of a file."""
+        loaded, unloaded = self.load_col.get(suffix, []), self.unload_col.get(suffix) or []
         kinds = self.header(suffix).items()
-        return {name: kind for name, kind in kinds if (wanted == "*" or name in wanted) and name not in left_out}
+        return {name: kind for name, kind in kinds if (loaded == "*" or name in loaded) and name not in unloaded}
 
     def filtering(self, suffix: str) -> dict[str, str]:
-        """Return name and type of the columns of a file that ``val_interval`` looks at, loaded or not."""
+        """Return name and type of the columns of a file that ``val_interval`` names, loaded or not."""
         return {name: kind for name, kind in self.header(suffix).items() if name in self.val_interval}
 
     def read(self, path: Path, columns: Mapping[str, str], ids: Collection[str]) -> pd.DataFrame:
@@ -138,27 +135,27 @@ class Source:
         return frame
 
     def restore(self, frame: pd.DataFrame, name: str) -> None:
-        """Give the ids in a column of ``frame`` back the form that they had before ``prepare`` wrote %XX."""
+        """Restore the ids in a column of ``frame`` that ``prepare`` wrote with %XX."""
         if name in self.escaped_columns:
             plain = original_ids(pa.array(frame[name], pa.string())).to_pandas()
             frame[name] = plain.set_axis(frame.index)
 
     @property
     def escaped_columns(self) -> set[str]:
-        """The columns whose ids hold %XX."""
+        """The columns whose ids contain %XX."""
         return {self.user_field if name == "user_id" else self.item_field for name in self.escaped}
 
     def nothing_left(self, where: object) -> DataError:
-        """Return the error about filters that no interaction passes."""
+        """Return the error for filters that remove all interactions."""
         return DataError(
-            f"{where}: no interaction is left after filtering (user_inter_num_interval="
+            f"{where}: filtering removes all interactions (user_inter_num_interval="
             f"{self.user_inter_num_interval!r}, item_inter_num_interval={self.item_inter_num_interval!r}, "
             f"val_interval={dict(self.val_interval) or None!r})"
         )
 
     @property
     def timed(self) -> bool:
-        """Whether times are read: interactions in parts, or split in random order, may do without."""
+        """Whether times are read: optional for interactions in parts, or split in random order."""
         if self.parts or self.random_order:
             return not self.has_histories and self.time_field in self.columns("inter")
         return True
@@ -170,11 +167,11 @@ class Source:
 
     @property
     def has_histories(self) -> bool:
-        """Whether a row of interactions that come in parts is a history and its target."""
+        """Whether the interactions come in parts whose rows are a history and its target."""
         return bool(self.parts) and self.header("inter").get(self.list_field) == "token_seq"
 
     def check_header(self) -> None:
-        """Raise DataError unless user, item, time and what ``val_interval`` names are columns of the right type."""
+        """Raise DataError if a column (user, item, time, or of ``val_interval``) is missing or of the wrong type."""
         fields = {"USER_ID_FIELD": self.user_field, "ITEM_ID_FIELD": self.item_field, "TIME_FIELD": self.time_field}
         if not self.timed:
             del fields["TIME_FIELD"]
@@ -191,12 +188,12 @@ class Source:
                         "Columns are tab-separated and named 'name:type' (token, float, token_seq, float_seq)"
                     )
                 if loaded != "*" and field not in loaded:
-                    raise DataError(f"column {field!r} ({key}) is not loaded: add it to load_col inter, now {loaded}")
+                    raise DataError(f"column {field!r} ({key}) is not loaded: add it to load_col inter: {loaded}")
                 wanted = "float" if key == "TIME_FIELD" else "token"
                 if types[field] != wanted:
                     raise DataError(
-                        f"{path}: column {field!r} ({key}) is of type {types[field]!r} and must be {wanted!r}; "
-                        f"write {field}:{wanted} in the header, whose columns are tab-separated"
+                        f"{path}: column {field!r} ({key}) is of type {types[field]!r} but must be {wanted!r}; "
+                        f"write {field}:{wanted} in the header, with tabs between columns"
                     )
         known = {name: kind for suffix in self.load_col for name, kind in self.header(suffix).items()}
         for name, allowed in sorted(self.val_interval.items()):
@@ -204,7 +201,7 @@ class Source:
                 require_allowed(name, known[name], allowed)
                 continue
             others = [self.path(suffix) for suffix in ("user", "item") if suffix not in self.load_col]
-            holder = next((path for path in others if path.is_file() and name in self.header(path)), None)
-            hint = f"; {holder.name} has it: name it in load_col, as {{{holder.suffix[1:]}: [...]}}" if holder else ""
+            other = next((path for path in others if path.is_file() and name in self.header(path)), None)
+            hint = f"; {other.name} has it: add it to load_col, as {{{other.suffix[1:]}: [...]}}" if other else ""
             columns = ", ".join(self.header("inter"))
-            raise DataError(f"val_interval names {name!r}, which is no column of {self.path('inter')}: {columns}{hint}")
+            raise DataError(f"val_interval names {name!r}, not a column of {self.path('inter')}: {columns}{hint}")

@@ -1,7 +1,7 @@
-"""Any table to columns with known meaning, in blocks of bounded memory: users, items, times, ratings and others.
+"""From any table to columns of users, items, times, ratings and others, in blocks of bounded memory.
 
-A table is a file or a folder (csv and the like, json, parquet, the formats of public data sets), or a frame of pandas,
-polars or Arrow. What the caller leaves out is guessed from names and first rows; see :mod:`recbole_hyper.data.guess`.
+A table is a file or a folder (csv, json, parquet, the formats of public data sets), or a frame of pandas, polars or
+Arrow. What the caller leaves open is guessed from names and first rows; see :mod:`recbole_hyper.data.guess`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from recbole_hyper.errors import DataError
 logger = logging.getLogger("recbole_hyper")
 
 Mask = npt.NDArray[np.bool_]
-_NO_TIME = "no finite time; times are timestamps, dates, ISO text, or Unix seconds or milliseconds"
+_NO_TIME = "not a finite time; times are timestamps, dates, ISO text, or Unix seconds or milliseconds"
 _NO_NUMBER = "not a finite number (for dates see 'recbole-hyper prepare' --format=csv --time_format)"
 _SHOWN = ("user_id", "item_id", "rating", "timestamp")
 _SHORT = {"user_id": "no user", "item_id": "no item", "timestamp": "no time", "rating": "no rating"}
@@ -36,7 +36,7 @@ _SHORT = {"user_id": "no user", "item_id": "no item", "timestamp": "no time", "r
 
 @dataclass(frozen=True)
 class Table:
-    """A source and its form; ``blank_ratings`` leaves unreadable ratings blank, instead of dropping the row."""
+    """A source and its format; ``blank_ratings`` leaves unreadable ratings blank, instead of dropping the row."""
 
     source: Source
     form: Format
@@ -44,43 +44,43 @@ class Table:
 
     @property
     def columns(self) -> dict[str, str]:
-        """The column of each field that the table has; a format without columns has fields alone."""
+        """The column of each field of the table; a format without named columns has the fields themselves."""
         columns = self.form.columns or dict(zip(FIELDS[:3], FIELDS[:3], strict=True))
         return {name: column for name, column in columns.items() if name in FIELDS}
 
     def blocks(self, malformed: Malformed, where: Where | None = None, progress: bool | None = None) -> Iterator[Rows]:
-        """Yield the readable rows that meet ``where``, in order; unreadable rows are counted.
+        """Yield the readable rows that meet ``where``, in order, and count the unreadable ones.
 
-        DataError for a damaged file, too many unreadable rows, no readable one, or a value that ``where`` cannot
+        DataError for a damaged file, too many unreadable rows, no readable row, or a value that ``where`` cannot
         compare.
         """
 
         def work(piece: Block | Rows) -> tuple[Malformed, Rows]:
-            own = malformed if isinstance(malformed, Refused) else Malformed(malformed.name, part=piece.part)
-            rows = parsed(piece, self.form, own)
+            counter = malformed if isinstance(malformed, Refused) else Malformed(malformed.name, part=piece.part)
+            rows = parsed(piece, self.form, counter)
             if where is not None and len(rows.lines):
                 rows = rows.filter(where.mask({name: rows.columns[guess.OTHER + name] for name in where.columns}))
-            return own, check(rows, self.form, own, blank_ratings=self.blank_ratings)
+            return counter, check(rows, self.form, counter, blank_ratings=self.blank_ratings)
 
-        for own, block in mapped(work, pieces(self.source, self.form, progress)):
-            if own is not malformed:
-                malformed.merge(own)
+        for counter, block in mapped(work, pieces(self.source, self.form, progress)):
+            if counter is not malformed:
+                malformed.merge(counter)
             yield block
         if not isinstance(malformed, Refused):
             malformed.check()
 
     def read_all(self, unit: str | None = "unix") -> dict[str, Any]:
-        """Return the columns of all rows, times in ``unit``; in that of the table for None, or where they are no dates.
+        """Return the columns of all rows; times are in ``unit``, or unchanged if that is None or they are not dates.
 
-        A warning counts the rows of a csv file without an id. DataError, which names the row, for one that cannot be
-        read.
+        Rows of a csv file without an id are skipped with a warning. DataError, with the row, for any other unreadable
+        row.
         """
         places = {"frame": "row {} (from 0)", "parquet": "row {} (from 1)"}
         refused = Refused(str(self.source), places.get(self.form.kind, Malformed.place))
         blocks = list(self.blocks(refused))
         if refused.count:
             logger.warning(
-                "%s: %d rows without an id are left out (the first: line %d); --missing_ids=keep keeps such as NA",
+                "%s: skipped %d rows without an id (the first: line %d); --missing_ids=keep reads words like NA as ids",
                 self.source, refused.count, refused.examples[0][0],
             )  # fmt: skip
         columns: dict[str, Any] = {}
@@ -107,40 +107,40 @@ def open_table(
     others: Collection[str] = (),
     alone: bool = False,
 ) -> Table:
-    """Return a table with everything that its layout leaves open guessed from the source.
+    """Return a table; what the layout leaves open is guessed from the source.
 
-    ``format`` of a file is a name in formats.yaml, None for a guess. Of the ``fields`` that are read the ``optional``
-    may be missing; ``own`` names of their columns come first. ``others`` are columns that are read as well, and
-    ``alone`` takes the only column of a table for the field. DataError for no table, a column that is missing, two that
-    fit equally, and times of no known format.
+    ``format`` of a file is a name in formats.yaml, None for a guess. The ``optional`` ones of the ``fields`` may be
+    missing; ``own`` lists preferred names of their columns. ``others`` are further columns to read. ``alone`` uses the
+    only column of a table for the field. DataError if this is not a table, a column is missing, two columns match a
+    field equally, or the format of the times is unknown.
     """
     if isinstance(source, Frame):
-        given = Format(kind="frame", columns=(layout or Layout()).columns, names=source.names)
+        form = Format(kind="frame", columns=(layout or Layout()).columns, names=source.names)
     else:
         name = format or guess.format_of(source, timed="timestamp" in fields and "timestamp" not in optional)
-        given = find(name).set(layout, name)
-    form, columns = given, given.columns or {}
+        form = find(name).set(layout, name)
+    columns = form.columns or {}
     if isinstance(source, SourceFile):
-        form = guess.named(source, given, keys=bool(given.own or others))
-        if form.encoding != given.encoding:
-            logger.warning("%s is read as %s; --encoding=NAME overrules this guess", source, form.encoding)
+        encoding, form = form.encoding, guess.named(source, form, keys=bool(form.own or others))
+        if form.encoding != encoding:
+            logger.warning("%s is read as %s; set --encoding=NAME if this guess is wrong", source, form.encoding)
     if form.kind != "frame" and not others and not (form.names and form.kind in guess.HEADERS):
-        chosen = {one: column for one, column in columns.items() if one in fields}
+        chosen = {field: column for field, column in columns.items() if field in fields}
         return Table(source, replace(form, columns=chosen or None), "rating" in optional)
     if alone and len(form.names) == 1 and not columns:
         columns = {next(iter(fields)): form.names[0]}
     chosen = columns_of(form.names, columns, str(source), fields, optional, own or {})
-    if missing := [one for one in others if not {one, one.partition(".")[0]} & set(form.names)]:
+    if missing := [other for other in others if not {other, other.partition(".")[0]} & set(form.names)]:
         raise DataError(f"{source} has no column {', '.join(missing)}; its columns: {', '.join(form.names)}")
     for name, column in chosen.items() if form.types else ():
         wanted = "token" if name.endswith("_id") else "float"
         if (kind := form.types[form.names.index(column)]) != wanted:
-            raise DataError(f"{source}: field {column!r} is of type {kind!r}; expected {wanted!r}")
+            raise DataError(f"{source}: column {column!r} is of type {kind!r}; expected {wanted!r}")
     if "rating" in chosen and "rating" in optional and not columns.get("rating"):
         values = guess.sample(source, form, chosen["rating"])
-        if len(values) and 2 * times.to_numbers(values)[1].mean() < 1:  # a text that was found by its name
+        if len(values) and 2 * times.to_numbers(values)[1].mean() < 1:  # text in a column with a rating's name
             del chosen["rating"]
-    form = replace(form, columns={**chosen, **{guess.OTHER + one: one for one in others}})
+    form = replace(form, columns={**chosen, **{guess.OTHER + other: other for other in others}})
     if form.kind == "csv" and form.own and form.missing_ids is None:
         form = replace(form, missing_ids="drop")
     if "timestamp" in chosen and not form.time_format:
@@ -149,20 +149,19 @@ def open_table(
 
 
 def read_columns(source: SourceFile) -> pa.Table:
-    """Return all columns of a file, those of a text as text; DataError where it is no table."""
+    """Return all columns of a file; those of text files as text without surrounding blanks. DataError for no table."""
     form = guess.named(source, find(guess.format_of(source, timed=False)))
-    table = Table(source, replace(form, columns={guess.OTHER + one: one for one in form.names}))
-    columns = {name.removeprefix(guess.OTHER): one for name, one in table.read_all().items()}
-
-    def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:  # bytes, as texts come, are text without blanks around it
-        of_text = pa.types.is_binary(column.type)
-        return pa.chunked_array([to_strings(chunk)[0] for chunk in column.chunks], pa.string()) if of_text else column
-
-    return pa.table({one: plain(columns[one]) if one in columns else pa.array([], pa.string()) for one in form.names})
+    table = Table(source, replace(form, columns={guess.OTHER + name: name for name in form.names}))
+    columns = {name: pa.chunked_array([], pa.string()) for name in form.names}
+    for key, column in table.read_all().items():
+        if pa.types.is_binary(column.type):
+            column = pa.chunked_array([to_strings(chunk)[0] for chunk in column.chunks], pa.string())
+        columns[key.removeprefix(guess.OTHER)] = column
+    return pa.table(columns)
 
 
 def check(rows: Rows, form: Format, malformed: Malformed, *, blank_ratings: bool = False) -> Rows:
-    """Return the rows whose values can all be read, ids as text and times as Unix seconds; the others are counted."""
+    """Return the rows whose values are all valid, with ids as text and times in Unix seconds; count the others."""
     columns, good = dict(rows.columns), dict[str, Mask]()
     for name in ("user_id", "item_id"):
         if name in columns:
@@ -178,12 +177,12 @@ def check(rows: Rows, form: Format, malformed: Malformed, *, blank_ratings: bool
     malformed.good += int(np.count_nonzero(good_rows))
     for row in np.flatnonzero(~good_rows):
         bad = next(name for name in _SHORT if name in good and not good[name][row])
-        _tell(rows, int(row), bad, form, malformed)
+        _count_bad(rows, int(row), bad, form, malformed)
     return Rows(columns, rows.lines, rows.part).filter(good_rows)
 
 
 def id_texts(values: pa.Array, form: Format) -> tuple[pa.Array, Mask]:
-    """Return ids as text, and which are some: of files without blanks around, of csv files no words for none."""
+    """Return ids as text, and which are valid. Blanks around ids of text files go; csv files may have words like NA."""
     if form.exact:
         texts = as_text(values)
         good = as_mask(pc.greater(pc.binary_length(texts), 0)) & ~as_mask(pc.equal(texts, PAD))
@@ -197,42 +196,42 @@ def id_texts(values: pa.Array, form: Format) -> tuple[pa.Array, Mask]:
 
 
 def _seconds(rows: Rows, form: Format, malformed: Malformed) -> tuple[npt.NDArray[np.float64], Mask]:
-    """Return Unix seconds; DataError where a unit that was guessed cannot be that of all."""
+    """Return Unix seconds and which times are valid; DataError if a guessed unit does not fit all of them."""
     values, unit = rows.columns["timestamp"], form.time_format or "unix"
     seconds, good = times.to_seconds(values, unit)
     if form.guessed and unit in times.UNITS and not pa.types.is_temporal(values.type):
         numbers = seconds * times.UNITS[unit]
         if (row := times.mixed_units(np.where(good, numbers, 0.0), unit)) >= 0:
             other = times.unit_of(abs(numbers[row]))
-            read = [f"{times.day(numbers[row] / times.UNITS[one])} by --time_format={one}" for one in (unit, other)]
+            days = [f"{times.day(numbers[row] / times.UNITS[one])} by --time_format={one}" for one in (unit, other)]
             column, value = (form.columns or {})["timestamp"], as_text(values)[row].as_py()
             raise DataError(
                 f"{rows.part or malformed.name}, {malformed.place.format(int(rows.lines[row]))}: {value} in {column!r} "
-                f"is {' and '.join(read)}: the times are in more than one unit; write all in one, or give the option"
+                f"is {' and '.join(days)}: the times are in more than one unit; convert them to one, or set the option"
             )
     return seconds, good
 
 
-def _tell(rows: Rows, row: int, bad: str, form: Format, malformed: Malformed) -> None:
-    """Count a row that cannot be read, with the reason."""
+def _count_bad(rows: Rows, row: int, bad: str, form: Format, malformed: Malformed) -> None:
+    """Count a row whose field ``bad`` is invalid, with the reason."""
     line, column = int(rows.lines[row]), (form.columns or {}).get(bad)
-    given = {name: rows.columns[name][row].as_py() for name in _SHOWN if name in rows.columns}
-    texts = {name: decoded(value) for name, value in given.items()}
-    value, text, of_ids = given[bad], texts[bad], bad.endswith("_id")
-    missing = of_ids and form.missing_ids == "drop" and str(text or "").strip() in ("", *MISSING_IDS)
+    values = {name: rows.columns[name][row].as_py() for name in _SHOWN if name in rows.columns}
+    texts = {name: decoded(value) for name, value in values.items()}
+    value, text, is_id = values[bad], texts[bad], bad.endswith("_id")
+    missing = is_id and form.missing_ids == "drop" and str(text or "").strip() in ("", *MISSING_IDS)
     if isinstance(malformed, Refused):
         if missing:
             malformed.skip(line)
-        elif of_ids:
+        elif is_id:
             malformed.add(line, f"the id in {column!r} is {id_fault(value if text is None else text)}", "")
         else:
             malformed.add(line, f"{text!r} in {column!r} is {_NO_NUMBER if form.kind == 'atomic' else _NO_TIME}", "")
         return
     reason = _SHORT[bad]
-    if any(isinstance(one, bytes) and texts[name] is None for name, one in given.items()):
+    if any(isinstance(one, bytes) and texts[name] is None for name, one in values.items()):
         reason = "not UTF-8; give the file's --encoding"
     elif missing and value:
-        reason += " (--missing_ids=keep takes such words for ids)"
-    shown = [given[name].decode("utf-8", "backslashreplace") if text is None and given[name] else text
+        reason += " (--missing_ids=keep reads such words as ids)"
+    shown = [values[name].decode("utf-8", "backslashreplace") if text is None and values[name] else text
              for name, text in texts.items()]  # fmt: skip
     malformed.add(line, reason, "\t".join(map(str, shown)))

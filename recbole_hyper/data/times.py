@@ -1,4 +1,4 @@
-"""Times as they come, numbers, dates or text, to Unix seconds; their format, and whether it can be right."""
+"""From numbers, dates or text to Unix seconds; guesses the time format and checks that it is plausible."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from recbole_hyper.errors import DataError
 
 Seconds = npt.NDArray[np.float64]
 
-# times that are numbers: how many of them make a second
+# units of Unix times, and how many of them are a second
 UNITS = {"unix": 1.0, "unix_ms": 1e3, "unix_us": 1e6, "unix_ns": 1e9}
-_LATEST = 1e11  # the year 5138 in seconds, March 1973 in the next smaller unit, of which larger numbers are
-# interactions between these are taken as they are read: 1990, and a day from now
+_LATEST = 1e11  # larger numbers are of the next smaller unit: the year 5138 in seconds, but 1973 in milliseconds
+# plausible interactions are between 1990 and a day from now
 _EARLIEST = 631_152_000.0
 _DAY = 86_400.0
-# smaller numbers are steps or positions, and no dates
+# smaller numbers are steps or positions, not dates
 _STEPS = 100_000
 _MONTH, _DAYS, _HOURS, _SIXTY = r"(0[1-9]|1[0-2])", r"(0[1-9]|[12][0-9]|3[01])", r"([01][0-9]|2[0-3])", r"[0-5][0-9]"
-# dates, and moments, that are written as numbers
+# dates and moments written as numbers
 _COMPACT = {
     rf"^(19|20)[0-9]{{2}}{_MONTH}{_DAYS}{more}$": "%Y%m%d" + form
     for more, form in (("", ""), (rf"{_HOURS}{_SIXTY}", "%H%M"), (rf"{_HOURS}{_SIXTY}{_SIXTY}", "%H%M%S"))
 }
-# those that may be something else
+# the same, but these may mean something else
 _SHORT = {rf"^(19|20)[0-9]{{2}}{_MONTH}$": "%Y%m", rf"^[0-9]{{2}}{_MONTH}{_DAYS}$": "%y%m%d"}
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 
 
 def to_numbers(values: pa.Array) -> tuple[Seconds, Good]:
-    """Return float64 numbers and which entries are finite numbers."""
+    """Return float64 numbers, and which of them are finite."""
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     try:
@@ -53,12 +53,12 @@ def to_numbers(values: pa.Array) -> tuple[Seconds, Good]:
 
 
 def unit_of(moment: float) -> str:
-    """Return the unit of a Unix time by its size: a name in ``UNITS``."""
+    """Return the unit of a Unix time by its size, a key of ``UNITS``."""
     return next((name for name, unit in UNITS.items() if moment <= _LATEST * unit), "unix_ns")
 
 
 def unit_of_times(times: npt.NDArray[Any]) -> str | None:
-    """Return the unit in which most of ``times`` are dates from 1990 to tomorrow; None where they are steps or such."""
+    """Return the unit in which most of ``times`` are dates from 1990 to tomorrow; None for steps and other numbers."""
     sample = np.asarray(times[:: max(1, len(times) // 10_000)], dtype=np.float64)
     if not len(sample):
         return None
@@ -68,9 +68,9 @@ def unit_of_times(times: npt.NDArray[Any]) -> str | None:
 
 
 def to_seconds(values: pa.Array, time_format: str) -> tuple[Seconds, Good]:
-    """Return the Unix seconds of numbers, text or Arrow timestamps (without a zone UTC), and which entries are times.
+    """Return the Unix seconds of numbers, text or Arrow timestamps (UTC without a zone), and which of them are valid.
 
-    ``time_format`` is a name in ``UNITS``, ``iso`` (2019-01-31, 2019-01-31T10:20:30Z) or a pattern of strptime; else
+    ``time_format`` is a key of ``UNITS``, ``iso`` (2019-01-31, 2019-01-31T10:20:30Z) or a pattern of strptime; else
     DataError.
     """
     if pa.types.is_date(values.type):
@@ -78,19 +78,19 @@ def to_seconds(values: pa.Array, time_format: str) -> tuple[Seconds, Good]:
     if pa.types.is_timestamp(values.type):
         return _from_timestamps(values)
     if pa.types.is_boolean(values.type) or pa.types.is_time(values.type) or pa.types.is_duration(values.type):
-        raise DataError(f"times of the type {values.type} are no moments; give dates, or Unix seconds or milliseconds")
+        raise DataError(f"times of type {values.type} are not moments; use dates, or Unix seconds or milliseconds")
     if time_format in UNITS:
         numbers, good = to_numbers(values)
         return (numbers if time_format == "unix" else numbers / UNITS[time_format]), good
     if time_format != "iso" and "%" not in time_format:
         known = ", ".join(UNITS)
-        raise DataError(f"time_format={time_format!r} is unknown; allowed: {known}, iso, or a pattern as '%m %d, %Y'")
+        raise DataError(f"time_format={time_format!r} is unknown; allowed: {known}, iso, or a pattern like '%m %d, %Y'")
     text, _ = to_strings(values)
     if time_format == "iso":
         try:
             return _from_timestamps(pc.replace_substring_regex(text, "( UTC|Z)$", "").cast(pa.timestamp("us")))
         except pa.ArrowInvalid:
-            pass  # one unreadable entry spoils Arrow's cast of the whole column; pandas marks it alone
+            pass  # one invalid entry makes Arrow's cast fail; pandas marks only that entry
         text = pc.replace_substring_regex(text, " UTC$", "Z")
     elif not any(mark in time_format for mark in ".-:/ "):
         text = _without_point(text)
@@ -101,7 +101,7 @@ def to_seconds(values: pa.Array, time_format: str) -> tuple[Seconds, Good]:
 
 def _from_timestamps(values: pa.Array) -> tuple[Seconds, Good]:
     good = as_mask(pc.is_valid(values))
-    # microseconds fit float64 exactly until the year 2255
+    # float64 is exact to the microsecond until the year 2255
     micros = pc.fill_null(values.cast(pa.timestamp("us", tz=values.type.tz), safe=False).cast(pa.int64()), 0)
     return micros.to_numpy(zero_copy_only=False).astype(np.float64) / 1e6, good
 
@@ -111,16 +111,17 @@ def _without_point(text: pa.Array) -> pa.Array:
 
 
 def guessed_time_format(values: pa.Array, column: str = "times") -> str | None:
-    """Return the time format that reads at least half of ``values``: of numbers by their size; None where none does.
+    """Return the time format that fits at least half of ``values``, None if there is none.
 
-    20190131 and 20190131102030 are days and moments, numbers below 100,000 steps. DataError, with every reading, for
-    other numbers that would be before 1990 or after tomorrow, and for truth values.
+    Numbers are judged by their size: 20190131 and 20190131102030 are days and moments, numbers below 100,000 are steps.
+    DataError, with all possible meanings, for other numbers that would be before 1990 or after tomorrow, and for
+    booleans.
     """
     seconds, good = to_numbers(values) if _numeric(values) else (np.zeros(0), np.zeros(0, bool))
     if len(good) and good.mean() >= 0.5:
         text = _without_point(to_strings(values)[0])
-        for written, form in _COMPACT.items():
-            if as_mask(pc.match_substring_regex(text, written)).mean() >= 0.5:
+        for pattern, form in _COMPACT.items():
+            if as_mask(pc.match_substring_regex(text, pattern)).mean() >= 0.5:
                 return form
         middle = float(np.median(np.abs(seconds[good])))
         unit = unit_of(middle)
@@ -140,23 +141,23 @@ def _likely(seconds: Seconds) -> Good:
 
 
 def _ambiguous(column: str, text: pa.Array, numbers: Seconds, good: Good, unit: str) -> DataError:
-    """Return the error about numbers that are unlikely dates, with all that they may be."""
+    """Return the error for numbers that are unlikely dates, with all their possible meanings."""
     middle = int(np.argsort(np.where(good, np.abs(numbers), np.inf))[int(good.sum()) // 2])
     example = text[middle].as_py()
     readings = [(unit, numbers[middle] / UNITS[unit])]
-    for written, form in _SHORT.items():
-        if as_mask(pc.match_substring_regex(text, written)).mean() >= 0.5:
+    for pattern, form in _SHORT.items():
+        if as_mask(pc.match_substring_regex(text, pattern)).mean() >= 0.5:
             moment, readable = to_seconds(text.slice(middle, 1), form)
             readings += [(form, moment[0])] * bool(readable[0])
     listed = ", ".join(f"{day(moment)} by --time_format={form}" for form, moment in readings)
     return DataError(
-        f"the times in {column!r}, such as {example}, are unlikely dates: {listed}; say which is right by the option "
-        "(of a frame, make the column one of datetimes)"
+        f"the times in {column!r}, such as {example}, are unlikely dates: {listed}; set the right option (for a frame, "
+        "convert the column to datetimes)"
     )
 
 
 def mixed_units(numbers: Seconds, unit: str) -> int:
-    """Return the first of the numbers that is a date from 1990 to tomorrow in another unit only, -1 where none is."""
+    """Return the index of the first number that is a date from 1990 to tomorrow in another unit only, -1 if none is."""
     unlikely = ~_likely(numbers / UNITS[unit]) & (np.abs(numbers) >= _STEPS)
     if unlikely.any():
         for other in UNITS:
@@ -166,7 +167,7 @@ def mixed_units(numbers: Seconds, unit: str) -> int:
 
 
 def day(seconds: float) -> str:
-    """Return the moment as text, such as 2019-01-31; the number itself where it is beyond the calendar."""
+    """Return the moment as text, such as 2019-01-31; the number itself if it is beyond the calendar."""
     try:
         moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
     except (OverflowError, ValueError, OSError):
@@ -175,7 +176,7 @@ def day(seconds: float) -> str:
 
 
 def in_unit(values: pa.Array, unit: str | None) -> Seconds:
-    """Return times of any form in the ``unit`` of a run, None for steps; DataError for dates beside steps."""
+    """Return times of any form in the ``unit`` of a run (None for steps); DataError if a run on steps gets dates."""
     if values.null_count:
         raise DataError(f"times: {values.null_count} are missing")
     form: str | None = "iso"
@@ -185,14 +186,14 @@ def in_unit(values: pa.Array, unit: str | None) -> Seconds:
             if not good.all():
                 raise DataError(f"times: {int((~good).sum())} are not finite")
             form = None
-            with contextlib.suppress(DataError):  # no dates in any unit, nor as 20190131
+            with contextlib.suppress(DataError):  # not dates in any unit or format
                 form = guessed_time_format(values.slice(0, 10_000))
             if unit is None or form is None or (form in UNITS and unit_of_times(numbers[:10_000]) is None):
                 return numbers
     seconds, good = to_seconds(values, form or "iso")
     if not good.all():
-        row = int(np.flatnonzero(~good)[0])
-        raise DataError(f"times: numbers or dates are needed; {values[row].as_py()!r} (row {row}, from 0) is neither")
+        row = int(np.argmin(good))
+        raise DataError(f"times must be numbers or dates; {values[row].as_py()!r} (row {row}, from 0) is neither")
     if unit is None:
-        raise DataError("times: the run was trained on steps, not on dates; give numbers like those")
+        raise DataError("times: the run was trained on steps, not on dates; pass steps too")
     return seconds * UNITS[unit]

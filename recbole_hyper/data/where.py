@@ -1,10 +1,10 @@
 """Conditions on the columns of a table, as text: ``event = 'view' and price > 0``.
 
 A condition compares a column with a value by ``=``, ``!=``, ``<``, ``<=``, ``>`` or ``>=``, or is ``COLUMN in (a, b)``
-or ``COLUMN is null``, each also with ``not``; ``and``, ``or``, ``not`` and brackets join conditions. Texts are in
-single or double quotes, numbers are plain, and ``true`` and ``false`` are truth values. A column whose name is no plain
-word is put in backticks or double quotes. As in SQL a missing value meets no comparison; an empty text is missing. Of
-a column of lists, one entry is enough.
+or ``COLUMN is null``, each also with ``not``. Join conditions with ``and``, ``or``, ``not`` and brackets. Write texts
+in single or double quotes, numbers and ``true`` and ``false`` without. Put a column in backticks or double quotes if
+its name is not a plain word. As in SQL a missing value satisfies no comparison; an empty text is missing. In a column
+of lists, one matching entry is enough.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from recbole_hyper.data.times import to_numbers, to_seconds
 from recbole_hyper.errors import DataError, did_you_mean
 
 Value = str | int | float | bool
-_Evaluate = Callable[[Mapping[str, Any]], Any]  # columns by name to Arrow truth values, null where unknown
+_Evaluate = Callable[[Mapping[str, Any]], Any]  # from columns by name to Arrow booleans, null for unknown
 
 _TOKEN = re.compile(
     r"""\s*(?:(?P<number>[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)(?![\w.])
@@ -41,39 +41,39 @@ _COMPARE: dict[type, Callable[[Any, Any], Any]] = {
     ast.Gt: pc.greater,
     ast.GtE: pc.greater_equal,
 }
-# what Python calls the keywords and signs
+# keywords and signs that Python writes differently
 _PYTHON = {"null": "None", "true": "True", "false": "False", "=": "==", "<>": "!="}
 _KEYWORDS = ("and", "or", "not", "in", "is", "null", "true", "false")
 
 
 @dataclass(frozen=True)
 class Where:
-    """A condition that was read; see :func:`parse_where`."""
+    """A parsed condition; see :func:`parse_where`."""
 
     text: str
-    columns: tuple[str, ...]  # those that it names, each once, in order
+    columns: tuple[str, ...]  # the distinct columns of the condition, in order
     _evaluate: _Evaluate
 
     def mask(self, table: Any) -> npt.NDArray[np.bool_]:
         """Return (n,) True for the rows of ``table`` that meet the condition.
 
         ``table`` is an Arrow table, a record batch or a mapping from names to Arrow arrays; only :attr:`columns` are
-        looked at. DataError for a column that is not there, or a value that cannot be compared, with its row from 0.
+        read. DataError for a missing column, or, with its row from 0, a value that cannot be compared.
         """
         names = list(table.schema.names) if hasattr(table, "schema") else list(table)
         for name in self.columns:
             if names.count(name) > 1:
-                raise DataError(f"where {self.text!r}: there are {names.count(name)} columns {name!r}; rename one")
+                raise DataError(f"where {self.text!r}: {names.count(name)} columns are named {name!r}; rename one")
             if name not in names:
                 hint = f"{did_you_mean(name, names)}; columns: {', '.join(names)}"
-                raise DataError(f"where {self.text!r}: there is no column {name!r}{hint}")
+                raise DataError(f"where {self.text!r}: the table has no column {name!r}{hint}")
         return as_mask(self._evaluate({name: _flat(table[name]) for name in self.columns}))
 
 
 def parse_where(text: str) -> Where:
-    """Read a condition; DataError, which shows the place, for one that cannot be read.
+    """Parse a condition; DataError, which shows the place, for invalid syntax.
 
-    Its words and signs are written as Python's, with ``_0``, ``_1``, ... for columns, so that Python parses it.
+    The condition is rewritten as a Python expression, with ``_0``, ``_1``, ... for columns, and Python parses it.
     """
     reader = _Reader(text)
     evaluate = reader.condition(reader.parsed())
@@ -81,20 +81,20 @@ def parse_where(text: str) -> Where:
 
 
 class _Reader:
-    """A condition as Python's syntax tree, and what that evaluates to."""
+    """Translates a condition into Python's syntax tree, and that into a function of the columns."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._names: list[str] = []
-        self._places: list[int] = []  # in the text, of each character of what Python parses
+        self._places: list[int] = []  # the place in the text of each character of the Python expression
         self.columns: list[str] = []
 
     def parsed(self) -> ast.expr:
-        """Return the tree of the condition, in which column ``i`` is called ``_i``."""
-        written, place = "", 0
+        """Return the syntax tree of the condition; its column ``i`` is the name ``_i``."""
+        expression, place = "", 0
         while self._text[place:].strip():
             if (match := _TOKEN.match(self._text, place)) is None:
-                self._refuse("a column, a value or a sign is expected", place)
+                self._refuse("expected a column, a value or a sign", place)
             kind = str(match.lastgroup)
             token = match[kind]
             word = token.lower()
@@ -107,28 +107,28 @@ class _Reader:
             else:
                 self._names.append(token.strip("`"))
                 token = f"_{len(self._names) - 1}"
-            written += f"{token} "
+            expression += f"{token} "
             self._places += [match.start(kind)] * (len(token) + 1)
             place = match.end()
         try:
-            return ast.parse(written.strip(), mode="eval").body
+            return ast.parse(expression.strip(), mode="eval").body
         except SyntaxError as error:
-            self._refuse("a condition is expected", self._place((error.offset or 0) - 1))
+            self._refuse("expected a condition", self._place((error.offset or 0) - 1))
         except (MemoryError, RecursionError):
-            self._refuse("fewer brackets inside one another are expected", 0)
+            self._refuse("expected fewer nested brackets", 0)
 
     def _place(self, at: int) -> int:
         return self._places[at] if 0 <= at < len(self._places) else len(self._text)
 
     def _refuse(self, expected: str, place: int) -> NoReturn:
-        came = self._text[place:].strip() or "the end"
+        actual = self._text[place:].strip() or "the end"
         raise DataError(
-            f"where {self._text!r}: {expected}, and {came[:40]!r} came; "
-            "such as: event = 'view' and (price > 0 or brand in ('a', 'b')) and city is not null"
+            f"where {self._text!r}: {expected}, got {actual[:40]!r}; "
+            "example: event = 'view' and (price > 0 or brand in ('a', 'b')) and city is not null"
         )
 
     def condition(self, node: ast.expr) -> _Evaluate:
-        """Return what evaluates a tree."""
+        """Return the function that evaluates a syntax tree."""
         if isinstance(node, ast.BoolOp):
             join = pc.and_kleene if isinstance(node.op, ast.And) else pc.or_kleene
             parts = [self.condition(part) for part in node.values]
@@ -137,18 +137,18 @@ class _Reader:
             inner = self.condition(node.operand)
             return lambda columns: pc.invert(inner(columns))
         if not isinstance(node, ast.Compare) or len(node.ops) > 1:
-            self._refuse("a comparison with =, !=, <, <=, >, >=, in or is is expected", self._place(node.col_offset))
+            self._refuse("expected a comparison with =, !=, <, <=, >, >=, in or is", self._place(node.col_offset))
         name, sign = self._column(node.left), node.ops[0]
         values, compare = self._values(node.comparators[0], sign), _COMPARE.get(type(sign), pc.equal)
 
         def evaluate(columns: Mapping[str, Any]) -> Any:
             if isinstance(sign, ast.Is | ast.IsNot):
-                found = _missing(columns[name])
+                result = _missing(columns[name])
             else:
-                entries = [_compared(columns[name], name, compare, value) for value in values]
-                found = functools.reduce(pc.or_kleene, entries)
-            # of a list, no entry is equal
-            return pc.invert(found) if isinstance(sign, ast.NotEq | ast.NotIn | ast.IsNot) else found
+                results = [_compared(columns[name], name, compare, value) for value in values]
+                result = functools.reduce(pc.or_kleene, results)
+            # inverted, a list must have no equal entry
+            return pc.invert(result) if isinstance(sign, ast.NotEq | ast.NotIn | ast.IsNot) else result
 
         return evaluate
 
@@ -158,27 +158,27 @@ class _Reader:
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             self.columns.append(node.value)
         else:
-            self._refuse("a column is expected", self._place(node.col_offset))
+            self._refuse("expected a column", self._place(node.col_offset))
         return self.columns[-1]
 
     def _values(self, node: ast.expr, sign: ast.cmpop) -> list[Value]:
-        """Return the value, or those of a list, on the right of a sign."""
-        inside, null = isinstance(sign, ast.In | ast.NotIn), isinstance(sign, ast.Is | ast.IsNot)
+        """Return the value, or the values of a list, to the right of a sign."""
+        is_in, is_null = isinstance(sign, ast.In | ast.NotIn), isinstance(sign, ast.Is | ast.IsNot)
         try:
             value = ast.literal_eval(node)
         except (ValueError, TypeError):
-            value = None if not null else ""
-        values = list(value) if inside and isinstance(value, tuple) else [value]
-        if null and value is not None:
-            self._refuse("null is expected", self._place(node.col_offset))
-        if not null and (value == () or any(isinstance(one, tuple | type(None)) or one == "" for one in values)):
-            expected = "a number, a text in quotes that is not empty (else: is null), true or false is expected"
+            value = "" if is_null else None
+        values = list(value) if is_in and isinstance(value, tuple) else [value]
+        if is_null and value is not None:
+            self._refuse("expected null", self._place(node.col_offset))
+        if not is_null and (value == () or any(isinstance(one, tuple | type(None)) or one == "" for one in values)):
+            expected = "expected a number, a text in quotes (for an empty one: is null), true or false"
             self._refuse(expected, self._place(node.col_offset))
         return values
 
 
 def _flat(column: Any) -> pa.Array:
-    """Return a column in one piece, decoded, with null for empty texts."""
+    """Return a column as one decoded array, with null for empty texts."""
     column = single(column) if isinstance(column, pa.ChunkedArray) else column
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
@@ -190,12 +190,12 @@ def _flat(column: Any) -> pa.Array:
 def _missing(column: pa.Array) -> Any:
     if is_list(column):
         return pc.fill_null(pc.equal(pc.list_value_length(column), 0), True)
-    # NaN as well: pandas has no other null of a float column
+    # NaN too: it is the null of pandas' float columns
     return pc.is_null(column, nan_is_null=True)
 
 
 def _compared(column: pa.Array, name: str, compare: Callable[[Any, Any], Any], value: Value) -> Any:
-    """Return whether each value, or one entry of a list, compares with ``value``; null where it is missing."""
+    """Return the comparison of each value (of a list, of any entry) with ``value``; null if it is missing."""
     if is_list(column):
         entries = as_mask(_compared(_flat(pc.list_flatten(column)), name, compare, value))
         result = np.zeros(len(column), dtype=bool)
@@ -205,29 +205,29 @@ def _compared(column: pa.Array, name: str, compare: Callable[[Any, Any], Any], v
 
 
 def _alike(column: pa.Array, name: str, value: Value) -> tuple[pa.Array, pa.Scalar]:
-    """Return the column and the value in a type in which they compare."""
+    """Convert the column and the value to a common type."""
     kind, textual = column.type, is_text(column.type)
     if isinstance(value, bool):
         if textual:
             lower = pc.utf8_lower(column)
             true, false = (pc.is_in(lower, value_set=pa.array(texts)) for texts in (("true", "1"), ("false", "0")))
-            _require(pc.or_(true, false), column, name, "truth value (true, false, 1 or 0)")
+            _require(pc.or_(true, false), column, name, "true, false, 1 or 0")
             column = pc.if_else(pc.is_valid(column), true, pa.scalar(None, pa.bool_()))
         elif not pa.types.is_boolean(kind):
-            raise DataError(f"where: {name!r} holds {kind}, which does not compare with true or false")
+            raise DataError(f"where: {name!r} is of type {kind}, which does not compare with true or false")
         return column, pa.scalar(value)
     if isinstance(value, str):
         if not pa.types.is_temporal(kind):
             return (column if textual else as_text(column)), pa.scalar(value)
-        # dates and times, without a zone UTC
+        # dates and times; UTC without a zone
         moment, is_date = to_seconds(pa.array([value]), "iso")
         if not is_date[0]:
-            raise DataError(f"where: {name!r} holds {column.type}, and {value!r} is no date such as '2019-01-31'")
-        seconds, there = to_seconds(column, "iso")
-        return pa.array(seconds, mask=~there), pa.scalar(float(moment[0]))
+            raise DataError(f"where: {name!r} is of type {kind}, but {value!r} is not a date such as '2019-01-31'")
+        seconds, valid = to_seconds(column, "iso")
+        return pa.array(seconds, mask=~valid), pa.scalar(float(moment[0]))
     if textual:
         numbers, readable = to_numbers(column)
-        _require(pa.array(readable), column, name, f"number to compare with {value}")
+        _require(pa.array(readable), column, name, f"a number to compare with {value}")
         column = pa.array(numbers, mask=~readable)
     elif pa.types.is_floating(kind):  # NaN is missing
         column = pc.if_else(pc.is_nan(column), pa.scalar(None, kind), column)
@@ -236,11 +236,11 @@ def _alike(column: pa.Array, name: str, value: Value) -> tuple[pa.Array, pa.Scal
     try:
         return column.cast(pa.float64(), safe=False), pa.scalar(float(value))
     except (pa.ArrowNotImplementedError, OverflowError) as error:
-        raise DataError(f"where: {name!r} holds {kind}, which does not compare with the number {value}") from error
+        raise DataError(f"where: {name!r} is of type {kind}, which does not compare with the number {value}") from error
 
 
 def _require(good: pa.Array, column: pa.Array, name: str, what: str) -> None:
     """Raise DataError for the first value that is neither missing nor ``good``."""
     row = pc.index(pc.and_not(pc.is_valid(column), pc.fill_null(good, False)), True).as_py()
     if row >= 0:
-        raise DataError(f"where: row {row} (from 0): {name!r} holds {column[row].as_py()[:80]!r}, which is no {what}")
+        raise DataError(f"where: row {row} (from 0): {column[row].as_py()[:80]!r} in {name!r} is not {what}")

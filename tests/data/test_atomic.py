@@ -158,9 +158,9 @@ def test_any_text_comes_back_or_is_one_error_with_a_line(rows: list[tuple], tmp_
         ("u\t\t1", "line 4: the id in 'item_id' is null or empty"),
         ("\t\t", "line 4: the id in 'user_id' is null or empty"),
         ("u\t[PAD]\t1", "line 4: the id in 'item_id' is .*padding"),
-        ("u\ti\r\t1", "line 4: there is a carriage return inside the line"),
-        ("u\ti\t1\ru\ti\t1", "line 4: there is a carriage return inside the line"),
-        ("u\ti\0\t1", "line 4: there is a NUL character"),
+        ("u\ti\r\t1", "line 4: a carriage return is inside the line"),
+        ("u\ti\t1\ru\ti\t1", "line 4: a carriage return is inside the line"),
+        ("u\ti\0\t1", "line 4: a NUL character"),
         ("u\ti\tnoon", "line 4: 'noon' in 'timestamp' is not a finite number"),
         ("u\ti\t2019-01-02", "line 4: '2019-01-02' in 'timestamp' is not a finite number"),
         ("u\ti\t1_0", "line 4: '1_0' in 'timestamp' is not a finite number"),
@@ -218,7 +218,7 @@ def test_bytes_that_are_no_utf_8_are_named_by_line(column: int, tmp_path: Path) 
 
 def test_an_encoding_that_python_does_not_know(cycle: Path) -> None:
     for encoding in ("klingon", "rot13"):
-        with pytest.raises(DataError, match=f"encoding='{encoding}' is no text encoding"):
+        with pytest.raises(DataError, match=f"encoding='{encoding}' is unknown to Python"):
             typed_header(cycle / "cycle" / "cycle.inter", encoding=encoding)
 
 
@@ -226,7 +226,7 @@ def test_an_encoding_that_python_does_not_know(cycle: Path) -> None:
 def test_a_file_without_interactions(text: str, tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "d.inter").write_bytes(text.encode())
-    with pytest.raises(DataError, match=r"d\.inter.*(first line is empty|holds no interactions)"):
+    with pytest.raises(DataError, match=r"d\.inter.*(first line is empty|has no interactions)"):
         dataset(tmp_path)
 
 
@@ -271,9 +271,9 @@ def test_features_that_are_missing_stay_missing_and_ids_are_text(tmp_path: Path)
     [
         ("i1\tx", "line 3: 2 values instead of 4"),
         ("i1\tx\ty\tz\t1", "line 3: 5 values"),
-        ("\tx\ty\t1", "line 3: 'item_id' holds '', null or empty"),
-        ("i1\tx\ty\tdear", "line 3: 'price' holds 'dear', not a number"),
-        ("i1\tx\ty\t-inf", "line 3: 'price' holds '-inf', not a finite number"),
+        ("\tx\ty\t1", "line 3: '' in 'item_id' is null or empty"),
+        ("i1\tx\ty\tdear", "line 3: 'dear' in 'price' is not a number"),
+        ("i1\tx\ty\t-inf", "line 3: '-inf' in 'price' is not a finite number"),
     ],
 )
 def test_a_line_of_a_file_of_items_that_cannot_be_used(line: str, message: str, tmp_path: Path) -> None:
@@ -286,7 +286,7 @@ def test_sequences_of_numbers(tmp_path: Path) -> None:
     columns = {"item_id": "token", "v": "float_seq"}
     assert [value.tolist() for value in read_atomic(path, columns)["v"]] == [[1, 2.5], [], [3, 4]]
     written(path, [("a", "1 2"), ("b", "1 two")], "item_id:token\tv:float_seq\n")
-    with pytest.raises(DataError, match=r"d\.item, line 3: 'v' holds '1 two', no sequence of finite numbers"):
+    with pytest.raises(DataError, match=r"d\.item, line 3: '1 two' in 'v' is not a sequence of finite numbers"):
         read_atomic(path, columns)
 
 

@@ -1,5 +1,7 @@
 """Stores in the user's cache: found again, never mixed up, never half-written, never in the way."""
 
+from __future__ import annotations
+
 import json
 import logging
 import multiprocessing
@@ -13,7 +15,7 @@ import pytest
 
 from recbole_hyper.config import Config
 from recbole_hyper.data import cache
-from recbole_hyper.data.dataset import SequenceDataset
+from recbole_hyper.data.dataset import SequenceDataset, stored
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.errors import NoSpaceError
 from recbole_hyper.files import cache_folder
@@ -145,7 +147,7 @@ def test_a_full_disk_is_no_fault_of_the_run(
 
     monkeypatch.setattr("recbole_hyper.data.sequences.write_array", full)
     assert not mapped(store(data))
-    assert "no space to keep the data" in caplog.text
+    assert "no space to save the data" in caplog.text
     assert kept() == []
 
 
@@ -154,7 +156,7 @@ def test_a_cache_that_cannot_be_written_is_no_fault_of_the_run(
 ) -> None:
     (tmp_path / "cache").write_text("a file")
     assert len(store(data).items) == 300
-    assert "cannot be kept" in caplog.text
+    assert "cannot save the data" in caplog.text
 
 
 def test_the_stores_unused_for_the_longest_time_go_first(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,3 +176,48 @@ def test_a_small_file_is_read_as_quickly(data: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(cache, "SMALLEST", 1 << 20)
     assert not mapped(store(data))
     assert not (cache_folder() / "digests").exists()
+
+
+@pytest.fixture
+def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Config, Path, str]:
+    """A data set that is in the cache: its configuration, the folder of the store, and its fingerprint."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(cache, "SMALLEST", 0)
+    (tmp_path / "mine").mkdir()
+    lines = [f"u{n % 97}\ti{n % 89}\t{n}" for n in range(20_000)]
+    header = "user_id:token\titem_id:token\ttimestamp:float\n"
+    (tmp_path / "mine" / "mine.inter").write_text(header + "\n".join(lines) + "\n")
+    config = Config("SASRecCE", "mine", config_dict={"data_path": str(tmp_path)})
+    fingerprint = stored(config).fingerprint()
+    (folder,) = (tmp_path / "cache" / "recbole_hyper" / "stores").iterdir()
+    return config, folder, fingerprint
+
+
+@pytest.mark.parametrize("damage", ["zeroed page", "swapped blocks", "one byte"])
+def test_a_damaged_store_is_made_anew(
+    damage: str, saved: tuple[Config, Path, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    config, folder, fingerprint = saved
+    data = bytearray((folder / "times.npy").read_bytes())
+    if damage == "zeroed page":
+        data[40_960:45_056] = bytes(4096)
+    elif damage == "one byte":
+        data[70_001] ^= 1
+    else:
+        data[8192:12_288], data[40_960:45_056] = data[40_960:45_056], data[8192:12_288]
+    state = (folder / "times.npy").stat()
+    (folder / "times.npy").write_bytes(data)
+    os.utime(folder / "times.npy", ns=(state.st_atime_ns, state.st_mtime_ns))
+    assert stored(config).fingerprint() == fingerprint
+    assert np.array_equal(stored(config).times, np.load(folder / "times.npy"))
+    assert "cannot be used" in caplog.text
+
+
+def test_an_edit_of_the_same_size_and_time_is_seen(saved: tuple[Config, Path, str], tmp_path: Path) -> None:
+    config, _, fingerprint = saved
+    path = tmp_path / "mine" / "mine.inter"
+    state = path.stat()
+    path.write_text(path.read_text().replace("u5\ti5\t5\n", "u5\ti6\t5\n"))
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+    assert path.stat().st_size == state.st_size
+    assert stored(config).fingerprint() != fingerprint

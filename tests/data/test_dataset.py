@@ -46,13 +46,13 @@ def test_nan_time_names_the_line(tmp_path: Path) -> None:
 
 
 def test_nothing_left_after_filtering(cycle: Path) -> None:
-    with pytest.raises(DataError, match="no interaction is left after filtering"):
+    with pytest.raises(DataError, match="filtering removes all interactions"):
         dataset(cycle, "cycle", user_inter_num_interval="[99,inf)")
 
 
 def test_catalogue_of_one_item(tmp_path: Path) -> None:
     write_inter(tmp_path, "d", [(user, "i", time) for user in range(5) for time in range(4)])
-    with pytest.raises(DataError, match="1 item is left"):
+    with pytest.raises(DataError, match="filtering leaves 1 item"):
         dataset(tmp_path, "d")
 
 
@@ -94,8 +94,8 @@ def test_quotation_marks_are_part_of_an_id(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("header", "match"),
     [
-        ("user_id:token\titem_id:token\ttimestamp:token\n", "'timestamp'.*'token' and must be 'float'"),
-        ("user_id:float\titem_id:token\ttimestamp:float\n", "'user_id'.*'float' and must be 'token'"),
+        ("user_id:token\titem_id:token\ttimestamp:token\n", "'timestamp'.*'token' but must be 'float'"),
+        ("user_id:float\titem_id:token\ttimestamp:float\n", "'user_id'.*'float' but must be 'token'"),
     ],
 )
 def test_columns_of_the_wrong_type(tmp_path: Path, header: str, match: str) -> None:

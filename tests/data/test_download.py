@@ -83,8 +83,8 @@ def bound(place: Path, name: str, **keys: Any) -> Config:
 def test_a_name_of_recboles_list_is_fetched_once(name: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert bound(place, name)["data_path"] == str(place / name)
     told = capsys.readouterr().err
-    assert f"fetching {name} from http://127.0.0.1" in told
-    assert f"MiB, into {place / name}" in told
+    assert f"downloading {name} from http://127.0.0.1" in told
+    assert f"MiB, to {place / name}" in told
     assert (place / name / f"{name}.inter").read_text() == INTER
     source = read_json(place / name / "SOURCE.json")
     assert len(source["sha256"]) == 64
@@ -97,8 +97,8 @@ def test_a_name_of_recboles_list_is_fetched_once(name: str, place: Path, capsys:
     ("name", "says"),
     [
         ("broken", r"the connection broke after [\d,]+ of [\d,]+ bytes"),
-        ("damaged", "no complete zip archive"),
-        ("text", "no complete zip archive"),
+        ("damaged", "not a complete zip archive"),
+        ("text", "not a complete zip archive"),
         ("empty", r"has no Empty\.inter, but README"),
         ("gone", "HTTP Error 403"),
     ],
@@ -121,7 +121,7 @@ def test_a_name_that_means_two_data_sets_is_told_once(place: Path, capsys: pytes
     assert "RecBole's" not in capsys.readouterr().err
     for _ in range(2):
         bound(place, "amazon-beauty")
-    assert capsys.readouterr().err.count("RecBole's are recbole/amazon-beauty") == 1
+    assert capsys.readouterr().err.count("RecBole's data are recbole/amazon-beauty") == 1
 
 
 def test_a_full_disk(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,13 +136,15 @@ def test_a_full_disk(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_offline_fetches_nothing(place: Path) -> None:
     for name in ("far", "ml-1m"):
-        with pytest.raises(ConfigError, match=r"It can be had from http.*, but offline is set"):
+        with pytest.raises(ConfigError, match=r"It is available at http.*, but offline is set"):
             bound(place, name, offline=True)
     assert not any(place.rglob("*"))
 
 
 def test_a_name_of_both_means_ours(place: Path) -> None:
-    with pytest.raises(ConfigError, match=r"RecBole's amazon-beauty is other data: --dataset=recbole/amazon-beauty"):
+    with pytest.raises(
+        ConfigError, match=r"RecBole's amazon-beauty is different data: --dataset=recbole/amazon-beauty"
+    ):
         bound(place, "amazon-beauty")
     config = bound(place, "recbole/amazon-beauty")
     assert config["dataset"] == "amazon-beauty"

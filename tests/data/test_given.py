@@ -64,18 +64,20 @@ def test_columns_are_those_that_the_keys_name(tmp_path: Path) -> None:
     config = Config("SASRecCE", config_dict={**SMALL, **fields, "interactions": "given"})
     write_inter(tmp_path, "d", rows())
     assert given_store(config, frame).fingerprint() == SequenceDataset(configured(tmp_path)).store.fingerprint()
-    with pytest.raises(DataError, match="no column user_id, item_id, timestamp; its columns: who, when; the keys"):
+    with pytest.raises(
+        DataError, match="no column user_id, item_id, timestamp; its columns: who, when; name the columns by"
+    ):
         given_store(Config("SASRecCE", config_dict={**SMALL, "interactions": "given"}), frame[["who", "when"]])
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda frame: frame.iloc[:0], "holds no interactions"),
+        (lambda frame: frame.iloc[:0], "the frame has no rows"),
         (lambda frame: frame.assign(item_id=[None, *frame.item_id[1:]]), "row 0 .*null"),
-        (lambda frame: frame.assign(timestamp=[*frame.timestamp[:-1], np.nan]), "no finite time"),
+        (lambda frame: frame.assign(timestamp=[*frame.timestamp[:-1], np.nan]), "not a finite time"),
         (lambda frame: frame.assign(item_id=["i1", "[PAD]", *frame.item_id[2:]]), r"row 1 .*padding"),
-        (lambda frame: frame.assign(item_id="one"), "the frame: 1 item is left"),
+        (lambda frame: frame.assign(item_id="one"), "the frame: filtering leaves 1 item"),
         (lambda frame: frame.to_dict("list"), "interactions are a dict"),
     ],
 )
@@ -92,7 +94,7 @@ def test_a_frame_that_is_no_use_is_refused_before_anything_is_made(change: Any, 
         ({"val_interval": {"rating": "[3,inf)"}}, "val_interval names 'rating'.*drop rows from the frame"),
         ({"load_col": {"inter": [*COLUMNS, "rating"]}}, "leave load_col out"),
         ({"load_col": {"inter": COLUMNS, "item": "*"}}, "leave load_col out"),
-        ({"item_inter_num_interval": "[900,inf)"}, "the frame: no interaction is left after filtering"),
+        ({"item_inter_num_interval": "[900,inf)"}, "the frame: filtering removes all interactions"),
     ],
 )
 def test_what_a_frame_does_not_hold_cannot_be_asked_of_it(keys: dict[str, Any], message: str) -> None:
@@ -141,7 +143,7 @@ def test_a_run_on_a_frame_is_evaluated_again_without_it(tmp_path: Path) -> None:
     result = run("SASRecCE", interactions=frame, config_dict={**SMALL, "output_dir": out})
     again = evaluate(out, {"eval_args": {"mode": "full"}})
     assert (again["valid"], again["test"]) == (result["valid"], result["test"])
-    with pytest.raises(ConfigError, match="are in no file"):
+    with pytest.raises(ConfigError, match="came from a Python frame, not from files"):
         evaluate(out, {"data_path": str(tmp_path)})
 
 
@@ -150,7 +152,7 @@ def test_a_run_that_kept_nothing_needs_the_frame_again(tmp_path: Path) -> None:
     out = str(tmp_path / "run")
     run("SASRecCE", interactions=frame, config_dict={**SMALL, "epochs": 1, "output_dir": out, "save_data": False})
     more = {"resume": True, "output_dir": out, "epochs": 2}
-    with pytest.raises(ConfigError, match=r"give them again, as in run\(..., interactions=frame\)"):
+    with pytest.raises(ConfigError, match=r"pass the frame again, as in run\(..., interactions=frame\)"):
         run(config_dict=more)
     with pytest.raises(CheckpointError, match="other data"):
         run(interactions=frame.assign(item_id="i1" + frame.item_id), config_dict=more)
@@ -158,5 +160,5 @@ def test_a_run_that_kept_nothing_needs_the_frame_again(tmp_path: Path) -> None:
 
 
 def test_no_command_trains_on_what_is_in_no_file(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="were given in Python and are in no file"):
+    with pytest.raises(ConfigError, match="came from a Python frame, not from files"):
         run("SASRecCE", config_dict={**SMALL, "interactions": "given", "output_dir": str(tmp_path / "run")})

@@ -1,5 +1,8 @@
 """The columnar way gives what RecBole's Dataset gives, bit by bit: ids, filters, ties, features that filter."""
 
+from __future__ import annotations
+
+import logging
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -18,8 +21,14 @@ from recbole_hyper.errors import DataError
 from tests.conftest import HEADER, SMALL, cycle_rows, write_inter
 
 COLUMNS = ["user_id", "item_id", "timestamp", "rating", "kind"]
+
+
 WIDE = "user_id:token\titem_id:token\ttimestamp:float\trating:float\tkind:token\n"
+
+
 IDS = ["a", "b", "NA", "null", '"', "1", "01", "1.0", " 1", "é", "nan", "#", "a b"]
+
+
 INTERVALS = [None, "[2,inf)", "(1.5,inf)", "[1,2]", "(1,inf)", "[4,inf);[1,2]", "[3,inf)"]
 
 
@@ -148,25 +157,23 @@ def test_a_column_of_a_loaded_feature_file_is_read_for_val_interval(tmp_path: Pa
     quick, slow = both(tmp_path, val_interval={"price": "[3,inf)"}, load_col=columns)
     same(quick, slow)
     assert sorted(quick.item_tokens.tolist()) == sorted(["[PAD]", *(f"i{item}" for item in range(3, 12))])  # type: ignore[union-attr]
-    with pytest.raises(
-        DataError, match=r"'price', which is no column of .*user_id, item_id, timestamp; d\.item has it"
-    ):
+    with pytest.raises(DataError, match=r"'price', not a column of .*user_id, item_id, timestamp; d\.item has it"):
         SequenceDataset(configured(tmp_path, val_interval={"price": "[3,inf)"}))
 
 
 @pytest.mark.parametrize("made", [SequenceDataset, FeatureDataset])
 def test_a_column_of_val_interval_that_the_file_lacks(made: type, tmp_path: Path) -> None:
     write_inter(tmp_path, "d", cycle_rows())
-    with pytest.raises(DataError, match=r"'rating', which is no column of .*d\.inter: user_id, item_id, timestamp$"):
+    with pytest.raises(DataError, match=r"'rating', not a column of .*d\.inter: user_id, item_id, timestamp$"):
         made(configured(tmp_path, val_interval={"rating": "[3,inf)"}))
 
 
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"alias_of_item_id": ["liked"]}, "names 'liked', no loaded column of ids; these are user_id, item_id"),
-        ({"alias_of_user_id": ["timestamp"]}, "names 'timestamp', no loaded column of ids"),
-        ({"alias_of_item_id": "liked"}, "alias_of_item_id='liked': a list of columns is expected"),
+        ({"alias_of_item_id": ["liked"]}, "names 'liked', which is not a loaded id column; these are user_id, item_id"),
+        ({"alias_of_user_id": ["timestamp"]}, "names 'timestamp', which is not a loaded id column"),
+        ({"alias_of_item_id": "liked"}, "alias_of_item_id='liked' must be a list of columns"),
     ],
 )
 def test_an_alias_that_is_no_column_of_ids(keys: dict[str, Any], said: str, tmp_path: Path) -> None:
@@ -209,3 +216,15 @@ def test_grouping_by_kernel_equals_one_sort(n_users: int, monkeypatch: pytest.Mo
 
 def test_header_of_these_tests() -> None:
     assert WIDE.startswith(HEADER.removesuffix("\n"))
+
+
+def test_padding_in_lists_of_split_files_is_no_item(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "mine").mkdir()
+    header = "user_id:token\titem_id_list:token_seq\titem_id:token\n"
+    for part in ("train", "valid", "test"):
+        (tmp_path / "mine" / f"mine.{part}.inter").write_text(header + "a\t0 0 x y\tz\nb\t0 0 0 z\tx\n")
+    keys = {"data_path": str(tmp_path), "benchmark_filename": ["train", "valid", "test"]}
+    with caplog.at_level(logging.WARNING, "recbole_hyper"):
+        store = SequenceDataset(Config("SASRecCE", "mine", config_dict=keys)).store
+    assert sorted(store.item_tokens[1:].tolist()) == ["x", "y", "z"]
+    assert "treated as padding" in caplog.text

@@ -78,5 +78,5 @@ def test_settings_that_the_catalogue_cannot_hold() -> None:
     states, targets, head = problem("euclidean")
     with pytest.raises(ValueError, match="sce_bucket_size_y=30 exceeds the 29 items"):
         registry.resolve("losses", "sce")(bucket_size_y=30)(states, targets, head)
-    with pytest.raises(ValueError, match="30 distinct negatives are asked for, but there are 29 items"):
+    with pytest.raises(ValueError, match="cannot draw 30 distinct negatives from 29 items"):
         registry.resolve("losses", "sampled_ce")(n_negatives=30)(states, targets, head)

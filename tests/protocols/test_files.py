@@ -163,7 +163,7 @@ def test_a_file_with_other_columns_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"d\.valid\.inter has no column 'timestamp'"):
         SequenceDataset(configured(data))
     (data / "d" / "d.valid.inter").write_text(HEADER)
-    with pytest.raises(DataError, match=r"d\.valid\.inter holds no interactions"):
+    with pytest.raises(DataError, match=r"d\.valid\.inter has no interactions"):
         SequenceDataset(configured(data))
 
 
@@ -285,8 +285,8 @@ def test_rows_that_do_not_continue_each_other_stay_apart(tmp_path: Path) -> None
     [
         (2, ROWS_HEADER, {"refit": True}, "repeat the training file"),
         (2, "user_id:token\titem_id:token\n", {}, "has no column item_id_list:token_seq"),
-        (2, ROWS_HEADER, {"load_col": {"inter": "*", "item": "*"}}, "no features are read"),
-        (0, ROWS_HEADER, {}, "holds no interactions"),
+        (2, ROWS_HEADER, {"load_col": {"inter": "*", "item": "*"}}, "read without features"),
+        (0, ROWS_HEADER, {}, "has no interactions"),
     ],
 )
 def test_rows_with_histories_that_cannot_be_used(tmp_path: Path, rows: int, header: str, keys: dict, says: str) -> None:

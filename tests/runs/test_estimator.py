@@ -132,7 +132,7 @@ def test_what_fails_leaves_what_was_fitted(
     assert not hasattr(model, "recommend")
     model.fit(frame)
     before = model.result
-    with pytest.raises(ValueError, match="holds no interactions"):
+    with pytest.raises(ValueError, match="the frame has no rows"):
         model.fit(frame.iloc[:0])
     assert model.result is before
 

@@ -77,7 +77,7 @@ def test_weights_of_other_data_are_refused(random_data: Path, tmp_path: Path) ->
     assert evaluate(tmp_path / "out")["test"] == result["test"]
     file.write_text(header + "".join(rows))
     assert len(load(tmp_path / "out").recommend(users=["u1"], k=3)) == 3
-    with pytest.raises(ValueError, match="is one text"):
+    with pytest.raises(ValueError, match="is a single string"):
         load(tmp_path / "out").recommend(users="u1")
 
 

@@ -116,7 +116,7 @@ def test_the_command_and_the_call_are_one(folder: Path, tmp_path: Path) -> None:
     ("rules", "message"),
     [
         ({"were": "a = 1"}, "unknown rule 'were'; did you mean where"),
-        ({"where": "cost < 3"}, "there is no column 'cost'"),
+        ({"where": "cost < 3"}, "the table has no column 'cost'"),
         ({"where": "interactions <"}, "where 'interactions <'"),
         ({"where": "interactions > 1000"}, "no item that may be recommended meets it"),
         ({"at_most": {"colour": 2}}, "at_most colour: the catalogue has no column 'colour'"),

@@ -69,7 +69,7 @@ def test_the_service_recommends_as_the_run(client: TestClient, bundle: Path) -> 
         ("/recommend", {"history": ["i1"], "k": 501}, 422, "less than or equal to 500"),
         ("/recommend", {"history": ["i1"], "k": 13}, 422, "k=13: between 1 and 12 items can be recommended"),
         ("/recommend", {"history": ["i1"], "rule": {}}, 422, "Extra inputs are not permitted"),
-        ("/recommend", {"history": ["i1"], "rules": {"where": "cost < 3"}}, 422, "there is no column 'cost'"),
+        ("/recommend", {"history": ["i1"], "rules": {"where": "cost < 3"}}, 422, "the table has no column 'cost'"),
         (
             "/recommend",
             {"history": ["i1"], "times": [1.0, 2.0]},

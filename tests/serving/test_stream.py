@@ -108,10 +108,10 @@ def test_files_of_histories_have_any_separator_and_known_names(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "x.csv: neither its name nor its first line tells the format"),
-        (b"user;item;time;date\na;i3;1;2\n", "the columns time and date could each be the timestamp; name one by"),
+        (b"", "x.csv: cannot guess the format from its name or its first line"),
+        (b"user;item;time;date\na;i3;1;2\n", "the columns time and date may both be timestamp; name one by"),
         (b"user;item;item\na;i3;1\n", "line 1: two columns have the same name, 'item'"),
-        (b"user;item;time\na;i3;noon\na;i3;5\na;i3;6\n", "x.csv, line 2: 'noon' in 'time' is no finite time"),
+        (b"user;item;time\na;i3;noon\na;i3;5\na;i3;6\n", "x.csv, line 2: 'noon' in 'time' is not a finite time"),
     ],
 )
 def test_a_file_that_is_no_table_of_histories_is_one_error(
@@ -168,7 +168,7 @@ def test_without_an_output_a_few_are_shown(folder: Path, capsys: pytest.CaptureF
         (["--k=13", "--output=recs.csv"], "k=13: between 1 and 12"),
         (["--users=all", "--histories=x.csv"], "--users and --histories exclude each other"),
         (["--users=missing.csv"], "missing.csv"),
-        (["--histories=items.txt"], "neither its name nor its first line tells the format"),
+        (["--histories=items.txt"], "cannot guess the format from its name or its first line"),
         (["--users=users.csv"], "no column user_id; its columns: a, b"),
         (["--users=users.txt", "--unknown=error", "--output=recs.csv"], "1 users are not in the data"),
         (["--users=users.txt", "--cold=error", "--output=recs.csv"], "1 histories have no item"),

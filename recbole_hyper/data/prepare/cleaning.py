@@ -1,4 +1,4 @@
-"""What is done to the interactions between reading and writing: the steps in order, and which rows each leaves."""
+"""The cleaning of interactions between reading and writing."""
 
 import re
 from dataclasses import dataclass
@@ -12,35 +12,35 @@ from recbole_hyper.data.interactions import Interactions
 from recbole_hyper.data.times import to_seconds
 from recbole_hyper.errors import DataError
 
-# dates without a time of day, as ``seconds`` reads them, and the unit of time that they name
+# dates without a time of day, and their unit
 _WHOLE = {r"\d{4}([-/])\d{1,2}\1\d{1,2}Z?": "D", r"\d{4}[-/]\d{1,2}Z?": "M"}
 
 
 @dataclass(frozen=True)
 class Cleaning:
-    """What is done to the interactions between reading and writing, in this order (bar duplicates_after_filter)."""
+    """The steps of cleaning, in this order (except for duplicates_after_filter)."""
 
-    returns: str | None = None  # column of quantities; purchases that were returned, in whole, are dropped
-    since: str | None = None  # earliest time kept, a date or Unix seconds; None keeps all
-    until: str | None = None  # latest time kept, likewise; a day or month without a time of day is included whole
-    threshold: float | None = None  # smallest rating kept as a positive interaction; None keeps all
-    session_gap: str | None = None  # cut users into sessions where they pause for longer, such as 30min
-    # of a repeated (user, item) pair ``keep`` all rows, or only the ``first`` or ``last`` in time; ``exact`` drops rows
-    # that are equal in time and rating too
+    returns: str | None = None  # column of quantities; purchases that were returned completely are dropped
+    since: str | None = None  # earliest time, a date or Unix seconds; None keeps all
+    until: str | None = None  # latest time; a day or month without a time of day is included completely
+    threshold: float | None = None  # smallest rating; None keeps all
+    session_gap: str | None = None  # cut users into sessions at longer pauses than this, such as 30min
+    # ``keep`` all rows of a repeated (user, item) pair, or only the ``first`` or ``last``; ``exact`` drops rows that
+    # also equal another in time and rating
     duplicates: str = "keep"
     filter: str = "none"  # ``none``, ``k_core`` (to a fixed point) or ``single_pass`` (items once, then users once)
     min_user: int = 0  # fewest interactions of a user
     min_item: int = 0  # fewest interactions of an item
-    count: str = "interactions"  # what a user or item must have enough of: ``interactions`` or ``distinct`` partners
-    duplicates_after_filter: bool = False  # drop repeats only after the filter, which then counts them
+    count: str = "interactions"  # what min_user and min_item count: ``interactions`` or ``distinct`` partners
+    duplicates_after_filter: bool = False  # drop repeats after the filter, which then counts them
 
     def check(self) -> None:
-        """Raise DataError for a value that is not allowed; cheap, so that it comes before the reading."""
+        """Raise DataError for an invalid value, before anything is read."""
         for key, values in {"duplicates": DUPLICATES, "filter": ("none", *FILTERS), "count": COUNTS}.items():
             if getattr(self, key) not in values:
                 raise DataError(f"{key}={getattr(self, key)!r} is unknown; allowed: {', '.join(values)}")
         if self.min_user < 0 or self.min_item < 0:
-            raise DataError(f"min_user={self.min_user}, min_item={self.min_item}: give 0 or more")
+            raise DataError(f"min_user={self.min_user}, min_item={self.min_item} must be 0 or more")
         if self.filter == "none" and (self.min_user or self.min_item):
             raise DataError("min_user and min_item need --filter=k_core or --filter=single_pass")
         if self.session_gap is not None:
@@ -50,7 +50,7 @@ class Cleaning:
 
 
 def apply(data: Interactions, cleaning: Cleaning) -> tuple[Interactions, list[tuple[str, int]]]:
-    """Order the interactions and drop what the cleaning drops, in place; return also the rows left after each step."""
+    """Sort and clean the interactions in place; also return the number of rows after each step."""
     steps = [("read", len(data))]
 
     def keep(rows: np.ndarray, label: str, advice: str = "") -> None:
@@ -58,24 +58,24 @@ def apply(data: Interactions, cleaning: Cleaning) -> tuple[Interactions, list[tu
         data.keep(rows)
         steps.append((label, len(data)))
         if len(data) == 0:
-            raise DataError(f"{label} leaves none of {before:,} interactions; {advice}")
+            raise DataError(f"{label} removes all {before:,} interactions; {advice}")
 
     if data.quantities is not None:
         returned = int((data.quantities < 0).sum())
-        keep(data.bought(data.quantities), f"without {returned:,} returns and what they gave back", "look at --returns")
+        keep(data.bought(data.quantities), f"without {returned:,} returns and their purchases", "check --returns")
         data.quantities = None
     if cleaning.since is not None:
-        keep(data.times >= seconds(cleaning.since), f"since {cleaning.since}", "give an earlier --since")
+        keep(data.times >= seconds(cleaning.since), f"since {cleaning.since}", "choose an earlier --since")
     if cleaning.until is not None:
-        keep(data.times <= seconds(cleaning.until, last=True), f"until {cleaning.until}", "give a later --until")
+        keep(data.times <= seconds(cleaning.until, last=True), f"until {cleaning.until}", "choose a later --until")
     if cleaning.threshold is not None:
         if data.ratings is None:
-            raise DataError(f"threshold={cleaning.threshold} needs ratings, but the source has none")
+            raise DataError(f"threshold={cleaning.threshold} needs ratings, but the source has none; drop --threshold")
         keep(data.ratings >= cleaning.threshold, f"rating >= {cleaning.threshold:g}", "lower --threshold")
     data.sort()
     if cleaning.session_gap is not None:
         data.cut(gap_seconds(cleaning.session_gap))
-        steps.append((f"in {len(data.user_tokens):,} sessions, cut at pauses above {cleaning.session_gap}", len(data)))
+        steps.append((f"in {len(data.user_tokens):,} sessions, cut at pauses over {cleaning.session_gap}", len(data)))
     for drops_repeats in (True, False) if not cleaning.duplicates_after_filter else (False, True):
         if drops_repeats and cleaning.duplicates == "exact":
             keep(~data.copies(), "without exact copies")
@@ -90,26 +90,28 @@ def apply(data: Interactions, cleaning: Cleaning) -> tuple[Interactions, list[tu
 
 
 def gap_seconds(text: str) -> float:
-    """Return the seconds of a duration such as 30min, 2h or 1800; DataError for what is none, or not above 0."""
+    """Return the seconds of a duration such as 30min, 2h or 1800; DataError if it is invalid or not above 0."""
     try:
         gap = float(text) if re.fullmatch(r"[0-9.]+", str(text)) else pd.Timedelta(text).total_seconds()
     except ValueError as error:
-        raise DataError(f"session_gap={text!r} is no duration; write 30min, 2h, 1d or a number of seconds") from error
+        raise DataError(
+            f"session_gap={text!r} is not a duration; write 30min, 2h, 1d or a number of seconds"
+        ) from error
     if not gap > 0:
-        raise DataError(f"session_gap={text!r}: a duration above 0 is needed")
+        raise DataError(f"session_gap={text!r} must be above 0")
     return gap
 
 
 def seconds(text: str, *, last: bool = False) -> float:
-    """Return the Unix seconds of a date, a moment (UTC) or a number; ``last``: the last moment of a day or month."""
+    """Return the Unix seconds of a date, a moment (UTC) or a number, with ``last`` the end of a day or month."""
     text = str(text).strip()
     for form in ("unix", "iso"):
         values, good = to_seconds(pa.array([text]), form)
-        # 2019 alone would be a moment in 1970
+        # a year alone would be read as a moment in 1970
         if good[0] and not re.fullmatch(r"\d{4}", text):
             unit = next((unit for pattern, unit in _WHOLE.items() if re.fullmatch(pattern, text)), None)
             if unit is None or not last:
                 return float(values[0])
             following = np.datetime64(int(values[0]), "s").astype(f"datetime64[{unit}]") + 1
             return float(np.nextafter(float(following.astype("datetime64[s]").astype(np.int64)), -np.inf))
-    raise DataError(f"time {text!r} is no date (2019-01-31 or 2019-01-31 10:20:30) and no number of Unix seconds")
+    raise DataError(f"time {text!r} must be a date (2019-01-31 or 2019-01-31 10:20:30) or a number of Unix seconds")

@@ -1,4 +1,4 @@
-"""A table of items to RecBole's ``.item`` file: the type of each column guessed, the ids those of the interactions."""
+"""From a table of items to RecBole's ``.item`` file; the types of the columns are guessed."""
 
 import re
 from dataclasses import dataclass
@@ -12,30 +12,30 @@ import pyarrow.compute as pc
 
 from recbole_hyper.data.archives import SourceFile
 from recbole_hyper.data.formats import matching_names
-from recbole_hyper.data.ids import as_text, is_list, is_text
+from recbole_hyper.data.ids import as_text, is_list
 from recbole_hyper.data.tables import read_columns
 from recbole_hyper.data.times import to_numbers, to_seconds
 from recbole_hyper.errors import DataError
 
-# which share of the parts between may be different: there are commas in titles, too
+# the largest share of distinct parts with which a separator counts as one; titles, too, contain commas
 _SEPARATORS = {"|": 0.7, ";": 0.7, ",": 0.25, " ": 0.0}
-_UNWRITABLE = '["\\s]+'  # what would end a value, or RecBole would take for a quotation
+_UNWRITABLE = '["\\s]+'  # would end a value, or start a quotation in RecBole
 
 
 @dataclass(frozen=True)
 class Items:
-    """The columns of a table of items, as an atomic file has them: the text of each value, empty where missing."""
+    """The columns of a table of items, as text for an atomic file; missing values are empty."""
 
     source: Path
     ids: list[str]
     columns: dict[str, list[str]]  # by ``name:type``
 
     def write(self, tokens: list[str], written: list[str], path: Path) -> int:
-        """Write a line for each of ``tokens``, by its ``written`` id; return how many, DataError for none."""
+        """Write a line for each known one of ``tokens``, with its ``written`` id; return the number of lines."""
         lines = {token: line for line, token in reversed(list(enumerate(self.ids)))}
         rows = [(name, lines[token]) for token, name in zip(tokens, written, strict=True) if token in lines]
         if not rows:
-            raise DataError(f"--items={self.source}: none of its ids is an item of the interactions")
+            raise DataError(f"--items={self.source}: none of its ids occurs in the interactions")
         with path.open("w", encoding="utf-8", newline="\n") as file:
             file.write("\t".join(["item_id:token", *self.columns]) + "\n")
             for name, line in rows:
@@ -44,18 +44,19 @@ class Items:
 
 
 def read_items(path: Path, item_column: str | None = None) -> Items:
-    """Read a table of items of any form; DataError for none, or one without a column of item ids.
+    """Read a table of items; DataError if there is none, or it has no column of item ids.
 
-    Numbers and dates (Unix seconds) are float. Lists, and text that ``|``, ``;`` or ``,`` split into parts that recur,
-    are token_seq, or float_seq where all have equally many numbers, also with blanks between. Others are token.
+    Numbers and dates (Unix seconds) become float. Lists, and text that ``|``, ``;`` or ``,`` split into parts that
+    recur, become token_seq, or float_seq if all have equally many numbers (blanks may separate these too). The rest is
+    token.
     """
     if not path.is_file():
-        raise DataError(f"--items={path} does not exist; give a table with a line per item")
+        raise DataError(f"--items={path} does not exist; use a table with one line per item")
     table = read_columns(SourceFile(path))
     names = matching_names("item_id", table.column_names, [item_column] if item_column else [])
     if len(names) != 1:
-        which = f"several columns of item ids ({', '.join(names)})" if names else "no column of item ids"
-        raise DataError(f"--items={path} has {which}; its columns: {', '.join(table.column_names)}")
+        fault = f"several columns of item ids ({', '.join(names)})" if names else "no column of item ids"
+        raise DataError(f"--items={path} has {fault}; its columns: {', '.join(table.column_names)}")
     columns = {}
     for name in table.column_names:
         if name != names[0]:
@@ -66,25 +67,25 @@ def read_items(path: Path, item_column: str | None = None) -> Items:
 
 
 def _typed(values: pa.Array) -> tuple[str, list[str]]:
-    """Return the type of a column, and its values as an atomic file has them."""
+    """Return the type of a column, and its values as text."""
     if is_list(values):
         return _sequence([list(entries or ()) for entries in values.to_pylist()])
     if pa.types.is_temporal(values.type):
         numbers, good = to_seconds(values, "iso")
         return "float", _numbers(np.where(good, numbers, np.nan))
-    given = as_text(values)
-    blank = pc.equal(pc.fill_null(pc.utf8_trim_whitespace(given), ""), "")
+    text_values = as_text(values)
+    blank = pc.equal(pc.fill_null(pc.utf8_trim_whitespace(text_values), ""), "")
     if not pa.types.is_boolean(values.type):
         numbers, good = to_numbers(values)
         if good.any() and (good | np.asarray(blank)).all():
             return "float", _numbers(np.where(good, numbers, np.nan))
-    texts = ["" if text is None else text for text in given.to_pylist()]
-    for separator in _SEPARATORS if is_text(given.type) else ():
+    texts = [text or "" for text in text_values.to_pylist()]
+    for separator in _SEPARATORS:
         parts = [[part.strip() for part in text.strip("[]").split(separator)] if text else [] for text in texts]
-        every = [part for entry in parts for part in entry]
+        all_parts = [part for entry in parts for part in entry]
         kind, values = _sequence(parts)
-        recurs = len(set(every)) <= _SEPARATORS[separator] * len(every)
-        if len(every) > sum(map(bool, parts)) and (recurs or kind == "float_seq"):
+        recur = len(set(all_parts)) <= _SEPARATORS[separator] * len(all_parts)
+        if len(all_parts) > sum(map(bool, parts)) and (recur or kind == "float_seq"):
             return kind, values
     return "token", _cleaned(texts, " ")
 

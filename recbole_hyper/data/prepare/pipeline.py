@@ -1,4 +1,4 @@
-"""Raw file to atomic file: read, order, filter, count, write."""
+"""From a raw file to an atomic file: read, sort, filter, count, write."""
 
 import contextlib
 import dataclasses
@@ -43,7 +43,7 @@ ORDERS = ("time", "file")
 
 @dataclasses.dataclass(frozen=True)
 class Prepared:
-    """What ``prepare`` wrote: the file, its counts, the entry and the steps with the rows each one left."""
+    """What ``prepare`` wrote: the file, its statistics, the entry, and the number of rows after each step."""
 
     path: Path
     statistics: Statistics
@@ -69,25 +69,25 @@ def prepare(
     progress: bool | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Prepared:
-    """Write ``output/name/name.inter``, ``name.item`` where there are ``items``, and SOURCE.json from raw data.
+    """Write ``output/name/name.inter`` and SOURCE.json from raw data, and ``name.item`` from a table of ``items``.
 
     Args:
-        name: a public data set, or a name of your own with ``source`` and ``format``.
-        source: raw file, archive or folder; may be None for ml-1m, which is then fetched.
+        name: a public data set, or any name with your ``source``.
+        source: raw file, archive or folder; None fetches ml-1m.
         output: folder of data sets (RecBole's data_path).
-        format: raw format; None takes the entry's format for the file, else a guess.
-        layout: columns, separator, header and time format of generic formats; what is left out is guessed and printed.
-        changes: fields of ``Cleaning`` to set instead of the entry's.
-        where: condition that rows must meet, see :mod:`recbole_hyper.data.where`; None takes all.
-        items: table of items, from which ``name.item`` is written too.
-        order: ``time``, or ``file``: no times are read, and the order of a user's rows is that of the source.
+        format: raw format; None takes the format of the public data set, else guesses.
+        layout: columns, separator, header and time format of generic formats; missing ones are guessed and printed.
+        changes: fields of ``Cleaning`` that replace the cleaning of the public data set.
+        where: condition that rows must meet, see :mod:`recbole_hyper.data.where`; None keeps all.
+        items: table of items, which is written to ``name.item``.
+        order: ``time``, or ``file`` to ignore times and keep the order of the source.
         max_malformed: largest accepted share of unreadable lines.
-        overwrite: replace a file that prepare has not written itself.
-        progress: show progress bars; None shows them on a terminal only.
+        overwrite: replace a file that prepare did not write.
+        progress: show progress bars; None shows them in a terminal only.
         say: called with each line of progress.
 
     Raises:
-        DataError: wrong arguments, unreadable sources, nothing left, or counts that the entry forbids.
+        DataError: wrong arguments, unreadable sources, nothing left, or counts other than the published ones.
     """
     entry = _entry(name, has_source=source is not None)
     path = Path(output) / name / f"{name}.inter"
@@ -116,14 +116,13 @@ def prepare(
             others=tuple(dict.fromkeys(others)),
         )
         table = dataclasses.replace(table, blank_ratings=not rated and bool(table.form.own))
-        given = formats.find(candidate.format).set(layout, candidate.format)
-        options = guess.guessed_options(given, table.form)
+        options = guess.guessed_options(formats.find(candidate.format).set(layout, candidate.format), table.form)
         if options or (format is None and candidate not in entry.sources):
             say("guessed: " + shlex.join([f"--format={candidate.format}", *options]))
         say(f"reading {file.name}" + (f" of {file.path.name}" if file.member else "") + f" as {candidate.format}")
         known_items = None if items is None else read_items(Path(items), table.columns["item_id"])
         data = _read(table.blocks(malformed, condition, progress), cleaning.returns)
-        _tell_read(data, malformed, say)
+        _report_unreadable(data, malformed, say)
         if prefix := candidate.user_prefix:
             data.user_tokens = pc.replace_substring_regex(data.user_tokens, f"^{re.escape(prefix)}", "")
         if table.form.refusing and order == "time":
@@ -139,44 +138,45 @@ def prepare(
 
 
 def _read(blocks: Iterator[Rows], column: str | None) -> Interactions:
-    """Join the blocks, with a column of quantities; DataError, with the line, for one that is no number."""
+    """Join the blocks and the ``column`` of quantities; DataError, with the line, for an invalid number."""
     quantities: list[Any] = []
 
-    def noting() -> Iterator[Rows]:
+    def with_quantities() -> Iterator[Rows]:
         for block in blocks:
-            numbers, good = to_numbers(block.columns[f"{guess.OTHER}{column}"])
+            values = block.columns[f"{guess.OTHER}{column}"]
+            numbers, good = to_numbers(values)
             if not good.all():
-                row = int(np.flatnonzero(~good)[0])
-                value = as_text(block.columns[f"{guess.OTHER}{column}"])[row].as_py()
-                raise DataError(f"--returns={column}: {value!r} in line {block.lines[row]} is no number")
+                row = int(np.argmin(good))
+                value = as_text(values)[row].as_py()
+                raise DataError(f"--returns={column}: {value!r} in line {block.lines[row]} is not a number")
             quantities.append(numbers)
             yield block
 
-    data = joined(noting() if column else blocks)
+    data = joined(with_quantities() if column else blocks)
     data.quantities = np.concatenate(quantities) if quantities else None
     return data
 
 
-def _tell_read(data: Interactions, malformed: Malformed, say: Callable[[str], None]) -> None:
+def _report_unreadable(data: Interactions, malformed: Malformed, say: Callable[[str], None]) -> None:
     if malformed.count:
         say(f"{malformed.count:,} lines could not be read and were left out; the first ones:\n{malformed.listing()}")
     if data.ratings is not None and (blank := int(np.isnan(data.ratings).sum())):
-        say(f"{blank:,} ratings are no numbers and are left blank")
+        say(f"{blank:,} ratings are not numbers and are left blank")
         if blank == len(data):
             data.ratings = None
 
 
 def _cleaning(entry: Entry, candidate: Candidate, changes: dict[str, Any]) -> Cleaning:
-    """Return the entry's cleaning without what has been done to the file, with the user's changes."""
+    """Return the entry's cleaning, less the steps already done to the file, with the user's changes."""
     unfiltered = dataclasses.replace(entry.cleaning, filter="none", min_user=0, min_item=0)
-    left = {"nothing": entry.cleaning, "filter": unfiltered, "all": Cleaning()}
-    cleaning = dataclasses.replace(left[candidate.done], **changes)
+    remaining = {"nothing": entry.cleaning, "filter": unfiltered, "all": Cleaning()}
+    cleaning = dataclasses.replace(remaining[candidate.done], **changes)
     cleaning.check()
     return cleaning
 
 
 def _card(result: Prepared, file: SourceFile, candidate: Candidate, cleaning: Cleaning) -> dict[str, Any]:
-    """Return what SOURCE.json says, but for the checksum of the file that is still to be written."""
+    """Return the content of SOURCE.json, except the checksum of the file, which is not written yet."""
     entry, version = result.entry, "unknown"
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         version = importlib.metadata.version("recbole-hyper")
@@ -207,14 +207,15 @@ def _write(
     say: Callable[[str], None],
     items: Items | None,
 ) -> None:
-    """Write the files and their card: all under temporary names, and all complete before any takes its place."""
+    """Write the files and their card under temporary names, and rename them when all are complete."""
     hidden, tokens = None if progress is None else not progress, data.item_tokens
     data.user_tokens, count = escaped(data.user_tokens, NO_IDS)
     data.item_tokens, item_count = escaped(data.item_tokens, NO_IDS)
     card["escaped"] = {name: n for name, n in (("user_id", count), ("item_id", item_count)) if n}
     for name, n in card["escaped"].items():
         kind = name.removesuffix("_id")
-        say(f"{n:,} {kind} ids hold what RecBole's reader would lose and are written with %XX; runs read them back")
+        say(f"{n:,} {kind} ids have characters that RecBole's reader would lose; they are written as %XX and runs "
+            "restore them")  # fmt: skip
     with contextlib.ExitStack() as stack:
         card_part, part = stack.enter_context(replaced(path.with_name(CARD))), stack.enter_context(replaced(path))
         if items is not None:
@@ -231,54 +232,55 @@ def _write(
 
 def _entry(name: str, *, has_source: bool) -> Entry:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
-        raise DataError(f"data set name {name!r}: use letters, digits, '.', '_' and '-', since it names a folder")
+        raise DataError(f"data set name {name!r}: use letters, digits, '.', '_' and '-', as it becomes a folder's name")
     entry = public.entries().get(name)
     if has_source:
         return entry or Entry(name=name, about="")
     if entry is None:
         hint = did_you_mean(name, public.entries(), " Did you mean ")
         raise DataError(
-            f"data set {name!r} is no public data set ({', '.join(public.entries())}).{hint} "
-            "Your own data need --source=FILE (csv, json lines, parquet, ... are recognized; else --format)"
+            f"data set {name!r} is not a public data set ({', '.join(public.entries())}).{hint} "
+            "For your data add --source=FILE (csv, json lines, parquet, ... are recognized; else --format)"
         )
     if not entry.package:
-        get = f"get {entry.get} ({entry.address}) and give it by --source=FILE_OR_FOLDER"
-        raise DataError(f"{name} cannot be fetched by itself: {get}")
+        get = f"get {entry.get} ({entry.address}) and add --source=FILE_OR_FOLDER"
+        raise DataError(f"{name} cannot be fetched automatically: {get}")
     return entry
 
 
 def _check_target(path: Path, overwrite: bool) -> None:
-    """Refuse, before any long work, a folder that cannot be written to or a file that prepare did not write."""
-    place = next(parent for parent in path.absolute().parents if parent.exists())
-    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
-        raise DataError(f"{place} is no folder that can be written to; give another one by --output")
+    """Raise DataError, before any long work, for a folder without write access or a file that prepare did not write."""
+    parent = next(folder for folder in path.absolute().parents if folder.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        raise DataError(f"{parent} is not a folder that you can write to; choose another one with --output")
     if path.exists() and not path.with_name(CARD).exists() and not overwrite:
-        raise DataError(f"{path} exists and was not written by prepare; give --overwrite to replace it")
+        raise DataError(f"{path} exists and was not written by prepare; add --overwrite to replace it")
 
 
 def choose(entry: Entry, source: Path, format: str | None, timed: bool = True) -> tuple[SourceFile, Candidate]:
-    """Find the raw file in ``source`` and how to read it; DataError where no file fits, or its format is open."""
+    """Find the raw file in ``source`` and how to read it; DataError if no file matches, or its format is unknown."""
     files = contents(source)
     if format is not None:
-        own = [candidate for candidate in entry.sources if candidate.format == format]
-        patterns = [pattern for candidate in own for pattern in candidate.files]
+        published = [candidate for candidate in entry.sources if candidate.format == format]
+        patterns = [pattern for candidate in published for pattern in candidate.files]
         generic = bool(formats.find(format).own)
-        file = files[0] if len(files) == 1 else parts_of(source, files) if generic and not own else None
+        file = files[0] if len(files) == 1 else parts_of(source, files) if generic and not published else None
         file = file or pick(files, [*patterns, *formats.find(format).files])
         if file is None:
-            raise DataError(f"{source} holds several files, none named as {format} files are; give the file itself")
-        return file, own[0] if own else Candidate(format, (), done="all" if format == "atomic" else "nothing")
-    usual = Candidate("atomic", (f"{entry.name}.inter", "*.inter"), done="all")
-    for candidate in (*entry.sources, usual):
+            raise DataError(f"{source} has several files, but none is named like a {format} file; give the file itself")
+        done = "all" if format == "atomic" else "nothing"
+        return file, published[0] if published else Candidate(format, (), done)
+    atomic = Candidate("atomic", (f"{entry.name}.inter", "*.inter"), done="all")
+    for candidate in (*entry.sources, atomic):
         if file := pick(files, candidate.files):
             return file, candidate
     file = files[0] if len(files) == 1 else parts_of(source, files)
     if file is not None and not entry.sources:
         return file, Candidate(guess.format_of(file, timed), ())
-    wanted = ", ".join(f"{name} ({c.format})" for c in (*entry.sources, usual) for name in c.files)
+    known = ", ".join(f"{name} ({c.format})" for c in (*entry.sources, atomic) for name in c.files)
     raise DataError(
-        f"{source} holds no file known for {entry.name}; looked for {wanted}. For a file of another name say how to "
-        f"read it by --format=NAME ({', '.join(sorted(formats.formats()))})"
+        f"{source} has no known file of {entry.name}, which are {known}. For a file of another name add "
+        f"--format=NAME ({', '.join(sorted(formats.formats()))})"
     )
 
 
@@ -291,39 +293,39 @@ def _check_counts(entry: Entry, statistics: Statistics) -> None:
         raise DataError(
             f"{entry.name} must have {expected.users:,} users, {expected.items:,} items and "
             f"{expected.interactions:,} interactions; the source has {counts[0]:,}, {counts[1]:,} and {counts[2]:,}. "
-            "The file is incomplete or another version; fetch it again. Nothing was written"
+            "The file is incomplete or of another version; fetch it again. Nothing was written"
         )
 
 
 def amazon(data: Interactions) -> None:
-    """Refuse ratings read with users and items exchanged: item codes (ASIN) have ten characters, user codes more."""
+    """Raise DataError if users and items are swapped: item codes (ASIN) have ten characters, user codes have more."""
     items, users = (
         float(np.mean(np.asarray(pc.utf8_length(tokens)) == 10)) for tokens in (data.item_tokens, data.user_tokens)
     )
     if users > items:
         raise DataError(
-            f"the users' column holds Amazon item codes ({users:.0%} have ten characters, items {items:.0%}): files of "
-            "2014 are user,item,rating,time (--format=amazon-ratings-2014), those of 2018 item,user,rating,time "
+            f"the column of users has Amazon item codes ({users:.0%} have ten characters, items {items:.0%}): files of "
+            "2014 are user,item,rating,time (--format=amazon-ratings-2014), files of 2018 item,user,rating,time "
             "(--format=amazon-ratings-2018)"
         )
 
 
 def one_line_per_user(data: Interactions) -> None:
-    """Refuse sequences of which a user has two: their positions would be mixed."""
+    """Raise DataError if a user has two lines, as their positions would mix."""
     ordered = dataclasses.replace(data)
     ordered.sort()
     users, times = ordered.users, ordered.times
-    twice = np.flatnonzero((users[1:] == users[:-1]) & (times[1:] == times[:-1]))
-    if len(twice):
-        name = data.user_tokens[int(users[twice[0]])].as_py()
+    repeats = np.flatnonzero((users[1:] == users[:-1]) & (times[1:] == times[:-1]))
+    if len(repeats):
+        name = data.user_tokens[int(users[repeats[0]])].as_py()
         raise DataError(f"user {name!r} has more than one line; join the lines of a user in time order")
 
 
-# by the word in formats.yaml
+# by the name in formats.yaml
 CHECKS = {"amazon": amazon, "one_line_per_user": one_line_per_user}
 
 
 def installed_folder(name: str) -> Path | None:
-    """Return the folder of a data set that the recbole package carries (ml-100k), or None."""
+    """Return the folder of a data set that comes with the recbole package (ml-100k), or None."""
     folder = recbole_folder() / "dataset_example" / name
     return folder if folder.is_dir() else None

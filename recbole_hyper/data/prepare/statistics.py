@@ -1,4 +1,4 @@
-"""What a prepared data set contains, and how that compares with the counts that papers print."""
+"""Statistics of a prepared data set, and their comparison with published ones."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from recbole_hyper.data.times import day
 
 @dataclass(frozen=True)
 class Published:
-    """Counts that a paper prints; None where it prints none. ``density`` is a fraction."""
+    """Counts that a paper prints, None if it does not; ``density`` is a fraction."""
 
     paper: str
     users: int | None = None
@@ -25,7 +25,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Statistics:
-    """Counts of sorted interactions (grouped by user, in time order)."""
+    """Statistics of interactions."""
 
     users: int
     items: int
@@ -34,14 +34,14 @@ class Statistics:
     mean_length: float
     min_length: int
     max_length: int
-    tied: float  # share of neighbouring interactions of one user that have the same time
-    repeated: int  # interactions whose (user, item) pair came before
+    tied: float  # share of consecutive interactions of a user with equal times
+    repeated: int  # interactions whose (user, item) pair occurred before
     first_time: float  # Unix seconds, or positions
     last_time: float
 
 
 def describe(data: Interactions) -> Statistics:
-    """Count; ``data`` must be sorted and have at least one row."""
+    """Return the statistics of ``data``, which must be sorted and have at least one row."""
     lengths = np.bincount(data.users)
     lengths = lengths[lengths > 0]
     items = int(np.count_nonzero(np.bincount(data.items)))
@@ -63,7 +63,7 @@ def describe(data: Interactions) -> Statistics:
 
 
 def rows(statistics: Statistics, published: Sequence[Published], *, positions: bool = False) -> list[dict[str, Any]]:
-    """Return our counts as the rows of a table, a column per paper beside them; ``positions``: no dates."""
+    """Return the rows of a table of our counts, with a column per paper; with ``positions`` there are no dates."""
     table: list[dict[str, Any]] = []
     for label, form in (("users", ","), ("items", ","), ("interactions", ","), ("density", ".3%")):
         table.append({"": label, "this file": format(getattr(statistics, label), form)})
@@ -82,13 +82,13 @@ def rows(statistics: Statistics, published: Sequence[Published], *, positions: b
 
 
 def notes(statistics: Statistics, published: Sequence[Published]) -> list[str]:
-    """Return the lines to print below the table."""
+    """Return the lines below the table."""
     differs = any(_differing(statistics, paper) for paper in published)
     texts = [f"{paper.paper}: {paper.note}" for paper in published if paper.note]
     return ["* differs from this file"] * differs + texts
 
 
 def _differing(statistics: Statistics, paper: Published) -> list[str]:
-    """Return the counts that differ; densities are printed rounded."""
+    """Return the counts that differ (papers round densities)."""
     counts = ("users", "items", "interactions")
     return [name for name in counts if getattr(paper, name) not in (None, getattr(statistics, name))]

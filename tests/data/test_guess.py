@@ -1,4 +1,4 @@
-"""Files of one's own without a word about them: the format, the columns and the times are found and said."""
+"""Guesses: the format, the columns, the times and the encoding of a file are found and printed."""
 
 from __future__ import annotations
 
@@ -13,13 +13,22 @@ import pyarrow.parquet as pq
 import pytest
 
 from recbole_hyper.cli import main
+from recbole_hyper.data.archives import SourceFile
 from recbole_hyper.data.formats import Layout
 from recbole_hyper.data.prepare.pipeline import prepare
+from recbole_hyper.data.tables import open_table
 from recbole_hyper.errors import DataError
+from tests.data.raw import T, prepared
 
 DAY = 86_400
+
+
 ROWS = [("u1", "i1", 17_000 * DAY), ("u2", "i2", 16_999 * DAY), ("u1", "i2", 16_998 * DAY + 3_661)]
+
+
 LINES = ["u1\ti2\t1468630861", "u1\ti1\t1468800000", "u2\ti2\t1468713600"]
+
+
 DATES = ["2016-07-18", "2016-07-17 00:00:00", "2016-07-16T01:01:01Z"]
 
 
@@ -136,7 +145,7 @@ def test_json_lines_with_named_columns_and_a_pattern_of_time(tmp_path: Path) -> 
     day = [str(17_000 * DAY - n * DAY) for n in range(3)]
     assert result.path.read_text().splitlines()[1:] == [f"1\t2\t{day[2]}", f"1\t1\t{day[0]}", f"2\t2\t{day[1]}"]
     assert [(n, reason) for n, reason, _ in result.malformed.examples] == [
-        (3, "no JSON object"),
+        (3, "not a JSON object"),
         (5, "no user"),
         (6, "no user"),
     ]
@@ -190,31 +199,31 @@ def test_published_files_are_known_by_their_names(name: str, format: str, text: 
         ("user_id,uid,item,time\n", None),  # the field's own name comes first
         (
             "user,uid,item,time\na,b,c,1\n",
-            "the columns user and uid could each be the user_id; .*=user_id=user",
+            "the columns user and uid may both be user_id; .*=user_id=user",
         ),
-        ("user,item,time,date\na,b,1,2\n", "the columns time and date could each be the timestamp"),
+        ("user,item,time,date\na,b,1,2\n", "the columns time and date may both be timestamp"),
         ("user,name,time\na,b,1\n", "no column item_id; its columns: user, name, time"),
         (
             "user,item,time\na,b,noon\nc,d,night\n",
-            "times in 'time', such as noon, are no dates.*--time_format",
+            "times in 'time', such as noon, are neither dates .*--time_format",
         ),
         ('{"user": "a", "text": "b"}\n', "no column item_id, timestamp; its columns: user, text"),
-        ("[1, 2]\n", "neither its name nor its first line tells the format.*--format=NAME"),
-        ("", "neither its name nor its first line tells the format"),
-        ("user,item\na,b\n", r"format \(a table has a header of at least three columns: user, item, time\)"),
+        ("[1, 2]\n", "cannot guess the format from its name or its first line.*--format=NAME"),
+        ("", "cannot guess the format from its name or its first line"),
+        ("user,item\na,b\n", r"line \(a table has a header with at least three columns: user, item, time\)"),
         ('[{"user": "a", "item": "b", "time": 1}, {"user": 2}, {"user": 3, "item": 4, "time": 5}]', "1 of 3 lines"),
         ('[\n {\n"user": "a", "item": 1, "time": 2}', "the array does not end; the file is cut off after entry 1"),
         ("a,b,c\n1,2,3\n", "no column user_id, .*its columns: a, b, c; .*without a header: --no_header"),
-        ("user,item,time\n".encode("utf-16-le"), "raw, line 1: there is a NUL .* no UTF-8 text"),
+        ("user,item,time\n".encode("utf-16-le"), "raw, line 1: a NUL .* not UTF-8 text"),
         # without the time in its header: pytest names the case by these bytes, the same in every worker
-        (gzip.compress(b"user,item,time\na,b,1\n", mtime=0), "raw, line 1: there is a NUL .* no UTF-8 text"),
+        (gzip.compress(b"user,item,time\na,b,1\n", mtime=0), "raw, line 1: a NUL .* not UTF-8 text"),
         ("user,item,time\nZoë,b,1\n".encode() + b"ren\xe9,b,1\n", r"line 3: not UTF-8.*'ren\\\\xe9\\tb\\t1'"),
     ],
 )
 def test_what_cannot_be_guessed_is_one_error(text: str | bytes, message: str | None, tmp_path: Path) -> None:
     raw = tmp_path / "raw"
     raw.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(DataError, match=message or "holds no interactions"):
+    with pytest.raises(DataError, match=message or "has no interactions"):
         prepare("mine", source=raw, output=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -253,3 +262,57 @@ def test_the_command_says_what_was_guessed_and_takes_it_back(
     assert "guessed" not in capsys.readouterr().out
     written = [(tmp_path / out / "mine" / "mine.inter").read_bytes() for out in "ab"]
     assert written[0] == written[1]
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        ("user_id\titem_id\ttimestamp", "header entry 'user_id' is not 'name:type'"),
+        ("user_id:token\titem_id:token\twhen:float", "no column timestamp; its columns: user_id, item_id, when"),
+        (
+            "user_id:token\titem_id:token\titem_id:token\ttimestamp:float",
+            "line 1: two columns have the same name, 'item_id'",
+        ),
+        ("user_id:token\titem_id:token\ttimestamp:token", "'timestamp' is of type 'token'; expected 'float'"),
+    ],
+)
+def test_a_wrong_atomic_header_is_refused(header: str, message: str, tmp_path: Path) -> None:
+    raw = tmp_path / "x.inter"
+    raw.write_text(f"{header}\n1\t2\t3\n")
+    with pytest.raises(DataError, match=message):
+        prepare("mine", source=raw, output=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["raw.csv", "raw.jsonl"])
+def test_a_byte_of_another_encoding_in_a_text_rejects_no_row(name: str, tmp_path: Path) -> None:
+    rows = [
+        {"user": "Zoë", "item": "x", "time": T, "text": "fine"},
+        {"user": "b", "item": "y", "time": T, "text": "caf?"},
+    ]
+    text = "\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+    if name.endswith("csv"):
+        text = "\n".join(["user,item,time,text", *(",".join(map(str, row.values())) for row in rows)])
+    found, _ = prepared(text.encode().replace(b"caf?", b"caf\xe9"), tmp_path, name)
+    assert [row[0] for row in found] == ["Zoë", "b"]
+
+
+@pytest.mark.parametrize(("encoding", "guess"), [("cp1252", "cp1252"), ("utf-16", "utf-16"), ("utf-8", None)])
+def test_the_encoding_is_guessed_and_said(encoding: str, guess: str | None, tmp_path: Path) -> None:
+    text = f"user,item,time\nrené,café,{T}\n".encode(encoding)
+    rows, said = prepared(text, tmp_path)
+    assert rows[0][:2] == ["rené", "café"]
+    assert (f"--encoding={guess}" in said[0]) == (guess is not None)
+    assert prepared(text, tmp_path, format="csv", layout=Layout(encoding=encoding))[0] == rows
+
+
+def test_an_encoding_that_was_guessed_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "d.inter"
+    path.write_bytes(f"user_id:token\titem_id:token\ttimestamp:float\nZo\xeb\ti\t{T}\n".encode("cp1252"))
+    assert open_table(SourceFile(path)).read_all()["user_id"].to_pylist() == ["Zo\xeb"]
+    assert "is read as cp1252" in caplog.text
+
+
+def test_one_column_is_not_read_as_two_fields(tmp_path: Path) -> None:
+    layout = Layout(columns={"user_id": "user", "item_id": "user"})
+    with pytest.raises(DataError, match="'user' is both user_id and item_id"):
+        prepared(f"user,item,time\na,x,{T}\n", tmp_path, format="csv", layout=layout)

@@ -1,4 +1,4 @@
-"""MovieLens-1M: from a GroupLens zip or folder, from the package's copy, and what happens where neither can be had."""
+"""Public data sets: the catalogue is consistent; MovieLens-1M from GroupLens, from the package's copy, or neither."""
 
 from __future__ import annotations
 
@@ -16,12 +16,79 @@ import numpy as np
 import pytest
 
 from recbole_hyper.cli import main
+from recbole_hyper.config import Config
+from recbole_hyper.data.formats import formats
 from recbole_hyper.data.prepare import public
 from recbole_hyper.data.prepare.pipeline import prepare
 from recbole_hyper.data.prepare.statistics import Published
 from recbole_hyper.errors import DataError
+from recbole_hyper.yaml_files import properties_folder, read_yaml
 
-USERS, ITEMS, ROWS = 6_040, 3_706, 1_000_209
+SETTINGS = read_yaml(properties_folder() / "datasets.yaml")
+
+
+NAMES = sorted(public.entries())
+
+
+INTERVALS = {"user_inter_num_interval", "item_inter_num_interval"}
+
+
+def test_the_settings_are_those_of_known_data_sets_and_differ_from_the_defaults() -> None:
+    assert len(NAMES) >= 17
+    assert set(SETTINGS) < set(NAMES)
+    for values in SETTINGS.values():
+        assert set(values) in ({"MAX_ITEM_LIST_LENGTH"}, INTERVALS)
+        assert values.get("MAX_ITEM_LIST_LENGTH") != 50
+    assert {name for name in NAMES if SETTINGS.get(name, {}).get("MAX_ITEM_LIST_LENGTH") == 200} == {
+        "ml-1m", "beeradvocate", "behance", "gowalla", "kindle", "yelp-sce",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(SETTINGS))
+def test_settings_filter_no_more_than_the_recipe(name: str) -> None:
+    values, entry = SETTINGS[name], public.entries()[name]
+    assert entry is not None
+    already = entry.cleaning.filter == "k_core" and not entry.cleaning.duplicates_after_filter
+    if set(values) & INTERVALS:
+        # the interval repeats what prepare did (or what the published sequences come with)
+        assert already or name.endswith("-sequences")
+        assert {values[key] for key in INTERVALS} == {"[5,inf)"}
+        assert name.endswith("-sequences") or (entry.cleaning.min_user, entry.cleaning.min_item) == (5, 5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_entries_are_complete_and_their_counts_agree_with_their_densities(name: str) -> None:
+    entry = public.entries()[name]
+    assert entry is not None
+    assert entry.about
+    assert entry.terms
+    assert entry.get
+    assert entry.address
+    assert all(source.format in formats() for source in entry.sources)
+    assert {source.done for source in entry.sources} <= {"nothing", "filter", "all"}
+    entry.cleaning.check()
+    for paper in entry.published:
+        if paper.density is None or not (paper.users and paper.items and paper.interactions):
+            continue
+        users = 35_598 if "misprint" in paper.note else paper.users
+        # printed to one digit of the last place
+        assert paper.interactions / (users * paper.items) == pytest.approx(paper.density, abs=6e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "length", "interval"), [("kindle", 200, "[0,inf)"), ("yelp", 50, "[5,inf)"), ("my own", 50, "[0,inf)")]
+)
+def test_the_configuration_takes_the_dataset_keys(name: str, length: int, interval: str, tmp_path: Path) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    (folder / f"{name}.inter").write_text("user_id:token\titem_id:token\ttimestamp:float\n1\t2\t3\n")
+    config = Config(model="SASRecCE", dataset=name, config_dict={"data_path": str(tmp_path)})
+    assert config["load_col"] == {"inter": ["user_id", "item_id", "timestamp"]}
+    assert config["MAX_ITEM_LIST_LENGTH"] == length
+    assert config["user_inter_num_interval"] == config["item_inter_num_interval"] == interval
+
+
+N_USERS, N_ITEMS, N_ROWS = 6_040, 3_706, 1_000_209
 
 
 def run(*arguments: str) -> int:
@@ -32,11 +99,11 @@ def run(*arguments: str) -> int:
 def rows() -> np.ndarray:
     """As many (user, item, rating, time) rows as the real data have, with many ties in time."""
     generator = np.random.default_rng(1)
-    users = np.sort(np.concatenate([np.arange(USERS), generator.integers(0, USERS, ROWS - USERS)])) + 1
-    items = np.concatenate([np.arange(ITEMS), generator.integers(0, ITEMS, ROWS - ITEMS)])
-    times = generator.integers(978_300_000, 978_300_050, ROWS)
+    users = np.sort(np.concatenate([np.arange(N_USERS), generator.integers(0, N_USERS, N_ROWS - N_USERS)])) + 1
+    items = np.concatenate([np.arange(N_ITEMS), generator.integers(0, N_ITEMS, N_ROWS - N_ITEMS)])
+    times = generator.integers(978_300_000, 978_300_050, N_ROWS)
     # film numbers with gaps, as MovieIDs have them
-    return np.stack([users, generator.permutation(items) * 3 + 7, generator.integers(1, 6, ROWS), times], axis=1)
+    return np.stack([users, generator.permutation(items) * 3 + 7, generator.integers(1, 6, N_ROWS), times], axis=1)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +128,7 @@ def test_full_size_zip_becomes_an_atomic_file_in_stable_time_order(
     assert card["source"]["sha256"] == hashlib.sha256(archive.read_bytes()).hexdigest()
     written = (tmp_path / "ml-1m" / "ml-1m.inter").read_bytes()
     assert card["file"]["sha256"] == hashlib.sha256(written).hexdigest()
-    assert card["statistics"]["interactions"] == ROWS
+    assert card["statistics"]["interactions"] == N_ROWS
     output = capsys.readouterr().out
     assert "1,000,209" in output
     assert "3,706" in output

@@ -1,0 +1,139 @@
+"""Cleaning: each step by hand, and their order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from recbole_hyper.data.interactions import Interactions
+from recbole_hyper.data.prepare import public
+from recbole_hyper.data.prepare.cleaning import Cleaning, apply, seconds
+from recbole_hyper.errors import DataError
+from tests.data.raw import T, lines_of
+
+
+def interactions(rows: list[tuple[int, int, float, float]]) -> Interactions:
+    users, items, ratings, times = (np.asarray(column) for column in zip(*rows, strict=True))
+    tokens = pa.array([f"t{n}" for n in range(10)])
+    return Interactions(
+        users.astype(np.int32), items.astype(np.int32), times.astype(float), ratings.astype(np.float32), tokens, tokens
+    )
+
+
+ROWS = [(1, 0, 5.0, 30.0), (0, 1, 2.0, 10.0), (1, 0, 4.0, 10.0), (0, 2, 3.0, 10.0), (1, 2, 1.0, 20.0), (2, 2, 5.0, 0.0)]
+
+
+def kept(cleaning: Cleaning) -> list[tuple[int, int, float]]:
+    data, _ = apply(interactions(ROWS), cleaning)
+    return list(zip(data.users.tolist(), data.items.tolist(), data.times.tolist(), strict=True))
+
+
+def test_rows_are_grouped_by_user_and_ordered_by_time_with_ties_as_they_came() -> None:
+    assert kept(Cleaning()) == [(0, 1, 10), (0, 2, 10), (1, 0, 10), (1, 2, 20), (1, 0, 30), (2, 2, 0)]
+
+
+@pytest.mark.parametrize(
+    ("cleaning", "rows"),
+    [
+        (Cleaning(duplicates="first"), [(0, 1, 10), (0, 2, 10), (1, 0, 10), (1, 2, 20), (2, 2, 0)]),
+        (Cleaning(duplicates="last"), [(0, 1, 10), (0, 2, 10), (1, 2, 20), (1, 0, 30), (2, 2, 0)]),
+        (Cleaning(threshold=3.0), [(0, 2, 10), (1, 0, 10), (1, 0, 30), (2, 2, 0)]),
+        (Cleaning(since="10", until="20"), [(0, 1, 10), (0, 2, 10), (1, 0, 10), (1, 2, 20)]),
+        (Cleaning(filter="k_core", min_user=2, min_item=2), [(1, 0, 10), (1, 0, 30)]),
+        (Cleaning(filter="single_pass", min_user=3, min_item=2), [(1, 0, 10), (1, 2, 20), (1, 0, 30)]),
+        (
+            Cleaning(filter="single_pass", min_user=3, min_item=2, duplicates="first", duplicates_after_filter=True),
+            [(1, 0, 10), (1, 2, 20)],
+        ),
+        (
+            Cleaning(filter="single_pass", min_user=1, min_item=2, duplicates="first"),
+            [(0, 2, 10), (1, 2, 20), (2, 2, 0)],
+        ),
+    ],
+)
+def test_each_step_by_hand(cleaning: Cleaning, rows: list[tuple[int, int, float]]) -> None:
+    assert kept(cleaning) == rows
+
+
+def test_steps_are_counted_in_order() -> None:
+    _, steps = apply(interactions(ROWS), Cleaning(since="10", duplicates="first", filter="k_core", min_user=2))
+    assert steps == [
+        ("read", 6),
+        ("since 10", 5),
+        ("first of repeated pairs", 4),
+        ("k_core, users >= 2, items >= 0 interactions", 4),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cleaning", "message"),
+    [
+        (Cleaning(filter="k_core", min_user=50, min_item=2), "removes all 6 interactions; lower"),
+        (Cleaning(since="2030-01-01"), "since 2030-01-01 removes all 6 interactions; choose an earlier --since"),
+        (Cleaning(threshold=9.0), "removes all.*lower --threshold"),
+    ],
+)
+def test_nothing_left_is_an_error(cleaning: Cleaning, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        apply(interactions(ROWS), cleaning)
+
+
+def test_a_threshold_needs_ratings() -> None:
+    data = interactions(ROWS)
+    data.ratings = None
+    with pytest.raises(DataError, match="needs ratings"):
+        apply(data, Cleaning(threshold=3.0))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("2019-01-01", 1_546_300_800.0), ("2019-12-31 00:00:00", 1_577_750_400.0), ("1546300800.5", 1_546_300_800.5)],
+)
+def test_times_on_the_command_line(text: str, value: float) -> None:
+    assert seconds(text) == value
+
+
+DAY = 1_577_750_400.0  # 2019-12-31
+
+
+@pytest.mark.parametrize(
+    ("until", "last"),
+    [
+        ("2019-12-31", DAY + 86_399.5),
+        ("2019/12/31", DAY + 86_399.5),
+        ("2019-12", DAY + 86_399.5),
+        ("2019-12-30", DAY - 1),
+        ("2019-12-31 00:00:00", DAY),
+        ("2019-12-31 12:00:00", DAY + 43_200),
+        ("2019-12-31 12:00:00Z", DAY + 43_200),
+        ("1577750400", DAY),
+    ],
+)
+def test_until_a_date_alone_includes_the_whole_day(until: str, last: float) -> None:
+    times = [DAY - 1, DAY, DAY + 1, DAY + 43_200, DAY + 43_201, DAY + 86_399.5, DAY + 86_400]
+    data, _ = apply(interactions([(0, 0, 1.0, time) for time in times]), Cleaning(since="2019-01-01", until=until))
+    assert data.times.max() == last
+
+
+def test_the_yelp_recipe_ends_at_midnight_as_the_papers_code() -> None:
+    entry = public.entries()["yelp"]
+    assert entry is not None
+    assert entry.cleaning.until is not None
+    assert seconds(entry.cleaning.until, last=True) == DAY
+
+
+def test_sessions_and_exact_copies(tmp_path: Path) -> None:
+    raw = tmp_path / "raw.csv"
+    times = [0, 600, 3000, 3000, 3000, 5000]
+    raw.write_text(
+        "user,item,time\n" + "".join(f"a,i{n // 3},{T + time}\n" for n, time in enumerate(times)) + f"b,x,{T}\n"
+    )
+    found = [line.split("\t")[:2] for line in lines_of(raw, tmp_path, changes={"session_gap": "30min"})]
+    assert found == [["a#1", "i0"], ["a#1", "i0"], *[["a#2", "i0"]], *[["a#2", "i1"]] * 2, ["a#3", "i1"], ["b#1", "x"]]
+    found = lines_of(raw, tmp_path, changes={"duplicates": "exact"})
+    assert [line.split("\t")[1] for line in found] == ["i0", "i0", "i0", "i1", "i1", "x"]
+    with pytest.raises(DataError, match="session_gap='soon' is not a duration"):
+        lines_of(raw, tmp_path, changes={"session_gap": "soon"})

@@ -1,0 +1,225 @@
+"""Sources: every container is read like the plain file; damage, change and folders of parts."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import hashlib
+import io
+import json
+import os
+import tarfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from recbole_hyper.data.archives import SourceFile
+from recbole_hyper.data.prepare import pipeline
+from recbole_hyper.data.prepare.pipeline import Prepared, prepare
+from recbole_hyper.errors import DataError
+from tests.data.raw import CASES, ROWS, T, expected, lines, lines_of, read_back, write_part
+
+
+def _zip(path: Path, member: str, data: bytes) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as target:
+        target.writestr("readme.txt", "nothing")
+        target.writestr(member, data)
+
+
+def _tar(path: Path, member: str, data: bytes) -> None:
+    with tarfile.open(path, "w:gz" if path.suffix == ".gz" else "w") as target:
+        for name, content in (("./readme.txt", b"nothing"), (member, data)):
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            target.addfile(entry, io.BytesIO(content))
+
+
+@pytest.mark.parametrize("kind", ["plain", "gz", "bz2", "zip", "zip of gz", "tar", "tar.gz", "folder", "folder of zip"])
+def test_every_container_gives_the_same_file(kind: str, tmp_path: Path) -> None:
+    name, data = "loc-gowalla_totalCheckins.txt", CASES["gowalla"][0](ROWS).encode()
+    source = tmp_path / "in"
+    source.mkdir()
+    (source / "notes.txt").write_text("other")
+    if kind in ("plain", "folder"):
+        (source / name).write_bytes(data)
+    elif kind == "gz":
+        (source / f"{name}.gz").write_bytes(gzip.compress(data))
+    elif kind == "bz2":
+        (source / f"{name}.bz2").write_bytes(bz2.compress(data))
+    elif kind.startswith("tar"):
+        _tar(source / f"all.{kind}", f"sub/{name}", data)
+    elif kind == "zip of gz":
+        _zip(source / "all.zip", f"sub/{name}.gz", gzip.compress(data))
+    else:
+        _zip(source / "all.zip", f"sub/{name}", data)
+    given = source if kind.startswith("folder") else next(p for p in source.iterdir() if p.name != "notes.txt")
+    changes = {"filter": "none", "min_user": 0, "min_item": 0}
+    result = prepare("gowalla", source=given, output=tmp_path / "out", changes=changes, progress=True)
+    assert read_back(result) == expected(ROWS, False)
+
+
+def test_a_damaged_download_is_named(tmp_path: Path) -> None:
+    whole = gzip.compress(CASES["behance"][0](ROWS * 1000).encode())
+    (tmp_path / "Behance_appreciate_1M.gz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DataError, match="cut off, damaged"):
+        prepare("behance", source=tmp_path, output=tmp_path / "out")
+    (tmp_path / "x.zip").write_bytes(b"PK nothing")
+    with pytest.raises(DataError, match=r"x\.zip is cut off, damaged"):
+        prepare("behance", source=tmp_path / "x.zip", output=tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "format", ["movielens-tab", "movielens-dat", "amazon-json", "csv", "atomic", "sequences", "steam"]
+)
+@pytest.mark.parametrize("kind", ["gz", "zip"])
+def test_zeros_that_were_compressed_are_one_error(kind: str, format: str, tmp_path: Path) -> None:
+    zeros = bytes(40 << 20)
+    raw = tmp_path / f"raw.{kind}"
+    if kind == "gz":
+        raw.write_bytes(gzip.compress(zeros, 1))
+    else:
+        with zipfile.ZipFile(raw, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+            archive.writestr("raw", zeros)
+    with pytest.raises(DataError, match=rf"raw\.{kind}.*, line 1: no end within 16 MiB"):
+        prepare("mine", source=raw, format=format, output=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def _changed_header(path: Path, flags: int, method: int) -> None:
+    """Write other flags and another method of compression into the headers of a zip file's only member."""
+    data = bytearray(path.read_bytes())
+    for mark, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        start = data.index(mark) + place
+        data[start : start + 4] = flags.to_bytes(2, "little") + method.to_bytes(2, "little")
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("flags", "method", "message"),
+    [(1, 8, ".*is encrypted"), (1, 99, ".*is encrypted"), (0, 98, ".*compression method is not supported")],
+)
+def test_a_zip_file_that_python_cannot_unpack(flags: int, method: int, message: str, tmp_path: Path) -> None:
+    raw = tmp_path / "all.zip"
+    with zipfile.ZipFile(raw, "w", zipfile.ZIP_DEFLATED) as target:
+        target.writestr("u.data", CASES["movielens-tab"][0](ROWS))
+    _changed_header(raw, flags, method)
+    with pytest.raises(DataError, match=rf"all\.zip:u\.data {message}.*unpack it with another program"):
+        prepare("mine", source=raw, format="movielens-tab", output=tmp_path / "out")
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA, zipfile.ZIP_DEFLATED])
+def test_a_zip_file_with_damaged_bytes(method: int, tmp_path: Path) -> None:
+    raw = tmp_path / "all.zip"
+    with zipfile.ZipFile(raw, "w", method) as target:
+        target.writestr("u.data", CASES["movielens-tab"][0](ROWS * 20))
+    data = bytearray(raw.read_bytes())
+    data[50:70] = b"\xff" * 20
+    raw.write_bytes(data)
+    with pytest.raises(DataError, match=r"all\.zip:u\.data is cut off, damaged"):
+        prepare("mine", source=raw, format="movielens-tab", output=tmp_path / "out")
+
+
+@pytest.mark.parametrize("format", [None, "csv"])
+@pytest.mark.parametrize("kind", ["folder", "archive"])
+def test_a_source_without_files(kind: str, format: str | None, tmp_path: Path) -> None:
+    source = tmp_path / ("in" if kind == "folder" else "in.zip")
+    if kind == "folder":
+        (source / "below").mkdir(parents=True)
+    else:
+        zipfile.ZipFile(source, "w").close()
+    with pytest.raises(DataError, match=rf"is a {kind} without files"):
+        prepare("mine", source=source, format=format, output=tmp_path / "out")
+
+
+def card(result: Prepared) -> dict[str, Any]:
+    return json.loads(result.path.with_name("SOURCE.json").read_text())
+
+
+def test_parts_of_a_folder_are_one_table_in_the_order_of_their_names(tmp_path: Path) -> None:
+    folder = tmp_path / "orders"
+    write_part(folder / "part-1.parquet", ["b", "a"], ["x", "y"], [5, 5])
+    write_part(folder / "part-0.parquet", ["c", "a"], ["x", "z"], [1, 5])
+    (folder / "_SUCCESS").write_text("")
+    (folder / ".part-0.parquet.crc").write_text("")
+    result = prepare("mine", source=folder, output=tmp_path / "out")
+    # users by first appearance, equal times as they came
+    assert lines(result) == ["c\tx\t1", "a\tz\t5", "a\ty\t5", "b\tx\t5"]
+    sums = [(hashlib.sha256((folder / f"part-{n}.parquet").read_bytes()).hexdigest(), n) for n in (0, 1)]
+    listing = "".join(f"{digest}  part-{n}.parquet\n" for digest, n in sums)
+    assert card(result)["source"] == {
+        "file": "orders",
+        "member": None,
+        "sha256": hashlib.sha256(listing.encode()).hexdigest(),
+        "format": "parquet",
+    }
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("damage", ["cut off", "empty", "other bytes"])
+def test_a_damaged_part_is_named_and_nothing_is_written(which: int, damage: str, tmp_path: Path) -> None:
+    for number in (0, 1):
+        texts = [f"{n}" for n in range(5000)]
+        write_part(tmp_path / "in" / f"part-{number}.parquet", texts, texts, list(range(5000)))
+    path = tmp_path / "in" / f"part-{which}.parquet"
+    data = path.read_bytes()
+    other = data[:100] + b"\xff" * 3000 + data[3100:]
+    path.write_bytes({"cut off": data[: len(data) // 2], "empty": b"", "other bytes": other}[damage])
+    with pytest.raises(DataError, match=rf"part-{which}\.parquet is cut off, damaged"):
+        prepare("mine", source=tmp_path / "in", output=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("when", ["reading", "hashing"])
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_source_that_changes_while_it_is_read_writes_nothing(
+    kind: str, when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind == "csv":
+        source = changing = tmp_path / "my.csv"
+        source.write_text("user,item,time\na,b,1\n")
+    else:
+        source, changing = tmp_path / "in", tmp_path / "in" / "1.parquet"
+        for number in (0, 1):
+            write_part(source / f"{number}.parquet", ["a"], ["x"], [number])
+
+    def append(*arguments: Any, **options: Any) -> Any:
+        with changing.open("ab") as stream:
+            stream.write(b"c,d,2\n")
+        return original(*arguments, **options)
+
+    place, name = (pipeline, "apply") if when == "reading" else (SourceFile, "sha256")
+    original = getattr(place, name)
+    with monkeypatch.context() as patch:
+        patch.setattr(place, name, append)
+        with pytest.raises(DataError, match="changed while it was read; nothing was written"):
+            prepare("mine", source=source, output=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_that_cannot_be_opened_keeps_the_systems_own_error(tmp_path: Path) -> None:
+    raw = tmp_path / "my.csv"
+    raw.write_text("user,item,time\na,b,1\n")
+    raw.chmod(0)
+    if os.access(raw, os.R_OK):
+        pytest.skip("the tests run as a user whom no permission stops")
+    with pytest.raises(PermissionError):
+        prepare("mine", source=raw, output=tmp_path / "out")
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_a_folder_of_parts_is_one_table(ending: str, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for part in range(3):
+        frame = pd.DataFrame({"user": [f"u{part}", "u"], "item": ["x", f"i{part}"], "time": [T + part] * 2})
+        path = tmp_path / "in" / f"part-{part}.{ending}"
+        if ending == "csv":
+            frame.to_csv(path, index=False)
+        else:
+            frame.to_json(path, orient="records", lines=True)
+    assert len(lines_of(tmp_path / "in", tmp_path)) == 6
+    (tmp_path / "in" / f"part-1.{ending}").write_text("user,item,time\nu,x\n" if ending == "csv" else '{"user": 1}\n')
+    with pytest.raises(DataError, match=f"part-1.{ending}"):
+        lines_of(tmp_path / "in", tmp_path)

@@ -1,0 +1,203 @@
+"""Parsers: every published raw format, written small and read back; lists, nested values and folders of parts."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from recbole_hyper.data.formats import Layout, formats
+from recbole_hyper.data.prepare.pipeline import prepare
+from recbole_hyper.errors import DataError
+from tests.data.raw import (
+    AWKWARD,
+    CASES,
+    CSV_LAYOUT,
+    ROWS,
+    T,
+    beer_txt,
+    date,
+    expected,
+    lines,
+    lines_of,
+    parsed,
+    read_back,
+    write_part,
+)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_format_is_read_as_published(name: str, tmp_path: Path) -> None:
+    write, rows, rated = CASES[name]
+    raw = tmp_path / "raw.gz"
+    raw.write_bytes(gzip.compress(write(rows).encode()))
+    result = prepare("mine", source=raw, format=name, output=tmp_path)
+    assert result.malformed.count == 0
+    assert read_back(result) == expected(rows, rated)
+
+
+def test_every_format_has_a_case_here() -> None:
+    assert set(formats()) == {*CASES, "mind", "csv", "jsonl", "parquet", "sequences", "atomic"}
+
+
+def test_csv_with_named_columns_quotes_and_dates(tmp_path: Path) -> None:
+    raw = tmp_path / "my.csv"
+    body = "".join(f'{i},"{u}","two\nlines, ""quoted""",{r},{date(t, "%d.%m.%Y")}\n' for u, i, r, t in ROWS)
+    raw.write_text("what,who,text,stars,when\n" + body)
+    layout = Layout(columns=CSV_LAYOUT.columns, time_format="%d.%m.%Y")
+    result = prepare("mine", source=raw, format="csv", layout=layout, output=tmp_path)
+    assert read_back(result) == expected(ROWS, True)
+
+
+def test_csv_without_header_by_column_number(tmp_path: Path) -> None:
+    raw = tmp_path / "my.tsv"
+    raw.write_text("".join(f"x;{u};{i};{t * 1000}\n" for u, i, _, t in ROWS))
+    columns = {"user_id": "2", "item_id": "3", "timestamp": "4"}
+    layout = Layout(columns=columns, separator=";", header=False, time_format="unix_ms")
+    result = prepare("mine", source=raw, format="csv", layout=layout, output=tmp_path)
+    assert read_back(result) == expected(ROWS, False)
+
+
+@pytest.mark.parametrize("unit", ["s", "ns", None])
+def test_parquet_with_timestamps_numbers_and_categories(unit: str | None, tmp_path: Path) -> None:
+    users, items, ratings, times = zip(*ROWS, strict=True)
+    when = pa.array(times) if unit is None else pa.array(times, pa.timestamp("s")).cast(pa.timestamp(unit))
+    table = pa.table(
+        {
+            "who": pa.array(users).dictionary_encode(),
+            "what": pa.array(items, pa.large_string()),
+            "stars": ratings,
+            "when": when,
+        }
+    )
+    pq.write_table(table, tmp_path / "my.parquet")
+    result = prepare("mine", source=tmp_path / "my.parquet", format="parquet", layout=CSV_LAYOUT, output=tmp_path)
+    assert read_back(result) == expected(ROWS, True)
+
+
+def test_sequences_get_positions_as_times(tmp_path: Path) -> None:
+    raw = tmp_path / "beauty.txt"
+    raw.write_text("7 30 10 20\n\n3 10\n5 20 30 \n")
+    result = prepare("mine", source=raw, format="sequences", output=tmp_path)
+    assert result.positions
+    assert read_back(result) == [
+        ("7", "30", "1"),
+        ("7", "10", "2"),
+        ("7", "20", "3"),
+        ("3", "10", "1"),
+        ("5", "20", "1"),
+        ("5", "30", "2"),
+    ]
+
+
+@pytest.mark.parametrize("size", [1, 100, 5000])
+@pytest.mark.parametrize("name", ["amazon-json", "steam", "beeradvocate-txt", "sequences"])
+def test_parsers_do_not_depend_on_the_block_size(name: str, size: int) -> None:
+    rows = AWKWARD * 3
+    if name == "sequences":
+        data, step = "".join(f"{n} {row[1]}\n" for n, row in enumerate(rows)), 1
+        rows = [(str(n), row[1], row[2], row[3]) for n, row in enumerate(rows)]
+    else:
+        data, step = CASES[name][0](rows), 8 if name == "beeradvocate-txt" else 1
+    found, malformed = parsed(name, data, size)
+    assert found == [(row[0], row[1], 1 + step * n) for n, row in enumerate(rows)]
+    assert malformed.count == 0
+
+
+def test_records_with_more_blank_lines_between_keep_their_line_numbers() -> None:
+    text = beer_txt(AWKWARD[:3]).replace("\n\n", "\n\n\n\n")
+    rows, _ = parsed("beeradvocate-txt", "\n" + text, 1 << 20)
+    assert [line for _, _, line in rows] == [2, 12, 22]
+
+
+def test_dictionaries_that_the_patterns_do_not_fit_are_evaluated_and_stand_in_order(tmp_path: Path) -> None:
+    """Nested values before a key, other order of blanks, blank lines; what is not a dictionary is named as such."""
+    lines = [
+        "{u'username': u'a', u'product_id': u'1', u'date': u'2019-01-03'}",
+        "{u'found': [1, {'product_id': 9}], u'username': u'a', u'product_id': u'2', u'date': u'2019-01-01'}",
+        "  ",
+        "{'username':'b','product_id':3,'date':'2019-01-02'}",
+        "{u'username': u'a', u'product_id': u'4', u'date': u'2019-01-02'}",
+        "__import__('os')",
+    ]
+    (tmp_path / "raw").write_text("\n".join(lines))
+    result = prepare("mine", source=tmp_path / "raw", format="steam", output=tmp_path, max_malformed=0.5)
+    assert [line[:2] for line in read_back(result)] == [("a", "2"), ("a", "4"), ("a", "1"), ("b", "3")]
+    assert [example[:2] for example in result.malformed.examples] == [(6, "not a dictionary")]
+
+
+def test_nested_json_lists_and_arrays(tmp_path: Path) -> None:
+    sessions = [{"session": n, "events": [{"aid": 3, "ts": T + 1}, {"aid": 5, "ts": T}]} for n in (1, 2)]
+    layout = Layout(columns={"user_id": "session", "item_id": "events.aid", "timestamp": "events.ts"})
+    expected = [f"1\t5\t{T}", f"1\t3\t{T + 1}", f"2\t5\t{T}", f"2\t3\t{T + 1}"]
+    (tmp_path / "raw.jsonl").write_text("\n".join(map(json.dumps, sessions)))
+    assert lines_of(tmp_path / "raw.jsonl", tmp_path, format="jsonl", layout=layout) == expected
+    for indent in (None, 2):
+        (tmp_path / "raw.json").write_text(json.dumps(sessions, indent=indent))
+        assert lines_of(tmp_path / "raw.json", tmp_path, format="jsonl", layout=layout) == expected
+    pq.write_table(pa.Table.from_pylist(sessions), tmp_path / "raw.parquet")
+    assert lines_of(tmp_path / "raw.parquet", tmp_path, format="parquet", layout=layout) == expected
+    broken = {"session": 1, "events": [{"aid": 3}], "times": [1, 2]}
+    (tmp_path / "raw.jsonl").write_text(json.dumps(broken))
+    layout = Layout(columns={"user_id": "session", "item_id": "events.aid", "timestamp": "times"})
+    with pytest.raises(DataError, match="line 1: lists of 1 and 2 entries"):
+        lines_of(tmp_path / "raw.jsonl", tmp_path, format="jsonl", layout=layout)
+
+
+def test_clicks_of_mind(tmp_path: Path) -> None:
+    shown = ["1\tU1\t11/15/2019 8:55:22 AM\tN1 N2\tN3-0 N4-1 N5-1", "2\tU2\t11/15/2019 9:00:00 PM\t\tN3-1", "3\tU2\tx"]
+    (tmp_path / "behaviors.tsv").write_text("\n".join(shown))
+    assert lines_of(tmp_path / "behaviors.tsv", tmp_path, max_malformed=0.5) == [
+        "U1\tN4\t1573808122", "U1\tN5\t1573808122", "U2\tN3\t1573851600",
+    ]  # fmt: skip
+
+
+def test_json_lines_that_break_parsers_are_counted(tmp_path: Path) -> None:
+    good = [f'{{"user": "u{n}", "item": "x", "time": {T}}}' for n in range(3)]
+    for bad, reason in (
+        ("[" * 100_000, "not a JSON object"),
+        ('{"user": "\\ud800", "item": "y", "time": 5}', "no user"),
+    ):
+        raw = tmp_path / "raw.jsonl"
+        raw.write_text("\n".join([*good, bad]) + "\n")
+        result = prepare("mine", source=raw, output=tmp_path, max_malformed=0.5)
+        assert [example[:2] for example in result.malformed.examples] == [(4, reason)]
+
+
+def test_hive_folders_are_decoded(tmp_path: Path) -> None:
+    for value, user in (("a%20b%3D", "u"), ("__HIVE_DEFAULT_PARTITION__", "v")):
+        (tmp_path / "in" / f"item_id={value}").mkdir(parents=True)
+        pq.write_table(
+            pa.table({"user_id": [user], "timestamp": [T]}), tmp_path / "in" / f"item_id={value}" / "0.parquet"
+        )
+    result = prepare("mine", source=tmp_path / "in", output=tmp_path, max_malformed=0.5)
+    assert result.path.read_text().splitlines()[1:] == [f"u\ta b=\t{T}"]
+    assert result.malformed.count == 1
+
+
+def test_folders_called_key_value_give_their_value_to_all_rows(tmp_path: Path) -> None:
+    write_part(tmp_path / "in" / "date=2019-01-02" / "shop=a" / "part-0.parquet", ["b"], ["x"], [None])
+    write_part(tmp_path / "in" / "date=2019-01-01" / "shop=b" / "part-0.parquet", ["b"], ["y"], [None])
+    layout = Layout(columns={"timestamp": "date", "item_id": "shop"})
+    result = prepare("mine", source=tmp_path / "in", layout=layout, output=tmp_path)
+    assert lines(result) == ["b\tb\t1546300800", "b\ta\t1546387200"]
+
+
+def test_ids_that_are_numbers_in_one_part_and_text_in_another_become_text(tmp_path: Path) -> None:
+    write_part(tmp_path / "in" / "0.parquet", [7, 8], [1.0, 2.5], [1, 2])
+    write_part(tmp_path / "in" / "1.parquet", ["7", "x"], ["1", "2"], [3.5, 4.0])
+    write_part(tmp_path / "in" / "2.parquet", pa.array(["8"]).dictionary_encode(), pa.array([2], pa.int8()), [5])
+    result = prepare("mine", source=tmp_path / "in", format="parquet", output=tmp_path)
+    assert lines(result) == ["7\t1\t1", "7\t1\t3.5", "8\t2.5\t2", "8\t2\t5", "x\t2\t4"]
+
+
+def test_a_part_without_a_column_is_named(tmp_path: Path) -> None:
+    write_part(tmp_path / "in" / "0.parquet", ["a"], ["x"], [1])
+    pq.write_table(pa.table({"user": ["a"], "thing": ["x"], "time": [1]}), tmp_path / "in" / "1.parquet")
+    with pytest.raises(DataError, match=r"1\.parquet has no column item, but other parts have"):
+        prepare("mine", source=tmp_path / "in", output=tmp_path / "out")
+    assert not (tmp_path / "out").exists()

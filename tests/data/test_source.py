@@ -1,0 +1,62 @@
+"""Settings that decide which interactions are read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recbole_hyper.cli import main
+from recbole_hyper.config import Config
+from recbole_hyper.data.dataset import SequenceDataset, stored
+from recbole_hyper.errors import ConfigError, DataError
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"val_interval": {"timestamp": ">5"}}, "val_interval: timestamp='>5' must be an interval"),
+        ({"val_interval": {"item_id": "1234567890"}}, "val_interval: item_id='1234567890' must be a list"),
+        ({"unload_col": True}, "unload_col=True must be a mapping"),
+        ({"field_separator": ""}, "field_separator=.* must be text that is not empty"),
+        ({"LIST_SUFFIX": ""}, "LIST_SUFFIX=.* must be text that is not empty"),
+        ({"USER_ID_FIELD": "item_id"}, "they must be three columns"),
+    ],
+)
+def test_keys_that_cannot_be_right_are_one_line(keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        SequenceDataset(Config("SASRecCE", "ml-100k", config_dict=keys))
+
+
+def test_a_folder_that_is_not_there_is_not_replaced_by_the_bundled_data(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="does not exist; leave it out"):
+        Config("SASRecCE", "ml-100k", config_dict={"data_path": str(tmp_path / "nothing")})
+
+
+def test_a_folder_without_ml_100k_does_not_silently_give_the_copy_of_the_package(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    Config("SASRecCE", "ml-100k", config_dict={"data_path": str(tmp_path)})
+    assert "has no ml-100k: using the copy in the recbole package" in caplog.text
+
+
+def test_models_without_sequences_need_no_times_in_random_order(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    lines = [f"u{n % 7}\ti{n % 5}" for n in range(70)]
+    (tmp_path / "mine" / "mine.inter").write_text("user_id:token\titem_id:token\n" + "\n".join(lines) + "\n")
+    keys = {"data_path": str(tmp_path), "eval_args": {"order": "RO", "split": {"RS": [8, 1, 1]}, "mode": "full"}}
+    assert len(stored(Config("BPR", "mine", config_dict=keys)).items) == 70
+    with pytest.raises(DataError, match="has no column 'timestamp'"):
+        stored(Config("BPR", "mine", config_dict={"data_path": str(tmp_path)}))
+
+
+def test_a_wrong_name_of_the_bundled_data_and_a_path_are_answered(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    assert main(["run", "--model=Pop", "--dataset=ml100k", f"--data_path={tmp_path}", "--offline=True"]) == 1
+    assert "Did you mean 'ml-100k'?" in capsys.readouterr().err
+    (tmp_path / "my orders.csv").write_text("user,item,time\n")
+    dataset = str(tmp_path / "my orders.csv")
+    assert main(["run", "--model=Pop", f"--dataset={dataset}", "--offline=True"]) == 1
+    assert f"recbole-hyper prepare mine --source='{dataset}', and then --dataset=mine" in capsys.readouterr().err
