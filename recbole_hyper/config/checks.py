@@ -70,7 +70,8 @@ def check_all(
     check_combinations(final)
     allowed = settings.LEARNERS if registry.parts_of(model) else settings.RECBOLE_LEARNERS
     for key, value in final.items():
-        if value == AUTO and key in options and not settings.is_text(key) and not registry.parts_of(model):
+        chosen = value == AUTO and value != defaults.get(key) and key in options and not settings.is_text(key)
+        if chosen and not registry.parts_of(model):
             raise ConfigError(
                 f"{key}='auto': only neural models of this package choose a value; {model.__name__} needs one"
             )
