@@ -164,7 +164,7 @@ def in_words(values: str) -> str:
             noun = "two numbers" if word.startswith("two") else "a whole number" if ends[1] == "int" else "a number"
             bound = {">=": f" of at least {ends[3]}", ">": f" above {ends[3]}"}.get(ends[2], "")
             text = noun + bound + (word[word.index(" in ") :] if ends[4] else "")
-            text += " that float32 holds" if ends[1] == "float32" else ""
+            text += " in the range of float32" if ends[1] == "float32" else ""
         phrases.append(text)
     return phrases[0] if len(phrases) == 1 else f"{', '.join(phrases[:-1])} or {phrases[-1]}"
 

@@ -56,7 +56,7 @@ def test_a_wrong_value_is_told_with_what_is_expected() -> None:
     ("values", "words"),
     [
         ("int >= 1 or ~", "a whole number of at least 1 or ~"),
-        ("float32 > 0, auto or learn", "a number above 0 that float32 holds, auto or learn"),
+        ("float32 > 0, auto or learn", "a number above 0 in the range of float32, auto or learn"),
         ("two floats in [0, 1)", "two numbers in [0, 1)"),
         ("float in (0, 1) or ~", "a number in (0, 1) or ~"),
         ("bool", "true or false"),

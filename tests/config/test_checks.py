@@ -122,7 +122,7 @@ def test_missing_dataset_says_where_and_how(cycle: Path) -> None:
         *(
             (
                 {"model": model, "curvature": value},
-                f"curvature={re.escape(repr(value))}: a number above 0 that float32 holds",
+                f"curvature={re.escape(repr(value))}: a number above 0 in the range of float32",
             )
             for model in ("HSASRec", "HSASRecCE", "HSASRecSCE", "HGRU4Rec")
             for value in (1e-300, 1e300, float("inf"), float("nan"), 0, True, 1e-39)
