@@ -1,6 +1,5 @@
 """Compare runs on one split: metrics and costs with mean and deviation over seeds, and tests against the best model."""
 
-import re
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 from recbole_hyper.config.checks import is_smaller_better
 from recbole_hyper.devices import in_words
 from recbole_hyper.evaluation.pairs import SEEDS, USERS, Pair, compare_models, read_cases
-from recbole_hyper.evaluation.results import costs, headline, protocol_text, repeats_text
+from recbole_hyper.evaluation.results import DRAWN, costs, headline, protocol_text, repeats_text
 from recbole_hyper.evaluation.statistics import StatisticsError
 from recbole_hyper.evaluation.tables import Table, is_metric
 
@@ -36,7 +35,7 @@ def require_one_split(results: Mapping[str, Mapping[str, Any]]) -> None:
 def _candidate_seed(result: Mapping[str, Any]) -> Any:
     """Return the seed that drew the test candidates, None for full ranking."""
     mode = result["eval_args"]["mode"]
-    if not re.fullmatch(r"(uni|pop)\d+", str(mode["test"] if isinstance(mode, Mapping) else mode)):
+    if not DRAWN.fullmatch(str(mode["test"] if isinstance(mode, Mapping) else mode)):
         return None
     # runs of releases without the key drew candidates with their seed
     return result.get("config", {}).get("candidate_seed", result.get("seed"))
@@ -61,13 +60,8 @@ def comparison(
     P-values are adjusted for all pairs of models, so they allow for the choice of the best
     (:func:`recbole_hyper.evaluation.pairs.compare_models`).
     """
-    require_one_split(
-        {
-            name if seed is None else f"{name}, seed {seed}": result
-            for name, by_seed in results.items()
-            for seed, result in by_seed.items()
-        }
-    )
+    all_runs = {(name, seed): result for name, by_seed in results.items() for seed, result in by_seed.items()}
+    require_one_split({name if seed is None else f"{name}, seed {seed}": r for (name, seed), r in all_runs.items()})
     rows: dict[str, dict[str, Any]] = {}
     for name, by_seed in results.items():
         runs: list[dict[str, Any]] = []
@@ -89,7 +83,7 @@ def comparison(
 
 def mean(values: Sequence[Any]) -> Any:
     """Return the mean of numbers, the different texts joined, or the common value; None if a value is missing."""
-    if any(value is None for value in values):
+    if None in values:
         return None
     if len(set(values)) == 1:
         return values[0]
@@ -98,7 +92,7 @@ def mean(values: Sequence[Any]) -> Any:
 
 def deviation(values: Sequence[Any]) -> float | None:
     """Return the standard deviation (n - 1); None for a single value, or if one is missing."""
-    return None if len(values) < 2 or any(value is None for value in values) else statistics.stdev(values)
+    return None if len(values) < 2 or None in values else statistics.stdev(values)
 
 
 def add_tests(

@@ -155,21 +155,17 @@ def holm(p_values: npt.ArrayLike) -> Float64:
 
 def _user_sums(cases: Mapping[str, Mapping[Any, pd.DataFrame]], metric: str) -> tuple[dict[str, Float64], Float64]:
     """Return the arguments of :func:`compare_sums`, after a check that all runs have the same cases."""
-    if case_values(metric, np.ones(1, dtype=np.int64)) is None:
-        raise StatisticsError(
-            f"metric {metric!r} cannot be compared by case; use hit, ndcg, mrr, map, recall or precision at a cut-off"
-        )
     first: pd.DataFrame | None = None
     user = np.empty(0, dtype=np.int64)
     sums: dict[str, list[Float64]] = {name: [] for name in cases}
     for name, frame in ((name, frame) for name, runs in cases.items() for frame in runs.values()):
-        keys = [key for key in _KEYS if key in frame]
-        ordered = frame.sort_values(keys, kind="stable", ignore_index=True)
+        ordered = frame.sort_values([key for key in _KEYS if key in frame], kind="stable", ignore_index=True)
         if first is None:
             first, user = ordered, np.unique(ordered["user_id"].to_numpy(dtype=str), return_inverse=True)[1]
         _require_same_cases(first, ordered, name)
         values = case_values(metric, ordered["rank"].to_numpy(dtype=np.int64))
-        assert values is not None  # the metric was checked
+        if values is None:
+            raise StatisticsError(f"{metric} cannot be compared by case; hit, ndcg, mrr, map, recall, precision @k can")
         sums[name].append(user_sums(user, values))
     return {name: np.stack(own) for name, own in sums.items()}, np.bincount(user).astype(np.float64)
 

@@ -21,6 +21,7 @@ from recbole_hyper.types import Cases, Ranks, Split
 
 # a count of a split, and the share of repeats above which a result warns
 REPEATED, REPEATS = "targets that repeat an item of their history", 0.05
+DRAWN = re.compile(r"(?:uni|pop)(\d+)")  # a mode that draws candidates
 PACKAGES = ("recbole-hyper", "recbole", "torch", "numpy", "pandas", "scipy", "geoopt", "ray")
 
 
@@ -156,7 +157,7 @@ def candidates_text(mode: Any) -> str:
         return texts["test"] if same else f"{texts['valid']} in validation, {texts['test']} in the test"
     if str(mode) == "full":
         return "full ranking"
-    drawn = re.fullmatch(r"(?:uni|pop)(\d+)", str(mode))
+    drawn = DRAWN.fullmatch(str(mode))
     return f"{drawn[1]} drawn candidates ({mode})" if drawn else f"candidates of {mode}"
 
 

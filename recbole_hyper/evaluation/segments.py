@@ -33,18 +33,15 @@ def segment_table(
     ConfigError for an unknown segment or column, or if the cases were saved without counts.
     """
     check_segments(names, items)
-    shown = [name for name in metrics if case_values(name, np.ones(1, dtype=np.int64)) is not None]
     rows = []
     for name in names:
         for label, index in _segments(name, cases, items):
             part = cases.iloc[index]
             ranks, users = part["rank"].to_numpy(dtype=np.int64), part["user_id"].to_numpy(dtype=str)
             row: dict[str, Any] = {"by": name, "segment": label, "cases": len(part), "users": len(np.unique(users))}
-            bounds = intervals(ranks, users, shown)
-            for metric in shown:
+            for metric, (low, high) in intervals(ranks, users, metrics).items():
                 values = case_values(metric, ranks)
-                assert values is not None
-                low, high = bounds[metric]
+                assert values is not None  # a metric with an interval is a mean over cases
                 row |= {metric: float(values.mean()), f"{metric} low": low, f"{metric} high": high}
             rows.append(row)
     return rows
@@ -63,9 +60,7 @@ def segments_of_models(
         rows += [{"model": name, **row} for row in segment_table(cases, names, [metric], items=items)]
     order = list(dict.fromkeys((row["by"], row["segment"]) for row in rows))
     rows.sort(key=lambda row: order.index((row["by"], row["segment"])))
-    note = (
-        f"{metric} by segment; 95 % intervals over users of these trained models, with the cases of all seeds pooled."
-    )
+    note = f"{metric} by segment; 95 % intervals over users of these trained models, cases of all seeds pooled."
     return replace(segments_text(rows, ("by", "segment", "model", "cases")), note=note)
 
 
