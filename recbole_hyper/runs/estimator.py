@@ -48,9 +48,9 @@ class Estimator:
             eval_args: split and candidates; None means leave-one-out with full ranking.
             output_dir: folder of the run; None uses a temporary folder, which :meth:`save` copies.
         """
-        place = output_dir or self.options.get("output_dir")
-        temporary = None if place else tempfile.TemporaryDirectory(prefix="recbole-hyper-")
-        folder = Path(temporary.name) / "run" if temporary else Path(str(place))
+        target = output_dir or self.options.get("output_dir")
+        temporary = None if target else tempfile.TemporaryDirectory(prefix="recbole-hyper-")
+        folder = Path(temporary.name) / "run" if temporary else Path(str(target))
         keys = {**self.options, "output_dir": str(folder), **({} if eval_args is None else {"eval_args": eval_args})}
         self._run = run(self.model, interactions=interactions, config_dict=keys), folder
         self._temporary, self._recommender = temporary, None

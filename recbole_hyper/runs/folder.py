@@ -253,14 +253,14 @@ def plan_runs(
         raise ConfigError(f"{folder} has a single run; choose another output_dir for several seeds")
     plans: dict[int | None, dict[str, Any] | None] = {}
     for seed in seeds:
-        own, place = {**settings, **({} if seed is None else {"seed": seed})}, seed_folder(folder, seed)
-        config = Config(model, dataset, list(config_files), own)
+        keys, run_folder = {**settings, **({} if seed is None else {"seed": seed})}, seed_folder(folder, seed)
+        config = Config(model, dataset, list(config_files), keys)
         plans[seed] = None
-        if not is_finished(config, place):
+        if not is_finished(config, run_folder):
             content = config.plain()
             # a resumed run keeps the earlier values of missing keys, so pass all keys that may change
-            own |= {key: content[key] for key in (*UPWARDS, "save_cases", "data_path") if key in content}
-            plans[seed] = {**own, "output_dir": str(place), "resume": _holds_run(place)}
+            keys |= {key: content[key] for key in (*UPWARDS, "save_cases", "data_path") if key in content}
+            plans[seed] = {**keys, "output_dir": str(run_folder), "resume": _holds_run(run_folder)}
     return plans
 
 

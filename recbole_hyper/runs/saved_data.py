@@ -48,7 +48,7 @@ class SavedData:
 def save_data(folder: Path, config: Config, data: SequenceDataset, split: Split) -> None:
     """Write ``folder``/data in one step, unless the same data is there."""
     arrays = {name: np.ascontiguousarray(getattr(split, name)) for name in _LENGTHS if getattr(split, name) is not None}
-    features, place = data.item_features, folder / DATA
+    features, data_folder = data.item_features, folder / DATA
     content: dict[str, Any] = {
         "format": FORMAT,
         "fingerprint": data.store.fingerprint(),
@@ -57,12 +57,12 @@ def save_data(folder: Path, config: Config, data: SequenceDataset, split: Split)
         **({} if features is None else {"item_features": features.fingerprint()}),
     }
     try:
-        before = read_json(place / ABOUT)
+        before = read_json(data_folder / ABOUT)
     except (OSError, ValueError):
         before = {}
     if content.items() <= before.items():
         return
-    with replaced_folder(place) as part:
+    with replaced_folder(data_folder) as part:
         data.store.save(part / _ALL)
         if content["training_fingerprint"] != content["fingerprint"]:
             split.store.save(part / _TRAINING)
@@ -90,24 +90,24 @@ def read_saved_data(folder: Path) -> SavedData | None:
 
     ConfigError for a newer format; CheckpointError for a missing or damaged file.
     """
-    place = folder / DATA
-    if not place.is_dir():
+    data_folder = folder / DATA
+    if not data_folder.is_dir():
         return None
-    if not (place / ABOUT).is_file():
-        raise CheckpointError(f"{place / ABOUT} is missing: the folder of the run is incomplete; copy the whole folder")
-    about = read_about(place / ABOUT)
-    with checkpoint_errors(place, "is damaged: {}; restore it from a copy"):
+    if not (file := data_folder / ABOUT).is_file():
+        raise CheckpointError(f"{file} is missing: the folder of the run is incomplete; copy the whole folder")
+    about = read_about(file)
+    with checkpoint_errors(data_folder, "is damaged: {}; restore it from a copy"):
         for name, digest in about["files"].items():
-            path = place / name
+            path = data_folder / name
             if not path.is_file():
                 raise CheckpointError(f"{path} is missing: the folder of the run is incomplete; copy the whole folder")
             if file_digest(path) != digest:
                 raise CheckpointError(f"{path} is damaged: its content is not what was written; restore it from a copy")
-        store = SequenceStore.load(place / _ALL)
-        training = SequenceStore.load(place / _TRAINING) if (place / _TRAINING).is_dir() else store
-        arrays = {name: np.load(place / f"{name}.npy", allow_pickle=False) for name in about["lengths"]}
+        store = SequenceStore.load(data_folder / _ALL)
+        training = SequenceStore.load(data_folder / _TRAINING) if (data_folder / _TRAINING).is_dir() else store
+        arrays = {name: np.load(data_folder / f"{name}.npy", allow_pickle=False) for name in about["lengths"]}
         none = Cases.build(training, [], [])
-        features = ItemFeatures.load(place / _FEATURES) if (place / _FEATURES).is_dir() else None
+        features = ItemFeatures.load(data_folder / _FEATURES) if (data_folder / _FEATURES).is_dir() else None
         return SavedData(store, Split(training, valid=none, test=none, **arrays), about, features)
 
 

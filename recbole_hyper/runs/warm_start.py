@@ -117,8 +117,8 @@ class _Rows:
 
 def _rows_of(name: str, tensor: Tensor, before: Tensor, rows: Mapping[str, _Rows]) -> _Rows | None:
     """Return the matching rows of a table of items or users, None for any other tensor."""
-    named = any(word in name for word in ("item", "user", "offset"))
-    if not tensor.dim() or tensor.shape[1:] != before.shape[1:] or (tensor.shape == before.shape and not named):
+    is_named = any(word in name for word in ("item", "user", "offset"))
+    if not tensor.dim() or tensor.shape[1:] != before.shape[1:] or (tensor.shape == before.shape and not is_named):
         return None
     kinds = ("user", "item") if "user" in name else ("item", "user")
     for kind in kinds:

@@ -96,16 +96,16 @@ class Graph(nn.Module):
         items, lengths, *times = inputs[: self.n_read]
         # always max_length wide: torch cannot trace an encoder whose width is a minimum
         positions = torch.arange(self.max_length)
-        kept = lengths.clamp(max=self.max_length)
-        places = ((lengths - kept)[:, None] + positions).clamp(max=items.shape[1] - 1)
-        padding = positions >= kept[:, None]
-        newest, *moments = (column.gather(1, places).masked_fill(padding, 0) for column in (items, *times))
-        states = self.encoder.last(newest, kept, *moments)
+        read_lengths = lengths.clamp(max=self.max_length)
+        index = ((lengths - read_lengths)[:, None] + positions).clamp(max=items.shape[1] - 1)
+        padding = positions >= read_lengths[:, None]
+        newest, *newest_times = (column.gather(1, index).masked_fill(padding, 0) for column in (items, *times))
+        states = self.encoder.last(newest, read_lengths, *newest_times)
         if self.table is None:
             return states
         scores = self.table(states)
         if self.mixture is not None:
-            scores = self.mixture(scores, newest, kept)
+            scores = self.mixture(scores, newest, read_lengths)
         if self.top_k is None:
             return scores
         excluded = torch.cat((torch.zeros_like(lengths).unsqueeze(1), *inputs[self.n_read :]), dim=1)

@@ -45,10 +45,10 @@ class Query:
         if isinstance(rows, slice):
             rows = np.arange(len(self))[rows]
         lengths = np.diff(self.offsets)[rows]
-        places = ranges(self.offsets[rows], lengths)
-        times = None if self.times is None else self.times[places]
+        index = ranges(self.offsets[rows], lengths)
+        times = None if self.times is None else self.times[index]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
-        return Query(self.names[rows], self.owners[rows], offsets, self.items[places], self.warm[rows], times)
+        return Query(self.names[rows], self.owners[rows], offsets, self.items[index], self.warm[rows], times)
 
     def require_warm(self) -> None:
         """Raise ValueError unless the model can score all histories."""
@@ -59,9 +59,9 @@ def plain_query(histories: Sequence[list[int]], times: Sequence[list[float]] | N
     """Return the query of histories of item numbers without users; their names are the numbers from 0."""
     n = len(histories)
     items = np.array([item for history in histories for item in history], dtype=np.int32)
-    moments = None if times is None else np.array([time for row in times for time in row], dtype=np.float64)
+    flat_times = None if times is None else np.array([time for row in times for time in row], dtype=np.float64)
     offsets = np.cumsum([0, *map(len, histories)]).astype(np.int64)
-    return Query(np.arange(n), np.zeros(n, dtype=np.int64), offsets, items, np.diff(offsets) > 0, moments)
+    return Query(np.arange(n), np.zeros(n, dtype=np.int64), offsets, items, np.diff(offsets) > 0, flat_times)
 
 
 def joined(queries: Sequence[Query]) -> Query:

@@ -195,11 +195,11 @@ class Recommender:
         for warm in (True, False):
             rows = np.flatnonzero(query.warm == warm)
             for start in range(0, len(rows), self.scorer.block):
-                some = rows[start : start + self.scorer.block]
-                part = query[some]
-                block = self.scorer.scores(part) if warm else np.tile(self.popularity, (len(some), 1))
+                batch = rows[start : start + self.scorer.block]
+                part = query[batch]
+                block = self.scorer.scores(part) if warm else np.tile(self.popularity, (len(batch), 1))
                 seen = part.items.astype(np.int64)
-                items[some], scores[some] = select(block, plan, part.offsets, seen, part.names)
+                items[batch], scores[batch] = select(block, plan, part.offsets, seen, part.names)
         return items, scores
 
     def answer(self, query: Query, plan: Plan) -> pd.DataFrame:
@@ -337,15 +337,15 @@ class Recommender:
         hidden = None if self.catalogue.allowed is None else ~self.catalogue.allowed
         size = max(1, self.scorer.block // 8)  # similarity on a ball takes 8 times the memory of scores
         for start in range(0, len(numbers), size):
-            some = numbers[start : start + size]
-            if (similar := self.scorer.similarity(some)) is not None:
-                measure, alike = similar
+            batch = numbers[start : start + size]
+            if (measured := self.scorer.similarity(batch)) is not None:
+                measure, scores = measured
             elif self._trained is not None:
                 raise ConfigError(f"{self.config['model']} has no item vectors and scores no history")
             else:
                 measure = "score after a history of the item alone"
-                alike = self.scorer.scores(plain_query([[item] for item in some.tolist()]))
-            top, best = best_items(alike, k, offsets=np.arange(len(some) + 1), excluded=some, hidden=hidden)
+                scores = self.scorer.scores(plain_query([[item] for item in batch.tolist()]))
+            top, best = best_items(scores, k, offsets=np.arange(len(batch) + 1), excluded=batch, hidden=hidden)
             lists.append(top)
             values.append(best)
         return measure, np.concatenate(lists), np.concatenate(values)

@@ -196,8 +196,8 @@ def _lists(jobs: list[Job]) -> list[list[tuple[str, float]]]:
     lists, scores = recommender.lists(joined([job.query for job in jobs]), plan)
     tokens = recommender.store.item_tokens[lists]
     return [
-        list(zip(ids[kept].tolist(), values[kept].tolist(), strict=True))
-        for ids, values, kept in zip(tokens, scores, lists > 0, strict=True)
+        list(zip(ids[filled].tolist(), values[filled].tolist(), strict=True))
+        for ids, values, filled in zip(tokens, scores, lists > 0, strict=True)
     ]
 
 

@@ -64,13 +64,13 @@ def join(parts: Sequence[Path], output: Path, *, csv_safe: bool = False) -> None
 
     With ``csv_safe``, ids in a csv file that a spreadsheet would run as formulas get a leading apostrophe.
     """
-    with replaced(output) as whole:
+    with replaced(output) as target:
         if output.suffix == ".parquet":
-            with pa.parquet.ParquetWriter(whole, _SCHEMA) as writer:
+            with pa.parquet.ParquetWriter(target, _SCHEMA) as writer:
                 for part in parts:
                     writer.write_table(_read(part))
             return
-        with whole.open("wb") as file:
+        with target.open("wb") as file:
             file.write(_HEADER)
             for part in parts:
                 table = _read(part)
@@ -133,17 +133,17 @@ def write_recommendations(
     require_output(output)
     content = {**identity, "query": array_digest(query), "plan": array_digest(plan), "size": USERS_OF_A_PART}
     content["version"] = package_version()
-    place = output.with_name(f".{output.name}.parts")
-    place.mkdir(parents=True, exist_ok=True)
-    with locked(place / ".lock", wait=False):
-        folder = place / digest(content, 32)
-        for other in place.iterdir():  # left by other calls
+    parts_folder = output.with_name(f".{output.name}.parts")
+    parts_folder.mkdir(parents=True, exist_ok=True)
+    with locked(parts_folder / ".lock", wait=False):
+        folder = parts_folder / digest(content, 32)
+        for other in parts_folder.iterdir():  # left by other calls
             if other.is_dir() and other != folder:
                 shutil.rmtree(other)
         folder.mkdir(exist_ok=True)
         starts = range(0, len(query), USERS_OF_A_PART)
         rows = [slice(at, at + USERS_OF_A_PART) for at in starts]
-        parts = [Part(some, folder / f"{number:08}.parquet") for number, some in enumerate(rows)]
+        parts = [Part(part_rows, folder / f"{number:08}.parquet") for number, part_rows in enumerate(rows)]
         missing = [part for part in parts if not is_complete(part.file)]
         if compute is None:
             for part in tqdm(missing, desc="Recommend", unit="part", disable=None):
@@ -152,7 +152,7 @@ def write_recommendations(
             compute(query, plan, missing)
         warn_skipped(query)
         join([part.file for part in parts], output, csv_safe=csv_safe)
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(parts_folder, ignore_errors=True)
     return len(parts) - len(missing)
 
 

@@ -79,8 +79,8 @@ class WandbRun(WandbLogger):
 
         self._wandb = wandb
         if wandb.run is None:
-            place = os.environ.get("WANDB_DIR") or str(self._folder)
-            wandb.init(project=self.config["wandb_project"], config=self.config.plain(), dir=place)
+            folder = os.environ.get("WANDB_DIR") or str(self._folder)
+            wandb.init(project=self.config["wandb_project"], config=self.config.plain(), dir=folder)
             self._started = True
         self._set_steps()
 

@@ -138,16 +138,16 @@ class Loop(Training):
 
     def _read_losses(self) -> None:
         """Sum the losses of the last steps, waiting for the GPU once; DivergedError for one that is not finite."""
-        named = [(step, name, loss) for step, losses in enumerate(self._unread) for name, loss in losses.items()]
-        if not named:
+        losses = [(step, name, loss) for step, terms in enumerate(self._unread) for name, loss in terms.items()]
+        if not losses:
             return
-        values = torch.stack([torch.as_tensor(loss, device=self.device).double() for *_, loss in named]).tolist()
+        values = torch.stack([torch.as_tensor(loss, device=self.device).double() for *_, loss in losses]).tolist()
         first, self._unread = self._n_read + 1, []
-        for (step, name, _), value in zip(named, values, strict=True):
+        for (step, name, _), value in zip(losses, values, strict=True):
             if name == "train_loss":
                 self.require_finite(value, first + step)
             self.under_way.sums[name] = self.under_way.sums.get(name, 0.0) + value
-        self._n_read = first + named[-1][0]
+        self._n_read = first + losses[-1][0]
 
     def validate(self, valid: Evaluation, show_progress: bool = False) -> float:
         """Rank validation, save the weights if they are the best so far, and return the score."""

@@ -55,8 +55,8 @@ class Shares:
         return len(self.loader)
 
     def __iter__(self) -> Iterator[Interaction]:
-        for batch, mine in self.loader.share(self.rank, self.size):
-            self.weight = int(mine)
+        for batch, weight in self.loader.share(self.rank, self.size):
+            self.weight = int(weight)
             yield batch
 
 

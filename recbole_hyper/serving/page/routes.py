@@ -66,17 +66,18 @@ def contributions(recommender: Recommender, query: Query, items: Any) -> list[li
     The result is 0 for all but the newest 50 items, and for a history of one item.
     """
     history, length = query.items.tolist(), len(query.items)
-    losses = np.zeros((length, len(items)))
+    result = np.zeros((length, len(items)))
     if length > 1:
         times = [0.0] * length if query.times is None else query.times.tolist()
         first = max(0, length - _EXPLAINED)
-        kept = [[place for place in range(length) if place != out] for out in (-1, *range(first, length))]
-        shorter = plain_query(
-            [[history[at] for at in places] for places in kept], [[times[at] for at in places] for places in kept]
+        # the whole history, then the history without each item
+        left_out = (-1, *range(first, length))
+        histories, their_times = (
+            [[value for at, value in enumerate(values) if at != out] for out in left_out] for values in (history, times)
         )
-        scores = recommender.scorer.scores(shorter)[:, items]
-        losses[first:] = scores[:1] - scores[1:]
-    return losses.tolist()
+        scores = recommender.scorer.scores(plain_query(histories, their_times))[:, items]
+        result[first:] = scores[:1] - scores[1:]
+    return result.tolist()
 
 
 def find(recommender: Recommender, text: str, most: int) -> list[dict[str, Any]]:
