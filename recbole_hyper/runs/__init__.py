@@ -1,1 +1,1 @@
-"""What happens in the folder of a run: train and test, load, recommend, evaluate again, resume, reuse."""
+"""Runs and their folders: train and test, load, recommend, evaluate, resume and warm start."""

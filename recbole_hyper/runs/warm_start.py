@@ -140,11 +140,9 @@ def _feature_rows(model: Any, now: ItemFeatures | None, before: ItemFeatures | N
         for number, (feature, column) in enumerate(zip(part.features, now.columns, strict=True)):
             if isinstance(feature, NumberFeature) or column.name not in columns:
                 continue
-            meanings: list[Any] = [one.meaning for one in (columns[column.name], column)]
-            if any(one is None for one in meanings):
-                raise CheckpointError(
-                    f"an earlier version trained the run without tokens of {column.name!r}: train it again"
-                )
-            tokens: list[Any] = [np.concatenate(([""], one)) for one in meanings]
+            earlier = columns[column.name].meaning
+            if earlier is None or column.meaning is None:
+                raise CheckpointError(f"an earlier version saved the run without tokens of {column.name!r}: retrain it")
+            tokens: list[Any] = [np.concatenate(([""], meaning)) for meaning in (earlier, column.meaning)]
             by_feature[f"{name}.features.{number}.weight"] = _Rows.matched(*tokens)
     return by_feature

@@ -1,1 +1,1 @@
-"""What a finished run does for a service: recommendations from its folder, graphs, item vectors, indexes."""
+"""Serving finished runs: recommendations, rules, exported graphs and item vectors, and a service over HTTP."""

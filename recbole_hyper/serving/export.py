@@ -212,7 +212,7 @@ def export(
         "curvature": model.head.curvature,
     }
     if format == "vectors":
-        content = about | write_vectors(vectors_of(model.head), item_tokens, path)
+        content = about | write_vectors(vectors_of(_on_cpu(model).head), item_tokens, path)
     else:
         content = about | write_graph(model, path, format, int(max_length), top_k=top_k, exclude_seen=exclude_seen)
         content["top_k"] = top_k
@@ -222,11 +222,14 @@ def export(
     return content
 
 
+def _on_cpu(model: HyperRecommender) -> HyperRecommender:
+    """Return the model, or a copy of it on the CPU, where torch exports graphs."""
+    return model if model.head.weight.device.type == "cpu" else copy.deepcopy(model).cpu()
+
+
 def write_graph(model: HyperRecommender, path: Path, format: str, max_length: int, **options: Any) -> dict[str, Any]:
     """Write the :class:`Graph` of ``model``, and return its description; ConfigError if torch cannot export it."""
-    if model.head.weight.device.type != "cpu":
-        # torch exports graphs on the CPU only
-        model = copy.deepcopy(model).cpu()
+    model = _on_cpu(model)
     training = model.training
     model.eval()
     try:
