@@ -96,14 +96,14 @@ class Encoder(Part, nn.Module, ABC):
         return states, Trace(heads=[states.unsqueeze(2)])
 
     def training_loss(
-        self, items: Tensor, targets: Tensor, lengths: Tensor, loss_of: LossOf
+        self, items: Tensor, targets: Tensor, lengths: Tensor, loss_of: LossOf, *times: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the objective of a batch of windows, and its detached, unweighted terms by name for the log.
 
         ``items`` and ``targets`` (B, L) are right-padded, 0 where there is no target. ``loss_of`` returns the loss,
-        0-d, of states (n, d) with targets (n,) in batch rows (n,).
+        0-d, of states (n, d) with targets (n,) in batch rows (n,). A :class:`TimedEncoder` gets the ``times`` (B, L).
         """
-        return loss_of(*supervised_states(self, items, targets, lengths)), {}
+        return loss_of(*supervised_states(self, items, targets, lengths, *times)), {}
 
     def share_curvature(self, head: OutputHead) -> None:
         """Use the curvature that ``head`` learns; by default the encoder has none."""
@@ -125,12 +125,6 @@ class TimedEncoder(Encoder):
     def last(self, items: Tensor, lengths: Tensor, times: Tensor | None = None) -> Tensor:
         """Return the states (B, d) at the newest items, see :meth:`Encoder.last`."""
         return newest(self(items, lengths, times), lengths)
-
-    def training_loss(
-        self, items: Tensor, targets: Tensor, lengths: Tensor, loss_of: LossOf, times: Tensor | None = None
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the objective of a batch of windows and its terms, see :meth:`Encoder.training_loss`."""
-        return loss_of(*supervised_states(self, items, targets, lengths, times)), {}
 
 
 def _constructor_options(cls: type) -> dict[str, Option]:
@@ -192,7 +186,7 @@ def groups_with_widths(items: Tensor, lengths: Tensor, step_rows: int = 0) -> li
 
 
 def supervised_states(
-    encoder: Encoder, items: Tensor, targets: Tensor, lengths: Tensor, times: Tensor | None = None
+    encoder: Encoder, items: Tensor, targets: Tensor, lengths: Tensor, *times: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Encode right-padded ``items`` (B, L) in length groups.
 
@@ -202,7 +196,7 @@ def supervised_states(
     states, answers, rows = [], [], []
     for group, width in groups_with_widths(items, lengths, encoder.step_rows):
         places = targets[group, :width].nonzero(as_tuple=True)
-        more = () if times is None else (times[group, :width],)
+        more = (part[group, :width] for part in times)
         states.append(encoder(items[group, :width], lengths[group], *more)[places])
         answers.append(targets[group][places])
         rows.append(places[0] + group.start)

@@ -73,9 +73,7 @@ class BSARecLayer(WindowFilterLayer):
         *,
         n_heads: Annotated[opt.Heads, "attention heads; divides hidden_size; published command for Beauty"] = 1,
         attn_dropout_prob: Annotated[opt.AttentionDropout, "of attention weights; published code"] = 0.5,
-        bsarec_alpha: Annotated[
-            float, Option("float in [0, 1]", "share of the filter; published command for Beauty")
-        ] = 0.7,
+        bsarec_alpha: Annotated[float, Option("float in [0, 1]", "share of the filter; published for Beauty")] = 0.7,
         bsarec_c: Annotated[int, Option("int >= 0", "bsarec_c // 2 + 1 low frequencies; published for Beauty")] = 5,
         **more: Any,
     ) -> None:

@@ -87,9 +87,7 @@ class DualEncoder(Encoder):
         self,
         item_embedding: nn.Embedding,
         *,
-        dual_directions: Annotated[
-            str, Option("both, shared, past or future", 'shared: one network ("w/o DE")')
-        ] = "both",
+        dual_directions: Annotated[str, Option("both, shared, past or future", 'shared: one net ("w/o DE")')] = "both",
         dual_alpha: Annotated[float, Option("float in [0, 1]", "share of the past loss; code: loss_ratio")] = 0.5,
         dual_beta: Annotated[float, Option("float >= 0", "weight of the transfer term; code: aux_factor")] = 0.1,
         dual_transfer: Annotated[str, Option("heads, attention or none", 'heads: code; none: "w/o BIT"')] = "heads",
@@ -163,7 +161,7 @@ class DualEncoder(Encoder):
         return DualStates(past=past, future=future, transfer=term)
 
     def training_loss(
-        self, items: Tensor, targets: Tensor, lengths: Tensor, loss_of: LossOf
+        self, items: Tensor, targets: Tensor, lengths: Tensor, loss_of: LossOf, *times: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the objective, and the terms that apply: ``past_loss``, ``future_loss`` and ``transfer_loss``.
 

@@ -241,9 +241,7 @@ class MoebiusGRUEncoder(Encoder):
             float | str, Option("float32 > 0 or auto", "initial value of a learned curvature; auto: estimated before")
         ] = "auto",
         nonlinearity: Annotated[str, Option("identity or tanh", "of the candidate state; Ganea et al.")] = "identity",
-        reset: Annotated[
-            str, Option("before or after", "gate before (Ganea et al.) or after (torch) the matrix")
-        ] = "before",
+        reset: Annotated[str, Option("before or after", "gate before (Ganea) or after (torch) the matrix")] = "before",
         dense: Annotated[opt.Dense, "linear map of the GRU's tangent vectors; as gru"] = True,
     ) -> None:
         super().__init__(item_embedding)

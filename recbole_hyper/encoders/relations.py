@@ -157,9 +157,7 @@ class RelationalEncoder(TimedEncoder):
         n_time_buckets: Annotated[
             int, Option("int >= 1", "last bucket of times between items, each 1.35 x the one before; published code")
         ] = 128,
-        hidden_dropout_prob: Annotated[
-            opt.HiddenDropout, "of the input sum and the gated output; published code"
-        ] = 0.2,
+        hidden_dropout_prob: Annotated[opt.HiddenDropout, "of input and gated output; published code"] = 0.2,
         layer_norm_eps: Annotated[opt.NormEps, "added to the variance; published code"] = 1e-6,
         initializer_range: Annotated[opt.InitializerRange, "of vectors, projections, weights; published code"] = 0.02,
         **more: Any,

@@ -57,10 +57,7 @@ class WindowedAttention(nn.Module):
         ] = None,
         window_at_eval: Annotated[opt.WindowAtEval, "keep the windows outside training; False: published code"] = True,
         relative_positions: Annotated[
-            str,
-            Option(
-                "transformer_xl, learned or none", 'transformer_xl: published code; learned: paper; none: "w/o RPE"'
-            ),
+            str, Option("transformer_xl, learned or none", 'published code; learned: paper; none: "w/o RPE"')
         ] = "transformer_xl",
         initializer_range: float = 0.02,
     ) -> None:
@@ -143,9 +140,7 @@ class WindowedAttentionLayer(nn.Module):
         self,
         hidden_size: int,
         *,
-        inner_size: Annotated[
-            opt.InnerSize, "width inside the feed-forward part; published code; ~ is hidden_size"
-        ] = 64,
+        inner_size: Annotated[opt.InnerSize, "inside the feed-forward part; published code; ~ is hidden_size"] = 64,
         hidden_dropout_prob: float = 0.5,
         hidden_act: Annotated[opt.Activation, "inside the feed-forward part; paper: GELU"] = "gelu",
         layer_norm: Annotated[bool, Option("bool", 'False: DualRec Table 3, "w/o LN"')] = True,

@@ -43,9 +43,7 @@ class MemoryRecommender(HyperRecommender):
     """
 
     own_options = keyed(
-        memory_window=Option(
-            "int >= 1", "largest distance of two neighbours in a history; also, number of newest items that vote", 10
-        ),
+        memory_window=Option("int >= 1", "largest distance of neighbours, and number of newest items that vote", 10),
         memory_neighbours=Option("int >= 1", "strongest neighbours to keep for each item", 200),
     )
     scores_by_head = False

@@ -110,9 +110,7 @@ def make_split(store: SequenceStore, config: Any) -> Split:
     """
     arguments = config["eval_args"]
     if not isinstance(arguments["split"], dict) or len(arguments["split"]) != 1:
-        raise ProtocolError(
-            f"eval_args split must be one entry such as {{LS: valid_and_test}}; got {arguments['split']!r}"
-        )
+        raise ProtocolError(f"eval_args split={arguments['split']!r} must be one entry, such as {{LS: valid_and_test}}")
     protocol = checked_protocol(arguments, refit=bool(config["refit"]))
     title, timed = protocol.title, protocol.timed
     if arguments["order"] == "RO":

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.options import Option
 from recbole_hyper.protocols.base import Protocol
+from recbole_hyper.protocols.parts import count_by_row
 from recbole_hyper.registry import register
 from recbole_hyper.types import Cases, Int64, Split
 
@@ -60,7 +61,7 @@ class ColdItems(Protocol):
             stop = np.where(target >= 0, target, stop)
         training = store.select(warm[store.items])
         before = np.arange(len(store.items)) < np.repeat(store.offsets[:-1] + stop, store.lengths)
-        lengths = np.bincount(store.row_of[warm[store.items] & before], minlength=store.n_rows).astype(np.int64)
+        lengths = count_by_row(store, warm[store.items] & before)
         counts: dict[str, int | float | str] = {
             "items drawn for validation": int(drawn["valid"].sum()),
             "items drawn for the test": int(drawn["test"].sum()),

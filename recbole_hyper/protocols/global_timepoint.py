@@ -6,6 +6,7 @@ from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.options import Option
 from recbole_hyper.protocols.base import Protocol, known_items
 from recbole_hyper.protocols.boundaries import date, latest_start
+from recbole_hyper.protocols.parts import count_by_row
 from recbole_hyper.registry import register
 from recbole_hyper.types import Cases, Split
 
@@ -49,8 +50,7 @@ class GlobalTimepoint(Protocol):
             first = latest_start(store.times, first, second, limit)
         if first >= second:
             raise self.error(f"validation ({date(first)}) must start before test ({date(second)})")
-        train_lengths = self._before(store, first)
-        refit_lengths = self._before(store, second)
+        train_lengths, refit_lengths = (count_by_row(store, store.times < point) for point in (first, second))
         valid_known = known_items(store, train_lengths)
         test_known = known_items(store, refit_lengths) if self.refit else valid_known
         valid, lost_valid = self._cases(store, valid_known, first, second)
@@ -78,11 +78,6 @@ class GlobalTimepoint(Protocol):
                 "test users without earlier interactions": int(new_users),
             },
         )
-
-    @staticmethod
-    def _before(store: SequenceStore, point: float) -> np.ndarray:
-        counts = np.bincount(store.row_of[store.times < point], minlength=store.n_rows)
-        return counts.astype(np.int64)
 
     def _cases(self, store: SequenceStore, known: np.ndarray, start: float, end: float) -> tuple[Cases, int]:
         inside = (store.times >= start) & (store.times < end)

@@ -56,6 +56,11 @@ def split_of_parts(store: SequenceStore, parts: Int64, *, refit: bool, successiv
     return Split(store, train_lengths, cases[0], cases[1], refit_lengths=refit_lengths, counts=counts)
 
 
+def count_by_row(store: SequenceStore, mask: npt.NDArray[np.bool_]) -> Int64:
+    """Return the number (U,) of interactions of each row where ``mask`` is True."""
+    return np.bincount(store.row_of[mask], minlength=store.n_rows).astype(np.int64)
+
+
 def last_times(store: SequenceStore, lengths: Int64) -> npt.NDArray[np.float64]:
     """Return the time (U,) of the last of the first ``lengths[row]`` interactions, -inf for a length of 0."""
     last = np.full(store.n_rows, -np.inf)

@@ -7,6 +7,7 @@ import numpy as np
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.options import is_number
 from recbole_hyper.protocols.base import Protocol
+from recbole_hyper.protocols.parts import count_by_row
 from recbole_hyper.registry import register
 from recbole_hyper.types import Int64, Split
 
@@ -111,9 +112,9 @@ class TimeRatio(Shares):
         if not is_target.any():
             raise self.error("no user has two interactions")
         boundary = np.percentile(store.times[is_target], 100 * (1 - shares[2]))
-        before = np.bincount(store.row_of[is_target & (store.times <= boundary)], minlength=store.n_rows)
+        before = count_by_row(store, is_target & (store.times <= boundary))
         trained = (before * (shares[0] / (1 - shares[2]))).astype(np.int64)
         train_lengths = np.where(store.lengths > 0, trained + 1, 0)
-        valid_end = np.where(store.lengths > 0, before + 1, 0).astype(np.int64)
+        valid_end = np.where(store.lengths > 0, before + 1, 0)
         counts = {"users": store.n_rows, "users without a training target": int((trained == 0).sum())}
         return self.cut(store, train_lengths, valid_end, counts)

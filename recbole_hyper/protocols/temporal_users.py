@@ -8,6 +8,7 @@ from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.options import Option
 from recbole_hyper.protocols.base import Protocol, ProtocolError, known_items
 from recbole_hyper.protocols.boundaries import date
+from recbole_hyper.protocols.parts import count_by_row, last_times
 from recbole_hyper.registry import register
 from recbole_hyper.types import Cases, Split
 
@@ -59,11 +60,10 @@ class TemporalUsers(Protocol):
         tested = filtered.select(known[filtered.items])
         starts = np.zeros(store.n_rows, dtype=np.int64)
         if settings["history"] == "after":
-            starts = np.bincount(tested.row_of[tested.times < point], minlength=store.n_rows).astype(np.int64)
+            starts = count_by_row(tested, tested.times < point)
         # without unknown items a full history can end before the point; then the user has no test case
-        newest = np.full(store.n_rows, -np.inf)
-        newest[tested.lengths > 0] = tested.times[tested.offsets[1:][tested.lengths > 0] - 1]
-        complete = np.flatnonzero(held_out & (tested.lengths - starts >= 3) & (newest >= point))
+        is_late = last_times(tested, tested.lengths) >= point
+        complete = np.flatnonzero(held_out & (tested.lengths - starts >= 3) & is_late)
         ends = tested.lengths[complete]
         return Split(
             filtered,
