@@ -44,11 +44,18 @@ def top_eigenpairs(side: Any, rank: int, seed: int = 0, dense: int | None = None
 
     These are the right singular vectors of the sparse ``side`` (m, n). Up to ``dense`` columns (None: 1,500) the Gram
     matrix is decomposed densely. Beyond, an iteration starts at random from ``seed``, which changes the result by
-    rounding only. ValueError if it does not converge within its memory.
+    rounding only. If it does not converge, the matrix is decomposed densely after all; ValueError if memory is short.
     """
     n = side.shape[1]
     if _iterates(n, rank, dense):
-        return _block_lanczos(side, rank, seed)
+        pairs = _block_lanczos(side, rank, seed)
+        if pairs is not None:
+            return pairs
+        if _room(n) < n:
+            raise ValueError(
+                f"the SVD at rank {rank} of a Gram matrix of {n} x {n} did not converge in {_room(n)} basis vectors: "
+                "choose a smaller rank"
+            )
     gram = (side.T @ side).toarray()
     if rank > n // 4:  # for many vectors, divide and conquer is faster than bisection
         values, vectors = scipy.linalg.eigh(gram, driver="evd", overwrite_a=True, check_finite=False)
@@ -69,8 +76,10 @@ def _iterates(n: int, rank: int, dense: int | None) -> bool:
     return n > (DENSE if dense is None else dense) and _GROWTH * rank < n
 
 
-def _block_lanczos(side: Any, rank: int, seed: int) -> tuple[Floats, Floats]:
+def _block_lanczos(side: Any, rank: int, seed: int) -> tuple[Floats, Floats] | None:
     """Run block Lanczos on the Gram matrix with full reorthogonalisation until every residual is small.
+
+    None if the basis is full before that.
 
     Each block takes a few dense matrix products, so for hundreds of vectors this is several times faster than ARPACK,
     which adds one vector at a time.
@@ -108,7 +117,4 @@ def _block_lanczos(side: Any, rank: int, seed: int) -> tuple[Floats, Floats]:
         if residuals.max() <= _TOLERANCE * values[-1]:
             return values[::-1].copy(), np.ascontiguousarray((vectors @ rotation)[:, ::-1])
         if filled + width > most:
-            raise ValueError(
-                f"the SVD at rank {rank} of a Gram matrix of {n} x {n} did not converge in {filled} basis vectors: "
-                "choose a smaller rank"
-            )
+            return None

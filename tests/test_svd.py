@@ -1,82 +1,52 @@
-"""The truncated SVD behind item vectors against a dense SVD, by distances, which signs and rotations do not change."""
+"""The truncated SVD against dense decompositions of numpy, and what memory allows."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 import scipy.sparse
-from scipy.spatial.distance import cdist
 
 from recbole_hyper import svd
-from recbole_hyper.curvature.estimate import item_vectors
 
 
-def distances(points: np.ndarray) -> np.ndarray:
-    """All pairwise Euclidean distances, by scipy."""
-    return cdist(points, points)
+def binary(rows: int, columns: int, *, flat: bool = False) -> scipy.sparse.csr_matrix:
+    """Return interactions with six tastes, or without structure, whose singular values are close to each other."""
+    generator = np.random.default_rng(0)
+    taste, offer = generator.random((rows, 6)) ** 3, generator.random((columns, 6)) ** 3
+    chance = 0.1 if flat else np.minimum(0.9, taste @ offer.T / 2)
+    return scipy.sparse.csr_matrix(generator.random((rows, columns)) < chance, dtype=np.float64)
 
 
-def interactions(users: int, items: int, seed: int = 0) -> scipy.sparse.csr_matrix:
-    rng = np.random.default_rng(seed)
-    taste, offer = rng.random((users, 6)) ** 3, rng.random((items, 6)) ** 3
-    return scipy.sparse.csr_matrix(rng.random((users, items)) < np.minimum(0.9, taste @ offer.T / 2), dtype=np.float64)
+@pytest.mark.parametrize("dense", [None, 10], ids=["dense", "iterated"])
+@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize("rank", [1, 7, 30])
+def test_eigenpairs_of_the_gram_matrix(rank: int, flat: bool, dense: int | None) -> None:
+    """With rank 30, no structure and few columns the iteration runs out of vectors, and the dense path takes over."""
+    side = binary(500, 220 if flat else 300, flat=flat)
+    values, vectors = svd.top_eigenpairs(side, rank, dense=dense)
+    gram = (side.T @ side).toarray()
+    np.testing.assert_allclose(values, np.linalg.eigvalsh(gram)[::-1][:rank], rtol=1e-9)
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(rank), atol=1e-9)
+    np.testing.assert_allclose(gram @ vectors, vectors * values, atol=1e-4 * values[0])
 
 
-@pytest.mark.parametrize("shape", [(60, 40), (40, 60)])
-@pytest.mark.parametrize("scaling", [1.0, 0.4])
-def test_equal_to_a_dense_svd(shape: tuple[int, int], scaling: float) -> None:
-    matrix = interactions(*shape)
+def test_nearly_all_eigenpairs() -> None:
+    side = binary(90, 60)
+    values, vectors = svd.top_eigenpairs(side, 60)
+    np.testing.assert_allclose(vectors * values @ vectors.T, (side.T @ side).toarray(), atol=1e-9)
+
+
+def test_columns_are_scaled_by_their_counts() -> None:
+    matrix = binary(50, 30) @ scipy.sparse.diags(np.arange(30) != 3)  # an item without interactions
     counts = np.asarray(matrix.sum(axis=0)).ravel()
-    dense = matrix.toarray() * np.where(counts > 0, np.maximum(counts, 1) ** ((scaling - 1) / 2), 0)
-    _, values, vectors = np.linalg.svd(dense, full_matrices=False)
-    found = item_vectors(matrix, 12, scaling=scaling)
-    assert found.shape == (shape[1], 12)
-    for rank in (1, 5, 12):
-        expected = distances(vectors[:rank].T * values[:rank])
-        np.testing.assert_allclose(distances(found[:, :rank]), expected, atol=1e-8)
+    expected = matrix.toarray() * np.where(counts > 0, np.maximum(counts, 1) ** -0.3, 0)
+    np.testing.assert_allclose(svd.scaled_columns(matrix, 0.4).toarray(), expected)
 
 
-@pytest.mark.parametrize("shape", [(500, 300), (300, 500)])
-def test_the_iteration_equals_the_dense_path(shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    matrix = interactions(*shape, seed=1)
-    dense = distances(item_vectors(matrix, 30))
-    monkeypatch.setattr(svd, "DENSE", 10)
-    found = item_vectors(matrix, 30)
-    np.testing.assert_allclose(distances(found), dense, atol=1e-4 * dense.max())
-    norms = np.linalg.norm(found, axis=0)
-    assert (np.diff(norms) <= 1e-9).all()  # singular values, falling
-    np.testing.assert_allclose(norms, np.linalg.svd(matrix.toarray(), compute_uv=False)[:30], rtol=1e-6)
-
-
-def test_full_rank_distances_are_those_of_the_columns() -> None:
-    matrix = interactions(50, 30)
-    found = distances(item_vectors(matrix, 30))
-    np.testing.assert_allclose(found, distances(matrix.toarray().T), atol=1e-6)
-
-
-def test_counts_are_binarised_and_the_input_is_left_alone() -> None:
-    matrix = interactions(40, 30)
-    doubled = matrix * 3.0
-    before = doubled.copy()
-    np.testing.assert_array_equal(item_vectors(doubled, 5), item_vectors(matrix, 5))
-    assert (doubled != before).nnz == 0
-
-
-@pytest.mark.parametrize("rank", [0, 31, 1000])
-def test_rank_out_of_range(rank: int) -> None:
-    with pytest.raises(ValueError, match=rf"rank {rank} is out of range for 40 users x 30 items: choose 1 to 30"):
-        item_vectors(interactions(40, 30), rank)
-
-
-def test_a_rank_that_memory_does_not_allow_is_refused_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(svd, "DENSE", 10)
-    monkeypatch.setattr(svd, "_BASIS_BYTES", 8 * 300 * 240)
-    monkeypatch.setattr(svd.scipy.sparse, "diags", None)  # not reached
-    matrix = interactions(500, 300, seed=1)
-    message = r"rank 45 of a Gram matrix of 300 x 300 needs .* 270 vectors, but only 240 fit .* at most 40, or give"
-    with pytest.raises(ValueError, match=message):
-        item_vectors(matrix, 45, scaling=0.5)
-    assert item_vectors(matrix, 50).shape == (300, 50)  # decomposed whole: no basis
+def test_a_rank_that_does_not_converge_in_its_memory_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(svd, "_BASIS_BYTES", 8 * 220 * 40)
+    with pytest.raises(ValueError, match=r"the SVD at rank 30 .* did not converge in \d+ basis vectors"):
+        svd.top_eigenpairs(binary(400, 220), 30, dense=10)
 
 
 def test_memory_allows_a_rank_at_any_size() -> None:
@@ -85,8 +55,3 @@ def test_memory_allows_a_rank_at_any_size() -> None:
     assert svd.largest_rank(233_000) == 384
     assert svd.largest_rank(300_000) == 298
     assert svd.largest_rank(10**9) == 1
-
-
-def test_empty_matrix() -> None:
-    with pytest.raises(ValueError, match="no interaction"):
-        item_vectors(scipy.sparse.csr_matrix((5, 5)), 2)

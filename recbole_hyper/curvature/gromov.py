@@ -224,19 +224,19 @@ def _checked(distances: Any) -> Floats:
     if not np.isfinite(matrix).all():
         raise ValueError("distances contain NaN or infinity: drop or repair these points first")
     largest = float(np.abs(matrix).max(initial=0.0))
-    own = float(np.abs(np.diagonal(matrix)).max(initial=0.0))
+    diagonal = float(np.abs(np.diagonal(matrix)).max(initial=0.0))
     least = -float(matrix.min(initial=0.0))
     with np.errstate(over="ignore"):
         skew = float(np.abs(matrix - matrix.T).max(initial=0.0))
     hint = "pass (distances + distances.T) / 2 if both measure the same"
     for fault, what in (
-        (own, f"the distance of a point to itself must be 0, it is up to {own:.3g}"),
+        (diagonal, f"the distance of a point to itself must be 0, it is up to {diagonal:.3g}"),
         (least, f"distances must not be negative, the smallest is {-least:.3g}"),
         (skew, f"distances must be symmetric, {hint}: d(x, y) and d(y, x) differ by up to {skew:.3g}"),
     ):
         if fault > _SLACK * largest:
             raise ValueError(f"{what}; rounding of {_SLACK:g} of the largest distance ({largest:.3g}) is accepted")
-    if own or least > 0 or skew:
+    if diagonal or least > 0 or skew:
         matrix = np.maximum(matrix + 0.5 * (matrix.T - matrix), 0.0)
         _mirror(matrix)
         np.fill_diagonal(matrix, 0.0)

@@ -64,10 +64,10 @@ def softmax_rows(logits: Any, top: Any, total: Any) -> None:
 def linked_total_rows(products: Any, column: Any, extra: Any, scale: Any, top: Any, total: Any) -> None:
     """Write the largest logit and the sum of exp(logit - top) of each row (h,) of products."""
     for i in prange(products.shape[0]):
-        row, own = products[i], column[i]
+        row, state = products[i], column[i]
         logits = np.empty(len(row), np.float32)
         for j in range(len(row)):
-            u = row[j] + own * extra[j]
+            u = row[j] + state * extra[j]
             w = abs(u)
             logits[j] = signed_asinh(u, w, np.sqrt(ONE + w * w)) * scale[j]
         highest, exponentials = largest(logits), np.float32(0)
@@ -103,12 +103,12 @@ def weigh_rows(
         first, second = d_extra[start:stop], d_scale[start:stop]
         slopes = np.empty(STRIP, np.float32)
         for i in range(height):
-            row, own, highest, share = products[i, start:stop], column[i], top[i], factor[i]
-            both = own * share
+            row, state, highest, share = products[i, start:stop], column[i], top[i], factor[i]
+            state_share = state * share
             product = np.float32(0)
             # two loops: one loop would not fit the sixteen registers of AVX2, and takes 1.7 times as long
             for j in range(stop - start):
-                u = row[j] + own * extras[j]
+                u = row[j] + state * extras[j]
                 w = abs(u)
                 root = np.sqrt(ONE + w * w)
                 slopes[j] = ONE / root
@@ -119,6 +119,6 @@ def weigh_rows(
                 weight = e * slopes[j]
                 row[j] = weight
                 product += weight * mixings[j]
-                first[j] += both * weight
+                first[j] += state_share * weight
                 second[j] += share * (e * logit)
             mixed[i, strip] = product

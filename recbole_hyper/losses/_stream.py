@@ -421,10 +421,10 @@ class ItemStream:
         if not pairs or not with_gradient:
             return [None] * len(inputs)
         outputs, gradients = zip(*pairs, strict=True)
-        of_inputs = list(torch.autograd.grad(outputs, with_gradient, gradients, allow_unused=True))
-        if self.d_theta is not None and of_inputs[-1] is not None:
-            self.d_theta.add_(of_inputs[-1])
-        return [None if tensor is None else of_inputs.pop(0) for tensor in inputs]
+        results = list(torch.autograd.grad(outputs, with_gradient, gradients, allow_unused=True))
+        if self.d_theta is not None and results[-1] is not None:
+            self.d_theta.add_(results[-1])
+        return [None if tensor is None else results.pop(0) for tensor in inputs]
 
 
 def _view(buffer: Tensor, first: int, height: int, width: int) -> Tensor:

@@ -33,6 +33,5 @@ class BinaryCrossEntropy(SampledLoss):
         super().__init__(n_negatives=n_negatives)
 
     def forward(self, states: Tensor, targets: Tensor, head: Head, negatives: Negatives | None = None) -> Tensor:
-        """Return the mean loss over the n rows."""
         drawn = _pairs.draw(targets, self.n_negatives, head, negatives, exclude_seen=True, replacement=True)
         return binary_cross_entropy(*_pairs.target_and_negative_logits(states, targets, drawn, head))

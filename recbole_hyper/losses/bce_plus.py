@@ -16,7 +16,6 @@ class BinaryCrossEntropyPlus(SampledLoss):
     """
 
     def forward(self, states: Tensor, targets: Tensor, head: Head, negatives: Negatives | None = None) -> Tensor:
-        """Return the mean loss over the n rows."""
         drawn = _pairs.draw(targets, self.n_negatives, head, negatives, exclude_seen=True, replacement=False)
         positive, negative = _pairs.target_and_negative_logits(states, targets, drawn, head)
         return generalised_binary_cross_entropy(positive, negative, beta=1.0)

@@ -61,7 +61,6 @@ class GeneralisedBinaryCrossEntropy(SampledLoss):
         self.t = t
 
     def forward(self, states: Tensor, targets: Tensor, head: Head, negatives: Negatives | None = None) -> Tensor:
-        """Return the mean loss over the n rows."""
         drawn = _pairs.draw(targets, self.n_negatives, head, negatives, exclude_seen=False, replacement=True)
         positive, negative = _pairs.target_and_negative_logits(states, targets, drawn, head)
         beta = calibration(self.n_negatives, head.n_items - (head.padding_idx is not None), self.t)

@@ -31,8 +31,8 @@ def sort_by_direction(
     if head.padding_idx is None:
         return rows, items
     # the place of padding is dropped without waiting for the GPU
-    where = torch.arange(len(items) - 1, device=items.device)
-    return rows, items[where + (where >= (items == head.padding_idx).int().argmax())]
+    place = torch.arange(len(items) - 1, device=items.device)
+    return rows, items[place + (place >= (items == head.padding_idx).int().argmax())]
 
 
 class _Chunks:
@@ -155,8 +155,8 @@ class ReducedCrossEntropy(Loss):
 
     def buckets(self, n: int, n_items: int) -> int:
         """Return the number of directions for n rows and n_items items."""
-        wanted = self.n_buckets or int(math.sqrt(4 * (1 + 2 * self.n_extra_chunks) * min(n_items, n)))
-        return max(1, wanted // self.buckets_per_chunk) * self.buckets_per_chunk
+        n_buckets = self.n_buckets or int(math.sqrt(4 * (1 + 2 * self.n_extra_chunks) * min(n_items, n)))
+        return max(1, n_buckets // self.buckets_per_chunk) * self.buckets_per_chunk
 
     def forward(self, states: Tensor, targets: Tensor, head: Head, negatives: Negatives | None = None) -> Tensor:
         """Return the mean loss; ``negatives`` is not used."""
