@@ -37,7 +37,7 @@ def test_nearly_all_eigenpairs() -> None:
 
 
 def test_columns_are_scaled_by_their_counts() -> None:
-    matrix = binary(50, 30) @ scipy.sparse.diags(np.arange(30) != 3)  # an item without interactions
+    matrix = binary(50, 30) @ scipy.sparse.diags((np.arange(30) != 3) * 1.0)  # an item without interactions
     counts = np.asarray(matrix.sum(axis=0)).ravel()
     expected = matrix.toarray() * np.where(counts > 0, np.maximum(counts, 1) ** -0.3, 0)
     np.testing.assert_allclose(svd.scaled_columns(matrix, 0.4).toarray(), expected)
