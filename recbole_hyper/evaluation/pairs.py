@@ -165,7 +165,8 @@ def _user_sums(cases: Mapping[str, Mapping[Any, pd.DataFrame]], metric: str) -> 
         _require_same_cases(first, ordered, name)
         values = case_values(metric, ordered["rank"].to_numpy(dtype=np.int64))
         if values is None:
-            raise StatisticsError(f"{metric} cannot be compared by case; hit, ndcg, mrr, map, recall, precision @k can")
+            known = "hit, ndcg, mrr, map, recall and precision at a cut-off"
+            raise StatisticsError(f"{metric} is not a mean over cases, as the test needs; {known} are")
         sums[name].append(user_sums(user, values))
     return {name: np.stack(own) for name, own in sums.items()}, np.bincount(user).astype(np.float64)
 

@@ -65,7 +65,7 @@ def build_report(
     # runs need not have the default metric
     if metric != METRIC and metric not in known:
         hint = did_you_mean(metric, list(known)) or f"; known: {', '.join(known) or 'none'}"
-        raise ReportError(f"metric {metric!r}: no run or trial here has it on validation{hint}")
+        raise ReportError(f"no run or trial here has the metric {metric!r} on validation{hint}")
     tested, sweeps, trials = collection.of(RUN, FINAL), collection.sweeps, collection.of(TRIAL)
     counts = f"{_count(tested, 'tested run')}, {_count(sweeps, 'sweep')} with {_count(trials, 'trial')}"
     page = _Report("Runs and sweeps", counts, Path(output))

@@ -216,7 +216,7 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
         compare(cases.assign(item_id=["other", *cases["item_id"][1:]]))
     with pytest.raises(StatisticsError, match="b ranked its targets among other numbers of candidates"):
         compare(cases.assign(n_candidates=99))
-    with pytest.raises(StatisticsError, match="itemcoverage@10 cannot be compared by case"):
+    with pytest.raises(StatisticsError, match="itemcoverage@10 is not a mean over cases"):
         compare(cases, "itemcoverage@10")
     with pytest.raises(StatisticsError, match="needs at least two models, got 1"):
         compare_models({"a": {0: cases}}, "hit@10")

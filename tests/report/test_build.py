@@ -126,7 +126,7 @@ def test_command(folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_a_metric_that_no_run_has_is_refused(folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(folders), "--output", str(tmp_path / "out"), "--metric=ndgc@10"]) == 1
     said = capsys.readouterr().err
-    assert "metric 'ndgc@10': no run or trial here has it on validation" in said
+    assert "no run or trial here has the metric 'ndgc@10' on validation" in said
     assert "ndcg@10" in said
     assert not (tmp_path / "out").exists()
 
