@@ -74,7 +74,7 @@ def test_the_package_names_its_models_without_importing_them() -> None:
         ({"eval_args": {"mode": "all"}}, "mode 'all' is not offered"),
     ],
 )
-def test_options_are_checked_when_they_are_given(options: dict, message: str) -> None:
+def test_options_are_checked_when_an_estimator_is_made(options: dict, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         HSASRecCE(**options)
 
@@ -93,7 +93,7 @@ def test_a_fit_is_a_run(frame: pd.DataFrame, tmp_path: Path) -> None:
     assert (given / "result.json").is_file()
 
 
-def test_ids_that_pandas_made_floats_are_asked_about_as_they_are(frame: pd.DataFrame) -> None:
+def test_ids_that_pandas_made_floats_are_found(frame: pd.DataFrame) -> None:
     numbers = {name: frame[name].str[1:].astype(float) for name in ("user_id", "item_id")}
     frame = frame.assign(**numbers)
     model = Pop().fit(frame)
@@ -123,7 +123,7 @@ def test_recommendations_stay_the_same_in_a_folder_elsewhere(tmp_path: Path) -> 
     pd.testing.assert_frame_equal(recbole_hyper.load(saved).recommend(users=["u1", "u2"], k=3), found)
 
 
-def test_what_fails_leaves_what_was_fitted(
+def test_a_failed_fit_keeps_the_earlier_one(
     frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = Pop()
@@ -145,7 +145,7 @@ def test_what_fails_leaves_what_was_fitted(
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_a_model_of_ones_own_has_it_too(frame: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_users_model_is_an_estimator_too(frame: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry._registry, "models", dict(registry._registry["models"]))
 
     class OwnNetwork(HyperRecommender):
@@ -158,7 +158,7 @@ def test_a_model_of_ones_own_has_it_too(frame: pd.DataFrame, monkeypatch: pytest
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
 @pytest.mark.parametrize("used", [False, True])
-def test_a_copy_and_a_pickle_outlive_what_they_were_made_of(
+def test_copies_and_pickles_outlive_the_estimator(
     copied: Callable, used: bool, frame: pd.DataFrame, tmp_path: Path
 ) -> None:
     model = SASRecCE(**{**SMALL, "epochs": 1}).fit(frame)
@@ -178,7 +178,7 @@ def test_a_copy_and_a_pickle_outlive_what_they_were_made_of(
     assert repr(copied(SASRecCE(epochs=7))) == "SASRecCE(epochs=7)"
 
 
-def test_fits_in_several_threads_give_what_each_gives_alone(frame: pd.DataFrame) -> None:
+def test_fits_in_several_threads_equal_single_fits(frame: pd.DataFrame) -> None:
     """They drew from one stream of random numbers."""
     alone = SASRecCE(**{**SMALL, "epochs": 2}).fit(frame).result
     with ThreadPoolExecutor(3) as pool:
@@ -189,7 +189,7 @@ def test_fits_in_several_threads_give_what_each_gives_alone(frame: pd.DataFrame)
 
 
 @pytest.mark.parametrize("held_at", [1, 2])
-def test_what_another_thread_sets_up_meanwhile_does_not_change_a_training(
+def test_another_thread_does_not_change_a_training(
     held_at: int, frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The check of a configuration (1) and a run that is loaded (2) drew from the generator of the training."""
@@ -222,7 +222,7 @@ def test_what_another_thread_sets_up_meanwhile_does_not_change_a_training(
     assert all((alone[name] == beside[name]).all() for name in alone)
 
 
-def test_recboles_way_of_making_a_model_is_untouched(tmp_path: Path) -> None:
+def test_recboles_constructor_still_works(tmp_path: Path) -> None:
     path = write_inter(tmp_path, "d", cycle_rows())
     config = Config("HSASRecCE", "d", config_dict={**SMALL, "data_path": str(path)})
     dataset = SequenceDataset(config)

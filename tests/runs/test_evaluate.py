@@ -27,7 +27,7 @@ def test_the_same_settings_give_the_same_metrics(random_data: Path, tmp_path: Pa
     assert [file.read_bytes() for file in files] == before
 
 
-def test_another_ranking_is_that_of_a_run_with_it(random_data: Path, tmp_path: Path) -> None:
+def test_an_evaluation_equals_a_run_with_its_settings(random_data: Path, tmp_path: Path) -> None:
     full = run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "full"))
     keys = {"eval_args": {"mode": "uni9"}, "metrics": ["MRR"], "topk": [5], "valid_metric": "MRR@5"}
     drawn = run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "drawn", **keys))
@@ -86,7 +86,7 @@ def test_a_refit_run_is_ranked_on_the_test_alone(random_data: Path, tmp_path: Pa
         ({"topk": None}, "topk=None: whole numbers of at least 1 are expected"),
     ],
 )
-def test_what_is_no_ranking_of_the_run_is_refused(keys: dict, message: str, random_data: Path, tmp_path: Path) -> None:
+def test_invalid_settings_of_a_ranking_are_refused(keys: dict, message: str, random_data: Path, tmp_path: Path) -> None:
     run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run"))
     with pytest.raises(ConfigError, match=message):
         evaluate(tmp_path / "run", keys)

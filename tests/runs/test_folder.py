@@ -37,7 +37,7 @@ def never(*arguments: object, **keywords: object) -> None:
     raise AssertionError("a refused run trains")
 
 
-def test_a_folder_is_held_for_the_whole_life_of_a_run(random_data: Path, tmp_path: Path) -> None:
+def test_a_folder_is_locked_while_its_run_trains(random_data: Path, tmp_path: Path) -> None:
     keys = settings(random_data, tmp_path / "run")
     refused = []
 
@@ -54,7 +54,9 @@ def test_a_folder_is_held_for_the_whole_life_of_a_run(random_data: Path, tmp_pat
     assert again["epochs"] == 3
 
 
-def test_the_claim_is_made_under_the_lock(random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_is_checked_under_the_lock(
+    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("recbole_hyper.runs.run.run_claimed", never)
     (tmp_path / "run").mkdir()
     with locked(tmp_path / "run" / ".run.lock"), pytest.raises(ConfigError, match="another run uses"):
@@ -62,7 +64,7 @@ def test_the_claim_is_made_under_the_lock(random_data: Path, tmp_path: Path, mon
     assert [path.name for path in (tmp_path / "run").iterdir()] == [".run.lock"]
 
 
-def test_what_a_resume_takes_back_is_refused(
+def test_a_resume_cannot_lower_epochs_patience_or_refit(
     random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     keys = settings(
@@ -85,7 +87,7 @@ def test_what_a_resume_takes_back_is_refused(
     assert contents(tmp_path / "run") == before
 
 
-def test_the_epochs_of_the_result_count_where_a_resume_was_killed(random_data: Path, tmp_path: Path) -> None:
+def test_the_epochs_of_the_result_count_after_a_killed_resume(random_data: Path, tmp_path: Path) -> None:
     keys = settings(random_data, tmp_path / "run")
     run("SASRecCE", "random", config_dict=keys)
     file = tmp_path / "run" / "config.yaml"
@@ -113,9 +115,7 @@ def test_a_finished_run_that_lacks_a_file_is_not_trained_again(
     assert contents(tmp_path / "run") == before
 
 
-def test_weights_that_a_stopped_resume_left_are_not_taken_for_the_tested_ones(
-    random_data: Path, tmp_path: Path
-) -> None:
+def test_weights_of_a_stopped_resume_are_not_loaded_as_tested(random_data: Path, tmp_path: Path) -> None:
     keys = settings(random_data, tmp_path / "run", epochs=1)
     run("SASRecCE", "random", config_dict=keys)
     model = load(tmp_path / "run").model
@@ -133,7 +133,7 @@ def uses(folder: Path) -> list[Callable[[], object]]:
     ]
 
 
-def test_a_configuration_that_is_none_is_named(random_data: Path, tmp_path: Path) -> None:
+def test_a_damaged_configuration_is_named(random_data: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     run("SASRecCE", "random", config_dict=settings(random_data, folder, epochs=1))
     evil = f"!!python/object/apply:os.mkdir ['{tmp_path / 'evil'}']\n"
@@ -171,7 +171,7 @@ def test_the_state_of_another_model_is_refused(random_data: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("content", ["[1, 2]", "{", "", "7", '{"config": [1]}', '{"config": {"epochs": "six"}}'])
-def test_a_result_that_is_none_is_named(content: str, random_data: Path, tmp_path: Path) -> None:
+def test_a_damaged_result_is_named(content: str, random_data: Path, tmp_path: Path) -> None:
     keys = settings(random_data, tmp_path / "run", epochs=1)
     run("Pop", "random", config_dict=keys)
     (tmp_path / "run" / "result.json").write_text(content)
@@ -204,7 +204,7 @@ def test_a_full_disk_is_one_line(
 
 
 @pytest.mark.parametrize("name", ["data/notes.txt", "train.csv", "model.safetensors", "refit/notes.txt"])
-def test_what_no_run_wrote_is_not_written_over(name: str, random_data: Path, tmp_path: Path) -> None:
+def test_files_of_others_are_not_overwritten(name: str, random_data: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     (out / name).parent.mkdir(parents=True)
     (out / name).write_text("mine")
@@ -214,7 +214,7 @@ def test_what_no_run_wrote_is_not_written_over(name: str, random_data: Path, tmp
     assert contents(out) | {".run.lock": b""} == before | {".run.lock": b""}
 
 
-def test_a_folder_that_only_has_data_of_a_killed_run_is_taken(random_data: Path, tmp_path: Path) -> None:
+def test_a_folder_with_only_the_data_of_a_killed_run_can_be_used(random_data: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     keys = settings(random_data, out, epochs=1)
     run("SASRecCE", "random", config_dict=keys)
@@ -223,7 +223,7 @@ def test_a_folder_that_only_has_data_of_a_killed_run_is_taken(random_data: Path,
     assert run("SASRecCE", "random", config_dict=keys)["epochs"] == 1
 
 
-def test_a_start_that_trained_nothing_leaves_the_folder_free(random_data: Path, tmp_path: Path) -> None:
+def test_a_run_that_failed_before_training_leaves_the_folder_free(random_data: Path, tmp_path: Path) -> None:
     keys = settings(random_data, tmp_path / "run")
     with pytest.raises(ValueError, match="rank=45: the training matrix"):
         run("PureSVDN", "random", config_dict={**keys, "rank": 45})
@@ -249,7 +249,7 @@ def test_a_tensorboard_folder_that_cannot_be_written_is_refused_before_the_data_
         run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run", log_tensorboard=True))
 
 
-def test_faults_of_this_package_are_not_taken_for_recboles(random_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_this_package_are_not_blamed_on_recbole(random_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fault(*arguments: object) -> None:
         raise AttributeError("a fault of ours")
 

@@ -74,7 +74,7 @@ def reference(trained: Path, data: Path, frame: pd.DataFrame, since: float) -> l
     return sorted(found)
 
 
-def test_every_new_interaction_is_ranked_behind_its_past(trained: Path, data: Path, tmp_path: Path) -> None:
+def test_every_new_interaction_is_ranked_after_its_history(trained: Path, data: Path, tmp_path: Path) -> None:
     newest = pd.read_csv(data / "shop" / "shop.inter", sep="\t")["timestamp:float"].max()
     file = tmp_path / "yesterday.csv"
     NEW.sample(frac=1, random_state=1).to_csv(file, index=False)
@@ -118,7 +118,7 @@ def test_since_moves_the_first_case(trained: Path, data: Path) -> None:
         ({"segments": ["item.mood"]}, "has no such column; it has item.kind"),
     ],
 )
-def test_what_cannot_be_asked(trained: Path, options: dict[str, Any], match: str) -> None:
+def test_invalid_data_since_and_segments_are_refused(trained: Path, options: dict[str, Any], match: str) -> None:
     with pytest.raises(ConfigError, match=match):
         evaluate(trained, **options)
 

@@ -28,7 +28,7 @@ def old(tmp_path: Path) -> Path:
     return folder
 
 
-def test_it_loads_and_has_the_figures_that_it_had(old: Path) -> None:
+def test_it_loads_and_gives_the_same_figures(old: Path) -> None:
     before = json.loads((old / "result.json").read_text())
     assert len(load(old).recommend(users=["u1"], k=2)) == 2
     found = evaluate(old)

@@ -21,7 +21,7 @@ def test_a_resumed_run_knows_where_its_curvature_came_from(
     assert first["curvature_origin"] == "estimated from the training data"
 
 
-def test_a_curvature_to_be_estimated_for_what_is_flat_and_what_is_not(
+def test_only_curved_models_estimate_a_curvature(
     random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

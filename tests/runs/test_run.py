@@ -81,7 +81,7 @@ def test_weights_of_other_data_are_refused(random_data: Path, tmp_path: Path) ->
         load(tmp_path / "out").recommend(users="u1")
 
 
-def test_what_is_asked_of_a_run_is_checked_before_it_is_trained(random_data: Path, tmp_path: Path) -> None:
+def test_a_run_is_checked_before_training(random_data: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="topk=5000: the data has only 50 items"):
         run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "out", topk=[10, 5000]))
     with pytest.raises(ConfigError, match="has no run to resume"):
@@ -89,7 +89,7 @@ def test_what_is_asked_of_a_run_is_checked_before_it_is_trained(random_data: Pat
     assert not (tmp_path / "typo").exists()
 
 
-def test_a_finished_run_is_not_written_over(random_data: Path, tmp_path: Path) -> None:
+def test_a_finished_run_is_not_overwritten(random_data: Path, tmp_path: Path) -> None:
     keys = settings(random_data, tmp_path / "run", epochs=1)
     run("SASRecCE", "random", config_dict=keys)
     before = (tmp_path / "run" / "result.json").read_bytes()
@@ -100,7 +100,7 @@ def test_a_finished_run_is_not_written_over(random_data: Path, tmp_path: Path) -
     assert (tmp_path / "run" / "result.json").read_bytes() == before
 
 
-def test_a_run_from_before_a_key_existed_goes_on(random_data: Path, tmp_path: Path) -> None:
+def test_a_run_older_than_a_key_resumes(random_data: Path, tmp_path: Path) -> None:
     keys = settings(random_data, tmp_path / "run", epochs=1)
     run("SASRecCE", "random", config_dict=keys)
     file = tmp_path / "run" / "config.yaml"

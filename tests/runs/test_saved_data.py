@@ -42,7 +42,7 @@ def folder(random_data: Path, tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def test_who_may_read_a_file_follows_from_the_umask(folder: Path, tmp_path: Path) -> None:
+def test_the_umask_decides_who_may_read_a_file(folder: Path, tmp_path: Path) -> None:
     """Weights were of mode 0600, so that no service account could read them."""
     (tmp_path / "file").touch()
     (tmp_path / "folder").mkdir()
@@ -62,7 +62,7 @@ def test_the_data_are_there_before_training(random_data: Path, tmp_path: Path, m
         run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run"))
 
 
-def test_what_is_missing_or_damaged_is_named(folder: Path) -> None:
+def test_missing_and_damaged_files_are_named(folder: Path) -> None:
     files = sorted(path for path in (folder / "data").rglob("*") if path.is_file())
     names = {path.relative_to(folder / "data").as_posix() for path in files}
     assert {"sequences/item_tokens.npy", "sequences/user_tokens.npy", "refit_lengths.npy", "catalogue.npy"} < names
@@ -82,7 +82,7 @@ def test_what_is_missing_or_damaged_is_named(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"format": "one"}', '{"format": 0}', "{}"])
-def test_an_about_that_is_none_is_named(content: str, folder: Path) -> None:
+def test_a_damaged_about_file_is_named(content: str, folder: Path) -> None:
     (folder / "data" / "about.json").write_text(content)
     with pytest.raises(ValueError, match=r"about\.json is damaged"):
         load(folder)
@@ -95,7 +95,7 @@ def test_a_newer_format_is_refused(folder: Path) -> None:
         load(folder)
 
 
-def test_what_differs_is_said(
+def test_differences_since_the_run_are_logged(
     random_data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, file = tmp_path / "run", random_data / "random" / "random.inter"
@@ -118,7 +118,7 @@ def test_what_differs_is_said(
 
 
 @pytest.mark.parametrize("name", ["HSASRecCE", "EASER", "Pop"])
-def test_without_data_of_its_own_a_run_reads_the_data_set(name: str, random_data: Path, tmp_path: Path) -> None:
+def test_a_run_without_saved_data_reads_the_data_set(name: str, random_data: Path, tmp_path: Path) -> None:
     with_data, without = tmp_path / "with", tmp_path / "without"
     for folder, save in ((with_data, True), (without, False)):
         run(name, "random", config_dict=settings(random_data, folder, save_data=save))

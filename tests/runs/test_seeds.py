@@ -24,7 +24,7 @@ def keys_of(path: Path, out: Path, **keys: Any) -> dict[str, Any]:
     return {**SMALL, "data_path": str(path), "epochs": 1, "output_dir": str(out), **keys}
 
 
-def test_each_seed_is_the_run_with_that_seed(
+def test_each_seed_equals_a_single_run(
     random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
@@ -69,7 +69,7 @@ def test_each_seed_is_the_run_with_that_seed(
 @pytest.mark.parametrize(
     "given", ["", "1,x", "1,,2", "1.5", "-1", "True", [], [1, True], ["a"], "1,2.0", None, "1,4294967296"]
 )
-def test_what_are_no_seeds(given: Any) -> None:
+def test_invalid_seeds_are_refused(given: Any) -> None:
     with pytest.raises(ConfigError, match=r"must be whole numbers from 0 to 2\*\*32 - 1, such as --seeds=1,2,3"):
         read_seeds(given, {})
 
@@ -83,7 +83,7 @@ def test_seeds_are_read() -> None:
         read_seeds("1", {"seed": 4})
 
 
-def test_what_is_refused_before_anything_is_trained(
+def test_invalid_warm_starts_are_refused_before_training(
     random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     keys = keys_of(random_data, tmp_path / "one")

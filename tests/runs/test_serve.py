@@ -87,7 +87,7 @@ def test_serve_runs_code_that_the_user_trusts(foreign: tuple[Path, Path, Path]) 
 
 
 @pytest.mark.slow  # trains, and starts processes
-def test_two_workers_count_together_and_both_take_a_resumed_run(folder: Path, tmp_path: Path) -> None:
+def test_two_workers_share_metrics_and_reload_a_resumed_run(folder: Path, tmp_path: Path) -> None:
     words = ["--epochs=3", "--resume=True", f"--output_dir={tmp_path / 'run'}"]
     run("SASRecCE", "small", config_dict=keys(folder.parent / "data", tmp_path / "run"))
     address = f"http://127.0.0.1:{(port := free_port())}"

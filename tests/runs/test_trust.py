@@ -36,7 +36,7 @@ def test_code_that_is_trusted_runs(foreign: tuple[Path, Path, Path]) -> None:
     load(folder)
 
 
-def test_a_file_of_the_users_own_runs_in_the_place_of_one_with_its_digest(foreign: tuple[Path, Path, Path]) -> None:
+def test_a_users_file_with_the_same_digest_replaces_that_of_the_run(foreign: tuple[Path, Path, Path]) -> None:
     folder, plugin, marker = foreign
     mine = folder.parent / "mine" / "parts.py"
     mine.parent.mkdir()
@@ -67,6 +67,6 @@ def test_a_module_that_a_folder_names_is_not_imported(
         assert not marker.exists()
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nowhere\.py does not exist"), trusting([tmp_path / "nowhere.py"]):
         pass

@@ -61,7 +61,7 @@ FEATURES = {"selected_features": ["category", "price"]}
         ("BPR", {"embedding_size": 8}, "item_embedding.weight"),
     ],
 )
-def test_a_row_is_that_of_the_same_id(model: str, more: dict, name: str, data: Path, tmp_path: Path) -> None:
+def test_rows_match_by_id(model: str, more: dict, name: str, data: Path, tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     run(model, "monday", config_dict=settings(data, first, **more))
     keys = {"data_path": str(data), "output_dir": str(second), "init_from": str(first), "learning_rate": 1e-12}
@@ -96,7 +96,7 @@ def test_tokens_of_features_are_matched_and_a_new_item_starts_from_them_alone(da
         torch.testing.assert_close(tables[1][token], vector, rtol=0, atol=1e-8)
 
 
-def test_a_continuation_is_shorter_and_slower_unless_it_is_given(data: Path, tmp_path: Path) -> None:
+def test_a_warm_start_is_shorter_and_slower_by_default(data: Path, tmp_path: Path) -> None:
     first = tmp_path / "first"
     before = run("SASRecCE", "monday", config_dict=settings(data, first, epochs=12, stopping_step=20))
     keys = {"data_path": str(data), "init_from": str(first)}
@@ -134,7 +134,7 @@ def test_a_warm_start_begins_better_than_a_cold_one(tmp_path: Path) -> None:
     assert losses[0] < 0.6 * losses[1]
 
 
-def test_what_cannot_be_gone_on_from_is_named(data: Path, tmp_path: Path) -> None:
+def test_invalid_warm_starts_are_refused(data: Path, tmp_path: Path) -> None:
     run("SASRecCE", "monday", config_dict=settings(data, tmp_path / "first", epochs=1))
     keys = {"data_path": str(data), "output_dir": str(tmp_path / "second"), "init_from": str(tmp_path / "first")}
     with pytest.raises(ConfigError, match=r"has the shape .* there and .* here; use the keys of that run"):

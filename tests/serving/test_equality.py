@@ -117,7 +117,7 @@ def test_the_folder_recommends_what_the_evaluation_ranked(
 
 
 @pytest.mark.parametrize("model", ["SASRecCE", "HSTU", "EASER", "Pop", "SASRec", "ItemKNN"])
-def test_of_a_refit_run_the_refit_model_is_loaded(
+def test_a_refit_run_loads_the_refit_model(
     model: str, random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result, cases, lists = trained(model, random_data, tmp_path / "run", monkeypatch, **REFIT)
@@ -128,7 +128,7 @@ def test_of_a_refit_run_the_refit_model_is_loaded(
 
 
 @pytest.mark.parametrize("split", [{"TU": {"point": 0.95, "min_user_items": 3, "history": "full"}}, GT["split"]])
-def test_what_a_protocol_leaves_out_is_unknown(
+def test_items_that_a_protocol_leaves_out_are_unknown(
     split: dict, random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = random_data / "random" / "random.inter"

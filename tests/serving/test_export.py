@@ -138,7 +138,7 @@ def test_a_memory_is_part_of_the_graph(random_data: Path, tmp_path: Path, caplog
         export(loaded.model, tokens, length, tmp_path / "items.parquet", format="vectors")
 
 
-def test_an_encoder_alone_says_what_it_is(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_exported_encoder_is_described(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model, tokens = made("SASRecCE")
     model.train()
     content = export(model, tokens, LENGTH, tmp_path / "new" / "encoder.onnx")
@@ -162,7 +162,7 @@ def test_an_encoder_alone_says_what_it_is(made: Made, tmp_path: Path, capsys: py
     assert content["sha256"] == file_digest(file)
 
 
-def test_a_list_ends_where_all_is_excluded(made: Made, tmp_path: Path) -> None:
+def test_a_list_ends_if_all_items_are_excluded(made: Made, tmp_path: Path) -> None:
     model, tokens = made("SASRecCE")
     export(model, tokens, LENGTH, tmp_path / "model.pt2", format="program", top_k=4, exclude_seen=True)
     program = torch.export.load(tmp_path / "model.pt2").module()
@@ -292,7 +292,7 @@ def test_the_command_says_how_vectors_are_scored(
     assert said[1:] == [str(output), str(tmp_path / "items.parquet.json")]
 
 
-def test_what_cannot_be_exported_is_named_before_a_model_is_read(
+def test_impossible_exports_are_refused_before_the_model_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("recbole_hyper.runs.load.load", lambda run: pytest.fail("the run was loaded"))
@@ -316,7 +316,7 @@ def test_what_cannot_be_exported_is_named_before_a_model_is_read(
     assert "pip install 'recbole-hyper[export]'" in message
 
 
-def test_what_a_model_cannot_give_is_named(made: Made, tmp_path: Path) -> None:
+def test_models_that_cannot_be_exported_are_refused(made: Made, tmp_path: Path) -> None:
     model, tokens = made("SASRecCE")
     n_items = len(tokens) - 1
     with pytest.raises(ConfigError, match=rf"--top_k={n_items + 1}: the model has only {n_items} items"):
@@ -331,7 +331,7 @@ def test_what_a_model_cannot_give_is_named(made: Made, tmp_path: Path) -> None:
     assert list(tmp_path.glob("model*")) == []
 
 
-def test_an_export_writes_over_nothing_but_an_export(made: Made, tmp_path: Path) -> None:
+def test_an_export_overwrites_only_exports(made: Made, tmp_path: Path) -> None:
     """The JSON of RUN/result.onnx replaced RUN/result.json, and model.onnx and model.pt2 shared one."""
     model, tokens = made("SASRecCE")
     (tmp_path / "result.json").write_text("{}")
@@ -355,7 +355,7 @@ def test_an_export_writes_over_nothing_but_an_export(made: Made, tmp_path: Path)
     assert (tmp_path / "other.parquet").read_bytes() == b"of somebody else"
 
 
-def test_tables_above_what_a_file_holds_are_refused(
+def test_tables_above_the_limit_of_a_file_are_refused(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, tokens = made("SASRecCE")

@@ -21,7 +21,7 @@ def test_more_histories_than_a_block_of_the_ranking(model: Recommender, monkeypa
     assert found["item_id"].tolist() == found["item_id"].tolist()[:2] * 600
 
 
-def test_recommending_holds_what_the_evaluation_holds(model: Recommender, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recommending_keeps_to_the_memory_budget(model: Recommender, monkeypatch: pytest.MonkeyPatch) -> None:
     """The scores and their comparison: 5 bytes each, of 600 users at most 240 at one time."""
     asked = []
     monkeypatch.setitem(model.config.final_config_dict, "ranking_memory_budget", 240 * 5 * model.store.n_items)
@@ -32,7 +32,7 @@ def test_recommending_holds_what_the_evaluation_holds(model: Recommender, monkey
 
 
 @pytest.mark.parametrize("name", ["SASRecCE", "EASER", "Pop", "BPR", "EASE"])
-def test_a_loaded_run_is_pickled_and_answers_alike(name: str, folder: Path, tmp_path: Path) -> None:
+def test_a_pickled_run_recommends_the_same(name: str, folder: Path, tmp_path: Path) -> None:
     run(name, "small", config_dict=keys(folder.parent / "data", tmp_path / "run"))
     loaded = load(tmp_path / "run")
     again = pickle.loads(pickle.dumps(loaded))

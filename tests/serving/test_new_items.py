@@ -82,7 +82,7 @@ def test_new_items_are_scored_by_their_features_alone(folder: Path, caplog: pyte
     np.testing.assert_allclose(now[:, -2:], (states @ vectors.T + 0.25).detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
-def test_they_are_recommended_and_may_be_in_a_history(folder: Path) -> None:
+def test_new_items_are_recommended_and_may_be_in_a_history(folder: Path) -> None:
     model = load(folder).add_items(pa.Table.from_pandas(NEW))
     found = model.recommend(users=["u1"], k=2, items=["n1", "n2"])
     assert sorted(found["item_id"]) == ["n1", "n2"]
@@ -108,7 +108,7 @@ def test_other_models_take_them_too(name: str, keys: dict, shop: Path, tmp_path:
     assert np.isfinite(model.score([["n1", "i1"]])).all()
 
 
-def test_what_cannot_be_taken_in_is_one_line(folder: Path, shop: Path, tmp_path: Path) -> None:
+def test_invalid_new_items_are_one_line(folder: Path, shop: Path, tmp_path: Path) -> None:
     model = load(folder)
     with pytest.raises(DataError, match="new items need the features tags, text; the table has item_id, kind, price"):
         model.add_items(NEW[["item_id", "kind", "price"]])

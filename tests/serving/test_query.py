@@ -43,7 +43,7 @@ def test_search_is_a_stable_sort(seed: int, n_items: int, k: int) -> None:
     assert values.tolist() == wanted[1]
 
 
-def test_only_items_that_may_be_found_must_have_a_finite_score() -> None:
+def test_only_searched_items_need_a_finite_score() -> None:
     scores = np.ones((3, 5), dtype=np.float32)
     scores[:, 0] = np.nan
     scores[1, 2] = np.inf

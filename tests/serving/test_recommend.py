@@ -104,7 +104,7 @@ def test_recommend_checks_its_arguments(keys: dict, message: str, small_run: Pat
         recommend(small_run, **keys)
 
 
-def test_recommend_knows_no_padding_and_no_item_past_the_last(small_run: Path) -> None:
+def test_recommend_never_lists_padding(small_run: Path) -> None:
     with pytest.raises(ValueError, match=r"1 items are not in the data \(first: '\[PAD\]'"):
         recommend(small_run, histories=[["11", "[PAD]"]])
     with pytest.raises(ValueError, match=r"1 users are not in the data \(first: '\[PAD\]'"):

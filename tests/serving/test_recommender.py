@@ -72,12 +72,12 @@ def forms() -> dict[str, Any]:
     }
 
 
-def test_a_loaded_run_says_what_it_is(model: Recommender) -> None:
+def test_repr_of_a_loaded_run(model: Recommender) -> None:
     assert repr(model) == "<Recommender of SASRecCE on small: 30 users, 12 items to recommend>"
 
 
 @pytest.mark.parametrize("form", forms())
-def test_every_form_of_histories_is_the_same_question(form: str, model: Recommender) -> None:
+def test_every_form_of_histories_gives_the_same_lists(form: str, model: Recommender) -> None:
     found = model.recommend(histories=forms()[form], k=4)
     assert list(found.columns) == ["user_id", "position", "item_id", "score", "popular"]
     assert lists(found) == lists(model.recommend(histories=HISTORIES, k=4))
@@ -101,14 +101,14 @@ def test_every_form_of_histories_is_the_same_question(form: str, model: Recommen
         (name for name in ("u3", "u1")),
     ],
 )
-def test_users_are_asked_about_with_all_they_did(users: Any, model: Recommender) -> None:
+def test_users_are_scored_by_their_whole_history(users: Any, model: Recommender) -> None:
     found = model.recommend(users=users, k=3)
     store = model.store
     histories = {name: store.item_tokens[store.row(int(name[1:]))].tolist() for name in ("u3", "u1")}
     pd.testing.assert_frame_equal(found, model.recommend(histories=histories, k=3), check_dtype=False)
 
 
-def test_a_user_who_did_more_is_asked_about_by_the_new_history(model: Recommender) -> None:
+def test_a_new_history_of_a_user_replaces_the_old_one(model: Recommender) -> None:
     store = model.store
     old = store.item_tokens[store.row(3)].tolist()
     new = next(item for item in model.item_ids if item not in old)
@@ -128,7 +128,7 @@ def test_unknown_items_are_skipped_and_counted(model: Recommender) -> None:
         model.recommend(users=["u1", "nobody"], unknown="error")
 
 
-def test_who_has_no_known_item_gets_the_popular_ones(model: Recommender) -> None:
+def test_histories_without_a_known_item_get_popular_items(model: Recommender) -> None:
     counts = np.bincount(model.store.items, minlength=13)  # the newest two of each are held out
     for row in range(model.store.n_rows):
         np.subtract.at(counts, model.store.row(row)[-2:], 1)
@@ -182,12 +182,12 @@ def test_allowed_and_excluded_items(model: Recommender) -> None:
         ({"users": pd.DataFrame({"a": ["u1"], "b": ["u1"]})}, "users is a table of 2 columns"),
     ],
 )
-def test_what_is_no_question_is_refused(asked: dict, message: str, model: Recommender) -> None:
+def test_invalid_arguments_are_refused(asked: dict, message: str, model: Recommender) -> None:
     with pytest.raises(ValueError, match=message):
         model.recommend(**asked)
 
 
-def test_one_call_of_many_histories_is_many_calls_of_one(model: Recommender, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_of_histories_equals_single_calls(model: Recommender, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ModelScorer, "block", 7)
     users = [*model.user_ids, "nobody"]
     whole = model.recommend(users=users, k=5)
@@ -248,7 +248,7 @@ def test_the_measure_of_the_ball_is_its_geodesic_distance() -> None:
     torch.testing.assert_close(-found, ball.dist(where[:2, None], where[None]), atol=1e-6, rtol=1e-9)
 
 
-def test_a_model_with_a_vector_per_user_is_told_whose_a_history_is(folder: Path, tmp_path: Path) -> None:
+def test_a_model_with_user_vectors_needs_the_users_of_histories(folder: Path, tmp_path: Path) -> None:
     run("BPR", "small", config_dict=keys(folder.parent / "data", tmp_path / "bpr"))
     model = load(tmp_path / "bpr")
     found = model.recommend(histories={"u1": ["i2"], "nobody": ["i2"]}, k=2)
@@ -274,7 +274,7 @@ def timed(tmp_path_factory: pytest.TempPathFactory) -> Recommender:
     return load(place / "run")
 
 
-def test_times_of_histories_in_every_form_are_those_of_the_users(timed: Recommender) -> None:
+def test_times_in_every_form_equal_those_of_the_data(timed: Recommender) -> None:
     store = timed.store
     users = ["u3", "u7"]
     rows = [int(np.flatnonzero(store.user_tokens[store.users] == user)[0]) for user in users]
@@ -336,7 +336,9 @@ def test_histories_of_a_run_on_a_frame_have_the_frames_times(form: str, tmp_path
     assert one_moment != pytest.approx(expected, abs=1e-6)
 
 
-def test_histories_without_times_are_of_one_moment(timed: Recommender, caplog: pytest.LogCaptureFixture) -> None:
+def test_histories_without_times_get_one_time_and_a_warning(
+    timed: Recommender, caplog: pytest.LogCaptureFixture
+) -> None:
     histories = [["i1", "i2", "i3"], ["i7"]]
     timed._warned = False
     found = [timed.score(histories) for _ in range(2)]
@@ -375,6 +377,6 @@ def test_histories_without_times_are_of_one_moment(timed: Recommender, caplog: p
         ),
     ],
 )
-def test_times_that_are_none_of_the_histories_are_refused(asked: dict, message: str, timed: Recommender) -> None:
+def test_times_that_do_not_fit_the_histories_are_refused(asked: dict, message: str, timed: Recommender) -> None:
     with pytest.raises(ValueError, match=message):
         timed.recommend(**asked, k=2)

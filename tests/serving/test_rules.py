@@ -76,7 +76,7 @@ def test_lists_are_those_of_a_loop(rules: dict[str, Any], seed: int, n: int, k: 
         assert values[row].tolist() == worth + [-np.inf] * rest
 
 
-def test_a_limit_that_fills_the_first_candidates_looks_at_all_items() -> None:
+def test_a_limit_that_the_first_candidates_exhaust_searches_all_items() -> None:
     n = 1000
     columns = pa.table({"item_id": [f"i{item}" for item in range(1, n + 1)], "kind": ["a"] * 990 + ["b"] * 10})
     tokens = np.array(["", *columns["item_id"].to_pylist()])
@@ -135,7 +135,7 @@ def test_bad_rules_are_one_error(rules: dict[str, Any], message: str, model: Rec
     assert issubclass(ConfigError, ValueError)
 
 
-def test_one_long_name_makes_no_other_wide() -> None:
+def test_one_long_name_does_not_widen_the_others() -> None:
     excluded = {f"u{number}": np.array([1]) for number in range(3000)} | {"x" * 20_000: np.array([2])}
     scores = np.zeros((4, 4), dtype=np.float32)
     names = np.array(["u7", "nobody", "x" * 20_000, 5], dtype=object)

@@ -119,7 +119,7 @@ class Turned(Scorer):
         return -self.other.scores(query)
 
 
-def test_another_model_is_taken_while_requests_go_on(bundle: Path) -> None:
+def test_the_model_changes_between_requests(bundle: Path) -> None:
     """What was asked before the switch is answered, by either model, and all that comes after it by the new one."""
     first, state = opened(bundle), [0]
     recommender = copy.copy(first.recommender)
@@ -149,7 +149,7 @@ def test_another_model_is_taken_while_requests_go_on(bundle: Path) -> None:
         assert all(ids(answer.json()) in (old, old[::-1]) for answer in answers)
 
 
-def test_answers_are_not_held_back() -> None:
+def test_answers_are_sent_at_once() -> None:
     """Several workers took 44 ms for an answer: the sockets that they inherit waited for acknowledgements."""
     delays = []
 

@@ -114,16 +114,14 @@ def test_files_of_histories_have_any_separator_and_known_names(
         (b"user;item;time\na;i3;noon\na;i3;5\na;i3;6\n", "x.csv, line 2: 'noon' in 'time' is not a finite time"),
     ],
 )
-def test_a_file_that_is_no_table_of_histories_is_one_error(
-    content: bytes, message: str, model: Recommender, tmp_path: Path
-) -> None:
+def test_a_bad_file_of_histories_is_one_error(content: bytes, message: str, model: Recommender, tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_bytes(content)
     with pytest.raises(ValueError, match=message):
         asked(model, tmp_path / "x.csv")
 
 
 @pytest.mark.parametrize("output", [True, False])
-def test_what_is_skipped_is_told(output: bool, folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_skipped_ids_are_logged(output: bool, folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     users = [user for user in "abcdefghij" for _ in range(2)]  # two parts
     pd.DataFrame({"user_id": users, "item_id": ["i3", "gone"] * 10}).to_csv(tmp_path / "new.csv", index=False)
     words = [f"--output={tmp_path / 'out.csv'}"] if output else []
@@ -142,7 +140,7 @@ def test_empty_lines_and_a_byte_order_mark_are_no_ids(folder: Path, tmp_path: Pa
     assert read(output)["user_id"].unique().tolist() == ["u3", "u1"]
 
 
-def test_a_question_about_nobody_is_an_empty_table(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_no_users_give_an_empty_table(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (tmp_path / "users.csv").write_text("user_id\n")
     assert main(["recommend", str(folder), f"--users={tmp_path / 'users.csv'}"]) == 0
     assert capsys.readouterr().out.splitlines()[0].split() == ["user_id", "position", "item_id", "score", "popular"]
@@ -175,7 +173,7 @@ def test_without_an_output_a_few_are_shown(folder: Path, capsys: pytest.CaptureF
         (["--users=broken.parquet"], "is cut off, damaged"),
     ],
 )
-def test_bad_questions_are_one_line_and_leave_nothing(
+def test_bad_arguments_are_one_line_and_leave_no_file(
     words: list[str], message: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -192,7 +190,7 @@ def test_bad_questions_are_one_line_and_leave_nothing(
 
 
 @pytest.mark.parametrize("name", ["recs.parquet", "recs.csv"])
-def test_a_stopped_call_goes_on_and_ends_as_one_that_was_not_stopped(
+def test_a_stopped_call_resumes_and_writes_the_same_file(
     name: str, model: Recommender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(model, tmp_path / f"whole-{name}")
@@ -249,9 +247,7 @@ def test_a_part_that_was_cut_is_computed_again(
     assert (tmp_path / name).read_bytes() == (tmp_path / f"whole-{name}").read_bytes()
 
 
-def test_only_recommendations_are_written_over(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_only_recommendations_are_overwritten(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The histories, and train.csv of the run, were replaced by recommendations."""
     (tmp_path / "h.csv").write_text("user_id,item_id\na,i3\n")
     trained = (folder / "train.csv").read_text()

@@ -117,7 +117,7 @@ def test_every_step_is_the_recurrence(decay: float) -> None:
             assert not torch.allclose(within[name], raw[name], rtol=1e-4)
 
 
-def test_large_tables_change_places_in_pieces_and_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_tables_are_swapped_in_pieces_and_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("recbole_hyper.training.averaging._PIECE", 7)
     model = nn.ParameterList([torch.randn(10, 3), torch.randn(4, 9).T, torch.randn(0, 5), torch.randn(())])
     average = WeightAverage(model, 0.9)
@@ -189,7 +189,7 @@ def test_averages_of_another_model_are_refused() -> None:
         ("BPR", {"embedding_size": 8}),
     ],
 )
-def test_what_is_saved_tested_and_served_is_the_average(
+def test_the_average_is_saved_tested_and_served(
     model: str, keys: dict, random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watched = Watched(monkeypatch)
@@ -252,7 +252,7 @@ def test_a_resumed_run_has_the_average_of_one_that_was_not_stopped(
         assert all(torch.equal(tensor, other[name]) for name, tensor in one.items())
 
 
-def test_a_run_with_more_epochs_goes_on_with_the_raw_weights(random_data: Path, tmp_path: Path) -> None:
+def test_a_run_with_more_epochs_resumes_from_the_raw_weights(random_data: Path, tmp_path: Path) -> None:
     keys = {**EMA, "eval_step": 2, "refit": True, "eval_args": {"split": {"GT": {"valid": 0.7, "test": 0.85}}}}
     run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "parts", **keys, epochs=3))
     parts = run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "parts", **keys, resume=True))
@@ -311,7 +311,7 @@ def test_a_decay_out_of_range_is_refused(value: object, random_data: Path, tmp_p
 
 
 @pytest.mark.parametrize("model", ["EASER", "Pop", "RecVAE"])
-def test_a_model_without_such_steps_says_that_it_reads_no_decay(
+def test_a_model_without_gradient_steps_reads_no_decay(
     model: str, random_data: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = Config(model, "random", config_dict={"data_path": str(random_data), "ema_decay": 0.9})

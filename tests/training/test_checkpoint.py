@@ -109,7 +109,7 @@ def test_every_value_is_covered(name: str, write: Callable, read: Callable, tmp_
 
 @FILES
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"no checkpoint at all" * 50, bytes(500), None])
-def test_what_is_no_checkpoint_is_named(
+def test_a_file_that_is_not_a_checkpoint_is_named(
     content: bytes | None, name: str, write: Callable, read: Callable, tmp_path: Path
 ) -> None:
     path = tmp_path / name
@@ -142,7 +142,7 @@ def test_weights_from_before_the_digest_are_read(tmp_path: Path) -> None:
     assert equal(dict(sorted(tensors.items())), dict(sorted(load_file(path).items())))
 
 
-def test_states_from_before_the_digest_are_read_and_their_checksums_looked_at(tmp_path: Path) -> None:
+def test_older_states_are_read_and_their_checksums_verified(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint.pt"
     torch.save(STATE, path)
     assert equal(load_state(path), STATE)
@@ -152,7 +152,7 @@ def test_states_from_before_the_digest_are_read_and_their_checksums_looked_at(tm
         load_state(path)
 
 
-def test_tensors_that_share_memory_are_written_apart(tmp_path: Path) -> None:
+def test_tensors_that_share_memory_are_saved_separately(tmp_path: Path) -> None:
     shared = torch.ones(3)
     save_weights(tmp_path / "model.safetensors", {"a": shared, "b": shared, "c": shared}, {})
     assert equal(read_weights(tmp_path / "model.safetensors")[0], dict.fromkeys("abc", shared))

@@ -100,41 +100,41 @@ IN_WORKERS = [
 ]
 
 
-def test_a_killed_run_goes_on_to_the_bit(cycle: Path, tmp_path: Path) -> None:
+def test_a_killed_run_resumes_to_the_bit(cycle: Path, tmp_path: Path) -> None:
     """Seconds: the process that forks has torch to import."""
     kill_and_resume(FEW, cycle, tmp_path)
 
 
-def test_a_run_killed_inside_an_epoch_goes_on_to_the_bit(cycle: Path, tmp_path: Path) -> None:
+def test_a_run_killed_inside_an_epoch_resumes_to_the_bit(cycle: Path, tmp_path: Path) -> None:
     kill_and_resume([["step", 4], ["write", "checkpoint.pt", 3, "renamed"]], cycle, tmp_path, **INSIDE)
 
 
 @pytest.mark.slow
-def test_runs_killed_anywhere_inside_epochs_go_on_to_the_bit(cycle: Path, tmp_path: Path) -> None:
+def test_runs_killed_anywhere_inside_epochs_resume_to_the_bit(cycle: Path, tmp_path: Path) -> None:
     assert len(IN_EPOCHS) >= 58
     kill_and_resume(IN_EPOCHS, cycle, tmp_path, **INSIDE)
 
 
 @pytest.mark.slow
-def test_runs_killed_anywhere_go_on_to_the_bit(cycle: Path, tmp_path: Path) -> None:
+def test_runs_killed_anywhere_resume_to_the_bit(cycle: Path, tmp_path: Path) -> None:
     assert len(MANY) >= 60
     kill_and_resume(MANY, cycle, tmp_path)
 
 
 @pytest.mark.slow
-def test_sweeps_killed_anywhere_go_on_to_the_bit(cycle: Path, tmp_path: Path) -> None:
+def test_sweeps_killed_anywhere_resume_to_the_bit(cycle: Path, tmp_path: Path) -> None:
     kill_and_resume(IN_SWEEPS, cycle, tmp_path, about={"space": SPACE}, **OF_SWEEPS)
 
 
 @pytest.mark.slow
-def test_warm_starts_killed_anywhere_go_on_to_the_bit(cycle: Path, tmp_path: Path) -> None:
+def test_warm_starts_killed_anywhere_resume_to_the_bit(cycle: Path, tmp_path: Path) -> None:
     kill_and_resume(IN_WARM_STARTS, cycle, tmp_path, about={"warm": True}, **INSIDE)
 
 
-def test_a_killed_run_of_two_workers_goes_on_to_the_bit(cycle: Path, tmp_path: Path) -> None:
+def test_a_killed_run_of_two_workers_resumes_to_the_bit(cycle: Path, tmp_path: Path) -> None:
     kill_and_resume([["step", 4, 1], ["write", "checkpoint.pt", 3, "renamed"]], cycle, tmp_path, **OF_WORKERS)
 
 
 @pytest.mark.slow
-def test_runs_of_two_workers_killed_anywhere_go_on_to_the_bit(cycle: Path, tmp_path: Path) -> None:
+def test_runs_of_two_workers_killed_anywhere_resume_to_the_bit(cycle: Path, tmp_path: Path) -> None:
     kill_and_resume(IN_WORKERS, cycle, tmp_path, **OF_WORKERS)

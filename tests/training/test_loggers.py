@@ -171,7 +171,7 @@ def test_the_log_has_the_loss_of_train_csv(model: str, random_data: Path, tmp_pa
     assert next(iter(losses)) == pytest.approx(chance, rel=0.25)
 
 
-def test_the_best_epoch_at_the_end_is_told(random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_best_last_epoch_is_logged(random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Scores of validation are given; those of EASER, which has one epoch, are its own."""
 
     def told(model: str, scores: list[float], **keys: object) -> tuple[bool, str]:

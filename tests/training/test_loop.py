@@ -36,7 +36,7 @@ def test_resume_equals_an_uninterrupted_run(
 
 
 @pytest.mark.parametrize("more", [{}, {"lr_plateau": {"factor": 0.5, "patience": 0}}, {"lr_schedule": "cosine"}])
-def test_a_run_goes_on_past_its_early_stop(more: dict, random_data: Path, tmp_path: Path) -> None:
+def test_a_run_with_more_patience_continues_past_its_early_stop(more: dict, random_data: Path, tmp_path: Path) -> None:
     split = {"split": {"GT": {"valid": 0.7, "test": 0.85}}}
     keys = {"learning_rate": 0.05, "epochs": 16, "eval_args": split, "refit": True, "seed": 1, **more}
     whole = run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "whole", **keys, stopping_step=4))
@@ -62,7 +62,7 @@ def test_plateau_lowers_the_rate_and_survives_a_resume(random_data: Path, tmp_pa
     assert same(tmp_path / "whole", tmp_path / "parts")
 
 
-def test_a_refit_lowers_the_rate_where_the_selection_did(cycle: Path, tmp_path: Path) -> None:
+def test_a_refit_lowers_the_rate_in_the_same_epochs(cycle: Path, tmp_path: Path) -> None:
     keys = {"lr_plateau": {"factor": 0.5, "patience": 0}, "learning_rate": 0.02, "epochs": 8, "exclude_seen": False}
     first = run("SASRecCE", "cycle", config_dict=settings(cycle, tmp_path / "later", **keys))
     keys["refit"] = True

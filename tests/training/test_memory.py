@@ -20,7 +20,7 @@ from recbole_hyper.training.memory import give_back_freed, require_memory
 from tests.conftest import SMALL
 
 
-def test_holes_in_the_heap_are_given_back() -> None:
+def test_holes_in_the_heap_are_returned() -> None:
     process = psutil.Process()
     # below the size from which the C library maps a block by itself; every hundredth stays and keeps the heap long
     blocks = [torch.ones(20_000) for _ in range(2_000)]
@@ -104,7 +104,7 @@ def test_a_step_without_memory_is_refused(error: Exception, cycle: Path, monkeyp
         require_memory(config, model, batches)
 
 
-def test_other_errors_are_not_taken_for_it(cycle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_errors_are_raised_as_they_are(cycle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config, model, batches = parts(cycle)
 
     def calculate_loss(batch):
@@ -118,9 +118,7 @@ def test_other_errors_are_not_taken_for_it(cycle: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("loss", "what"), [(None, "None"), (1.5, "a float"), (torch.ones(3), r"shape \(3,\)"), (torch.ones(()), "detached")]
 )
-def test_a_model_whose_loss_is_none_is_one_line(
-    loss: object, what: str, cycle: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_invalid_loss_is_one_line(loss: object, what: str, cycle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config, model, batches = parts(cycle)
     monkeypatch.setattr(model, "calculate_loss", lambda batch: loss)
     with pytest.raises(ConfigError, match=rf"SASRecBCE.calculate_loss returned .*{what}"):
@@ -136,7 +134,7 @@ def test_a_run_is_refused_before_training_and_leaves_its_folder_free(cycle: Path
     assert result["peak_memory_bytes_per_phase"]["train"] > 0
 
 
-def test_weights_that_no_machine_holds_are_refused_before_they_are_made(cycle: Path) -> None:
+def test_weights_larger_than_the_memory_are_refused_before_they_are_made(cycle: Path) -> None:
     config, *_ = parts(cycle)
     with pytest.raises(ConfigError, match=r"weights of the model need about [\d.]+ GiB"):
         config.model_class.require_room(config, 10**12)

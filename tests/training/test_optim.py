@@ -70,7 +70,7 @@ def test_a_plateau_lowers_the_rate_once_patience_is_over(bigger: bool) -> None:
 
 
 @pytest.mark.parametrize(("threshold", "rate"), [(0.0, 0.03), (1e-3, 0.015)])
-def test_a_rise_below_the_threshold_of_a_plateau_is_none(threshold: float, rate: float) -> None:
+def test_a_rise_below_the_threshold_of_a_plateau_does_not_count(threshold: float, rate: float) -> None:
     keys = {**KEYS, "lr_plateau": {"patience": 0, "threshold": threshold}, "valid_metric_bigger": True}
     optimizer = build_optimizer(nn.Linear(2, 2), keys)
     scheduler = build_scheduler(optimizer, keys)

@@ -85,7 +85,7 @@ def scored(monkeypatch: pytest.MonkeyPatch, scores: list[float]) -> None:
         ([0, 0.5, 0, 0.4, 0.1, 0.3, 0, 0.2], 1, 1),
     ],
 )
-def test_the_validation_of_a_last_epoch_is_forgotten_by_a_run_that_goes_on(
+def test_a_resume_forgets_the_extra_validation_of_the_last_epoch(
     scores: list[float], short: int, long: int, random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scored(monkeypatch, scores)
@@ -114,7 +114,7 @@ def test_the_validation_of_a_last_epoch_is_forgotten_by_a_run_that_goes_on(
     assert all(torch.equal(states[0]["model"][name], tensor) for name, tensor in states[1]["model"].items())
 
 
-def test_checkpoints_hold_no_pickled_objects(random_data: Path, tmp_path: Path) -> None:
+def test_checkpoints_have_no_pickled_objects(random_data: Path, tmp_path: Path) -> None:
     run("HSASRecCE", "random", config_dict=settings(random_data, tmp_path / "run", epochs=1))
     state = torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)
     assert {"model", "optimizer", "epoch", "random"} <= set(state)
@@ -136,7 +136,7 @@ def test_a_damaged_checkpoint_is_named(random_data: Path, tmp_path: Path) -> Non
     assert not (tmp_path / "evil").exists()
 
 
-def test_a_good_state_is_promised_only_where_there_is_one(
+def test_the_message_names_a_checkpoint_only_if_there_is_one(
     random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check, steps = Loop.require_finite, [0]

@@ -19,7 +19,7 @@ def test_a_resumed_model_of_recbole_tests_its_best_epoch(random_data: Path, tmp_
     assert (parts["valid"], parts["test"]) == (whole["valid"], whole["test"])
 
 
-def test_a_model_that_cannot_be_continued_exactly_says_so(random_data: Path, tmp_path: Path) -> None:
+def test_a_model_that_cannot_resume_exactly_is_refused(random_data: Path, tmp_path: Path) -> None:
     run("DiffRec", "random", config_dict=settings(random_data, tmp_path / "out", epochs=1))
     with pytest.raises(CheckpointError, match="DiffRec cannot be resumed exactly"):
         run("DiffRec", "random", config_dict=settings(random_data, tmp_path / "out", epochs=2, resume=True))

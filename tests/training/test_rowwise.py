@@ -37,7 +37,7 @@ def test_a_table_moves_as_under_sparse_adam() -> None:
     torch.testing.assert_close(moved, expected)
 
 
-def test_it_is_adam_where_every_row_is_touched_and_for_other_parameters() -> None:
+def test_it_equals_adam_for_full_gradients_and_other_parameters() -> None:
     for given, tables in ((gradients(12, 1.1), True), (gradients(12, 0.3), False)):
         own, other = start(), start()
         moved = train(RowwiseAdam([own], [own] if tables else [], lr=0.05), own, given)

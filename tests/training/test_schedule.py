@@ -87,7 +87,7 @@ def test_two_rules_for_one_rate_are_refused(random_data: Path, tmp_path: Path) -
         run("SASRecCE", "random", config_dict=settings(random_data, tmp_path, **keys))
 
 
-def test_a_warm_up_alone_goes_with_no_plateau_either(random_data: Path, tmp_path: Path) -> None:
+def test_a_warm_up_without_a_schedule_conflicts_with_a_plateau_too(random_data: Path, tmp_path: Path) -> None:
     # it would put the rate back that the plateau has lowered
     keys = {"warmup_ratio": 0.25, "lr_plateau": {"factor": 0.5}}
     with pytest.raises(ConfigError, match=r"warmup_ratio=0.25 and lr_plateau=.* both set the learning rate"):
@@ -95,7 +95,7 @@ def test_a_warm_up_alone_goes_with_no_plateau_either(random_data: Path, tmp_path
 
 
 @pytest.mark.parametrize("key", ["lr_schedule", "lr_plateau", "warmup_ratio"])
-def test_a_trainer_with_optimizers_of_its_own_says_that_it_reads_no_rule(
+def test_a_trainer_with_several_optimizers_reads_no_schedule(
     key: str, random_data: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     value = {"lr_schedule": "cosine", "lr_plateau": {"factor": 0.5}, "warmup_ratio": 0.1}[key]

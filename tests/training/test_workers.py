@@ -109,7 +109,7 @@ def killed(keys: dict[str, Any], rows: int) -> str:
 
 
 @pytest.mark.slow
-def test_a_killed_run_on_two_workers_goes_on_to_the_bit(random_data: Path, tmp_path: Path) -> None:
+def test_a_killed_run_on_two_workers_resumes_to_the_bit(random_data: Path, tmp_path: Path) -> None:
     """Dropout and negatives of both workers, an average, and a refit, from checkpoints inside the epochs."""
     keys = {"num_workers": 2, "epochs": 12, "n_threads": 1, "hidden_dropout_prob": 0.2, "ema_decay": 0.9}
     keys |= {"refit": True, "eval_args": {"split": {"GT": {"valid": 0.7, "test": 0.85}}}, "stopping_step": 20}

@@ -21,7 +21,7 @@ def client(bundle: Path) -> Any:
         yield made
 
 
-def test_what_the_page_reads(client: TestClient, bundle: Path) -> None:
+def test_routes_of_the_page(client: TestClient, bundle: Path) -> None:
     assert "What the model knows" in client.get("/").text
     assert client.get("/page.js").headers["content-type"].startswith("text/javascript")
     found = client.get("/search", params={"text": "I1"}).json()
