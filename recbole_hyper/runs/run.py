@@ -311,7 +311,7 @@ def report_part(config: Config, evaluation: Evaluation, ranks: Ranks, output_dir
 
 
 def _refit(data: SequenceDataset, split: Split, selecting: Any, progress: bool) -> Any:
-    """Train a new model on train + validation, with the epochs and learning rates that ``selecting`` ended with."""
+    """Train a new model on train + validation, for the best number of epochs and at the rates of ``selecting``."""
     config, folder = selecting.config, selecting.output_dir / REFIT
     metric = f"valid_{config['valid_metric'].lower()}"
     logger.info("refit on train + validation for %d epochs", selecting.best_epoch + 1)

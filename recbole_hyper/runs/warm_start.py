@@ -30,8 +30,8 @@ RATE, EPOCHS = 1 / 2, 1 / 4
 def continuation(folder: Path, config_files: Sequence[str | Path]) -> tuple[Path, dict[str, Any]]:
     """Return the configuration file of the finished run in ``folder``, and the keys that a warm start changes.
 
-    ``learning_rate`` is half of the earlier one, ``epochs`` a quarter of its best number, at least 2; after another
-    warm start both stay. Keys in ``config_files`` do not change.
+    ``learning_rate`` is half of the earlier one, ``epochs`` a quarter of the epochs up to its best, at least 2; after
+    another warm start both stay. Keys in ``config_files`` do not change.
     """
     before = read_config(folder)
     require_finished(folder)
