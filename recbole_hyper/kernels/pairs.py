@@ -67,8 +67,8 @@ def repeated(users, items, item_count, backward):
 def core(users, items, user_counts, item_counts, min_user, min_item):
     """Return which rows are in the largest subset where every user and item has enough rows; changes the counts.
 
-    The rows of each user and each item form a linked list. A user or item below its minimum goes on a stack, and its
-    rows are dropped, so each row is visited a fixed number of times.
+    The rows of each user and each item form a linked list. A user or item below its minimum is put on a stack, and
+    its rows are dropped, so each row is visited a fixed number of times.
     """
     alive = np.ones(len(users), np.bool_)
     user_row, item_row = np.full(len(user_counts), -1, np.int32), np.full(len(item_counts), -1, np.int32)
