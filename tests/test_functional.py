@@ -148,7 +148,7 @@ SETS = {"negatives": torch.tensor([[1, 2], [3, 4]])}
         (gbce, {"t": 2.0}, "gbce_t must lie"),
         (gbce, {"negatives": torch.full((8, 1), 20)}, r"negatives must be in 0..19"),
         (gbce, {"negatives": torch.zeros(8, 1, dtype=torch.int64)}, "a negative equals padding_idx=0"),
-        (sampled_cross_entropy, {"n_negatives": 20}, "there are 19 items"),
+        (sampled_cross_entropy, {"n_negatives": 20}, "from 19 items"),
         (sampled_cross_entropy, {"negatives": torch.ones(2, 2, dtype=torch.int64)}, "2 sets of negatives need rows"),
         (
             sampled_cross_entropy,

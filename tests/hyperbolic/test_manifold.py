@@ -41,7 +41,7 @@ def test_a_learned_curvature_has_a_minimum() -> None:
 class Source(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.curvature = nn.Parameter(torch.tensor(0.3))
+        self.theta = nn.Parameter(torch.tensor(0.3))
 
 
 def test_a_shared_curvature_stays_with_its_source() -> None:
@@ -51,9 +51,9 @@ def test_a_shared_curvature_stays_with_its_source() -> None:
     assert float(ball.c.detach()) == pytest.approx(0.3)
     point = torch.tensor([0.2, 0.1])
     ball.dist0(point).backward()
-    expected = source.curvature.detach().clone().requires_grad_()
+    expected = source.theta.detach().clone().requires_grad_()
     (2 / expected.sqrt() * torch.atanh(expected.sqrt() * point.norm())).backward()
-    torch.testing.assert_close(source.curvature.grad, expected.grad)
+    torch.testing.assert_close(source.theta.grad, expected.grad)
 
 
 def test_trained_points_know_their_ball() -> None:
