@@ -118,24 +118,15 @@ def _items(weight, terms, item, m, d, padding, WIDTH: tl.constexpr):
 
 @triton.jit
 def _logits(
-    states,
-    column,
-    state_exponent,
-    items,
-    multiplier,
-    extra,
-    scale,
-    item_exponent,
-    scored,
-    ASINH: tl.constexpr,
-    PRECISION: tl.constexpr,
-):
+    states, column, row_exp, items, multiplier, extra, scale, item_exp, mask,
+    ASINH: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
     """Return the logits and slopes of a tile (ROWS, ITEMS); the logit of a masked item is -inf."""
     value = tl.dot(states, tl.trans(items), input_precision=PRECISION) * multiplier[None, :]
     value += column[:, None] * extra[None, :]
     slope = tl.zeros_like(value) + 1.0
     if ASINH:  # as geometry._math.scaled_asinh_values
-        exponent = state_exponent[:, None] + item_exponent[None, :]
+        exponent = row_exp[:, None] + item_exp[None, :]
         taken = tl.minimum(exponent, 41.36)
         floor, size = tl.exp(-taken), tl.abs(value)
         root = tl.sqrt(floor * floor + size * size)
@@ -145,7 +136,7 @@ def _logits(
         log = tl.where(one == 1.0, y, tl.log(one) * (y / tl.where(one == 1.0, 1.0, one - 1.0))) + (exponent - taken)
         value = tl.where(value < 0, -log, tl.where(value > 0, log, 0.0))
         slope = 1.0 / root
-    return tl.where(scored[None, :], value * scale[None, :], float("-inf")), slope
+    return tl.where(mask[None, :], value * scale[None, :], float("-inf")), slope
 
 
 @triton.jit
@@ -155,21 +146,19 @@ def _totals(
 ):  # fmt: skip
     """Write the largest logit and the sum of exponentials for a block of rows over its share of the items."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    states, column, state_exponent = _states(space, rows, row, n, d, WIDTH)
+    states, column, row_exp = _states(space, rows, row, n, d, WIDTH)
     first = tl.program_id(1) * share
-    highest, exponentials = tl.full((ROWS,), -3.0e38, tl.float32), tl.zeros((ROWS,), tl.float32)
+    highest, sums = tl.full((ROWS,), -3.0e38, tl.float32), tl.zeros((ROWS,), tl.float32)
     for start in range(first, tl.minimum(first + share, m), ITEMS):
         item = start + tl.arange(0, ITEMS)
-        items, multiplier, extra, scale, item_exponent, scored = _items(weight, terms, item, m, d, padding, WIDTH)
-        logit, _ = _logits(
-            states, column, state_exponent, items, multiplier, extra, scale, item_exponent, scored, ASINH, PRECISION
-        )
+        items, multiplier, extra, scale, item_exp, mask = _items(weight, terms, item, m, d, padding, WIDTH)
+        logit, _ = _logits(states, column, row_exp, items, multiplier, extra, scale, item_exp, mask, ASINH, PRECISION)
         above = tl.maximum(highest, tl.max(logit, 1))
-        exponentials = exponentials * tl.exp(highest - above) + tl.sum(tl.exp(logit - above[:, None]), 1)
+        sums = sums * tl.exp(highest - above) + tl.sum(tl.exp(logit - above[:, None]), 1)
         highest = above
     place = tl.program_id(1) * n + row
     tl.store(top + place, highest, row < n)
-    tl.store(total + place, exponentials, row < n)
+    tl.store(total + place, sums, row < n)
 
 
 @triton.jit
@@ -179,15 +168,15 @@ def _state_gradients(
 ):  # fmt: skip
     """Write the gradients (d + 1 numbers) of a block of states from its share of the items."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    states, column, state_exponent = _states(space, rows, row, n, d, WIDTH)
+    states, column, row_exp = _states(space, rows, row, n, d, WIDTH)
     highest, factor = tl.load(weighing + row, row < n, 0.0), tl.load(weighing + n + row, row < n, 0.0)
     first = tl.program_id(1) * share
     by_space, by_column = tl.zeros((ROWS, WIDTH), tl.float32), tl.zeros((ROWS,), tl.float32)
     for start in range(first, tl.minimum(first + share, m), ITEMS):
         item = start + tl.arange(0, ITEMS)
-        items, multiplier, extra, scale, item_exponent, scored = _items(weight, terms, item, m, d, padding, WIDTH)
+        items, multiplier, extra, scale, item_exp, mask = _items(weight, terms, item, m, d, padding, WIDTH)
         logit, slope = _logits(
-            states, column, state_exponent, items, multiplier, extra, scale, item_exponent, scored, ASINH, PRECISION
+            states, column, row_exp, items, multiplier, extra, scale, item_exp, mask, ASINH, PRECISION
         )
         softmax = tl.exp(logit - highest[:, None]) * factor[:, None] * slope * scale[None, :]
         by_column += tl.sum(softmax * extra[None, :], 1)
@@ -204,23 +193,23 @@ def _item_gradients(
 ):  # fmt: skip
     """Write gradients of lifted items: first d columns into by_weight; extra column and scale (times it) into sums."""
     item = tl.program_id(0) * ITEMS + tl.arange(0, ITEMS)
-    items, multiplier, extra, scale, item_exponent, scored = _items(weight, terms, item, m, d, padding, WIDTH)
-    by_items = tl.zeros((ITEMS, WIDTH), tl.float32)
+    items, multiplier, extra, scale, item_exp, mask = _items(weight, terms, item, m, d, padding, WIDTH)
+    by_item = tl.zeros((ITEMS, WIDTH), tl.float32)
     by_extra, by_scale = tl.zeros((ITEMS,), tl.float32), tl.zeros((ITEMS,), tl.float32)
     for start in range(0, n, ROWS):
         row = start + tl.arange(0, ROWS)
-        states, column, state_exponent = _states(space, rows, row, n, d, WIDTH)
+        states, column, row_exp = _states(space, rows, row, n, d, WIDTH)
         highest, factor = tl.load(weighing + row, row < n, 0.0), tl.load(weighing + n + row, row < n, 0.0)
         logit, slope = _logits(
-            states, column, state_exponent, items, multiplier, extra, scale, item_exponent, scored, ASINH, PRECISION
+            states, column, row_exp, items, multiplier, extra, scale, item_exp, mask, ASINH, PRECISION
         )
         softmax = tl.exp(logit - highest[:, None]) * factor[:, None]
-        by_scale += tl.sum(softmax * tl.where(scored[None, :], logit, 0.0), 0)
+        by_scale += tl.sum(softmax * tl.where(mask[None, :], logit, 0.0), 0)
         softmax *= slope
         by_extra += tl.sum(softmax * column[:, None], 0)
-        by_items += tl.dot(tl.trans(softmax), states, input_precision=PRECISION)
+        by_item += tl.dot(tl.trans(softmax), states, input_precision=PRECISION)
     place = tl.arange(0, WIDTH)
     target = by_weight + item.to(tl.int64)[:, None] * d + place[None, :]
-    tl.store(target, by_items, (item < m)[:, None] & (place < d)[None, :])
+    tl.store(target, by_item, (item < m)[:, None] & (place < d)[None, :])
     tl.store(sums + item, by_extra, item < m)
     tl.store(sums + m + item, by_scale, item < m)
