@@ -238,9 +238,7 @@ class FeatureDataset(SequenceDataset):
                 raise ConfigError(f"{key}={names!r} must be a list of columns")
             for name in names:
                 if name not in ids:
-                    raise DataError(
-                        f"{key} names {name!r}, which is not a loaded id column; these are {', '.join(ids)}"
-                    )
+                    raise DataError(f"{key} names {name!r}, not a loaded id column; these are {', '.join(ids)}")
         super()._init_alias()
 
     def _get_load_and_unload_col(self, source: Any) -> tuple[set[str] | None, set[str] | None]:

@@ -53,9 +53,7 @@ def single_pass(users: Codes, items: Codes, *, min_user: int, min_item: int) -> 
 FILTERS = {"k_core": k_core, "single_pass": single_pass}
 
 
-def filtered(
-    users: Codes, items: Codes, *, method: str, min_user: int, min_item: int, count: str = "interactions"
-) -> Mask:
+def filtered(users: Codes, items: Codes, *, method: str, min_user: int, min_item: int, count: str) -> Mask:
     """Return the mask of the filter ``method`` for rows grouped by user; DataError if no row remains.
 
     ``count`` is ``interactions``, or ``distinct`` to count (user, item) pairs, whose repeats all stay or all go.

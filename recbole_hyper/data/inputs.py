@@ -108,9 +108,7 @@ def _times(
 ) -> npt.NDArray[np.float64]:
     """Return the times of all items, concatenated; ``names`` are the keys if the histories are a mapping."""
     if (names is not None) != isinstance(times, Mapping):
-        raise ValueError(
-            "times must have the structure of the histories: a mapping for a mapping, else a list of lists"
-        )
+        raise ValueError("times must have the form of the histories: a mapping for a mapping, else a list of lists")
     if names is not None:
         if missing := [name for name in names if name not in times]:
             raise ValueError(f"times: {len(missing)} histories have no times (first: {missing[0]!r})")

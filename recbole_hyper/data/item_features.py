@@ -56,9 +56,7 @@ class ItemColumn:
         DataError for an invalid number, or sequences of numbers of another length.
         """
         if self.meaning is None:
-            raise DataError(
-                f"this run is from an earlier version, which saved no tokens of {self.name!r}; train it again"
-            )
+            raise DataError(f"the run is from an earlier version without tokens of {self.name!r}; train it again")
         values = (_as_text(column) if self.of_tokens else column).to_pandas().astype(object)
         if self.kind.endswith("_seq") and values.dropna().map(type).eq(str).all():
             values = values.str.split(separator)

@@ -62,9 +62,7 @@ def _blocks(source: Source, sizes: list[int], masks: list[Mask]) -> Iterator[Row
     """Yield the rows of all files; append each file's row count, and for each block what ``val_interval`` keeps."""
     filtering = source.filtering("inter")
     if sequences := [name for name, kind in filtering.items() if kind.endswith("_seq")]:
-        raise DataError(
-            f"val_interval: {sequences[0]!r} is a column of sequences, which have no interval; leave it out"
-        )
+        raise DataError(f"val_interval: {sequences[0]!r} has sequences, which have no interval; leave it out")
     fields = {"user_id": source.user_field, "item_id": source.item_field, "timestamp": source.time_field}
     if not source.timed:
         del fields["timestamp"]
@@ -232,7 +230,7 @@ def check_given(config: Any) -> None:
             raise ConfigError(f"{key} needs atomic files: users and items of a frame do not share ids; leave it out")
     if filtered_by_recbole(source):
         raise ConfigError(
-            "user_inter_num_interval and item_inter_num_interval of a frame must be '[n,inf)', or left out"
+            "user_inter_num_interval and item_inter_num_interval of a frame must be '[n,inf)' or left out"
         )
 
 

@@ -56,9 +56,7 @@ class Source:
             if not isinstance(config[key], str) or not config[key]:
                 raise ConfigError(f"{key}={config[key]!r} must be text that is not empty")
         if len(set(fields := [config[key] for key in named])) < 3:
-            raise ConfigError(
-                f"USER_ID_FIELD, ITEM_ID_FIELD and TIME_FIELD are {', '.join(fields)}; they must be three columns"
-            )
+            raise ConfigError(f"USER_ID_FIELD, ITEM_ID_FIELD, TIME_FIELD are {', '.join(fields)}; they must differ")
         for key, example in (("unload_col", "{inter: [rating]}"), ("val_interval", "{rating: '[3,inf)'}")):
             if config[key] and not isinstance(config[key], Mapping):
                 raise ConfigError(f"{key}={config[key]!r} must be a mapping, such as {example}")

@@ -1,4 +1,4 @@
-"""Atomic files: any text comes back as it stands, or one error names the file and the line."""
+"""Atomic files: any text comes back unchanged, or one error names the file and the line."""
 
 from __future__ import annotations
 

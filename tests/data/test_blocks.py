@@ -124,7 +124,7 @@ def test_malformed_lines_are_counted_numbered_and_left_out(name: str, tmp_path: 
         prepare("mine", source=raw, format=name, output=tmp_path, max_malformed=0.01)
 
 
-def test_bytes_that_are_no_utf8_count_as_malformed(tmp_path: Path) -> None:
+def test_bytes_that_are_not_utf8_count_as_malformed(tmp_path: Path) -> None:
     raw = tmp_path / "raw"
     raw.write_bytes(b"u1\ti\t1\t1\nu\xff\ti\t1\t1\nu2\ti\t1\t1\n" + 2 * "é\té\t1\t1\n".encode())
     result = prepare("mine", source=raw, format="movielens-tab", output=tmp_path, max_malformed=0.5)
@@ -161,7 +161,7 @@ def test_a_quote_inside_a_value_does_not_swallow_lines(separator: str, tmp_path:
     assert "--quoting=none" in said[0]
 
 
-def test_quoting_can_be_said(tmp_path: Path) -> None:
+def test_quoting_can_be_set(tmp_path: Path) -> None:
     text = f'user,item,time\n"a",b,{T}\n'
     assert prepared(text, tmp_path)[0][0][0] == "a"
     assert prepared(text, tmp_path, format="csv", layout=Layout(quoting="none"))[0][0][0] == "%22a%22"

@@ -1,4 +1,4 @@
-"""Stores in the user's cache: found again, never mixed up, never half-written, never in the way."""
+"""The cache of stores: hits, no mix-ups, no incomplete stores, and no failure if it cannot be written."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_the_digest_is_computed_again_only_when_the_file_may_have_changed(
 
 
 @pytest.mark.parametrize("name", ["items.npy", "meta.json", "user_tokens.npy", "times.npy"])
-def test_a_store_that_was_cut_off_is_made_anew(name: str, data: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_truncated_store_is_rebuilt(name: str, data: Path, caplog: pytest.LogCaptureFixture) -> None:
     good = store(data).fingerprint()
     file = kept()[0] / name
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
@@ -194,7 +194,7 @@ def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Config, Path
 
 
 @pytest.mark.parametrize("damage", ["zeroed page", "swapped blocks", "one byte"])
-def test_a_damaged_store_is_made_anew(
+def test_a_damaged_store_is_rebuilt(
     damage: str, saved: tuple[Config, Path, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     config, folder, fingerprint = saved

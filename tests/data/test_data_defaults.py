@@ -1,4 +1,4 @@
-"""``auto``: what the rules make of training data, what a run makes of it, and where it is refused."""
+"""``auto``: the values that the rules choose, their effect on a run, and where it is refused."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_few_long_histories_get_a_long_window() -> None:
 
 
 @pytest.mark.parametrize(("batch", "rate"), [(256, 0.005), (1024, 0.01), (64, 0.0025), (2**20, 0.02), (1, 0.00125)])
-def test_the_rate_follows_a_batch_that_is_given(batch: int, rate: float) -> None:
+def test_the_learning_rate_follows_the_batch_size(batch: int, rate: float) -> None:
     beauty = statistics(22_363, 12.7, 0.98, 1.0, 1.0)
     assert choose_values(["learning_rate"], beauty, batch) == {"learning_rate": rate}
     assert choose_values(["learning_rate"], beauty) == {"learning_rate": 0.005}
@@ -105,7 +105,7 @@ def test_a_run_takes_its_rate_from_its_batch(random_data: Path, tmp_path: Path) 
     assert rates[128] == pytest.approx(2 * rates[32])
 
 
-def test_a_run_is_that_with_the_numbers_and_says_them(random_data: Path, tmp_path: Path) -> None:
+def test_a_run_equals_the_run_with_these_numbers_and_logs_them(random_data: Path, tmp_path: Path) -> None:
     def keys(name: str, **more: Any) -> dict[str, Any]:
         return {**SMALL, "data_path": str(random_data), "output_dir": str(tmp_path / name), **more}
 
@@ -126,7 +126,7 @@ def test_a_run_is_that_with_the_numbers_and_says_them(random_data: Path, tmp_pat
         run("SASRecCE", "random", config_dict=keys("auto", **{**AUTO, "hidden_dropout_prob": 0.1}, resume=True))
 
 
-def test_recboles_functions_settle_it_too(random_data: Path) -> None:
+def test_recboles_functions_choose_values_too(random_data: Path) -> None:
     config = BridgeConfig("SASRecCE", "random", config_dict={**SMALL, **AUTO, "data_path": str(random_data)})
     training, *_ = data_preparation(config, create_dataset(config))
     _, split = read_data(config)
@@ -135,7 +135,7 @@ def test_recboles_functions_settle_it_too(random_data: Path) -> None:
 
 
 @pytest.mark.parametrize("model", ["SASRec", "EASER"])
-def test_models_that_settle_nothing_refuse_it(model: str, random_data: Path) -> None:
+def test_models_that_choose_no_values_refuse_auto(model: str, random_data: Path) -> None:
     keys = {"data_path": str(random_data), "train_batch_size": "auto"}
     if model == "EASER":  # which reads no batch size at all
         assert Config(model, "random", config_dict=keys)["train_batch_size"] != "auto"

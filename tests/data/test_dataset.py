@@ -1,4 +1,4 @@
-"""Atomic files in: RecBole's view stays intact, faults are named."""
+"""Datasets: RecBole's views of the store, and errors in atomic files."""
 
 from pathlib import Path
 

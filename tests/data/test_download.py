@@ -1,4 +1,4 @@
-"""Data sets by RecBole's names, from a server on the loopback: nothing but a complete one ever becomes a data set."""
+"""Downloads from a local server: only a complete download becomes a data set."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_what_is_no_data_set_never_becomes_one(name: str, says: str, place: Path
     assert not any(place.rglob("*"))
 
 
-def test_a_name_that_means_two_data_sets_is_told_once(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_of_two_data_sets_is_explained_once(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("amazon-beauty", "recbole/amazon-beauty"):
         folder = place / name
         folder.mkdir(parents=True)

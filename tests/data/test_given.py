@@ -1,4 +1,4 @@
-"""A frame in the place of a file: the same store, split and result, and errors before any work."""
+"""Runs on a frame instead of files: the same store, split and result, and early errors."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_frame_gives_the_store_of_a_file_with_its_rows(keys: dict[str, Any], k
     assert read.fingerprint() == given.fingerprint()
 
 
-def test_columns_are_those_that_the_keys_name(tmp_path: Path) -> None:
+def test_the_keys_name_the_columns(tmp_path: Path) -> None:
     frame = pd.DataFrame(rows(), columns=["who", "what", "when"]).assign(user_id="other")
     fields = {"USER_ID_FIELD": "who", "ITEM_ID_FIELD": "what", "TIME_FIELD": "when"}
     config = Config("SASRecCE", config_dict={**SMALL, **fields, "interactions": "given"})
@@ -81,7 +81,7 @@ def test_columns_are_those_that_the_keys_name(tmp_path: Path) -> None:
         (lambda frame: frame.to_dict("list"), "interactions are a dict"),
     ],
 )
-def test_a_frame_that_is_no_use_is_refused_before_anything_is_made(change: Any, message: str, tmp_path: Path) -> None:
+def test_an_unusable_frame_is_refused_early(change: Any, message: str, tmp_path: Path) -> None:
     frame = change(pd.DataFrame(cycle_rows(), columns=COLUMNS))
     with pytest.raises(DataError, match=message):
         run("SASRecCE", interactions=frame, config_dict={**SMALL, "output_dir": str(tmp_path / "run")})
@@ -97,7 +97,7 @@ def test_a_frame_that_is_no_use_is_refused_before_anything_is_made(change: Any, 
         ({"item_inter_num_interval": "[900,inf)"}, "the frame: filtering removes all interactions"),
     ],
 )
-def test_what_a_frame_does_not_hold_cannot_be_asked_of_it(keys: dict[str, Any], message: str) -> None:
+def test_keys_for_more_than_a_frame_has_are_refused(keys: dict[str, Any], message: str) -> None:
     frame = pd.DataFrame(cycle_rows(), columns=COLUMNS).assign(rating=5)
     with pytest.raises(ValueError, match=message):
         run("SASRecCE", interactions=frame, config_dict={**SMALL, **keys})
@@ -119,7 +119,7 @@ def test_a_run_on_a_frame_is_the_run_on_its_file(tmp_path: Path, monkeypatch: py
     assert curves[0].train_loss.tolist() == curves[1].train_loss.tolist()
 
 
-def test_a_run_on_a_frame_goes_on_with_the_same_frame_only(tmp_path: Path) -> None:
+def test_a_run_on_a_frame_resumes_with_the_same_frame_only(tmp_path: Path) -> None:
     frame = pd.DataFrame(cycle_rows(), columns=COLUMNS)
     out = str(tmp_path / "run")
     run("SASRecCE", "shop", interactions=frame, config_dict={**SMALL, "epochs": 1, "output_dir": out})
@@ -147,7 +147,7 @@ def test_a_run_on_a_frame_is_evaluated_again_without_it(tmp_path: Path) -> None:
         evaluate(out, {"data_path": str(tmp_path)})
 
 
-def test_a_run_that_kept_nothing_needs_the_frame_again(tmp_path: Path) -> None:
+def test_a_run_without_saved_data_needs_the_frame_again(tmp_path: Path) -> None:
     frame = pd.DataFrame(cycle_rows(), columns=COLUMNS)
     out = str(tmp_path / "run")
     run("SASRecCE", interactions=frame, config_dict={**SMALL, "epochs": 1, "output_dir": out, "save_data": False})
@@ -159,6 +159,6 @@ def test_a_run_that_kept_nothing_needs_the_frame_again(tmp_path: Path) -> None:
     assert run(interactions=frame, config_dict=more)["epochs"] == 2
 
 
-def test_no_command_trains_on_what_is_in_no_file(tmp_path: Path) -> None:
+def test_no_command_trains_on_a_frame(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="came from a Python frame, not from files"):
         run("SASRecCE", config_dict={**SMALL, "interactions": "given", "output_dir": str(tmp_path / "run")})

@@ -124,7 +124,7 @@ def objects(*keys: str, times: list[Any] = SECONDS, number: bool = False) -> lis
 
 
 @pytest.mark.parametrize("name", ["my.jsonl", "my.json", "my.ndjson.gz", "events"])
-def test_json_lines_of_ones_own(name: str, tmp_path: Path) -> None:
+def test_json_lines_need_no_options(name: str, tmp_path: Path) -> None:
     rows = [{"nested": {"user": 1}, **row, "text": 'a "b"\n'} for row in objects("userId", "itemId", "ts", times=DATES)]
     text = "".join(json.dumps(row) + "\n" for row in rows).encode()
     (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
@@ -228,13 +228,13 @@ def test_what_cannot_be_guessed_is_one_error(text: str | bytes, message: str | N
     assert not (tmp_path / "out").exists()
 
 
-def test_long_values_in_the_first_lines_are_no_hindrance(tmp_path: Path) -> None:
+def test_long_values_in_the_first_lines_are_read(tmp_path: Path) -> None:
     raw = tmp_path / "my.csv"
     raw.write_text("user,item,text,time\na,b," + "x" * 200_000 + ",1\n")
     assert guessed(raw, tmp_path)[0] == ["a\tb\t1"]
 
 
-def test_what_is_given_is_not_guessed(tmp_path: Path) -> None:
+def test_options_are_not_guessed(tmp_path: Path) -> None:
     raw = tmp_path / "my.csv"
     raw.write_text(table("stars item other time", ",", [5, 6, 7]))
     layout = Layout(columns={"user_id": "other"}, time_format="unix_ms")
@@ -250,9 +250,7 @@ def test_a_rating_is_read_where_one_is_found(name: str, written: bool, tmp_path:
     assert guessed(raw, tmp_path)[0] == ["a\tb\t4.5\t1" if written else "a\tb\t1"]
 
 
-def test_the_command_says_what_was_guessed_and_takes_it_back(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_prints_guesses_as_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     raw = tmp_path / "my.csv"
     raw.write_text(table("text item user time", "\t", SECONDS))
     assert main(["prepare", "mine", f"--source={raw}", f"--output={tmp_path / 'a'}"]) == 0
@@ -297,7 +295,7 @@ def test_a_byte_of_another_encoding_in_a_text_rejects_no_row(name: str, tmp_path
 
 
 @pytest.mark.parametrize(("encoding", "guess"), [("cp1252", "cp1252"), ("utf-16", "utf-16"), ("utf-8", None)])
-def test_the_encoding_is_guessed_and_said(encoding: str, guess: str | None, tmp_path: Path) -> None:
+def test_the_guessed_encoding_is_printed(encoding: str, guess: str | None, tmp_path: Path) -> None:
     text = f"user,item,time\nrené,café,{T}\n".encode(encoding)
     rows, said = prepared(text, tmp_path)
     assert rows[0][:2] == ["rené", "café"]
@@ -305,7 +303,7 @@ def test_the_encoding_is_guessed_and_said(encoding: str, guess: str | None, tmp_
     assert prepared(text, tmp_path, format="csv", layout=Layout(encoding=encoding))[0] == rows
 
 
-def test_an_encoding_that_was_guessed_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_guessed_encoding_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "d.inter"
     path.write_bytes(f"user_id:token\titem_id:token\ttimestamp:float\nZo\xeb\ti\t{T}\n".encode("cp1252"))
     assert open_table(SourceFile(path)).read_all()["user_id"].to_pylist() == ["Zo\xeb"]

@@ -71,7 +71,7 @@ def test_a_parquet_file_of_ids_with_a_null_is_refused(tmp_path: Path) -> None:
         read_id_file(tmp_path / "x.parquet", {}, "user_id")
 
 
-def test_missing_ids_of_a_csv_file_are_left_out_and_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_ids_of_a_csv_file_are_skipped_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "x.csv").write_text("user,item\nu1,a\nNA,b\n,c\n")
     with caplog.at_level(logging.WARNING, "recbole_hyper"):
         found = read_history_file(tmp_path / "x.csv", {})

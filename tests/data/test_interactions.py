@@ -27,7 +27,7 @@ def interactions(rows: list[tuple[int, int, float, float]]) -> Interactions:
 
 @settings(deadline=None, max_examples=100)
 @given(st.integers(0, 400), st.integers(1, 6), st.integers(1, 50), st.integers(0, 2**32 - 1))
-def test_the_order_is_numpys(rows: int, users: int, times: int, seed: int) -> None:
+def test_sort_equals_numpys_lexsort(rows: int, users: int, times: int, seed: int) -> None:
     """With short and long histories, ties, and users without any row."""
     generator = np.random.default_rng(seed)
     data = [(int(generator.integers(users)), row, float(row), float(generator.normal())) for row in range(rows)]

@@ -1,4 +1,4 @@
-"""Columns of .item files: against a plain reading line by line, against RecBole's own, and what is refused."""
+"""Columns of .item files: against a line-by-line reader, against RecBole, and errors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def plain_rows(tokens: np.ndarray) -> list[list[str]]:
     return [next((line for line in lines if line[0] == token), []) for token in tokens]
 
 
-def test_columns_hold_what_the_lines_say(tmp_path: Path) -> None:
+def test_columns_equal_the_lines(tmp_path: Path) -> None:
     found = features_of(tmp_path, NAMES, feature_standardize=False)
     tokens = SequenceDataset(
         Config("SASRecCE", "cycle", config_dict={**SMALL, "data_path": str(tmp_path)})
@@ -66,7 +66,7 @@ def test_columns_hold_what_the_lines_say(tmp_path: Path) -> None:
     assert [column.size for column in found.columns] == [4, 3, 1, 2]
 
 
-def test_floats_are_standardised_over_the_items_that_have_one(tmp_path: Path) -> None:
+def test_floats_are_standardized_over_the_items_with_a_value(tmp_path: Path) -> None:
     (price,) = features_of(tmp_path, ["price"]).columns
     rows = plain_rows(
         SequenceDataset(Config("Pop", "cycle", config_dict={"data_path": str(tmp_path)})).store.item_tokens
@@ -135,6 +135,6 @@ def test_what_is_saved_is_what_is_loaded(tmp_path: Path) -> None:
         (["text"], "item_id:token\ttext:float_seq\ni1\t1 1e300\ni2\t1 2\n", "too large for float32"),
     ],
 )
-def test_what_cannot_be_used_is_told(names: list[str], text: str | None, match: str, tmp_path: Path) -> None:
+def test_unusable_features_are_refused(names: list[str], text: str | None, match: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=match):
         features_of(tmp_path, names, text)

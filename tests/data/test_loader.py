@@ -1,4 +1,4 @@
-"""Batches: which positions are supervised, and that nothing is lost or invented."""
+"""Batches: which positions are supervised, that no target is lost, and histories of requests."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def asked(*histories: list[int]) -> Prefixes:
     return whole_histories(STORE, offsets, items, np.zeros(len(histories), dtype=np.int64))
 
 
-def test_items_are_those_given_and_nothing_is_inserted() -> None:
+def test_histories_are_unchanged() -> None:
     prefixes = asked([2, 3], [], [1])
     assert prefixes.store.items.tolist() == [2, 3, 1]
     lengths, items = history_items(prefixes)
@@ -190,7 +190,7 @@ def test_recbole_gets_the_columns_of_a_case_with_its_target_hidden(model: str) -
     assert columns[name].dtype == case[name].dtype
 
 
-def test_histories_without_any_item() -> None:
+def test_empty_histories() -> None:
     columns = history_interaction(asked([], []), 3, Config("SASRec", "ml-100k", [], {"interactions": "given"}))
     assert columns["item_length"].tolist() == [0, 0]
     assert columns["item_id_list"].tolist() == [[0] * 3] * 2

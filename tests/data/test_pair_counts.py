@@ -1,4 +1,4 @@
-"""Counts of neighbouring items: a loop, however little memory they may take, and the cut to the strongest."""
+"""Counts of neighbouring items: against a loop, with any memory budget, and the cut to the strongest."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def test_records_with_more_blank_lines_between_keep_their_line_numbers() -> None
     assert [line for _, _, line in rows] == [2, 12, 22]
 
 
-def test_dictionaries_that_the_patterns_do_not_fit_are_evaluated_and_stand_in_order(tmp_path: Path) -> None:
+def test_dictionaries_that_the_patterns_do_not_match_are_evaluated_in_order(tmp_path: Path) -> None:
     """Nested values before a key, other order of blanks, blank lines; what is not a dictionary is named as such."""
     lines = [
         "{u'username': u'a', u'product_id': u'1', u'date': u'2019-01-03'}",

@@ -1,4 +1,4 @@
-"""The columnar way gives what RecBole's Dataset gives, bit by bit: ids, filters, ties, features that filter."""
+"""The reader equals RecBole's Dataset: ids, filters, ties, and features that filter."""
 
 from __future__ import annotations
 
@@ -171,8 +171,8 @@ def test_a_column_of_val_interval_that_the_file_lacks(made: type, tmp_path: Path
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"alias_of_item_id": ["liked"]}, "names 'liked', which is not a loaded id column; these are user_id, item_id"),
-        ({"alias_of_user_id": ["timestamp"]}, "names 'timestamp', which is not a loaded id column"),
+        ({"alias_of_item_id": ["liked"]}, "names 'liked', not a loaded id column; these are user_id, item_id"),
+        ({"alias_of_user_id": ["timestamp"]}, "names 'timestamp', not a loaded id column"),
         ({"alias_of_item_id": "liked"}, "alias_of_item_id='liked' must be a list of columns"),
     ],
 )
@@ -193,7 +193,7 @@ def test_recboles_models_get_the_features_that_are_loaded(tmp_path: Path) -> Non
     same(ours.store, theirs.store)
 
 
-def test_tables_are_made_when_they_are_asked_for(tmp_path: Path) -> None:
+def test_tables_are_built_at_the_first_use(tmp_path: Path) -> None:
     write_inter(tmp_path, "d", cycle_rows())
     data = SequenceDataset(configured(tmp_path))
     training = data.restrict(data.store, np.minimum(data.store.lengths, 4))
@@ -218,7 +218,7 @@ def test_header_of_these_tests() -> None:
     assert WIDE.startswith(HEADER.removesuffix("\n"))
 
 
-def test_padding_in_lists_of_split_files_is_no_item(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_padding_in_lists_of_split_files_is_not_an_item(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "mine").mkdir()
     header = "user_id:token\titem_id_list:token_seq\titem_id:token\n"
     for part in ("train", "valid", "test"):

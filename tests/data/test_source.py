@@ -21,10 +21,10 @@ from recbole_hyper.errors import ConfigError, DataError
         ({"unload_col": True}, "unload_col=True must be a mapping"),
         ({"field_separator": ""}, "field_separator=.* must be text that is not empty"),
         ({"LIST_SUFFIX": ""}, "LIST_SUFFIX=.* must be text that is not empty"),
-        ({"USER_ID_FIELD": "item_id"}, "they must be three columns"),
+        ({"USER_ID_FIELD": "item_id"}, "they must differ"),
     ],
 )
-def test_keys_that_cannot_be_right_are_one_line(keys: dict[str, Any], message: str) -> None:
+def test_invalid_keys_are_one_error(keys: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         SequenceDataset(Config("SASRecCE", "ml-100k", config_dict=keys))
 
@@ -51,9 +51,7 @@ def test_models_without_sequences_need_no_times_in_random_order(tmp_path: Path) 
         stored(Config("BPR", "mine", config_dict={"data_path": str(tmp_path)}))
 
 
-def test_a_wrong_name_of_the_bundled_data_and_a_path_are_answered(
-    tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_misspelt_name_and_a_path_get_a_hint(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert main(["run", "--model=Pop", "--dataset=ml100k", f"--data_path={tmp_path}", "--offline=True"]) == 1
     assert "Did you mean 'ml-100k'?" in capsys.readouterr().err
     (tmp_path / "my orders.csv").write_text("user,item,time\n")

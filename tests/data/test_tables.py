@@ -153,7 +153,7 @@ def test_other_things_are_refused() -> None:
         interactions_of(pa.table({"user": [[1]], "item": [1], "time": [1]}))
 
 
-def test_words_for_no_id_in_a_csv_file_are_counted_and_kept_only_when_asked_for(tmp_path: Path) -> None:
+def test_words_like_NA_in_a_csv_file_are_not_ids_unless_requested(tmp_path: Path) -> None:
     text = "user,item,time\n" + f"NA,a,{T}\n,b,{T}\n\\N,c,{T}\nnull,d,{T}\nu,e,{T}\nNancy,f,{T}\n"
     with pytest.raises(DataError, match=r"4 of 6 lines cannot be read(?s:.*)line 2: no user .--missing_ids=keep"):
         prepared(text, tmp_path)
@@ -165,7 +165,7 @@ def test_words_for_no_id_in_a_csv_file_are_counted_and_kept_only_when_asked_for(
     assert any("2 user ids have characters that RecBole's reader would lose" in line for line in said)
 
 
-def test_a_rating_that_nobody_asked_for_does_not_reject_rows(tmp_path: Path) -> None:
+def test_an_optional_rating_rejects_no_rows(tmp_path: Path) -> None:
     rows, said = prepared(f"user,item,rating,time\na,x,4,{T}\na,y,,{T + 1}\na,z,good,{T + 2}\n", tmp_path)
     assert [row[2] for row in rows] == ["4", "", ""]
     assert "2 ratings are not numbers and are left blank" in said

@@ -1,4 +1,4 @@
-"""Conditions on columns: against Python's own comparison of each row, and what is refused."""
+"""Conditions on columns: against Python's comparison of each row, and errors."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_many_conditions_need_no_deep_stack() -> None:
     assert parse_where(" or ".join(["count = 1"] * 5000)).mask(TABLE).tolist() == [True, False, False, False, False]
 
 
-def test_named_columns_are_told_once_in_order() -> None:
+def test_the_columns_of_a_condition_are_distinct_and_in_order() -> None:
     assert parse_where("b = 1 and (a > 2 or b is null)").columns == ("b", "a")
     assert parse_where("`review/time` > 3 and item.price = 1").columns == ("review/time", "item.price")
 
@@ -103,7 +103,7 @@ def test_named_columns_are_told_once_in_order() -> None:
         ("not " * 100_000 + "a = 1", "expected .* got "),
     ],
 )
-def test_what_is_no_condition_is_refused(text: str, message: str) -> None:
+def test_invalid_conditions_are_refused(text: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         parse_where(text)
 

@@ -355,7 +355,7 @@ def test_histories_without_times_get_one_time_and_a_warning(
     [
         ({"histories": [["i1", "i2"]], "times": [[1.0]]}, r"times\[0\] has 1 entries, its history has 2 items"),
         ({"histories": [["i1"]], "times": [[1.0], [2.0]]}, "times has 2 lists for 1 histories"),
-        ({"histories": [["i1"]], "times": {"a": [1.0]}}, "must have the structure of the histories"),
+        ({"histories": [["i1"]], "times": {"a": [1.0]}}, "must have the form of the histories"),
         ({"histories": {"a": ["i1"]}, "times": [[1.0]]}, "a mapping for a mapping"),
         ({"histories": {"a": ["i1"]}, "times": {"b": [1.0]}}, r"times: 1 histories have no times \(first: 'a'\)"),
         ({"histories": [["i1"]], "times": [["soon"]]}, "times must be numbers or dates"),

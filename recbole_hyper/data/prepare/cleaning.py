@@ -94,9 +94,7 @@ def gap_seconds(text: str) -> float:
     try:
         gap = float(text) if re.fullmatch(r"[0-9.]+", str(text)) else pd.Timedelta(text).total_seconds()
     except ValueError as error:
-        raise DataError(
-            f"session_gap={text!r} is not a duration; write 30min, 2h, 1d or a number of seconds"
-        ) from error
+        raise DataError(f"session_gap={text!r} is not a duration; write 30min, 2h, 1d or seconds") from error
     if not gap > 0:
         raise DataError(f"session_gap={text!r} must be above 0")
     return gap

@@ -65,7 +65,7 @@ def test_columns_of_a_parquet_file_keep_their_types(tmp_path: Path) -> None:
         ("item,price\nother,1\nmore,2\n", "none of its ids occurs"),
     ],
 )
-def test_a_table_of_items_that_is_no_use(text: str, message: str, tmp_path: Path) -> None:
+def test_an_unusable_table_of_items(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "items.csv").write_text(text)
     with pytest.raises(DataError, match=message):
         prepared(tmp_path, items=tmp_path / "items.csv")

@@ -50,7 +50,7 @@ def files(folder: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("broken", ["writing", "reading", "renaming", "hashing"])
-def test_an_exception_in_mid_way_leaves_the_old_file_and_nothing_else(
+def test_an_exception_leaves_the_old_file_and_nothing_else(
     broken: str, raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = prepared(raw, tmp_path / "out")
@@ -127,7 +127,7 @@ def test_a_killed_run_leaves_no_file_under_the_final_name_and_its_part_is_remove
     assert files(path.parent) == {"mine.inter", "SOURCE.json"}
 
 
-def test_a_file_that_prepare_has_not_written_is_not_replaced_unasked(raw: Path, tmp_path: Path) -> None:
+def test_a_file_of_others_is_replaced_only_with_overwrite(raw: Path, tmp_path: Path) -> None:
     path = tmp_path / "mine" / "mine.inter"
     path.parent.mkdir()
     path.write_text("my own work")
@@ -138,13 +138,13 @@ def test_a_file_that_prepare_has_not_written_is_not_replaced_unasked(raw: Path, 
     assert path.read_text().startswith("user_id:token")
 
 
-def test_an_output_that_cannot_be_written_is_told_before_reading(raw: Path, tmp_path: Path) -> None:
+def test_an_unwritable_output_is_an_error_before_reading(raw: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="not a folder that you can write to"):
         prepare("mine", source=tmp_path / "not there", format="csv", output=tmp_path / "file")
 
 
-def test_command_options_reach_the_recipe_and_the_card(
+def test_command_options_reach_the_cleaning_and_the_card(
     raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ["--format=movielens-tab", f"--output={tmp_path}", "--since=85", "--threshold=4", "--duplicates=last"]

@@ -33,7 +33,7 @@ NAMES = sorted(public.entries())
 INTERVALS = {"user_inter_num_interval", "item_inter_num_interval"}
 
 
-def test_the_settings_are_those_of_known_data_sets_and_differ_from_the_defaults() -> None:
+def test_settings_of_data_sets_differ_from_the_defaults() -> None:
     assert len(NAMES) >= 17
     assert set(SETTINGS) < set(NAMES)
     for values in SETTINGS.values():
@@ -176,7 +176,7 @@ def _package(folder: Path, rows: np.ndarray) -> Path:
     return path
 
 
-def test_the_package_is_taken_where_grouplens_is_unreachable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_package_is_used_if_grouplens_is_unreachable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = np.array([[1, 30, 5, 978300002], [1, 20, 4, 978300001], [2, 30, 3, 978300001], [1, 40, 2, 978300001]])
     entry = public.entries()["ml-1m"]
     made = _package(tmp_path, rows)
