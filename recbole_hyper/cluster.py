@@ -23,6 +23,8 @@ RAY_ENVIRONMENT = {
     # Ctrl-C is a KeyboardInterrupt
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
     "TUNE_GLOBAL_CHECKPOINT_S": "3600",
+    # a process that needs longer to leave a trial that ASHA stopped would lose its next trial; Ray's default is 2 s
+    "TUNE_FUNCTION_THREAD_TIMEOUT_S": "600",
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
 }
 
