@@ -121,14 +121,14 @@ def look(folder: Path, likeness: Callable[[str, str], float]) -> dict[str, float
     best = rank_cases(score, cases, n_items=n_items, k=10).top_items
     names = [str(token) for token in split.store.item_tokens]
     pairs = ((names[item], names[target]) for items, target in zip(best, cases.targets, strict=True) for item in items)
-    found = {"likeness": float(np.mean([likeness(item, target) for item, target in pairs if item != target]))}
+    figures = {"likeness": float(np.mean([likeness(item, target) for item, target in pairs if item != target]))}
     popularity = torch.from_numpy(np.log1p(split.store.counts(split.train_lengths))).float()
     for weight in LOGQ:
         less = rank_cases(lambda part, w=weight: score(part) - w * popularity, cases, n_items=n_items, k=10)
         gains = np.where(less.ranks <= 10, 1 / np.log2(less.ranks + 1), 0)
-        found[f"ndcg@10_logq{weight}"] = round(float(gains.mean()), 4)
-        found[f"coverage@10_logq{weight}"] = round(len(np.unique(less.top_items)) / (n_items - 1), 4)
-    return found
+        figures[f"ndcg@10_logq{weight}"] = round(float(gains.mean()), 4)
+        figures[f"coverage@10_logq{weight}"] = round(len(np.unique(less.top_items)) / (n_items - 1), 4)
+    return figures
 
 
 def figure(done: pd.DataFrame) -> None:
@@ -163,7 +163,7 @@ def figure(done: pd.DataFrame) -> None:
             widths = sorted(done.loc[done["data"] == data, "d"].unique())
             axis.set_xticks(widths, widths)
             axis.minorticks_off()
-    axes[0].legend(fontsize=7)
+    axes[0].legend(*axes[1].get_legend_handles_labels(), fontsize=7)  # ml-100k has all heads
     plt.tight_layout()
     FIGURE.parent.mkdir(exist_ok=True)
     plt.savefig(FIGURE, dpi=100, metadata={"Software": None})
