@@ -164,7 +164,8 @@ def estimate_curvature(
         ranks: of the truncated SVD. None: (64, 128, 256, 384), as far as the shorter side of the matrix and memory
             allow (memory allows less than 384 if the shorter side exceeds 233,000).
         sample_sizes: points per sample. None: (1000, 2000, 4000), cut at the number of items.
-        repeats, seed: number of random samples of each size, and their seed.
+        repeats: number of random samples of each size.
+        seed: of the samples.
         scaling: s of PureSVD-N, see :func:`item_vectors`.
         cache_path: JSON file with the estimate, reused for the same data (``fingerprint``; None: hash the matrix) and
             options. A damaged file, or one that cannot be written, causes a warning.
