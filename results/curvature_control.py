@@ -30,6 +30,7 @@ import torch
 
 import recbole_hyper
 from recbole_hyper.evaluation.ranking import rank_cases
+from recbole_hyper.evaluation.statistics import case_values
 from recbole_hyper.models.contract import make_scorer
 from recbole_hyper.runs.load import load_model, read_finished, read_run
 
@@ -125,8 +126,7 @@ def look(folder: Path, likeness: Callable[[str, str], float]) -> dict[str, float
     popularity = torch.from_numpy(np.log1p(split.store.counts(split.train_lengths))).float()
     for weight in LOGQ:
         less = rank_cases(lambda part, w=weight: score(part) - w * popularity, cases, n_items=n_items, k=10)
-        gains = np.where(less.ranks <= 10, 1 / np.log2(less.ranks + 1), 0)
-        figures[f"ndcg@10_logq{weight}"] = round(float(gains.mean()), 4)
+        figures[f"ndcg@10_logq{weight}"] = round(float(case_values("ndcg@10", less.ranks).mean()), 4)
         figures[f"coverage@10_logq{weight}"] = round(len(np.unique(less.top_items)) / (n_items - 1), 4)
     return figures
 

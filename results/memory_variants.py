@@ -20,10 +20,14 @@ import scipy.sparse
 import torch
 
 from recbole_hyper.data.loader import history_matrix
+from recbole_hyper.data.pair_counts import pair_counts
 from recbole_hyper.data.sequences import ranges
+from recbole_hyper.evaluation.ranking import rank_cases
 from recbole_hyper.evaluation.scorers import state_scorer
+from recbole_hyper.evaluation.statistics import case_values
 from recbole_hyper.models.item_memory import ItemMemory
 from recbole_hyper.runs.load import load_model, read_finished, read_run
+from recbole_hyper.types import Prefixes
 
 FILE = Path(__file__).parent / "memory_variants.csv"
 SHARES, PAIRS = np.arange(1, 8) / 10, list(itertools.product(np.arange(1, 5) / 10, repeat=2))
@@ -54,24 +58,29 @@ class Run:
         self.items = store.items[ranges(store.offsets[:-1], lengths)].astype(np.int64)
         self.owners, self.n_rows = np.repeat(np.arange(len(lengths)), lengths), len(lengths)
         self.popularity = store.counts(lengths)
-        self.seen = history_matrix(cases).tocoo()
+        window, neighbours = config["memory_window"], config["memory_neighbours"]
+        self.memory = ItemMemory(*pair_counts(store, lengths, window=window, neighbours=neighbours), window=window)
 
     def ranks(self, scores: np.ndarray) -> np.ndarray:
         """Return the rank of each target; ``scores`` (n, n_items) are overwritten."""
-        scores[:, 0] = -np.inf
-        if self.exclude_seen:
-            scores[self.seen.row, self.seen.col] = -np.inf
-        of_target = scores[np.arange(len(scores)), self.cases.targets][:, None]
-        return np.where(np.isinf(of_target[:, 0]), self.n_items, (scores >= of_target).sum(axis=1))
+        rows, begin = torch.from_numpy(scores), 0
 
-    def mixed(self, memories: Iterable[tuple[float, np.ndarray]]) -> np.ndarray:
-        """Return the ranks of the best mixture of the network and a memory, by NDCG@10."""
-        choices = itertools.product(memories, SHARES)
-        return max((self.ranks((1 - s) * self.network + s * memory) for (_, memory), s in choices), key=ndcg)
+        def next_rows(cases: Prefixes) -> torch.Tensor:
+            nonlocal begin
+            begin += len(cases)
+            return rows[begin - len(cases) : begin]
+
+        options = {"n_items": self.n_items, "k": 1, "exclude_seen": self.exclude_seen}
+        return rank_cases(next_rows, self.cases, **options).ranks
+
+    def mixtures(self, memories: Iterable[np.ndarray]) -> Iterator[tuple[float, np.ndarray, np.ndarray]]:
+        """Yield share, memory and ranks of each mixture of the network and a memory."""
+        for memory, share in itertools.product(memories, SHARES):
+            yield share, memory, self.ranks((1 - share) * self.network + share * memory)
 
 
 def ndcg(ranks: np.ndarray) -> float:
-    return float(np.where(ranks <= 10, 1 / np.log2(ranks + 1.0), 0).mean())
+    return float(case_values("ndcg@10", ranks).mean())
 
 
 def directed(run: Run, window: int, exponent: float) -> scipy.sparse.csr_matrix:
@@ -86,12 +95,16 @@ def directed(run: Run, window: int, exponent: float) -> scipy.sparse.csr_matrix:
     return scipy.sparse.csr_matrix((np.concatenate(weights)[places], (pairs // n % n, pairs % n)), shape=(n, n))
 
 
-def item_memories(run: Run, counts: scipy.sparse.csr_matrix) -> Iterator[tuple[float, np.ndarray]]:
-    """Yield the memory's distribution after each history (n, n_items), for each decay."""
-    memory = ItemMemory(counts, np.asarray(counts.sum(axis=1)).ravel().astype(np.float32), window=10)
+def memory_of(counts: scipy.sparse.csr_matrix) -> ItemMemory:
+    """Return the memory of these counts, with all neighbours of an item."""
+    return ItemMemory(counts, np.asarray(counts.sum(axis=1)).ravel().astype(np.float32), window=10)
+
+
+def distributions(run: Run, memory: ItemMemory) -> Iterator[np.ndarray]:
+    """Yield the distribution of a memory after each history (n, n_items), for each decay."""
     newest = memory.newest(run.cases)
     for decay in DECAYS:
-        yield decay, memory.after(newest, decay).toarray()
+        yield memory.after(newest, decay).toarray()
 
 
 def sequence_memory(run: Run, decay: float, power: int) -> np.ndarray:
@@ -117,28 +130,27 @@ def sequence_memory(run: Run, decay: float, power: int) -> np.ndarray:
         likeness = np.where(likeness >= least, likeness, 0) ** power
         votes[start : start + BLOCK] = (scipy.sparse.csr_matrix(likeness) @ rows).toarray()
     if run.exclude_seen:
-        votes[run.seen.row, run.seen.col] = 0
+        seen = history_matrix(run.cases).tocoo()
+        votes[seen.row, seen.col] = 0
     return votes / np.maximum(votes.sum(axis=1, keepdims=True), 1e-9)
 
 
 def variants(run: Run) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the name of each variant and its ranks."""
+
+    def best(memory: ItemMemory) -> tuple[float, np.ndarray, np.ndarray]:
+        return max(run.mixtures(distributions(run, memory)), key=lambda mixture: ndcg(mixture[2]))
+
     yield "the network alone", run.ranks(run.network.copy())
+    share, memory, ranks = best(run.memory)
+    yield "with the memory, as the default model", ranks
     follows = directed(run, 10, 0.5)
-    both = (follows + follows.T).tocsr()
-    default = list(item_memories(run, both))
-    yield "with the memory, as the default model", run.mixed(default)
-    yield "backward pairs count half", run.mixed(item_memories(run, (follows + 0.5 * follows.T).tocsr()))
-    yield "forward pairs only", run.mixed(item_memories(run, follows))
-    close = directed(run, 5, 0.5)
-    yield "pairs at most 5 steps apart", run.mixed(item_memories(run, (close + close.T).tocsr()))
-    steep = directed(run, 10, 1.0)
-    yield "a pair counts 1 / steps", run.mixed(item_memories(run, (steep + steep.T).tocsr()))
+    yield "backward pairs count half", best(memory_of((follows + 0.5 * follows.T).tocsr()))[2]
+    yield "forward pairs only", best(memory_of(follows))[2]
+    close, steep = directed(run, 5, 0.5), directed(run, 10, 1.0)
+    yield "pairs at most 5 steps apart", best(memory_of((close + close.T).tocsr()))[2]
+    yield "a pair counts 1 / steps", best(memory_of((steep + steep.T).tocsr()))[2]
     log_counts = np.log1p(run.popularity).astype(np.float32)
-    _, share, memory = max(
-        ((ndcg(run.ranks((1 - s) * run.network + s * m)), s, m) for (_, m), s in itertools.product(default, SHARES)),
-        key=lambda choice: choice[0],
-    )
     mixture = np.log((1 - share) * run.network + share * memory + 1e-30)
     for weight in (0.05, 0.1):
         yield f"less {weight} x log popularity", run.ranks(mixture - weight * log_counts)
@@ -155,7 +167,7 @@ def main() -> None:
         run = Run(folder)
         rows = []
         for variant, ranks in variants(run):
-            se = np.where(ranks <= 10, 1 / np.log2(ranks + 1.0), 0).std() / np.sqrt(len(ranks))
+            se = case_values("ndcg@10", ranks).std() / np.sqrt(len(ranks))
             row = {"data": run.dataset, "cases": len(ranks), "variant": variant, "valid ndcg@10": ndcg(ranks)}
             rows.append(row | {"standard error": se, "valid hit@10": (ranks <= 10).mean()})
             print(rows[-1], flush=True)

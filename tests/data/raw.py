@@ -9,11 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recbole_hyper.data.blocks import Malformed, blocks
 from recbole_hyper.data.formats import Layout, find
+from recbole_hyper.data.interactions import Interactions
 from recbole_hyper.data.parsers import PARSERS, Frame
 from recbole_hyper.data.prepare.pipeline import Prepared, prepare
 from recbole_hyper.data.tables import open_table
@@ -181,3 +183,22 @@ def interactions_of(frame: Any, columns: dict[str, str] | None = None) -> pa.Tab
     """Return the interactions of a frame, as runs and histories read them."""
     found = open_table(Frame(frame), Layout(columns=columns)).read_all()
     return pa.table({name: found[name] for name in ("user_id", "item_id", "timestamp")})
+
+
+def interactions(rows: list[tuple[int, int, float, float]]) -> Interactions:
+    users, items, ratings, times = (np.asarray(column) for column in zip(*rows, strict=True))
+    tokens = pa.array([f"t{n}" for n in range(10)])
+    return Interactions(
+        users.astype(np.int32), items.astype(np.int32), times.astype(float), ratings.astype(np.float32), tokens, tokens
+    )
+
+
+# user, item, rating, time
+CODED = [
+    (1, 0, 5.0, 30.0),
+    (0, 1, 2.0, 10.0),
+    (1, 0, 4.0, 10.0),
+    (0, 2, 3.0, 10.0),
+    (1, 2, 1.0, 20.0),
+    (2, 2, 5.0, 0.0),
+]

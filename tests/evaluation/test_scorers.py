@@ -20,21 +20,17 @@ from recbole_hyper.data.loader import whole_histories
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.evaluation.scorers import FOLD_IN, encode_cases, fold_in_scorer, require_known_users
 from recbole_hyper.protocols.base import make_split
-from recbole_hyper.training.build import build
 from recbole_hyper.types import Cases
 from tests.conftest import write_inter
+from tests.models import fitting
 
 SUCCESSIVE = {"split": {"GT": {"valid": 0.7, "test": 0.85}}, "successive": True}
 
 
 def prepared(model: str, data: Path, **keys: Any) -> tuple[Any, Any, Any, Any]:
-    """Return (model, config, split, loader)."""
-    settings = {"data_path": str(data), "use_gpu": False, "MAX_ITEM_LIST_LENGTH": 6, **keys}
-    config = Config(model, "random", config_dict=settings)
-    dataset = SequenceDataset(config)
-    split = make_split(dataset.store, config)
-    net, loader, _ = build(config, dataset, split, split.train_lengths)
-    return net.eval(), config, split, loader
+    """Return (model in evaluation mode, config, split, loader)."""
+    net, *rest = fitting.prepared(model, data, MAX_ITEM_LIST_LENGTH=6, **keys)
+    return net.eval(), *rest
 
 
 def training_cases(split: Any) -> tuple[Cases, torch.Tensor]:

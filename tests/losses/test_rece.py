@@ -7,12 +7,7 @@ import torch
 
 from recbole_hyper import registry
 from recbole_hyper.losses import rece
-from tests.losses.sampled import (
-    GEOMETRIES,
-    assert_same,
-    problem,
-    search_vectors,
-)
+from tests.losses.sampled import GEOMETRIES, assert_same, problem, search_vectors
 from tests.reference import losses as reference
 
 

@@ -7,12 +7,7 @@ import torch
 
 from recbole_hyper import registry
 from recbole_hyper.losses.sampled_ce import sampled_cross_entropy
-from tests.losses.sampled import (
-    GEOMETRIES,
-    FixedNegatives,
-    assert_same,
-    problem,
-)
+from tests.losses.sampled import GEOMETRIES, FixedNegatives, assert_same, problem
 from tests.reference import losses as reference
 
 

@@ -16,12 +16,18 @@ from recbole_hyper.types import Cases
 SUCCESSIVE = {"split": {"GT": {"valid": 0.6, "test": 0.8}}, "successive": True}
 
 
-def fitted(model: str, data: Path, **keys: Any) -> tuple[Any, Any, Any]:
-    """Return (fitted model, config, split)."""
+def prepared(model: str, data: Path, **keys: Any) -> tuple[Any, Any, Any, Any]:
+    """Return (model, config, split, loader)."""
     config = Config(model, "random", config_dict={"data_path": str(data), "use_gpu": False, **keys})
     dataset = SequenceDataset(config)
     split = make_split(dataset.store, config)
     net, loader, _ = build(config, dataset, split, split.train_lengths)
+    return net, config, split, loader
+
+
+def fitted(model: str, data: Path, **keys: Any) -> tuple[Any, Any, Any]:
+    """Return (fitted model, config, split)."""
+    net, config, split, loader = prepared(model, data, **keys)
     assert len(loader) == 1
     for batch in loader:
         assert float(net.calculate_loss(batch).detach()) == 0.0

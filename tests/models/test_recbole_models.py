@@ -17,13 +17,12 @@ from recbole.data.interaction import Interaction
 
 from recbole_hyper import load, run
 from recbole_hyper.config import Config
-from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.loader import PrefixLoader
 from recbole_hyper.evaluation import scorers
 from recbole_hyper.models.contract import make_scorer
-from recbole_hyper.protocols.base import make_split
-from recbole_hyper.training.build import build, build_model, read_data
+from recbole_hyper.training.build import build_model, read_data
 from tests.conftest import LEARN, write_inter
+from tests.models import fitting
 
 EVERY = [
     "SASRec", "GRU4Rec", "BERT4Rec", "NARM", "LightSANs", "CORE", "FEARec", "BPR", "LightGCN", "ItemKNN", "EASE",
@@ -33,13 +32,9 @@ SUCCESSIVE = {"split": {"GT": {"valid": 0.7, "test": 0.85}}, "successive": True}
 
 
 def prepared(model: str, data: Path, **keys: Any) -> tuple[Any, Any, Any, Any]:
-    """Return (model, config, split, loader)."""
-    settings = {"data_path": str(data), "use_gpu": False, "MAX_ITEM_LIST_LENGTH": 6, **keys}
-    config = Config(model, "random", config_dict=settings)
-    dataset = SequenceDataset(config)
-    split = make_split(dataset.store, config)
-    net, loader, _ = build(config, dataset, split, split.train_lengths)
-    return net.eval(), config, split, loader
+    """Return (model in evaluation mode, config, split, loader)."""
+    net, *rest = fitting.prepared(model, data, MAX_ITEM_LIST_LENGTH=6, **keys)
+    return net.eval(), *rest
 
 
 def test_prefix_rows_are_recboles(tmp_path: Path) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -21,15 +19,7 @@ from recbole_hyper.training.build import read_data
 from recbole_hyper.training.checkpoint import STATE, load_state
 from recbole_hyper.training.processes import Shares, agreed, gathered, shared_work, world
 from tests.conftest import SMALL
-
-PLAIN = {"hidden_dropout_prob": 0.0, "attn_dropout_prob": 0.0, "epochs": 4, "topk": [5], "valid_metric": "NDCG@5"}
-
-
-ITEMS = "item_embedding.weight"
-
-
-def settings(data: Path, folder: Path, **more: Any) -> dict[str, Any]:
-    return {**SMALL, **PLAIN, "data_path": str(data), "output_dir": str(folder), "use_gpu": False, **more}
+from tests.training.several import ITEMS, same_training, settings
 
 
 def test_shares_cover_every_batch_once(random_data: Path) -> None:
@@ -81,18 +71,6 @@ def _gloo(rank: int, size: int, port: int, data: str, folder: str, more: dict[st
     run("SASRecCE", "random", config_dict=settings(Path(data), Path(folder) / f"rank-{rank}", n_threads=1, **more))
     dist.barrier()
     dist.destroy_process_group()
-
-
-def same_training(one: Path, several: Path) -> None:
-    """Compare loss curves, validation and test of two runs."""
-    curves = [pd.read_csv(folder / "train.csv") for folder in (one, several)]
-    assert len(curves[0]) == PLAIN["epochs"]
-    np.testing.assert_allclose(curves[0].train_loss, curves[1].train_loss, rtol=2e-5)
-    np.testing.assert_allclose(curves[0]["valid_ndcg@5"], curves[1]["valid_ndcg@5"], atol=0.02)
-    results = [json.loads((folder / "result.json").read_text()) for folder in (one, several)]
-    assert results[0]["n_test_cases"] == results[1]["n_test_cases"]
-    for metric in ("ndcg@5", "hit@5"):
-        assert results[0]["test"][metric] == pytest.approx(results[1]["test"][metric], abs=0.03)
 
 
 @pytest.mark.slow

@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import psutil
 import pytest
@@ -21,26 +20,7 @@ from safetensors.torch import load_file
 from recbole_hyper.config import ConfigError
 from recbole_hyper.runs.load import load
 from recbole_hyper.runs.run import run
-from tests.conftest import SMALL
-
-PLAIN = {"hidden_dropout_prob": 0.0, "attn_dropout_prob": 0.0, "epochs": 4, "topk": [5], "valid_metric": "NDCG@5"}
-ITEMS = "item_embedding.weight"
-
-
-def settings(data: Path, folder: Path, **more: Any) -> dict[str, Any]:
-    return {**SMALL, **PLAIN, "data_path": str(data), "output_dir": str(folder), "use_gpu": False, **more}
-
-
-def same_training(one: Path, several: Path) -> None:
-    """Compare loss curves, validation and test of two runs."""
-    curves = [pd.read_csv(folder / "train.csv") for folder in (one, several)]
-    assert len(curves[0]) == PLAIN["epochs"]
-    np.testing.assert_allclose(curves[0].train_loss, curves[1].train_loss, rtol=2e-5)
-    np.testing.assert_allclose(curves[0]["valid_ndcg@5"], curves[1]["valid_ndcg@5"], atol=0.02)
-    results = [json.loads((folder / "result.json").read_text()) for folder in (one, several)]
-    assert results[0]["n_test_cases"] == results[1]["n_test_cases"]
-    for metric in ("ndcg@5", "hit@5"):
-        assert results[0]["test"][metric] == pytest.approx(results[1]["test"][metric], abs=0.03)
+from tests.training.several import same_training, settings
 
 
 @pytest.mark.slow

@@ -4,30 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
 import pytest
 
-from recbole_hyper.data.interactions import Interactions
 from recbole_hyper.data.prepare import public
 from recbole_hyper.data.prepare.cleaning import Cleaning, apply, seconds
 from recbole_hyper.errors import DataError
-from tests.data.raw import T, lines_of
-
-
-def interactions(rows: list[tuple[int, int, float, float]]) -> Interactions:
-    users, items, ratings, times = (np.asarray(column) for column in zip(*rows, strict=True))
-    tokens = pa.array([f"t{n}" for n in range(10)])
-    return Interactions(
-        users.astype(np.int32), items.astype(np.int32), times.astype(float), ratings.astype(np.float32), tokens, tokens
-    )
-
-
-ROWS = [(1, 0, 5.0, 30.0), (0, 1, 2.0, 10.0), (1, 0, 4.0, 10.0), (0, 2, 3.0, 10.0), (1, 2, 1.0, 20.0), (2, 2, 5.0, 0.0)]
+from tests.data.raw import CODED, T, interactions, lines_of
 
 
 def kept(cleaning: Cleaning) -> list[tuple[int, int, float]]:
-    data, _ = apply(interactions(ROWS), cleaning)
+    data, _ = apply(interactions(CODED), cleaning)
     return list(zip(data.users.tolist(), data.items.tolist(), data.times.tolist(), strict=True))
 
 
@@ -59,7 +45,7 @@ def test_each_step_by_hand(cleaning: Cleaning, rows: list[tuple[int, int, float]
 
 
 def test_steps_are_counted_in_order() -> None:
-    _, steps = apply(interactions(ROWS), Cleaning(since="10", duplicates="first", filter="k_core", min_user=2))
+    _, steps = apply(interactions(CODED), Cleaning(since="10", duplicates="first", filter="k_core", min_user=2))
     assert steps == [
         ("read", 6),
         ("since 10", 5),
@@ -78,11 +64,11 @@ def test_steps_are_counted_in_order() -> None:
 )
 def test_nothing_left_is_an_error(cleaning: Cleaning, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        apply(interactions(ROWS), cleaning)
+        apply(interactions(CODED), cleaning)
 
 
 def test_a_threshold_needs_ratings() -> None:
-    data = interactions(ROWS)
+    data = interactions(CODED)
     data.ratings = None
     with pytest.raises(DataError, match="needs ratings"):
         apply(data, Cleaning(threshold=3.0))

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
-import pyarrow as pa
 import pytest
 
-from recbole_hyper.data.interactions import Interactions
 from recbole_hyper.data.prepare.cleaning import Cleaning, apply
 from recbole_hyper.data.prepare.statistics import Published, describe, notes, rows
-
-
-def interactions(rows: list[tuple[int, int, float, float]]) -> Interactions:
-    users, items, ratings, times = (np.asarray(column) for column in zip(*rows, strict=True))
-    tokens = pa.array([f"t{n}" for n in range(10)])
-    return Interactions(
-        users.astype(np.int32), items.astype(np.int32), times.astype(float), ratings.astype(np.float32), tokens, tokens
-    )
-
-
-ROWS = [(1, 0, 5.0, 30.0), (0, 1, 2.0, 10.0), (1, 0, 4.0, 10.0), (0, 2, 3.0, 10.0), (1, 2, 1.0, 20.0), (2, 2, 5.0, 0.0)]
+from tests.data.raw import CODED, interactions
 
 
 def test_statistics_by_hand() -> None:
-    data, _ = apply(interactions(ROWS), Cleaning())
+    data, _ = apply(interactions(CODED), Cleaning())
     found = describe(data)
     assert (found.users, found.items, found.interactions, found.repeated) == (3, 3, 6, 1)
     assert found.density == pytest.approx(6 / 9)
