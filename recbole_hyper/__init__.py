@@ -1,13 +1,13 @@
 """Sequential recommendation for RecBole: hyperbolic heads, losses for large catalogues, honest evaluation.
 
 Importing this package patches RecBole for current numpy, scipy, pandas and torch, and does nothing else to the process;
-:mod:`recbole_hyper.bridge.patches` lists every patch, and the release that will not need it.
+:mod:`recbole_hyper.hosted.patches` lists every patch, and the release that will not need it.
 """
 
 from importlib import import_module
 from typing import Any
 
-from recbole_hyper.bridge import patches
+from recbole_hyper.hosted import patches
 from recbole_hyper.threads import limit_cached_kernels, limit_spinning
 
 patches.apply()

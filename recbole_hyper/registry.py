@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from recbole_hyper import plugin_files
-from recbole_hyper.bridge import models
 from recbole_hyper.errors import ConfigError, did_you_mean
+from recbole_hyper.host import models
 from recbole_hyper.options import OPEN, Option, options_of
 
 T = TypeVar("T", bound=type)

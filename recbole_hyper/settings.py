@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recbole_hyper import registry
+from recbole_hyper.host.recbole_files import recbole_folder
 from recbole_hyper.options import OPEN, Option, in_words
-from recbole_hyper.recbole_files import recbole_folder
 from recbole_hyper.yaml_files import read_yaml
 
 # optimizers for models of this package, and for RecBole's

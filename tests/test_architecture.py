@@ -20,20 +20,19 @@ STAGES = [
         "cluster",
         "matmul",
         "random_numbers",
-        "recbole_files",
         "recbole_keys",
         "plugin_files",
-        "bridge.models",
-        "bridge.old_keys",
-        "bridge.user_files",
+        "host.models",
+        "host.old_keys",
+        "host.recbole_files",
+        "host.user_files",
         "svd",
         "threads",
         "yaml_files",
     },
     {"config"},
     {"data", "protocols", "types"},
-    {"bridge.patches"},
-    {"bridge.leaks", "curvature", "geometry"},
+    {"host", "host.leaks", "curvature", "geometry"},
     {"hyperbolic", "losses"},
     {"encoders"},
     {"evaluation", "functional"},
@@ -41,7 +40,7 @@ STAGES = [
     {"training"},
     {"serving"},
     {"runs"},
-    {"bridge", "sweep"},
+    {"hosted", "sweep"},
     {"report"},
     {"commands"},
     {"cli"},
@@ -105,7 +104,7 @@ def test_no_circle_of_imports() -> None:
 
 
 def test_only_patches_change_other_packages() -> None:
-    """Only bridge/patches assigns to attributes of imported recbole, numpy, pandas, scipy or torch modules."""
+    """Only hosted/patches assigns to attributes of imported recbole, numpy, pandas, scipy or torch modules."""
     wrong = []
     for file in ROOT.rglob("*.py"):
         if file.parent.name == "patches":

@@ -118,9 +118,9 @@ def settings_per_model(
 
     A model has the keys for all models, from files and command line, and its own keys, which win.
     """
-    from recbole_hyper.bridge import user_files
     from recbole_hyper.config import ConfigError
     from recbole_hyper.config.binding import parse_keys
+    from recbole_hyper.host import user_files
     from recbole_hyper.yaml_files import config_file, merge, merged
 
     common: dict[str, Any] = {}

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from recbole_hyper import registry
-from recbole_hyper.bridge import models
 from recbole_hyper.commands import argument, command, words
-from recbole_hyper.recbole_files import recbole_models
+from recbole_hyper.host import models
+from recbole_hyper.host.recbole_files import recbole_models
 from recbole_hyper.yaml_files import properties_folder, read_yaml
 
 PACKAGE = Path(__file__).parents[1]

@@ -21,7 +21,6 @@ from recbole.config import Config as RecBoleConfig
 from recbole.utils import ModelType
 
 from recbole_hyper import registry, settings
-from recbole_hyper.bridge import models, old_keys, user_files
 from recbole_hyper.config.checks import OWN_METRICS, check_all, check_dataset, is_smaller_better
 from recbole_hyper.config.parts import (
     CURVATURE,
@@ -36,8 +35,9 @@ from recbole_hyper.config.parts import (
 from recbole_hyper.config.recbole_keys import REFUSED, SWITCHED, TRANSLATED, check_refused, translate, without_effect
 from recbole_hyper.devices import CPU, usable_accelerator, why_no_accelerator
 from recbole_hyper.errors import ConfigError, did_you_mean, near_hint
+from recbole_hyper.host import models, old_keys, user_files
+from recbole_hyper.host.recbole_files import later_model, recbole_folder, recbole_models
 from recbole_hyper.options import Option
-from recbole_hyper.recbole_files import later_model, recbole_folder, recbole_models
 from recbole_hyper.yaml_files import config_file, merge, merged, parse_yaml, properties_folder, read_yaml
 
 logger = logging.getLogger("recbole_hyper")

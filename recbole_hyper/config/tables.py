@@ -3,14 +3,14 @@
 from typing import Any
 
 from recbole_hyper import registry, settings
-from recbole_hyper.bridge import models
-from recbole_hyper.bridge.old_keys import SET_BY_RECBOLE
 from recbole_hyper.config.binding import Config
 from recbole_hyper.config.checks import is_ours
 from recbole_hyper.config.parts import PARTS
 from recbole_hyper.config.recbole_keys import REFUSED
+from recbole_hyper.host import models
+from recbole_hyper.host.old_keys import SET_BY_RECBOLE
+from recbole_hyper.host.recbole_files import recbole_comments
 from recbole_hyper.options import in_words
-from recbole_hyper.recbole_files import recbole_comments
 from recbole_hyper.settings import BY_MODEL, general_defaults, typed
 
 COLUMNS = ["key", "default", "may be", "source", "meaning"]

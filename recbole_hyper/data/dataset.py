@@ -15,7 +15,6 @@ from recbole.data.interaction import Interaction
 from recbole.utils import FeatureSource, FeatureType
 
 from recbole_hyper import registry
-from recbole_hyper.bridge import models
 from recbole_hyper.config.recbole_keys import FEATURE_KEYS
 from recbole_hyper.data import cache
 from recbole_hyper.data.atomic import nothing_in
@@ -24,6 +23,7 @@ from recbole_hyper.data.reading import filtered_by_recbole, part_numbers, read_s
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.data.source import Source
 from recbole_hyper.errors import ConfigError, DataError
+from recbole_hyper.host import models
 from recbole_hyper.types import Split
 
 logger = logging.getLogger("recbole_hyper")

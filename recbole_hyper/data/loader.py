@@ -13,9 +13,9 @@ from recbole.data.interaction import Interaction
 from recbole.data.transform import construct_transform
 from torch import Tensor
 
-from recbole_hyper.bridge.models import is_third_party
 from recbole_hyper.config.parts import reads_times
 from recbole_hyper.data.sequences import SequenceStore, binary_matrix, ranges
+from recbole_hyper.host.models import is_third_party
 from recbole_hyper.types import Cases, Int64, Prefixes
 
 WINDOW_RULES = ("all", "last", "random")

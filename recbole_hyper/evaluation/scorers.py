@@ -16,10 +16,10 @@ from recbole.model.abstract_recommender import AbstractRecommender
 from recbole.utils import ModelType
 from torch import Tensor
 
-from recbole_hyper.bridge.models import is_third_party
 from recbole_hyper.data.loader import gather, history_interaction, history_matrix, multiply
 from recbole_hyper.encoders.base import length_groups
 from recbole_hyper.evaluation.ranking import Scorer
+from recbole_hyper.host.models import is_third_party
 from recbole_hyper.types import Prefixes, Split
 
 logger = logging.getLogger("recbole_hyper")

@@ -12,8 +12,6 @@ import torch
 from recbole.utils import ModelType, init_seed
 
 from recbole_hyper import devices
-from recbole_hyper.bridge import leaks
-from recbole_hyper.bridge.models import one_line
 from recbole_hyper.config import Config
 from recbole_hyper.data.dataset import SequenceDataset, describe
 from recbole_hyper.data.download import with_data
@@ -24,6 +22,8 @@ from recbole_hyper.evaluation.metrics import SAME, list_overlap
 from recbole_hyper.evaluation.results import protocol_report
 from recbole_hyper.evaluation.scorers import fold_in_scorer, full_sort_scorer, has_full_ranking, require_known_users
 from recbole_hyper.files import write_json, write_yaml
+from recbole_hyper.host import leaks
+from recbole_hyper.host.models import one_line
 from recbole_hyper.kernels.clock import COMPILING, Stopwatch
 from recbole_hyper.matmul import gpu_precision
 from recbole_hyper.models.base import HyperRecommender

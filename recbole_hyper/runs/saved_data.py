@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from recbole_hyper.bridge import models
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.cache import known_digest
 from recbole_hyper.data.dataset import SequenceDataset, require_files
@@ -24,6 +23,7 @@ from recbole_hyper.data.sequences import SequenceStore, write_array
 from recbole_hyper.data.source import Source
 from recbole_hyper.evaluation.results import package_version
 from recbole_hyper.files import file_digest, read_json, replaced_folder, write_json
+from recbole_hyper.host import models
 from recbole_hyper.training.build import reader_of_store
 from recbole_hyper.training.checkpoint import CheckpointError, OtherDataError, checkpoint_errors
 from recbole_hyper.types import Cases, Split

@@ -12,7 +12,6 @@ from typing import Any
 
 import pandas as pd
 
-from recbole_hyper.bridge import user_files
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.config.binding import parse_keys
 from recbole_hyper.data.data_defaults import MOST_EPOCHS
@@ -20,6 +19,7 @@ from recbole_hyper.evaluation.compare import deviation
 from recbole_hyper.evaluation.results import commit, versions
 from recbole_hyper.evaluation.tables import table
 from recbole_hyper.files import plain, write_json, write_text
+from recbole_hyper.host import user_files
 from recbole_hyper.options import is_number
 from recbole_hyper.sweep.checks import bind_base, bind_values
 from recbole_hyper.sweep.folder import OUTCOME, REQUEST, how_to_continue, opened, read_request

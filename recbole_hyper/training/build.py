@@ -7,11 +7,11 @@ from recbole.data.utils import get_dataloader
 from recbole.sampler import Sampler
 from recbole.utils import ModelType
 
-from recbole_hyper.bridge.models import one_line
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.dataset import SequenceDataset, dataset_of_model, read_dataset
 from recbole_hyper.data.loader import PrefixLoader
 from recbole_hyper.data.sequences import SequenceStore
+from recbole_hyper.host.models import one_line
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.protocols.base import make_split

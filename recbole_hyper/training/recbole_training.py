@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from recbole.utils import get_trainer
 
-from recbole_hyper.bridge import models
+from recbole_hyper.host import models
 from recbole_hyper.kernels.clock import Stopwatch
 from recbole_hyper.models.part_checks import require_loss
 from recbole_hyper.training.checkpoint import CheckpointError

@@ -9,7 +9,7 @@ import pytest
 from recbole_hyper import registry, settings
 from recbole_hyper.config import Config
 from recbole_hyper.config.tables import COLUMNS, declared, of_model
-from recbole_hyper.recbole_files import recbole_folder
+from recbole_hyper.host.recbole_files import recbole_folder
 from recbole_hyper.settings import BY_MODEL, SETTINGS, typed
 from recbole_hyper.yaml_files import properties_folder, read_yaml
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from recbole.data import create_dataset, data_preparation
 
 from recbole_hyper import run
-from recbole_hyper.bridge.config import BridgeConfig
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.data_defaults import RULES, TrainingStatistics, choose_values
 from recbole_hyper.files import read_json
+from recbole_hyper.hosted.config import HostedConfig
 from recbole_hyper.training.build import read_data
 from tests.conftest import SMALL
 
@@ -127,7 +127,7 @@ def test_a_run_equals_the_run_with_these_numbers_and_logs_them(random_data: Path
 
 
 def test_recboles_functions_choose_values_too(random_data: Path) -> None:
-    config = BridgeConfig("SASRecCE", "random", config_dict={**SMALL, **AUTO, "data_path": str(random_data)})
+    config = HostedConfig("SASRecCE", "random", config_dict={**SMALL, **AUTO, "data_path": str(random_data)})
     training, *_ = data_preparation(config, create_dataset(config))
     _, split = read_data(config)
     assert {key: config[key] for key in RULES} == choose_values(list(RULES), TrainingStatistics.of(split))

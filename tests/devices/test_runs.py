@@ -19,7 +19,7 @@ from recbole_hyper.sweep import sweep
 from tests.devices import foreign as device_module
 from tests.devices.steps import small_keys, write_random
 
-PUBLISHED = Path(__file__).parents[1] / "bridge" / "published"
+PUBLISHED = Path(__file__).parents[1] / "host" / "published"
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ from recbole_hyper.data.times import to_numbers
 from recbole_hyper.data.where import parse_where
 from recbole_hyper.errors import DataError, did_you_mean
 from recbole_hyper.files import file_digest, replaced, write_json
-from recbole_hyper.recbole_files import recbole_folder
+from recbole_hyper.host.recbole_files import recbole_folder
 
 MAX_MALFORMED = 0.001
 ORDERS = ("time", "file")

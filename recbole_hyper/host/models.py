@@ -1,0 +1,184 @@
+"""RecBole models of third parties, and what their files define.
+
+They follow RecBole's naming: a model ``X`` has ``XTrainer`` and ``XDataset`` in its files, ``X.yaml`` beside them, and
+reads a key as ``config["key"]``.
+"""
+
+import ast
+import contextlib
+import functools
+import inspect
+import itertools
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from recbole_hyper import plugin_files
+from recbole_hyper.errors import ConfigError
+from recbole_hyper.host.recbole_files import recbole_folder
+
+# the models of the plugin files that were loaded, by name
+_models: dict[str, type] = {}
+_BASE = "recbole.model.abstract_recommender"
+# names that models use for a configuration
+_CONFIG_NAMES = ("config", "conf", "cfg", "args", "opt", "params")
+
+
+@contextlib.contextmanager
+def one_line(cls: type, doing: str) -> Iterator[None]:
+    """Turn an error in the code of a RecBole model into a one-line ConfigError; ``doing`` says when it failed."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except Exception as error:
+        text = " ".join(str(error).split())[:300]
+        raise ConfigError(
+            f"{cls.__name__} failed {doing}: {type(error).__name__}: {text}; if it reads features, name their columns "
+            "in load_col and selected_features; --traceback shows where it failed"
+        ) from error
+
+
+def is_recbole_model(cls: Any) -> bool:
+    """Return whether ``cls`` is a RecBole model and not one of RecBole's abstract classes."""
+    return isinstance(cls, type) and cls.__module__ != _BASE and any(base.__module__ == _BASE for base in cls.__mro__)
+
+
+def is_third_party(cls: Any) -> bool:
+    """Return whether ``cls`` is a RecBole model of neither RecBole nor this package."""
+    return (
+        is_recbole_model(cls)
+        and not cls.__module__.startswith("recbole.")
+        and not any(base.__module__.startswith("recbole_hyper.") for base in cls.__mro__)
+    )
+
+
+def collect(modules: Iterable[ModuleType]) -> None:
+    """Register the models of plugin files and of the files that they import; ConfigError if two have the same name."""
+    by_name: dict[str, type] = {}
+    for module in itertools.chain.from_iterable(map(plugin_files.modules_of, modules)):
+        for cls in vars(module).values():
+            if is_third_party(cls) and cls.__module__ == module.__name__:
+                known = by_name.setdefault(cls.__name__, cls)
+                if known is not cls:
+                    files = f"{file_of(known)} and {file_of(cls)}"
+                    raise ConfigError(f"plugins: {files} both have a model {cls.__name__}; rename one")
+    _models.update(by_name)
+
+
+def models() -> dict[str, type]:
+    """Return the models of the loaded plugin files by name."""
+    return dict(sorted(_models.items()))
+
+
+def file_of(cls: type) -> Path | None:
+    """Return the file of a class, None if it was defined in a notebook."""
+    try:
+        return Path(inspect.getfile(cls)).absolute()
+    except (OSError, TypeError):
+        return None
+
+
+def defaults_files(cls: type) -> list[Path]:
+    """Return the YAML files of a third-party model and its base classes; later ones win."""
+    files = []
+    for base in [base for base in reversed(cls.__mro__) if is_recbole_model(base)]:
+        stock = recbole_folder() / "properties" / "model" / f"{base.__name__}.yaml"
+        file = file_of(base)
+        beside = [file.with_name(stock.name)] if file is not None and is_third_party(base) else []
+        files += [path for path in (stock, *beside) if path.is_file()]
+    return files
+
+
+def trainer_of(cls: type) -> type | None:
+    """Return the class ``XTrainer`` in the files of a model ``X``, or None."""
+    return _companion(cls, "Trainer", "recbole.trainer.trainer")
+
+
+def dataset_of(cls: type) -> type | None:
+    """Return the class ``XDataset`` in the files of a model ``X``, or None."""
+    return _companion(cls, "Dataset", "recbole.data.dataset.dataset")
+
+
+def _companion(cls: type, suffix: str, base_module: str) -> type | None:
+    for module in _modules(cls) if is_third_party(cls) else ():
+        companion = getattr(module, cls.__name__ + suffix, None)
+        if isinstance(companion, type) and any(base.__module__ == base_module for base in companion.__mro__):
+            return companion
+    return None
+
+
+def _modules(cls: type) -> Iterator[ModuleType]:
+    """Yield the modules of a model and its base classes, except those of torch and the standard library."""
+    for base in cls.__mro__:
+        module, package = sys.modules.get(base.__module__), base.__module__.partition(".")[0]
+        # every RecBole model reads the keys of _BASE
+        if module is None or base.__module__ == _BASE or package in ("builtins", "torch", "abc", "typing"):
+            continue
+        yield from [module] if package == "recbole" else plugin_files.modules_of(module)
+
+
+@functools.cache
+def keys_in_source(cls: type) -> frozenset[str]:
+    """Return the keys that the source of a model reads from a configuration, such as ``config["key"]``, ``config.key``.
+
+    The source is the module of a RecBole model, or all files of a third-party model and its base classes.
+    """
+    if not is_recbole_model(cls) or cls.__module__.startswith("recbole_hyper."):
+        return frozenset()
+    third_party = is_third_party(cls)
+    modules = _modules(cls) if third_party else iter([sys.modules[cls.__module__]])
+    # RecBole's Config derives the columns of a batch from loss_type
+    always = frozenset({"loss_type"} if third_party else ())
+    return always.union(key for tree in map(_tree, modules) for node in ast.walk(tree) for key in _keys(node))
+
+
+@functools.cache
+def words_in_source(cls: type) -> frozenset[str]:
+    """Return all strings in the files of a third-party model: it cannot read any other key."""
+    nodes = (node for tree in map(_tree, _modules(cls)) for node in ast.walk(tree))
+    return frozenset(text for node in nodes for text in _text(node)) | keys_in_source(cls)
+
+
+@functools.cache
+def _tree(module: ModuleType) -> ast.Module:
+    try:
+        return ast.parse(inspect.getsource(module))
+    except (OSError, TypeError, SyntaxError):  # a notebook has no file
+        return ast.Module(body=[], type_ignores=[])
+
+
+def _keys(node: ast.AST) -> Iterator[str]:
+    """Yield the keys that a node of the source reads from a configuration."""
+    if isinstance(node, ast.Subscript) and _is_config(node.value):
+        yield from _text(node.slice)
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get":
+        if _is_config(node.func.value):
+            yield from (key for argument in node.args[:1] for key in _text(argument))
+    elif isinstance(node, ast.Compare) and len(node.comparators) == 1 and isinstance(node.ops[0], ast.In | ast.NotIn):
+        if _is_config(node.comparators[0]):
+            yield from _text(node.left)
+    elif isinstance(node, ast.Attribute) and _is_config(node.value, _CONFIG_NAMES[:3]) and node.attr not in vars(dict):
+        yield node.attr
+
+
+def _is_config(node: ast.AST, names: Sequence[str] = _CONFIG_NAMES) -> bool:
+    name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+    return name.strip("_").lower() in names
+
+
+def _text(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+
+
+# methods of RecBole's data set class that protocols replace here
+DECIDED = ("build", "leave_one_out", "split_by_ratio", "time_based_split", "data_augmentation", "_benchmark_presets")
+
+
+def overridden(cls: type) -> list[str]:
+    """Return which of its methods for splits and histories a third-party data set class overrides."""
+    own = [base for base in cls.__mro__ if not base.__module__.startswith(("recbole.", "recbole_hyper.", "builtins"))]
+    return [name for name in DECIDED if any(name in vars(base) for base in own)]

@@ -1,0 +1,74 @@
+"""Reads users' configuration files: old keys, the word None, duplicate keys and unknown keys."""
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from recbole_hyper.errors import ConfigError, near_key
+from recbole_hyper.host import old_keys
+from recbole_hyper.yaml_files import merged, read_yaml
+
+logger = logging.getLogger("recbole_hyper")
+
+# warnings by file that were logged, because a process reads a file several times
+_logged: set[tuple[Path, str]] = set()
+
+
+def warn_once(file: Path, text: str) -> None:
+    """Log a warning about a file, but only once."""
+    if (file.resolve(), text) not in _logged:
+        _logged.add((file.resolve(), text))
+        logger.warning("%s: %s", file, text)
+
+
+def read(path: Path, *, sequential: bool = True) -> dict[str, Any]:
+    """Return the keys of a user's file with today's names, and log the changes.
+
+    If a key is given twice, the last one counts. ``sequential`` is the kind of the model. ConfigError as
+    :func:`read_yaml`, and for an old key that cannot be translated.
+    """
+    twice: list[tuple[str, Any, Any]] = []
+    content = without_words(read_yaml(path, twice=twice))
+    for key, first, last in twice:
+        warn_once(path, f"the key {key!r} is given twice, as {first!r} and as {last!r}; the last counts")
+    content, lines = old_keys.translated(content, str(path), sequential=sequential)
+    for line in lines:
+        warn_once(path, line)
+    return content
+
+
+def read_all(paths: Sequence[Path], *, sequential: bool = True) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the keys of all files (later files win), and the file of each key."""
+    contents = [read(path, sequential=sequential) for path in paths]
+    return merged(*contents), {key: str(path) for path, keys in zip(paths, contents, strict=True) for key in keys}
+
+
+def without_words(value: Any) -> Any:
+    """Return ``value`` with null for the word None, at any depth; RecBole's documentation writes None for null."""
+    if isinstance(value, Mapping):
+        return {key: without_words(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [without_words(entry) for entry in value]
+    return None if value == "None" else value
+
+
+def foreign_keys(
+    file_of: Mapping[str, str], known: Collection[str], read: Collection[str], *, strict: bool = False
+) -> list[str]:
+    """Return the keys that neither RecBole nor the model reads, and warn about them; ``file_of`` has the file by key.
+
+    ConfigError for a key within two letters of one that is ``read``, and with ``strict`` for every such key.
+    """
+    foreign = [key for key in file_of if key not in known or key in old_keys.SET_BY_RECBOLE]
+    near = {key: near_key(key, read) for key in foreign if key not in old_keys.SET_BY_RECBOLE}
+    if any(near.values()):
+        file = next(file_of[key] for key in near if near[key])
+        slips = [f"unknown key {key!r}, did you mean {other}?" for key, other in near.items() if other]
+        raise ConfigError(f"{file}: {' '.join(slips)}")
+    for file in filter(None, dict.fromkeys(file_of[key] for key in foreign)):  # a resumed run has warned before
+        names = ", ".join(key for key in foreign if file_of[key] == file)
+        if strict:
+            raise ConfigError(f"{file}: nothing reads {names}; remove it, or leave out --strict")
+        warn_once(Path(file), f"nothing reads {names}")
+    return foreign

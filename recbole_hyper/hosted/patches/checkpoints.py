@@ -1,0 +1,156 @@
+"""RecBole's checkpoints load with torch's safe loader, which runs no code from a file.
+
+RecBole writes its Config into every checkpoint, and some models write scipy matrices or whole modules. The patches
+write the Config as plain values, and add the classes that checkpoints need to torch's list of safe classes.
+"""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from recbole_hyper.host.models import keys_in_source
+from recbole_hyper.hosted.patches.names import around, replace
+from recbole_hyper.hosted.patches.old_checkpoints import OldConfig, readable
+
+# attributes of a Config that are rebuilt when it is loaded
+_NOT_SAVED = ("model_class", "yaml_loader", "_own_keys")
+# the names of restored_config in earlier releases
+_EARLIER = [f"recbole_hyper.{place}.checkpoints.restored_config" for place in ("compat", "bridge.patches")]
+
+
+def plain_config(config: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Return what pickle writes for a Config: a function of this module, and plain values as its arguments."""
+    state = {key: value for key, value in vars(config).items() if key not in _NOT_SAVED}
+    return restored_config, (state, bool(getattr(type(config), "hosted", False)))
+
+
+def restored_config(state: dict[str, Any], hosted: bool) -> Any:
+    """Return the Config that :func:`plain_config` wrote; the model's class is found by its name."""
+    from recbole.config import Config
+    from recbole.utils import get_model
+
+    cls = import_module("recbole_hyper.hosted.config").HostedConfig if hosted else Config
+    config = object.__new__(cls)
+    config.__dict__.update(state)
+    if hosted:
+        config.model_class = get_model(config.model)
+        config._own_keys = keys_in_source(config.model_class)
+    return config
+
+
+def patch_config(configurator: Any) -> None:
+    """A Config is pickled as plain values; torch's safe loader accepts RecBole's classes."""
+    from torch.serialization import add_safe_globals
+
+    def reduced(self: Any, protocol: Any) -> Any:
+        if type(self) is configurator.Config:
+            return plain_config(self)
+        return object.__reduce_ex__(self, protocol)
+
+    configurator.Config.__reduce_ex__ = reduced
+    earlier = [(restored_config, name) for name in _EARLIER]
+    add_safe_globals([restored_config, *earlier, OldConfig, configurator.Config, *_safe_classes()])
+
+
+def _safe_classes() -> list[Any]:
+    """Return RecBole's enumerations, and the classes in pickled arrays and sparse matrices."""
+    import numpy as np
+    import scipy.sparse
+    from numpy._core import multiarray
+    from recbole.utils import enum_type
+
+    classes: list[Any] = [
+        cls for cls in vars(enum_type).values() if isinstance(cls, type) and cls.__module__ == enum_type.__name__
+    ]
+    # a pickle does not name the types of dtypes, but torch checks them
+    classes += [np.ndarray, np.matrix, np.dtype, *(type(np.dtype(code)) for code in "?bBhHiIlLqQefdOSU")]
+    for module in ("numpy._core.multiarray", "numpy.core.multiarray"):  # the second one before numpy 2
+        classes += [(getattr(multiarray, name), f"{module}.{name}") for name in ("_reconstruct", "scalar")]
+    kinds = [f"{form}_{kind}" for form in ("csr", "csc", "lil") for kind in ("matrix", "array")]
+    return classes + [getattr(scipy.sparse, kind) for kind in kinds]
+
+
+def patch_models(abstract: Any) -> None:
+    """``load_other_parameter`` checks sparse matrices from a file, because scipy does not check their indices."""
+
+    def load_other_parameter(self: Any, para: Any) -> None:
+        import scipy.sparse
+
+        for name, value in (para or {}).items():
+            if scipy.sparse.issparse(value):
+                (value.tocsr() if value.format == "lil" else value).check_format(full_check=True)
+            setattr(self, name, value)
+
+    abstract.AbstractRecommender.load_other_parameter = load_other_parameter
+
+
+def _save_checkpoint(self: Any, epoch: int, verbose: bool = True, **kwargs: Any) -> None:
+    """``Trainer._save_checkpoint``: the same content, in a pickle protocol that torch's safe loader reads.
+
+    Modules among the other parameters are left out: those of SASRecF, GRU4RecF, FDSA, DIN and DIEN contain the whole
+    dataset, and their tensors are in ``state_dict`` already.
+    """
+    import torch
+    from recbole.utils import set_color
+
+    from recbole_hyper.files import replaced
+
+    if not self.config["single_spec"] and self.config["local_rank"] != 0:
+        return
+    file = kwargs.pop("saved_model_file", self.saved_model_file)
+    others = self.model.other_parameter()
+    state = {
+        "config": self.config,
+        "epoch": epoch,
+        "cur_step": self.cur_step,
+        "best_valid_score": float(self.best_valid_score),
+        "state_dict": self.model.state_dict(),
+        "other_parameter": {name: value for name, value in others.items() if not isinstance(value, torch.nn.Module)},
+        "optimizer": self.optimizer.state_dict(),
+    }
+    with replaced(Path(file)) as part:
+        torch.save(state, part)
+    if verbose:
+        self.logger.info(set_color("Saving current", "blue") + f": {file}")
+
+
+@around
+def _resume_checkpoint(original: Callable[..., Any], self: Any, resume_file: Any) -> None:
+    with readable(resume_file) as file:
+        original(self, file)
+    self.saved_model_file = str(resume_file)
+
+
+@around
+def _evaluate(
+    original: Callable[..., Any],
+    self: Any,
+    eval_data: Any,
+    load_best_model: bool = True,
+    model_file: Any = None,
+    show_progress: bool = False,
+) -> Any:
+    with readable(model_file or self.saved_model_file) if load_best_model else nullcontext(model_file) as file:
+        return original(self, eval_data, load_best_model, file, show_progress)
+
+
+@around
+def _load_data_and_model(original: Callable[..., Any], model_file: Any) -> Any:
+    with readable(model_file) as file:
+        return original(file)
+
+
+def patch_trainer(trainer: Any) -> None:
+    """Checkpoints are written for torch's safe loader, to a temporary name first; older ones are read as well."""
+    if trainer.Trainer._save_checkpoint is _save_checkpoint:
+        return
+    trainer.Trainer._save_checkpoint = _save_checkpoint
+    trainer.Trainer.resume_checkpoint = _resume_checkpoint(trainer.Trainer.resume_checkpoint)
+    trainer.Trainer.evaluate = _evaluate(trainer.Trainer.evaluate)
+
+
+def patch_quick_start(quick_start: Any) -> None:
+    """``load_data_and_model`` reads older checkpoints as well."""
+    replace(quick_start, "load_data_and_model", _load_data_and_model)

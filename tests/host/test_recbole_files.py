@@ -1,0 +1,38 @@
+"""What is read from the files of the installed RecBole."""
+
+from __future__ import annotations
+
+import importlib
+import re
+
+import pytest
+
+from recbole_hyper.host import recbole_files
+from recbole_hyper.host.recbole_files import later_model, recbole_comments, recbole_folder, recbole_models
+
+
+def test_every_model_has_its_class_in_its_file() -> None:
+    models = recbole_models()
+    assert len(models) > 60
+    for name, file in models.items():
+        assert re.search(rf"^class {name}\b", file.read_text(encoding="utf-8"), flags=re.MULTILINE), name
+    assert models["GRU4Rec"].parent.name == "sequential_recommender"
+    assert set(recbole_models(["knowledge_aware_recommender"])).isdisjoint(models)
+
+
+def test_the_folder_is_that_of_the_import() -> None:
+    assert str(recbole_folder() / "__init__.py") == importlib.import_module("recbole").__file__
+
+
+def test_a_later_model_names_its_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert later_model("SASRec") == later_model("Nobody") == ""
+    monkeypatch.setitem(recbole_files.LATER_MODELS, "Newest", "9.9.9")
+    assert later_model("Newest").endswith("pip install --no-deps recbole==9.9.9")
+
+
+def test_comments_have_type_and_meaning() -> None:
+    comments = recbole_comments()
+    assert comments["epochs"] == ("int", "The number of training epochs")
+    assert "n_heads" not in comments
+    assert recbole_comments("SASRec")["n_heads"][1].startswith("The number of attention heads")
+    assert recbole_comments("NoSuchModel") == comments

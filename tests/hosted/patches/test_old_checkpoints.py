@@ -1,0 +1,80 @@
+"""Checkpoints of RecBole alone and of earlier releases load, and translated pickles mean the same."""
+
+from __future__ import annotations
+
+import pickle
+import pickletools
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from recbole.config import Config
+from recbole.quick_start import load_data_and_model
+from recbole.utils import ModelType, get_trainer
+
+from recbole_hyper.hosted.patches.old_checkpoints import translated
+from tests.hosted.conftest import trained
+
+
+@pytest.mark.parametrize("model", ["BPR", "EASE", "ItemKNN", "LightGCN"])
+def test_a_checkpoint_that_recbole_wrote_alone_is_read(
+    model: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = {key: settings[key] for key in ("topk", "valid_metric", "epochs", "show_progress", "data_path")}
+    trainer, test, _ = trained(model, keys)
+    expected = trainer.evaluate(test)
+    content = torch.load(trainer.saved_model_file)
+    with monkeypatch.context() as patch:
+        # as RecBole's own trainer writes it
+        patch.delattr(Config, "__reduce_ex__")
+        content |= {"config": trainer.config, "best_valid_score": np.float64(content["best_valid_score"])}
+        torch.save(content, "old.pth", pickle_protocol=4)
+    config, network, _, _, _, loaded = load_data_and_model("old.pth")
+    assert type(config) is Config
+    assert config["valid_metric"] == keys["valid_metric"]
+    again = get_trainer(config["MODEL_TYPE"], config["model"])(config, network)
+    assert again.evaluate(loaded, load_best_model=False) == expected
+    assert trainer.evaluate(test, model_file="old.pth") == expected
+    again.resume_checkpoint("old.pth")
+    assert (again.start_epoch, again.saved_model_file) == (content["epoch"] + 1, "old.pth")
+
+
+@pytest.mark.parametrize("model", ["SASRecCE", "BPR"])
+def test_a_checkpoint_of_an_earlier_release_is_read(model: str, settings: dict[str, Any]) -> None:
+    """Its Config names the modules recbole_hyper.compat and recbole_hyper.hosted, which are called otherwise now."""
+    # of RecBole's own models, what a loaded trainer has not collected in training is not computed
+    keys = settings if model != "BPR" else {**settings, "metrics": ["NDCG"]}
+    trainer, test, _ = trained(model, keys)
+    expected = trainer.evaluate(test)
+    earlier = Path("earlier.pth")
+    with zipfile.ZipFile(trainer.saved_model_file) as now, zipfile.ZipFile(earlier, "w") as old:
+        for entry in now.namelist():
+            data = now.read(entry)
+            if entry.endswith("/data.pkl"):
+                assert data.count(b"crecbole_hyper.hosted.patches.checkpoints\n") == 1
+                data = data.replace(
+                    b"crecbole_hyper.hosted.patches.checkpoints\n", b"crecbole_hyper.compat.checkpoints\n"
+                )
+            old.writestr(entry, data)
+    config, network, _, _, _, loaded = load_data_and_model(str(earlier))
+    again = get_trainer(config["MODEL_TYPE"], config["model"])(config, network)
+    assert again.evaluate(loaded, load_best_model=False) == expected
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4])
+def test_a_translated_pickle_means_the_same(protocol: int) -> None:
+    text = "twice"
+    value = {
+        text: [text, (1, 2.5, None, True), {"a": b"bytes", "b": -(2**40)}],
+        "kind": ModelType.SEQUENTIAL,
+        "x": text,
+    }
+    value["again"] = value["kind"]
+    found = pickle.loads(translated(pickle.dumps(value, protocol=protocol)))
+    assert found == value
+    assert translated(pickle.dumps(value, protocol=protocol))[:2] == b"\x80\x02"
+    names = {code.name for code, _, _ in pickletools.genops(translated(pickle.dumps(value, protocol=protocol)))}
+    assert not names & {"STACK_GLOBAL", "MEMOIZE", "FRAME", "SHORT_BINUNICODE", "SHORT_BINBYTES"}

@@ -1,0 +1,96 @@
+"""The patches: RecBole's stock code runs after importing this package, and applying them again changes nothing."""
+
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from recbole_hyper.hosted import patches
+
+
+def test_applying_again_changes_nothing() -> None:
+    from recbole.data.dataset import Dataset
+    from recbole.quick_start import quick_start
+
+    def patched() -> tuple:
+        quick = (quick_start.get_model, quick_start.create_dataset, quick_start.objective_function, quick_start.tune)
+        return (np.__dict__["float"], Dataset._remap, Dataset._load_feat, scipy.sparse.dok_matrix._update, *quick)
+
+    before, filters = patched(), len(warnings.filters)
+    patches.apply()
+    assert patched() == before
+    assert len(warnings.filters) <= filters + 4
+
+
+def python(code: str) -> str:
+    """Run ``code`` in a fresh interpreter and return what it prints."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()[-1]
+
+
+HELP = "from recbole_hyper.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass"
+
+
+@pytest.mark.parametrize("start", ["import recbole_hyper", HELP])
+def test_a_start_imports_nothing_heavy(start: str) -> None:
+    heavy = ("torch", "ray", "matplotlib", "numba", "recbole", "pandas", "scipy", "numpy")
+    assert python(f"{start}\nimport sys\nprint([name for name in {heavy} if name in sys.modules])") == "[]"
+
+
+@pytest.mark.parametrize("order", ["import recbole_hyper, {modules}", "import {modules}, recbole_hyper"])
+def test_shims_are_there_whichever_is_imported_first(order: str) -> None:
+    first = order.format(modules="numpy, scipy.sparse")
+    shown = "'float' in vars(numpy), scipy.sparse.dok_matrix((2, 2))._update({(0, 1): 1.0})"
+    assert python(f"{first}\nprint({shown})") == "True None"
+
+
+@pytest.mark.parametrize("first", ["recbole_hyper", "recbole.data.dataset.dataset"])
+def test_the_dataset_is_patched_whichever_is_imported_first(first: str) -> None:
+    # the alias lets RecBole be imported without this package
+    code = f"""
+import numpy
+numpy.float = float
+import {first}
+import recbole_hyper
+from recbole.data.dataset import Dataset, SequentialDataset, sequential_dataset
+print(Dataset._fill_nan.__module__, Dataset._load_feat.__module__, sequential_dataset.len.__module__)
+"""
+    assert python(code).split() == 3 * ["recbole_hyper.hosted.patches.dataset"]
+
+
+NAMES = """
+from recbole.utils import get_model
+from recbole.config import Config
+from recbole.quick_start import run_recbole
+from recbole.trainer import Trainer
+"""
+
+
+@pytest.mark.parametrize("order", [f"import recbole_hyper{NAMES}", f"{NAMES}import recbole_hyper"])
+def test_recboles_names_are_patched_whichever_is_imported_first(order: str) -> None:
+    # the aliases let RecBole be imported without this package
+    code = f"""
+import numpy
+numpy.float, numpy.str = float, str
+{order}
+import recbole.config.configurator, recbole.quick_start.quick_start as quick, torch, pickle
+configurator = recbole.config.configurator
+print(get_model.patched, configurator.get_model is get_model is quick.get_model, quick.create_dataset.patched,
+      Trainer._save_checkpoint.__module__, Config.__new__.__module__,
+      any(item.__module__ == "recbole_hyper.hosted.patches.checkpoints"
+          for item in torch.serialization.get_safe_globals() if not isinstance(item, tuple)))
+"""
+    assert python(code).split() == [
+        *(
+            "True",
+            "True",
+            "True",
+            "recbole_hyper.hosted.patches.checkpoints",
+            "recbole_hyper.hosted.patches.names",
+            "True",
+        )
+    ]
