@@ -149,9 +149,17 @@ class Trace:
     maps: list[Tensor] = field(default_factory=list)
 
 
+def at_places(states: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """Return the states (n, d) at the places ``rows``, ``columns`` (n,) of (B, L, d).
+
+    As index_select: the backward pass of states[rows, columns] sorts its indices on a GPU.
+    """
+    return states.flatten(0, 1).index_select(0, rows * states.shape[1] + columns)
+
+
 def newest(states: Tensor, lengths: Tensor) -> Tensor:
     """Return the states (B, d) at the newest items of (B, L, d)."""
-    return states[torch.arange(states.shape[0], device=states.device), lengths - 1]
+    return at_places(states, torch.arange(states.shape[0], device=states.device), lengths - 1)
 
 
 def length_groups(lengths: Tensor, step_rows: int = 0) -> list[slice]:
@@ -197,7 +205,7 @@ def supervised_states(
     for group, width in groups_with_widths(items, lengths, encoder.step_rows):
         places = targets[group, :width].nonzero(as_tuple=True)
         more = (part[group, :width] for part in times)
-        states.append(encoder(items[group, :width], lengths[group], *more)[places])
+        states.append(at_places(encoder(items[group, :width], lengths[group], *more), *places))
         answers.append(targets[group][places])
         rows.append(places[0] + group.start)
     return torch.cat(states), torch.cat(answers), torch.cat(rows)

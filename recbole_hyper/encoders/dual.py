@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from recbole_hyper.encoders.base import Encoder, LossOf, Trace, groups_with_widths
+from recbole_hyper.encoders.base import Encoder, LossOf, Trace, at_places, groups_with_widths
 from recbole_hyper.encoders.dual_transfer import transfer
 from recbole_hyper.encoders.windowed_attention import WindowedAttentionEncoder
 from recbole_hyper.options import Option
@@ -40,13 +40,18 @@ def trace_reversed(
     """Run ``encoder`` over each reversed sequence; return states and trace in the order of ``items``."""
     index = reversal(lengths, items.shape[1])
     states, trace = encoder.trace(items.gather(1, index), lengths, return_maps=return_maps)
-    rows = torch.arange(items.shape[0], device=items.device)[:, None]
-    heads = [head[rows, index] for head in trace.heads]
+    heads = [_reordered(head, index) for head in trace.heads]
     maps = [
         one.gather(-2, index[:, None, :, None].expand_as(one)).gather(-1, index[:, None, None, :].expand_as(one))
         for one in trace.maps
     ]
-    return states[rows, index], Trace(heads=heads, maps=maps)
+    return _reordered(states, index), Trace(heads=heads, maps=maps)
+
+
+def _reordered(states: Tensor, index: Tensor) -> Tensor:
+    """Return the positions ``index`` (B, L) of each row of ``states`` (B, L, ...)."""
+    rows = torch.arange(len(index), device=index.device)[:, None].expand_as(index)
+    return at_places(states, rows.flatten(), index.flatten()).view(states.shape)
 
 
 class DualEncoder(Encoder):
@@ -174,9 +179,9 @@ class DualEncoder(Encoder):
             rows.append(real[0] + group.start)
             columns.append(real[1])
             if states.past is not None:
-                past.append(states.past[real])
+                past.append(at_places(states.past, *real))
             if states.future is not None:
-                future.append(states.future[real])
+                future.append(at_places(states.future, *real))
             if states.transfer is not None:
                 shares.append(states.transfer * (lengths[group] > 0).sum())
         real = torch.cat(rows), torch.cat(columns)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from recbole_hyper.encoders import options as opt
-from recbole_hyper.encoders.base import Encoder
+from recbole_hyper.encoders.base import Encoder, newest
 from recbole_hyper.encoders.dropout import Dropout
 from recbole_hyper.encoders.gru import resolve_width
 from recbole_hyper.geometry.head import OutputHead
@@ -189,7 +189,6 @@ class MoebiusGRU(nn.Module):
             hyperbolic.check_points(h0, float(root.detach()) ** 2, "h0")
             starts = hyperbolic.log0(h0.to(inputs.dtype), curvature) * root
         last, states = [], tangent
-        ends = None if lengths is None else lengths.to(states.device) - 1
         for layer in range(self.num_layers):
             if layer and self.dropout:
                 states = nn.functional.dropout(states, self.dropout, self.training)
@@ -200,7 +199,7 @@ class MoebiusGRU(nn.Module):
             bias = hyperbolic.lift_point(point, curvature)
             moved = nn.functional.linear(states, weight_ih)  # one product for all steps and gates: (L, B, 3d)
             states = recurrence(moved, bias, weight_hh, starts[layer], 1 / root, self.nonlinearity, self.reset)
-            last.append(states[-1] if ends is None else states[ends, torch.arange(batch, device=states.device)])
+            last.append(states[-1] if lengths is None else newest(states.transpose(0, 1), lengths.to(states.device)))
         return states / root, torch.stack(last) / root
 
     def _check(self, inputs: Tensor, lengths: Tensor | None) -> int:

@@ -106,7 +106,8 @@ class WindowFilterEncoder(Encoder):
         if self.circular:
             return self._trace_prefixes(items, real)
         real = real.unsqueeze(-1)
-        states = self._embed(items, self.position[positions_from_end(lengths, items.shape[1])], real)
+        positions = nn.functional.embedding(positions_from_end(lengths, items.shape[1]), self.position)
+        states = self._embed(items, positions, real)
         trace = Trace()
         for layer in self.layers:
             states, filtered = layer(states, real)

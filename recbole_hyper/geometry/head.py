@@ -132,7 +132,7 @@ class OutputHead(nn.Module):
         if items is not None:
             # embedding's backward is a plain scatter, index's is a sort: many times slower
             weight = nn.functional.embedding(items, weight)
-            offset = None if offset is None else offset[items]
+            offset = None if offset is None else offset.index_select(0, items)
         return self.geometry.logits(states, weight, offset, theta=self.theta)
 
     def pair_logits(self, states: Tensor, items: Tensor) -> Tensor:

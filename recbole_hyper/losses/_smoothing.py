@@ -28,8 +28,9 @@ def lead_of_targets(
     than the logits, and memory for the lifted items. Arguments as in ``exact_cross_entropy``.
     """
     states, weight, offset = as_compute(states, weight, offset)
-    target_offset = None if offset is None else offset[targets].unsqueeze(1)
-    target_logits = geometry.pair_logits(states, weight[targets].unsqueeze(1), target_offset, theta=theta)[:, 0]
+    target_offset = None if offset is None else offset.index_select(0, targets).unsqueeze(1)
+    rows = torch.nn.functional.embedding(targets, weight).unsqueeze(1)
+    target_logits = geometry.pair_logits(states, rows, target_offset, theta=theta)[:, 0]
     weight, offset = _without(weight, padding_idx), None if offset is None else _without(offset, padding_idx)
     factored = geometry.factored(states, offset, theta)
     lifted = geometry.lift_states(states, theta=theta, offset=offset is not None, factored=factored)

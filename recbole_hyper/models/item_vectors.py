@@ -164,7 +164,7 @@ class FeaturedHead(OutputHead):
         weight, offset = self.weight, self.offset
         if len(self.shown) < self.n_items:
             weight = F.embedding(self.shown, weight)
-            offset = None if offset is None else offset[self.shown]
+            offset = None if offset is None else offset.index_select(0, self.shown)
         return OutputHead(self.geometry, weight, offset=offset, theta=self.theta, padding_idx=self.padding_idx)
 
     def rows_in_step(self, items: Tensor) -> Tensor:

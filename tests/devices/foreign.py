@@ -49,6 +49,8 @@ SIZED_BY_DATA = {
     "aten::bincount",
     "aten::repeat_interleave",
 }
+#: name of the slow backward pass of ``table[index]``, which sorts and adds
+INDEX_BACKWARD = "index backward"
 aten = torch.ops.aten
 SHAPE_QUESTIONS = {
     aten.sym_size.default: lambda raw: raw.size(),
@@ -81,6 +83,8 @@ class Transfers(collections.Counter):
         super().__init__()
         #: which line of the package caused which kind, and how often
         self.places: collections.Counter[str] = collections.Counter()
+        #: how often each operator ran that starts a kernel on a GPU: not views, not memory without values
+        self.operations: collections.Counter[str] = collections.Counter()
 
     @property
     def waits(self) -> int:
@@ -195,10 +199,20 @@ class Foreign(torch.Tensor):
         return on_cpu(func, args, kwargs or {})
 
 
+@functools.cache
+def _starts_a_kernel(func: Any) -> bool:
+    """Return whether an operator computes: it is no view, and does not only make memory."""
+    views = any(value.alias_info is not None and not value.alias_info.is_write for value in func._schema.returns)
+    return not views and not func._schema.name.startswith(("aten::empty", "aten::new_empty", "aten::set_data"))
+
+
 def on_cpu(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """Run an operator on the wrapped tensors, refusing what a GPU would refuse."""
     flat, spec = pytree.tree_flatten((args, kwargs))
     name = func._schema.name
+    if Transfers.current is not None and _starts_a_kernel(func):
+        slow = name == "aten::_index_put_impl_" and len(args) > 3 and args[3]
+        Transfers.current.operations[INDEX_BACKWARD if slow else name] += 1
     tensors = [value for value in flat if isinstance(value, torch.Tensor)]
     for value in tensors:
         if not isinstance(value, Foreign) and value.dim() > 0 and name not in MAY_MIX:

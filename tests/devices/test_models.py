@@ -9,6 +9,7 @@ import torch
 
 from recbole_hyper import registry, run
 from recbole_hyper.encoders import base
+from tests.devices.foreign import INDEX_BACKWARD
 from tests.devices.steps import small_keys, step_and_ranking, write_random
 
 # waits of a step. One says how many targets the batch has; FMLPRec and BSARec look twice, for the prefixes too; the
@@ -36,6 +37,7 @@ def test_a_step_and_a_ranked_batch_wait_a_fixed_number_of_times(
     if step is not None:
         assert (step.waits, step["number"]) == (WAITS.get(model, 1), 0), step.places
         assert step["to device"] <= 8, step.places
+        assert INDEX_BACKWARD not in step.operations
     # ranks, counts, lists and their scores come back, and whether all are finite
     assert ranking.waits <= (20 if model == "FMLPRecMemory" else 10), ranking.places  # a choice of its share, too
 

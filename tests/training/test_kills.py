@@ -105,8 +105,12 @@ def test_a_killed_run_resumes_to_the_bit(cycle: Path, tmp_path: Path) -> None:
     kill_and_resume(FEW, cycle, tmp_path)
 
 
-def test_a_run_killed_inside_an_epoch_resumes_to_the_bit(cycle: Path, tmp_path: Path) -> None:
-    kill_and_resume([["step", 4], ["write", "checkpoint.pt", 3, "renamed"]], cycle, tmp_path, **INSIDE)
+@pytest.mark.parametrize("keys", [{}, {"encoder": "fmlp", "loss_type": "ce", "n_threads": 2}], ids=str)
+def test_a_run_killed_inside_an_epoch_resumes_to_the_bit(keys: dict[str, Any], cycle: Path, tmp_path: Path) -> None:
+    keys = {**INSIDE, **keys}
+    if "encoder" in keys:
+        keys |= {"label_smoothing": 0.1, "attn_dropout_prob": None}
+    kill_and_resume([["step", 4], ["write", "checkpoint.pt", 3, "renamed"]], cycle, tmp_path, **keys)
 
 
 @pytest.mark.slow
