@@ -6,11 +6,28 @@ package gives them a meaning. Resumed runs, sweeps, ``compare``, ``evaluate`` an
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Le
 
 from recbole_hyper import registry
 from recbole_hyper.host.recbole_files import recbole_folder
-from recbole_hyper.options import OPEN, Option, in_words
+from recbole_hyper.options import OPEN, Option
+from recbole_hyper.values import (
+    Auto,
+    Betas,
+    InnerShare,
+    Interval,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PartName,
+    PositiveFloat,
+    PositiveFloat32,
+    PositiveInt,
+    ShareBelow1,
+    consists_of,
+    in_words,
+)
 from recbole_hyper.yaml_files import read_yaml
 
 # optimizers for models of this package, and for RecBole's
@@ -23,137 +40,182 @@ EVAL_ARGS = {"split": {"LS": "valid_and_test"}, "order": "TO", "group_by": "user
 SETTINGS: dict[str, Option] = {}
 
 
-def _declare(decides: str, *rows: tuple[str, Any, str, str]) -> None:
-    for key, default, values, about in rows:
-        SETTINGS[key] = Option(values, about, default, tuple(decides.split()), key)
+def _declare(decides: str, *rows: tuple[str, Any, Any, str]) -> None:
+    for key, default, kind, about in rows:
+        SETTINGS[key] = Option(about, kind=kind, default=default, decides=tuple(decides.split()), key=key)
 
 
 _declare(
     "data",
-    ("USER_ID_FIELD", OPEN, "str", "field of the users in the .inter file"),
-    ("ITEM_ID_FIELD", OPEN, "str", "field of the items"),
-    ("TIME_FIELD", OPEN, "str", "field of the times"),
-    ("load_col", None, "dict or ~", "columns by atomic file; ~ reads user, item and time of the .inter file"),
-    ("user_inter_num_interval", OPEN, "interval or ~", "interactions of each user; filtered to a fixed point"),
-    ("item_inter_num_interval", OPEN, "interval or ~", "interactions of each item; filtered to a fixed point"),
-    ("rm_dup_inter", OPEN, "first, last or ~", "which of equal user-item pairs to keep; ~ keeps all"),
-    ("benchmark_filename", None, "list or ~", "[train, valid, test] reads the parts from NAME.train.inter and so on"),
-    ("normalize_all", None, "bool or ~", "rescale float columns to [0, 1], except the time"),
-    ("plugins", None, "list or ~", "Python files with your parts"),
+    ("USER_ID_FIELD", OPEN, str, "field of the users in the .inter file"),
+    ("ITEM_ID_FIELD", OPEN, str, "field of the items"),
+    ("TIME_FIELD", OPEN, str, "field of the times"),
+    ("load_col", None, dict | None, "columns by atomic file; ~ reads user, item and time of the .inter file"),
+    ("user_inter_num_interval", OPEN, Interval | None, "interactions of each user; filtered to a fixed point"),
+    ("item_inter_num_interval", OPEN, Interval | None, "interactions of each item; filtered to a fixed point"),
+    ("rm_dup_inter", OPEN, Literal["first", "last"] | None, "which of equal user-item pairs to keep; ~ keeps all"),
+    ("benchmark_filename", None, list | None, "[train, valid, test] reads the parts from NAME.train.inter and so on"),
+    ("normalize_all", None, bool | None, "rescale float columns to [0, 1], except the time"),
+    ("plugins", None, list | None, "Python files with your parts"),
 )
 _declare(
     "data place",
-    ("data_path", OPEN, "str", "folder with a folder for each data set"),
-    ("interactions", "files", "files or given", "given: a frame in Python, run(..., interactions=frame)"),
+    ("data_path", OPEN, str, "folder with a folder for each data set"),
+    ("interactions", "files", Literal["files", "given"], "given: a frame in Python, run(..., interactions=frame)"),
 )
 _declare(
     "split score ranking",
-    ("eval_args", EVAL_ARGS, "dict", "split, order, grouping and candidates; see the docs on protocols"),
+    ("eval_args", EVAL_ARGS, dict, "split, order, grouping and candidates; see the docs on protocols"),
 )
 _declare(
     "split",
-    ("candidate_seed", 2020, "int >= 0", "seed of candidates (uniN, popN), cases (eval_cases) and random orders (RO)"),
-    ("eval_cases", None, "int >= 1 or ~", "validation and test cases to rank, drawn with candidate_seed; ~ ranks all"),
+    (
+        "candidate_seed",
+        2020,
+        NonNegativeInt,
+        "seed of candidates (uniN, popN), cases (eval_cases) and random orders (RO)",
+    ),
+    (
+        "eval_cases",
+        None,
+        PositiveInt | None,
+        "validation and test cases to rank, drawn with candidate_seed; ~ ranks all",
+    ),
 )
 _declare(
     "split grows",
-    ("refit", False, "bool", "train the tested model again on train + validation, for the best number of epochs"),
+    ("refit", False, bool, "train the tested model again on train + validation, for the best number of epochs"),
 )
 _declare(
     "training",
-    ("encoder", OPEN, "part", "turns a history into states"),
-    ("geometry", OPEN, "part", "scores states against items"),
-    ("loss_type", OPEN, "part", "loss of the scores"),
-    ("seed", OPEN, "int in [0, 4294967295]", "seed of all random numbers in training"),
-    ("learner", OPEN, "str", "optimizer: adam, adamw, sgd, adagrad, rmsprop, riemannian_adam, riemannian_sgd"),
-    ("learning_rate", OPEN, "float > 0 or auto", "learning rate of the optimizer"),
-    ("adam_betas", [0.9, 0.999], "two floats in [0, 1)", "betas of adam and adamw"),
-    ("weight_decay", OPEN, "float >= 0, auto or ~", "weight decay of the optimizer"),
-    ("clip_grad_norm", OPEN, "dict or ~", "{max_norm: 5.0, norm_type: 2} bounds the norm of the gradient"),
-    ("lr_plateau", None, "dict or ~", "{factor: 0.5, patience: 5} multiplies the rate when validations stop improving"),
-    ("lr_schedule", None, "cosine, linear or ~", "the rate falls to 0 at the last of the epochs; ~ keeps it"),
-    ("warmup_ratio", 0.0, "float in [0, 1)", "share of the epochs in which the rate rises from 0"),
-    ("ema_decay", None, "float in (0, 1) or ~", "evaluate and save an exponential moving average of the weights"),
-    ("manifold_learning_rate", None, "float > 0 or ~", "learning rate of parameters on a manifold; ~ is learning_rate"),
-    ("stabilize", 10, "int >= 1", "steps between projections of parameters onto their manifold"),
-    ("rowwise_update", False, "bool", "adam updates only the items of a step (for large catalogues)"),
-    ("train_batch_size", OPEN, "int >= 1 or auto", "sequences (not rows) in a batch"),
-    ("init_from", None, "str or ~", "folder of a finished run, whose weights are the initial weights, matched by ids"),
-    ("num_workers", 1, "int >= 1", "processes of data-parallel training, started by Ray Train"),
-    ("train_windows", "all", "all, last or random", "targets: every interaction, the last L, or one random window"),
-    ("drop_last", False, "bool", "drop the last, smaller batch of an epoch"),
-    ("eval_step", OPEN, "int >= 0", "epochs between validations; 0 validates never"),
-    ("MAX_ITEM_LIST_LENGTH", OPEN, "int >= 1 or auto", "most items of a history that a model sees, the newest ones"),
-    ("hidden_size", OPEN, "int >= 1 or auto", "dimension of item vectors and states"),
-    ("initializer", OPEN, "xavier or normal", "of item vectors, and of the matrices of some encoders"),
-    ("initializer_range", OPEN, "float > 0", "standard deviation for initializer: normal"),
-    ("curvature", 1.0, "float32 > 0, auto or learn", "c of heads and encoders; auto estimates it from the data"),
-    ("curvature_init", "auto", "float32 > 0 or auto", "initial value of a learned curvature; auto: the estimate"),
-    ("curvature_learning_rate", None, "float > 0 or ~", "learning rate of a learned curvature; ~ is learning_rate"),
-    ("item_bias", False, "bool", "trained bias per item in the output head"),
-    ("item_bias_init", 0.0, "float", "initial value of the biases; -log(n_negatives) suits binary losses"),
-    ("reuse_item_embeddings", True, "bool", "the head uses the encoder's item vectors; False: a second table"),
-    ("selected_features", None, "list or ~", "columns of the .item file for item vectors: [class, release_year]"),
-    ("pooling_mode", "sum", "sum, mean or max", "how to pool the tokens of a sequence feature"),
-    ("feature_fusion", "add", "add or concat", "sum the vectors of id and features, or map their concatenation"),
-    ("feature_output", True, "bool", "also use the features in the head's item vectors"),
-    ("feature_standardize", True, "bool", "scale float features to mean 0 and standard deviation 1"),
-    ("feature_id_dropout", 0.0, "float in [0, 1)", "share of items whose id a training step hides"),
+    ("encoder", OPEN, PartName, "turns a history into states"),
+    ("geometry", OPEN, PartName, "scores states against items"),
+    ("loss_type", OPEN, PartName, "loss of the scores"),
+    ("seed", OPEN, Annotated[int, Ge(0), Le(2**32 - 1)], "seed of all random numbers in training"),
+    ("learner", OPEN, str, "optimizer: adam, adamw, sgd, adagrad, rmsprop, riemannian_adam, riemannian_sgd"),
+    ("learning_rate", OPEN, PositiveFloat | Auto, "learning rate of the optimizer"),
+    ("adam_betas", [0.9, 0.999], Betas, "betas of adam and adamw"),
+    ("weight_decay", OPEN, NonNegativeFloat | Auto | None, "weight decay of the optimizer"),
+    ("clip_grad_norm", OPEN, dict | None, "{max_norm: 5.0, norm_type: 2} bounds the norm of the gradient"),
+    ("lr_plateau", None, dict | None, "{factor: 0.5, patience: 5} multiplies the rate when validations stop improving"),
+    (
+        "lr_schedule",
+        None,
+        Literal["cosine", "linear"] | None,
+        "the rate falls to 0 at the last of the epochs; ~ keeps it",
+    ),
+    ("warmup_ratio", 0.0, ShareBelow1, "share of the epochs in which the rate rises from 0"),
+    ("ema_decay", None, InnerShare | None, "evaluate and save an exponential moving average of the weights"),
+    (
+        "manifold_learning_rate",
+        None,
+        PositiveFloat | None,
+        "learning rate of parameters on a manifold; ~ is learning_rate",
+    ),
+    ("stabilize", 10, PositiveInt, "steps between projections of parameters onto their manifold"),
+    ("rowwise_update", False, bool, "adam updates only the items of a step (for large catalogues)"),
+    ("train_batch_size", OPEN, PositiveInt | Auto, "sequences (not rows) in a batch"),
+    ("init_from", None, str | None, "folder of a finished run, whose weights are the initial weights, matched by ids"),
+    ("num_workers", 1, PositiveInt, "processes of data-parallel training, started by Ray Train"),
+    (
+        "train_windows",
+        "all",
+        Literal["all", "last", "random"],
+        "targets: every interaction, the last L, or one random window",
+    ),
+    ("drop_last", False, bool, "drop the last, smaller batch of an epoch"),
+    ("eval_step", OPEN, NonNegativeInt, "epochs between validations; 0 validates never"),
+    ("MAX_ITEM_LIST_LENGTH", OPEN, PositiveInt | Auto, "most items of a history that a model sees, the newest ones"),
+    ("hidden_size", OPEN, PositiveInt | Auto, "dimension of item vectors and states"),
+    ("initializer", OPEN, Literal["xavier", "normal"], "of item vectors, and of the matrices of some encoders"),
+    ("initializer_range", OPEN, PositiveFloat, "standard deviation for initializer: normal"),
+    (
+        "curvature",
+        1.0,
+        PositiveFloat32 | Literal["auto", "learn"],
+        "c of heads and encoders; auto estimates it from the data",
+    ),
+    ("curvature_init", "auto", PositiveFloat32 | Auto, "initial value of a learned curvature; auto: the estimate"),
+    ("curvature_learning_rate", None, PositiveFloat | None, "learning rate of a learned curvature; ~ is learning_rate"),
+    ("item_bias", False, bool, "trained bias per item in the output head"),
+    ("item_bias_init", 0.0, float, "initial value of the biases; -log(n_negatives) suits binary losses"),
+    ("reuse_item_embeddings", True, bool, "the head uses the encoder's item vectors; False: a second table"),
+    ("selected_features", None, list | None, "columns of the .item file for item vectors: [class, release_year]"),
+    ("pooling_mode", "sum", Literal["sum", "mean", "max"], "how to pool the tokens of a sequence feature"),
+    (
+        "feature_fusion",
+        "add",
+        Literal["add", "concat"],
+        "sum the vectors of id and features, or map their concatenation",
+    ),
+    ("feature_output", True, bool, "also use the features in the head's item vectors"),
+    ("feature_standardize", True, bool, "scale float features to mean 0 and standard deviation 1"),
+    ("feature_id_dropout", 0.0, ShareBelow1, "share of items whose id a training step hides"),
 )
 _declare(
     "training grows",
-    ("epochs", OPEN, "int >= 0 or auto", "maximum number of epochs"),
-    ("stopping_step", OPEN, "int >= 0", "validations without improvement before training stops"),
+    ("epochs", OPEN, NonNegativeInt | Auto, "maximum number of epochs"),
+    ("stopping_step", OPEN, NonNegativeInt, "validations without improvement before training stops"),
 )
 _declare(
     "score ranking",
-    ("repeatable", None, "bool or ~", "RecBole's key: sets exclude_seen to the opposite; ~ does not set it"),
-    ("exclude_seen", True, "bool", "do not rank items of the history, as in most papers (RecBole ranks them)"),
-    ("valid_metric", "NDCG@10", "str", "metric for selection on validation"),
+    ("repeatable", None, bool | None, "RecBole's key: sets exclude_seen to the opposite; ~ does not set it"),
+    ("exclude_seen", True, bool, "do not rank items of the history, as in most papers (RecBole ranks them)"),
+    ("valid_metric", "NDCG@10", str, "metric for selection on validation"),
 )
 _declare(
     "score ranking metrics",
-    ("metrics", ["NDCG", "Hit", "MRR", "ItemCoverage"], "list or str", "RecBole's, Novelty, IntraListDiversity, ..."),
-    ("topk", [1, 5, 10], "list or int", "cut-offs of the metrics"),
-    ("metric_decimal_place", 6, "int in [0, 15]", "decimal places of metrics; RecBole compares scores with 4"),
+    ("metrics", ["NDCG", "Hit", "MRR", "ItemCoverage"], list | str, "RecBole's, Novelty, IntraListDiversity, ..."),
+    ("topk", [1, 5, 10], list | int, "cut-offs of the metrics"),
+    (
+        "metric_decimal_place",
+        6,
+        Annotated[int, Ge(0), Le(15)],
+        "decimal places of metrics; RecBole compares scores with 4",
+    ),
 )
 _declare(
     "ranking metrics",
-    ("eval_batch_size", OPEN, "int >= 1", "rows that RecBole's models score at once"),
-    ("tail_ratio", OPEN, "float > 0", "share or number of unpopular items for TailPercentage"),
-    ("diversity_features", None, "list or ~", "token columns of the .item file for IntraListDiversity"),
+    ("eval_batch_size", OPEN, PositiveInt, "rows that RecBole's models score at once"),
+    ("tail_ratio", OPEN, PositiveFloat, "share or number of unpopular items for TailPercentage"),
+    ("diversity_features", None, list | None, "token columns of the .item file for IntraListDiversity"),
 )
 _declare(
     "ranking place",
-    ("ranking_memory_budget", 268435456, "int >= 1", "bytes of scores in memory at once while ranking"),
-    ("confidence", None, "float in (0, 1) or ~", "level of the bootstrap intervals in result.json; ~ computes none"),
+    ("ranking_memory_budget", 268435456, PositiveInt, "bytes of scores in memory at once while ranking"),
+    ("confidence", None, InnerShare | None, "level of the bootstrap intervals in result.json; ~ computes none"),
 )
 _declare(
     "place",
-    ("output_dir", None, "str or ~", "folder of the run; ~ is saved/<Model>-<dataset>-<time>"),
-    ("strict", False, "bool", "raise an error for a key of a configuration file that nothing reads"),
-    ("offline", False, "bool", "do not download data sets"),
-    ("resume", False, "bool", "continue the run in output_dir from its last checkpoint"),
-    ("checkpoint_dir", OPEN, "str", "no effect: a run writes everything into output_dir"),
-    ("checkpoint_step", 1, "int >= 1", "epochs between resumable checkpoints"),
-    ("checkpoint_minutes", 10, "float > 0 or ~", "minutes between checkpoints within an epoch; ~ writes none"),
-    ("n_threads", None, "int >= 1 or ~", "torch threads; ~ is torch's choice, within affinity and cgroup"),
-    ("ray_address", None, "str or ~", "a running Ray cluster for num_workers, host:port; ~ starts one here"),
-    ("memory_limit", None, "int >= 1 or ~", "bytes that training may use; ~ is the free memory"),
-    ("protocol_report", False, "bool", "print how the protocol splits the data before training"),
-    ("save_cases", True, "bool", "write the rank of every case to a parquet file"),
-    ("save_data", True, "bool", "save ids and histories in output_dir/data, so that the folder alone can recommend"),
-    ("show_progress", True, "bool", "progress bars"),
-    ("use_cache", True, "bool", "cache the data in the user's cache folder, for other runs"),
-    ("log_tensorboard", False, "bool", "write RecBole's tensorboard events into the output folder"),
-    ("log_wandb", OPEN, "bool", "log to Weights and Biases, through RecBole's logger"),
-    ("wandb_project", OPEN, "str", "project in Weights and Biases"),
-    ("worker", OPEN, "int >= 0", "processes that prepare the batches of RecBole's general models"),
-    ("state", OPEN, "str", "log level"),
-    ("matmul_precision", "highest", "highest, high or medium", "of float32 products on a GPU: float32, TF32, bfloat16"),
-    ("compile", False, "bool", "compile the encoder with torch.compile; the first steps take a minute"),
-    ("use_gpu", OPEN, "bool", "False uses the CPU; True warns if no GPU can be used"),
-    ("gpu_id", OPEN, "str, int or ~", "id of the GPU; empty for the CPU"),
+    ("output_dir", None, str | None, "folder of the run; ~ is saved/<Model>-<dataset>-<time>"),
+    ("strict", False, bool, "raise an error for a key of a configuration file that nothing reads"),
+    ("offline", False, bool, "do not download data sets"),
+    ("resume", False, bool, "continue the run in output_dir from its last checkpoint"),
+    ("checkpoint_dir", OPEN, str, "no effect: a run writes everything into output_dir"),
+    ("checkpoint_step", 1, PositiveInt, "epochs between resumable checkpoints"),
+    ("checkpoint_minutes", 10, PositiveFloat | None, "minutes between checkpoints within an epoch; ~ writes none"),
+    ("n_threads", None, PositiveInt | None, "torch threads; ~ is torch's choice, within affinity and cgroup"),
+    ("ray_address", None, str | None, "a running Ray cluster for num_workers, host:port; ~ starts one here"),
+    ("memory_limit", None, PositiveInt | None, "bytes that training may use; ~ is the free memory"),
+    ("protocol_report", False, bool, "print how the protocol splits the data before training"),
+    ("save_cases", True, bool, "write the rank of every case to a parquet file"),
+    ("save_data", True, bool, "save ids and histories in output_dir/data, so that the folder alone can recommend"),
+    ("show_progress", True, bool, "progress bars"),
+    ("use_cache", True, bool, "cache the data in the user's cache folder, for other runs"),
+    ("log_tensorboard", False, bool, "write RecBole's tensorboard events into the output folder"),
+    ("log_wandb", OPEN, bool, "log to Weights and Biases, through RecBole's logger"),
+    ("wandb_project", OPEN, str, "project in Weights and Biases"),
+    ("worker", OPEN, NonNegativeInt, "processes that prepare the batches of RecBole's general models"),
+    ("state", OPEN, str, "log level"),
+    (
+        "matmul_precision",
+        "highest",
+        Literal["highest", "high", "medium"],
+        "of float32 products on a GPU: float32, TF32, bfloat16",
+    ),
+    ("compile", False, bool, "compile the encoder with torch.compile; the first steps take a minute"),
+    ("use_gpu", OPEN, bool, "False uses the CPU; True warns if no GPU can be used"),
+    ("gpu_id", OPEN, str | int | None, "id of the GPU; empty for the CPU"),
 )
 
 # keys that users set most often, for ``run --help``
@@ -186,7 +248,7 @@ def deciding(*what: str) -> frozenset[str]:
 
 def is_text(key: str) -> bool:
     """Return whether the value of ``key`` is text, so that it is not parsed: a folder may be called 1."""
-    return key in SETTINGS and SETTINGS[key].consists_of("str", "interval", "~")
+    return key in SETTINGS and consists_of(SETTINGS[key].kind, str, type(None))
 
 
 def typed(value: Any) -> str:
@@ -219,7 +281,7 @@ def common_text(names: Sequence[str] = COMMON) -> str:
     lines = ["common configuration keys and their defaults (...: depends on the model; a model may have others):"]
     for name in names:
         value = typed(general[name][0]) if name in general else BY_MODEL
-        about = f"{SETTINGS[name].about} ({in_words(SETTINGS[name].values)})"
+        about = f"{SETTINGS[name].about} ({in_words(SETTINGS[name].kind)})"
         option = f"  --{name}={value}"
         lines.append(f"{option:<34}  {about}" if len(option) <= 34 else f"{option}\n{'':<36}{about}")
     lines.append("other keys are set in the same way; recbole-hyper keys MODEL lists the keys of a model")

@@ -13,6 +13,7 @@ STAGES = [
     {
         "devices",
         "options",
+        "values",
         "registry",
         "settings",
         "files",

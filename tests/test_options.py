@@ -1,20 +1,22 @@
-"""Options: what values match, that parts, settings and model files agree, and that no default is stated twice."""
+"""Options: that parts, settings and model files agree, and that no default is stated twice."""
 
 import re
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
+from annotated_types import Gt
+from pydantic import Field
 
-from recbole_hyper import cli, options, registry, settings
+from recbole_hyper import cli, registry, settings
 from recbole_hyper.config import Config
 from recbole_hyper.config.checks import check_ranges
 from recbole_hyper.config.parts import PARTS, part_defaults, part_options
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.models.base import build_part
 from recbole_hyper.options import OPEN, Option, arguments, options_of
+from recbole_hyper.values import PositiveFloat, PositiveInt, alternatives, in_words
 from recbole_hyper.yaml_files import properties_folder, read_yaml
 
 PACKAGE = Path(settings.__file__).parent
@@ -22,58 +24,9 @@ FILES = sorted((properties_folder() / "model").glob("*.yaml"))
 LINE = re.compile(r"^(\w+): .*? # \(")
 
 
-@pytest.mark.parametrize(
-    ("values", "good", "bad"),
-    [
-        ("int >= 1", [1, 10**12], [0, -1, 1.0, True, "1", None, float("inf")]),
-        ("int >= 1 or ~", [1, None], [0, "~", False]),
-        ("int in [0, 15]", [0, 15], [-1, 16, 1.5]),
-        ("float > 0", [1, 1e-9], [0, -1.0, float("nan"), float("inf"), True, "1"]),
-        ("float", [-3, 0.5], [None, "x", float("nan")]),
-        ("float in [0, 1)", [0, 0.5], [1, -0.1]),
-        ("float in (0, 1) or ~", [0.95, None], [0, 1]),
-        ("float > 0, auto or learn", [1, "auto", "learn"], ["automatic", 0, None]),
-        ("two floats in [0, 1)", [[0.9, 0.98]], [[0.9], [0.9, 1.0], 0.9, (0.9, 0.9), [0.9, "0.9"]]),
-        ("bool", [True, False], [1, 0, "True", None]),
-        ("all, last or random", ["all", "random"], ["", "All", None, ["all"]]),
-        ("str or int", ["0", 1], [None, True, 1.5]),
-        ("interval or ~", ["[5,inf)", "(0,1];[3,4]", None], ["5", "[5", "[6,5]", "[a,b]"]),
-        ("part", ["ce", int], [None, 3]),
-        ("dict or ~", [{}, None], [[], "{}"]),
-    ],
-)
-def test_words_for_values(values: str, good: list, bad: list) -> None:
-    assert [value for value in good if not options.matches(values, value)] == []
-    assert [value for value in bad if options.matches(values, value)] == []
-
-
 def test_a_wrong_value_is_told_with_what_is_expected() -> None:
     with pytest.raises(ConfigError, match=r"n_layers=0: a whole number of at least 1 is expected"):
         check_ranges({"unknown": 0, "n_layers": 0}, settings.declared())
-
-
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ("int >= 1 or ~", "a whole number of at least 1 or ~"),
-        ("float32 > 0, auto or learn", "a number above 0 in the range of float32, auto or learn"),
-        ("two floats in [0, 1)", "two numbers in [0, 1)"),
-        ("float in (0, 1) or ~", "a number in (0, 1) or ~"),
-        ("bool", "true or false"),
-        ("all, last or random", "all, last or random"),
-    ],
-)
-def test_values_in_words(values: str, words: str) -> None:
-    assert options.in_words(values) == words
-
-
-def test_every_word_for_values_is_one_that_is_meant() -> None:
-    stated = [one.values for one in settings.declared().values() if one.values]
-    words = Counter(word for values in stated for word in options._alternatives(values))
-    kinds = [word for word in words if word in options._KINDS or "int" in word or "float" in word]
-    ranges = [word.replace("two floats", "float") for word in kinds if word not in options._KINDS]
-    assert all(map(options._RANGE.fullmatch, ranges))
-    assert all(re.fullmatch(r"\w+", word) for word in set(words) - set(kinds))
 
 
 def named_parts() -> list[tuple[str, str]]:
@@ -83,13 +36,12 @@ def named_parts() -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("key", "name"), named_parts())
 def test_a_part_states_each_option_with_values_and_meaning(key: str, name: str) -> None:
     for option in part_options(key, name).values():
-        assert option.values, option
+        assert option.kind is not Any, option
         assert option.about, option
         assert option.default is OPEN or option.allows(option.default), option
         # one key has one range, whatever part it is of
-        assert set(options._alternatives(option.values)) == set(
-            options._alternatives(settings.declared()[option.key].values)
-        ), option
+        declared = settings.declared()[option.key].kind
+        assert {*alternatives(option.kind)} == {*alternatives(declared)}, option
     check_ranges(part_defaults(key, name), settings.declared())
 
 
@@ -111,7 +63,9 @@ def test_the_file_of_a_model_says_what_departs_from_its_parts(path: Path) -> Non
     assert [key for key, value in content.items() if defaults[key] == value] == []
     check_ranges(content, settings.declared())
     commented = [(match[1], line) for line in path.read_text().splitlines() if (match := LINE.match(line))]
-    wrong = [line for key, line in commented if f" # ({settings.declared()[key].values})" not in line]
+    wrong = [
+        line for key, line in commented if f" # ({in_words(settings.declared()[key].kind, short=True)})" not in line
+    ]
     assert wrong == []
 
 
@@ -129,15 +83,29 @@ class Plain(registry.Part):
 
 def test_an_argument_is_an_option_by_its_annotation_or_its_default() -> None:
     found = Plain.options()
-    assert {name: one.values for name, one in found.items()} == {
-        "a": "float", "b": "bool", "c": "int", "d": "", "e": "", "f": "float"
+    assert {name: one.kind for name, one in found.items()} == {
+        "a": float, "b": bool, "c": int, "d": float | None, "e": Any, "f": float
     }  # fmt: skip
     assert {name: one.default for name, one in found.items() if one.default is not OPEN} == Plain.defaults()
-    for name, value in (("a", "x"), ("b", 1), ("c", 0.5)):
+    for name, value in (("a", "x"), ("b", 1), ("c", 0.5), ("d", "any")):
         with pytest.raises(ConfigError, match=f"{name}={value!r}: .* is expected"):
             found[name].check(value)
-    for name, value in (("a", 0.5), ("b", False), ("c", 3), ("d", "any"), ("e", 1)):
+    for name, value in (("a", 0.5), ("b", False), ("c", 3), ("d", None), ("e", 1)):
         found[name].check(value)
+
+
+def test_bounds_of_an_annotation_need_no_option() -> None:
+    def part(*, rate: Annotated[float, Gt(0)] = 1.0, share: Annotated[float | None, Field(ge=0)] = None) -> None: ...
+
+    found = options_of(part)
+    assert [found["rate"].allows(value) for value in (0.5, 0, True, "1")] == [True, False, False, False]
+    assert [found["share"].allows(value) for value in (0, -1)] == [True, False]
+    assert in_words(found["rate"].kind) == "a number above 0"
+
+
+def test_an_option_of_an_earlier_release_is_one_error() -> None:
+    with pytest.raises(TypeError, match="positional argument"):
+        Option("float > 0", "a rate")  # type: ignore[misc]
 
 
 def test_arguments_are_picked_by_key_and_none_keeps_the_default_unless_it_is_a_value() -> None:
@@ -145,8 +113,8 @@ def test_arguments_are_picked_by_key_and_none_keeps_the_default_unless_it_is_a_v
         def __init__(
             self,
             *,
-            width: Annotated[int | None, Option("int >= 1 or ~", "a width", key="my_width")] = 3,
-            rate: Annotated[Annotated[float, Option("float > 0", "a rate")], "of this part; a paper"] = 0.5,
+            width: Annotated[PositiveInt | None, Option("a width", key="my_width")] = 3,
+            rate: Annotated[Annotated[PositiveFloat, Option("a rate")], "of this part; a paper"] = 0.5,
         ) -> None:
             pass
 
@@ -188,4 +156,5 @@ def test_a_value_passes_six_files_from_the_command_line_to_the_part() -> None:
         "geometry/euclidean.py",
         "models/base.py",
         "options.py",
+        "values.py",
     ]

@@ -38,6 +38,7 @@ from recbole_hyper.errors import ConfigError, did_you_mean, near_hint
 from recbole_hyper.host import models, old_keys, user_files
 from recbole_hyper.host.recbole_files import later_model, recbole_folder, recbole_models
 from recbole_hyper.options import Option
+from recbole_hyper.values import consists_of
 from recbole_hyper.yaml_files import config_file, merge, merged, parse_yaml, properties_folder, read_yaml
 
 logger = logging.getLogger("recbole_hyper")
@@ -126,8 +127,8 @@ def all_known_keys() -> frozenset[str]:
 def is_switch(key: str) -> bool:
     """Return whether ``key`` is true or false, by its declaration or else by RecBole's defaults."""
     option = settings.declared().get(key)
-    if option is not None and option.values:
-        return option.consists_of("bool", "~")
+    if option is not None and option.kind is not Any:
+        return consists_of(option.kind, bool, type(None))
     values = [value for value in recbole_values().get(key, ()) if value is not None]
     return bool(values) and all(isinstance(value, bool) for value in values)
 

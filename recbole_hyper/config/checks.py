@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from recbole.evaluator.register import metric_information, metric_types, smaller_metrics
 from recbole.utils import ModelType
@@ -14,21 +14,22 @@ from recbole.utils import ModelType
 from recbole_hyper import registry, settings
 from recbole_hyper.config.parts import CURVATURE
 from recbole_hyper.errors import ConfigError, MissingDataError, did_you_mean
-from recbole_hyper.options import AUTO, Option, in_words, matches
+from recbole_hyper.options import AUTO, Option
+from recbole_hyper.values import InnerShare, NonNegativeInt, PositiveFloat, PositiveInt, ShareBelow1, allows, in_words
 
 logger = logging.getLogger("recbole_hyper")
 
 EVAL_KEYS = ("split", "order", "group_by", "mode", "successive")
 _MODE = re.compile(r"full|(uni|pop)[1-9][0-9]*")
 # keys whose value is a mapping: what its entries may be, which are required, and an example
-_MAPPINGS: dict[str, tuple[dict[str, str], set[str], str]] = {
+_MAPPINGS: dict[str, tuple[dict[str, Any], set[str], str]] = {
     "clip_grad_norm": (
-        {"max_norm": "float > 0", "norm_type": "float > 0 or inf"},  # inf: also the number
+        {"max_norm": PositiveFloat, "norm_type": PositiveFloat | Literal["inf"]},  # inf: also the number
         {"max_norm"},
         "{'max_norm': 5.0, 'norm_type': 2}",
     ),
     "lr_plateau": (
-        {"factor": "float in (0, 1)", "patience": "int >= 0", "threshold": "float in [0, 1)"},
+        {"factor": InnerShare, "patience": NonNegativeInt, "threshold": ShareBelow1},
         set(),
         "{factor: 0.5, patience: 5, threshold: 0}, factor in (0, 1),",
     ),
@@ -89,20 +90,20 @@ def check_values(
         default = defaults.get(key)
         if value is None or default is None or key == "train_neg_sample_args" or is_ours(key, default, options):
             continue
-        wanted = {bool: "bool", int: "int", float: "float", str: "str"}.get(type(default), "")
-        if wanted and not matches(wanted, value):
+        wanted = type(default)
+        if wanted in (bool, int, float, str) and not allows(wanted, value):
             raise ConfigError(f"{key}={value!r}: {in_words(wanted)} is expected (default: {default!r})")
     # check a curvature even if nothing is curved
     check_ranges({**final, **{key: keys[key] for key in CURVATURE if key in keys}}, options, defaults)
     for key, value in final.items():
         # RecBole's models name their rates differently
-        if key.endswith("dropout_prob") and value != AUTO and not matches("float in [0, 1)", value):
+        if key.endswith("dropout_prob") and value != AUTO and not allows(ShareBelow1, value):
             raise ConfigError(f"{key}={value!r}: a number in [0, 1) is expected")
     for key, (inside, needed, expected) in _MAPPINGS.items():
         value = final.get(key)
         right = needed <= set(value or needed) <= set(inside)
         entries = {name: "inf" if entry == float("inf") else entry for name, entry in (value or {}).items()}
-        if not right or not all(matches(inside[name], entry) for name, entry in entries.items()):
+        if not right or not all(allows(inside[name], entry) for name, entry in entries.items()):
             raise ConfigError(f"{key}={value!r}: {expected} is expected")
 
 
@@ -267,7 +268,7 @@ def check_metrics(metrics: Any, topk: Any) -> None:
         if missing:
             raise ConfigError(f"metric {name!r} needs {', '.join(sorted(missing))}, which a ranking does not provide")
     cuts = topk if isinstance(topk, list) else [topk]
-    if not cuts or not all(matches("int >= 1", k) for k in cuts):
+    if not cuts or not all(allows(PositiveInt, k) for k in cuts):
         raise ConfigError(f"topk={topk!r}: whole numbers of at least 1 are expected, such as [1, 5, 10]")
 
 

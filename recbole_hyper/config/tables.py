@@ -10,9 +10,11 @@ from recbole_hyper.config.recbole_keys import REFUSED
 from recbole_hyper.host import models
 from recbole_hyper.host.old_keys import SET_BY_RECBOLE
 from recbole_hyper.host.recbole_files import recbole_comments
-from recbole_hyper.options import in_words
 from recbole_hyper.settings import BY_MODEL, general_defaults, typed
+from recbole_hyper.values import in_words
 
+# for the types in the comments of RecBole's files
+RECBOLE_WORDS = {kind.__name__: in_words(kind) for kind in (bool, int, float, str, list, dict)}
 COLUMNS = ["key", "default", "may be", "source", "meaning"]
 
 
@@ -42,7 +44,7 @@ def declared() -> list[dict[str, str]]:
             source = f"{first} and {len(others)} more" if len(others) > 1 else ", ".join(by_part)
         else:
             value, source = "~", "settings"
-        rows.append(dict(zip(COLUMNS, (key, value, in_words(option.values), source, option.about), strict=True)))
+        rows.append(dict(zip(COLUMNS, (key, value, in_words(option.kind), source, option.about), strict=True)))
     return rows
 
 
@@ -61,11 +63,12 @@ def of_model(config: Config) -> list[dict[str, str]]:
     for key, (default, source) in defaults.items():
         if key in REFUSED or key in config.foreign_keys or config.ignores(key):
             continue
-        values, about = comments.get(key, ("", ""))
+        kind, about = comments.get(key, ("", ""))
+        values = " or ".join(RECBOLE_WORDS.get(word, word) for word in kind.split(" or "))
         # the loss of a RecBole model is not one of our parts
         if is_ours(key, default, options) and not (stock and key in PARTS):
-            values = options[key].values
+            values = in_words(options[key].kind)
             about = about if source.startswith("RecBole's") else options[key].about
-        rows.append(dict(zip(COLUMNS, (key, typed(default), in_words(values), source, about), strict=True)))
+        rows.append(dict(zip(COLUMNS, (key, typed(default), values, source, about), strict=True)))
     shared = ["settings", "RecBole"]
     return sorted(rows, key=lambda row: shared.index(row["source"]) + 1 if row["source"] in shared else 0)

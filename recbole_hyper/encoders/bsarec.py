@@ -12,6 +12,7 @@ from recbole_hyper.encoders.dropout import Dropout
 from recbole_hyper.encoders.window_filters import WindowFilterEncoder, WindowFilterLayer
 from recbole_hyper.options import Option
 from recbole_hyper.registry import register
+from recbole_hyper.values import NonNegativeInt, Share
 
 # the published code adds this to the scores of hidden keys; a query without visible keys then attends to all equally
 _HIDDEN = -10_000.0
@@ -73,8 +74,8 @@ class BSARecLayer(WindowFilterLayer):
         *,
         n_heads: Annotated[opt.Heads, "attention heads; divides hidden_size; published command for Beauty"] = 1,
         attn_dropout_prob: Annotated[opt.AttentionDropout, "of attention weights; published code"] = 0.5,
-        bsarec_alpha: Annotated[float, Option("float in [0, 1]", "share of the filter; published for Beauty")] = 0.7,
-        bsarec_c: Annotated[int, Option("int >= 0", "bsarec_c // 2 + 1 low frequencies; published for Beauty")] = 5,
+        bsarec_alpha: Annotated[Share, Option("share of the filter; published for Beauty")] = 0.7,
+        bsarec_c: Annotated[NonNegativeInt, Option("bsarec_c // 2 + 1 low frequencies; published for Beauty")] = 5,
         **more: Any,
     ) -> None:
         attention, beta = Attention(hidden_size, n_heads, attn_dropout_prob), torch.randn(hidden_size)

@@ -6,7 +6,7 @@ Any causal encoder can be the backbone; its future version runs over the reverse
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, NamedTuple, cast
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,8 +16,9 @@ from recbole_hyper.encoders.dual_transfer import transfer
 from recbole_hyper.encoders.windowed_attention import WindowedAttentionEncoder
 from recbole_hyper.options import Option
 from recbole_hyper.registry import register
+from recbole_hyper.values import NonNegativeFloat, Share
 
-FutureDropout = Annotated[bool, Option("bool", "dropout in the layers of the future network; False: published code")]
+FutureDropout = Annotated[bool, Option("dropout in the layers of the future network; False: published code")]
 
 
 class DualStates(NamedTuple):
@@ -92,10 +93,14 @@ class DualEncoder(Encoder):
         self,
         item_embedding: nn.Embedding,
         *,
-        dual_directions: Annotated[str, Option("both, shared, past or future", 'shared: one net ("w/o DE")')] = "both",
-        dual_alpha: Annotated[float, Option("float in [0, 1]", "share of the past loss; code: loss_ratio")] = 0.5,
-        dual_beta: Annotated[float, Option("float >= 0", "weight of the transfer term; code: aux_factor")] = 0.1,
-        dual_transfer: Annotated[str, Option("heads, attention or none", 'heads: code; none: "w/o BIT"')] = "heads",
+        dual_directions: Annotated[
+            Literal["both", "shared", "past", "future"], Option('shared: one net ("w/o DE")')
+        ] = "both",
+        dual_alpha: Annotated[Share, Option("share of the past loss; code: loss_ratio")] = 0.5,
+        dual_beta: Annotated[NonNegativeFloat, Option("weight of the transfer term; code: aux_factor")] = 0.1,
+        dual_transfer: Annotated[
+            Literal["heads", "attention", "none"], Option('heads: code; none: "w/o BIT"')
+        ] = "heads",
         dual_future_dropout: FutureDropout = True,
         **backbone_options: Any,
     ) -> None:

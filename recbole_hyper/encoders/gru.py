@@ -32,7 +32,7 @@ class GRUEncoder(Encoder):
         gru_size: Annotated[opt.GRUSize, "width of the GRU; RecBole GRU4Rec: 128; ~ is hidden_size; ours"] = None,
         n_layers: Annotated[opt.Layers, "GRU layers; RecBole GRU4Rec"] = 1,
         dropout_prob: Annotated[opt.GRUDropout, "dropout of the embeddings and between layers; RecBole GRU4Rec"] = 0.3,
-        gru_bias: Annotated[bool, Option("bool", "biases in the GRU; RecBole GRU4Rec")] = False,
+        gru_bias: Annotated[bool, Option("biases in the GRU; RecBole GRU4Rec")] = False,
         dense: Annotated[opt.Dense, "linear map behind the GRU; RecBole GRU4Rec"] = True,
     ) -> None:
         super().__init__(item_embedding)

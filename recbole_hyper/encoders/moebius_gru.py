@@ -2,7 +2,7 @@
 
 import math
 from contextlib import nullcontext
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from recbole_hyper.hyperbolic.manifold import SharedBall, ball_parameter, poinca
 from recbole_hyper.hyperbolic.recurrence import ACTIVATIONS, RESETS, recurrence
 from recbole_hyper.options import Option
 from recbole_hyper.registry import register
+from recbole_hyper.values import Auto, PositiveFloat32
 
 # allowed values
 _WORDS = {"inputs": ("tangent", "ball"), "nonlinearity": ACTIVATIONS, "reset": RESETS}
@@ -235,12 +236,16 @@ class MoebiusGRUEncoder(Encoder):
         gru_size: opt.GRUSize = None,
         n_layers: Annotated[opt.Layers, "layers; HNN code: argument default 1, README 2"] = 1,
         dropout_prob: Annotated[opt.GRUDropout, "of the item vectors and between layers; as gru"] = 0.3,
-        curvature: Annotated[float | str, Option("float32 > 0, auto or learn", "c of the ball; HNN")] = 1.0,
+        curvature: Annotated[PositiveFloat32 | Literal["auto", "learn"], Option("c of the ball; HNN")] = 1.0,
         curvature_init: Annotated[
-            float | str, Option("float32 > 0 or auto", "initial value of a learned curvature; auto: estimated before")
+            PositiveFloat32 | Auto, Option("initial value of a learned curvature; auto: estimated before")
         ] = "auto",
-        nonlinearity: Annotated[str, Option("identity or tanh", "of the candidate state; Ganea et al.")] = "identity",
-        reset: Annotated[str, Option("before or after", "gate before (Ganea) or after (torch) the matrix")] = "before",
+        nonlinearity: Annotated[
+            Literal["identity", "tanh"], Option("of the candidate state; Ganea et al.")
+        ] = "identity",
+        reset: Annotated[
+            Literal["before", "after"], Option("gate before (Ganea) or after (torch) the matrix")
+        ] = "before",
         dense: Annotated[opt.Dense, "linear map of the GRU's tangent vectors; as gru"] = True,
     ) -> None:
         super().__init__(item_embedding)

@@ -15,6 +15,7 @@ from recbole_hyper.encoders import options as opt
 from recbole_hyper.encoders.base import TimedEncoder, check_length, newest
 from recbole_hyper.encoders.dropout import Dropout
 from recbole_hyper.options import Option
+from recbole_hyper.values import PositiveInt
 
 # width of a bucket in the logarithm of the time; the code of HSTU and FuXi-alpha
 BUCKET = 0.301
@@ -155,7 +156,7 @@ class RelationalEncoder(TimedEncoder):
         max_length: opt.Length,
         n_layers: opt.Layers = 2,
         n_time_buckets: Annotated[
-            int, Option("int >= 1", "last bucket of times between items, each 1.35 x the one before; published code")
+            PositiveInt, Option("last bucket of times between items, each 1.35 x the one before; published code")
         ] = 128,
         hidden_dropout_prob: Annotated[opt.HiddenDropout, "of input and gated output; published code"] = 0.2,
         layer_norm_eps: Annotated[opt.NormEps, "added to the variance; published code"] = 1e-6,

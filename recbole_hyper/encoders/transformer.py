@@ -1,7 +1,7 @@
 """The SASRec transformer (Kang and McAuley, 2018), as the HSASRec and SCE papers run it and as RecBole runs it."""
 
 import math
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -234,9 +234,9 @@ class TransformerEncoder(PositionalEncoder):
         initializer: Annotated[opt.Initializer, "of item vectors and matrices; xavier: papers' code"] = "xavier",
         initializer_range: opt.InitializerRange = 0.02,
         attention_init: Annotated[
-            str, Option("separate or fused", "fused: draw query, key and value as one matrix (papers' code)")
+            Literal["separate", "fused"], Option("fused: draw query, key and value as one matrix (papers' code)")
         ] = "separate",
-        attend_pads: Annotated[bool, Option("bool", "attend to padding too (papers' code)")] = False,
+        attend_pads: Annotated[bool, Option("attend to padding too (papers' code)")] = False,
         **more: Any,
     ) -> None:
         if attend_pads and norm_placement != "query":

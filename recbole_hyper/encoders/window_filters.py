@@ -1,7 +1,7 @@
 """Base of encoders that filter N positions: causal in one pass, or circular with a window for each prefix."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -84,7 +84,9 @@ class WindowFilterEncoder(Encoder):
         layer_norm_eps: Annotated[opt.NormEps, "added to the variance; published code"] = 1e-12,
         initializer_range: Annotated[opt.InitializerRange, "std of matrices and filters; published code"] = 0.02,
         max_length: Annotated[opt.Length, "newest items that a model sees, and filter length; published code"] = 50,
-        filter: Annotated[str, Option("causal or circular", "causal: one pass (ours); circular: published")] = "causal",
+        filter: Annotated[
+            Literal["causal", "circular"], Option("causal: one pass (ours); circular: published")
+        ] = "causal",
         **more: Any,
     ) -> None:
         super().__init__(item_embedding)

@@ -3,8 +3,7 @@
 Shapes: B users, L length, d width, h heads, d/h head width. Sequences are right-padded with item 0.
 """
 
-from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -52,12 +51,12 @@ class WindowedAttention(nn.Module):
         n_heads: Annotated[opt.Heads, "heads, an even number; divides hidden_size; published code"] = 8,
         attn_dropout_prob: Annotated[opt.AttentionDropout, "of weights and position vectors; published code"] = 0.5,
         windows: Annotated[
-            str | Sequence[int] | None,
-            Option("str, list or ~", "~ or multi_scale: equation 8 for n_heads, MAX_ITEM_LIST_LENGTH; full; [sizes]"),
+            str | list | None,
+            Option("~ or multi_scale: equation 8 for n_heads, MAX_ITEM_LIST_LENGTH; full; [sizes]"),
         ] = None,
         window_at_eval: Annotated[opt.WindowAtEval, "keep the windows outside training; False: published code"] = True,
         relative_positions: Annotated[
-            str, Option("transformer_xl, learned or none", 'published code; learned: paper; none: "w/o RPE"')
+            Literal["transformer_xl", "learned", "none"], Option('published code; learned: paper; none: "w/o RPE"')
         ] = "transformer_xl",
         initializer_range: float = 0.02,
     ) -> None:
@@ -143,9 +142,9 @@ class WindowedAttentionLayer(nn.Module):
         inner_size: Annotated[opt.InnerSize, "inside the feed-forward part; published code; ~ is hidden_size"] = 64,
         hidden_dropout_prob: float = 0.5,
         hidden_act: Annotated[opt.Activation, "inside the feed-forward part; paper: GELU"] = "gelu",
-        layer_norm: Annotated[bool, Option("bool", 'False: DualRec Table 3, "w/o LN"')] = True,
+        layer_norm: Annotated[bool, Option('False: DualRec Table 3, "w/o LN"')] = True,
         layer_norm_eps: Annotated[opt.NormEps, "added to the variance; published code"] = 1e-12,
-        residual: Annotated[bool, Option("bool", 'False: DualRec Table 3, "w/o RC"')] = True,
+        residual: Annotated[bool, Option('False: DualRec Table 3, "w/o RC"')] = True,
         initializer_range: Annotated[opt.InitializerRange, "standard deviation of every matrix; published code"] = 0.02,
         **attention: Any,
     ) -> None:

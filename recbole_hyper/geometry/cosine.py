@@ -1,6 +1,6 @@
 """The cosine of state and item over a temperature: normalised heads, with an optional bias per item."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -9,6 +9,7 @@ from recbole_hyper.geometry.base import ItemTerms, LiftedStates, Theta
 from recbole_hyper.geometry.euclidean import Flat
 from recbole_hyper.options import Option
 from recbole_hyper.registry import register
+from recbole_hyper.values import PositiveFloat
 
 # |x| is smoothed to sqrt(|x|^2 + NORM_FLOOR^2): far below any trained norm, and so large that the gradient at 0, which
 # grows as 1 / |x|, stays a float32 that an optimizer can square
@@ -29,8 +30,8 @@ class Cosine(Flat):
         self,
         *,
         temperature: Annotated[
-            float | str,
-            Option("float > 0 or learn", "logits are cosines over it; learn trains it from .05; HSTU's configurations"),
+            PositiveFloat | Literal["learn"],
+            Option("logits are cosines over it; learn trains it from .05; HSTU's configurations"),
         ] = 0.05,
     ) -> None:
         super().__init__(temperature, 0.05)

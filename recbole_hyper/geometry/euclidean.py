@@ -1,6 +1,6 @@
 """The dot product over a temperature, with an optional bias per item."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -8,6 +8,7 @@ from torch import Tensor
 from recbole_hyper.geometry.base import Geometry, ItemTerms, LiftedStates, Theta
 from recbole_hyper.options import Option, check_options
 from recbole_hyper.registry import register
+from recbole_hyper.values import PositiveFloat
 
 
 class Flat(Geometry):
@@ -39,9 +40,8 @@ class Euclidean(Flat):
         self,
         *,
         temperature: Annotated[
-            float | str,
+            PositiveFloat | Literal["learn"],
             Option(
-                "float > 0 or learn",
                 "logits are dot products over it; learn trains it; 0.25 is the Poincare head as curvature goes to 0",
             ),
         ] = 1.0,

@@ -10,6 +10,7 @@ from recbole_hyper.data.negatives import BoundNegatives, check_k
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.options import Option
 from recbole_hyper.registry import Part
+from recbole_hyper.values import PositiveInt
 
 #: what a loss uses for scores, and for negatives
 Head = OutputHead
@@ -42,7 +43,7 @@ class Loss(Part, nn.Module, ABC):
         """
 
 
-NNegatives = Annotated[int, Option("int >= 1", "negatives per position or sequence")]
+NNegatives = Annotated[PositiveInt, Option("negatives per position or sequence")]
 
 
 class SampledLoss(Loss):

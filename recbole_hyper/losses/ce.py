@@ -17,6 +17,7 @@ from recbole_hyper.losses.base import Head, Loss, Negatives
 from recbole_hyper.matmul import float32_products
 from recbole_hyper.options import Option
 from recbole_hyper.registry import register
+from recbole_hyper.values import PositiveInt, ShareBelow1
 
 REDUCTIONS = ("mean", "sum", "none")
 
@@ -138,13 +139,13 @@ class CrossEntropy(Loss):
         self,
         *,
         memory_budget: Annotated[
-            int | None,
-            Option("int >= 1 or ~", "bytes of logits; ~: 256 MiB, or 1/32 of memory if less", key="loss_memory_budget"),
+            PositiveInt | None,
+            Option("bytes of logits; ~: 256 MiB, or 1/32 of memory if less", key="loss_memory_budget"),
         ] = None,
         label_smoothing: Annotated[
-            float, Option("float in [0, 1)", "share of the target that is spread evenly over all items")
+            ShareBelow1, Option("share of the target that is spread evenly over all items")
         ] = 0.0,
-        triton_kernel: Annotated[bool, Option("bool", "Triton kernels on a GPU, without logits; never timed")] = False,
+        triton_kernel: Annotated[bool, Option("Triton kernels on a GPU, without logits; never timed")] = False,
     ) -> None:
         super().__init__()
         check_options(memory_budget, label_smoothing)

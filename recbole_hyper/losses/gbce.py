@@ -9,6 +9,7 @@ from recbole_hyper.losses import _pairs
 from recbole_hyper.losses.base import Head, Negatives, NNegatives, SampledLoss
 from recbole_hyper.options import Option
 from recbole_hyper.registry import register
+from recbole_hyper.values import Share
 
 
 def generalised_binary_cross_entropy(positive: Tensor, negative: Tensor, *, beta: float) -> Tensor:
@@ -52,8 +53,8 @@ class GeneralisedBinaryCrossEntropy(SampledLoss):
             NNegatives, "per position, uniform, seen items included; gSASRec's port, SCE paper sec. 4.2.3"
         ] = 256,
         t: Annotated[
-            float,
-            Option("float in [0, 1]", "calibration; 0 is BCE+, 1 fully calibrated; gSASRec's port", key="gbce_t"),
+            Share,
+            Option("calibration; 0 is BCE+, 1 fully calibrated; gSASRec's port", key="gbce_t"),
         ] = 0.75,
     ) -> None:
         super().__init__(n_negatives=n_negatives)

@@ -12,6 +12,7 @@ from recbole_hyper.losses import _pairs
 from recbole_hyper.losses.base import Head, Loss, Negatives, check_int
 from recbole_hyper.options import Option
 from recbole_hyper.registry import register
+from recbole_hyper.values import NonNegativeInt, PositiveInt
 
 
 @torch.no_grad()
@@ -132,21 +133,20 @@ class ReducedCrossEntropy(Loss):
         self,
         *,
         n_buckets: Annotated[
-            int | None,
+            PositiveInt | None,
             Option(
-                "int >= 1 or ~",
                 "random directions per round; ~ is sqrt(4 (1 + 2 rece_n_extra_chunks) min(items, rows)); RECE code",
                 key="rece_n_buckets",
             ),
         ] = None,
         buckets_per_chunk: Annotated[
-            int,
-            Option("int >= 1", "directions per chunk, divides rece_n_buckets; RECE code", key="rece_buckets_per_chunk"),
+            PositiveInt,
+            Option("directions per chunk, divides rece_n_buckets; RECE code", key="rece_buckets_per_chunk"),
         ] = 1,
         n_extra_chunks: Annotated[
-            int, Option("int >= 0", "neighbour chunks on each side; RECE code", key="rece_n_extra_chunks")
+            NonNegativeInt, Option("neighbour chunks on each side; RECE code", key="rece_n_extra_chunks")
         ] = 1,
-        rounds: Annotated[int, Option("int >= 1", "independent sortings; RECE code", key="rece_rounds")] = 8,
+        rounds: Annotated[PositiveInt, Option("independent sortings; RECE code", key="rece_rounds")] = 8,
     ) -> None:
         super().__init__()
         check_sizes(buckets_per_chunk if n_buckets is None else n_buckets, buckets_per_chunk, n_extra_chunks, rounds)

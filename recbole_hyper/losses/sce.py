@@ -11,6 +11,7 @@ from recbole_hyper.losses import _pairs
 from recbole_hyper.losses.base import Head, Loss, Negatives, check_int
 from recbole_hyper.options import Option
 from recbole_hyper.registry import register
+from recbole_hyper.values import PositiveFloat, PositiveInt
 
 
 @torch.no_grad()
@@ -124,25 +125,23 @@ class ScalableCrossEntropy(Loss):
         self,
         *,
         n_buckets: Annotated[
-            int | None,
-            Option("int >= 1 or ~", "buckets; ~ is sce_alpha * sqrt(rows / sce_beta); SCE paper", key="sce_n_buckets"),
+            PositiveInt | None,
+            Option("buckets; ~ is sce_alpha * sqrt(rows / sce_beta); SCE paper", key="sce_n_buckets"),
         ] = None,
         bucket_size_x: Annotated[
-            int | None,
-            Option(
-                "int >= 1 or ~", "rows in a bucket; ~ is sce_alpha * sqrt(rows * sce_beta)", key="sce_bucket_size_x"
-            ),
+            PositiveInt | None,
+            Option("rows in a bucket; ~ is sce_alpha * sqrt(rows * sce_beta)", key="sce_bucket_size_x"),
         ] = None,
         bucket_size_y: Annotated[
-            int,
-            Option("int >= 1", "items in a bucket; SCE paper's grid: 64 to 4096", key="sce_bucket_size_y"),
+            PositiveInt,
+            Option("items in a bucket; SCE paper's grid: 64 to 4096", key="sce_bucket_size_y"),
         ] = 256,
-        mix: Annotated[bool, Option("bool", "directions are mixtures of the states; SCE paper", key="sce_mix")] = True,
+        mix: Annotated[bool, Option("directions are mixtures of the states; SCE paper", key="sce_mix")] = True,
         alpha: Annotated[
-            float, Option("float > 0", "scale of number and size of buckets; SCE paper sec. 4.2.1", key="sce_alpha")
+            PositiveFloat, Option("scale of number and size of buckets; SCE paper sec. 4.2.1", key="sce_alpha")
         ] = 2.0,
         beta: Annotated[
-            float, Option("float > 0", "rows per bucket over number of buckets; SCE paper sec. 4.2.1", key="sce_beta")
+            PositiveFloat, Option("rows per bucket over number of buckets; SCE paper sec. 4.2.1", key="sce_beta")
         ] = 1.0,
     ) -> None:
         super().__init__()

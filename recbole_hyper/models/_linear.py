@@ -25,7 +25,9 @@ from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.options import PLACE, Option
 from recbole_hyper.types import Prefixes
 
-FIT_CACHE = Option("str or ~", "folder that caches decompositions for other runs; ~: no cache", None, (PLACE,))
+FIT_CACHE = Option(
+    "folder that caches decompositions for other runs; ~: no cache", kind=str | None, default=None, decides=(PLACE,)
+)
 Arrays = dict[str, npt.NDArray[Any]]
 # the last decomposition of each kind, so that a sweep in one process fits once
 _recent: dict[str, tuple[str, Arrays]] = {}

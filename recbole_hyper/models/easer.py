@@ -15,6 +15,7 @@ from recbole_hyper.data.sequences import matrix_fingerprint
 from recbole_hyper.models._linear import FIT_CACHE, Arrays, LinearRecommender, cached
 from recbole_hyper.options import PLACE, Option, keyed
 from recbole_hyper.registry import register
+from recbole_hyper.values import PositiveFloat, PositiveInt
 
 _BLOCK = 2048  # columns per block
 # one float64 array for the Gram matrix and its inverse, and float32 weights
@@ -77,8 +78,10 @@ class EASER(LinearRecommender):
     """
 
     own_options = keyed(
-        reg_weight=Option("float > 0", "ridge; HSASRec appendix E: 8 to 3072 by powers of two", 256.0),
-        ease_memory_budget=Option("int >= 1 or ~", "bytes for a fit; ~ is 80% of the free memory", None, (PLACE,)),
+        reg_weight=Option("ridge; HSASRec appendix E: 8 to 3072 by powers of two", kind=PositiveFloat, default=256.0),
+        ease_memory_budget=Option(
+            "bytes for a fit; ~ is 80% of the free memory", kind=PositiveInt | None, default=None, decides=(PLACE,)
+        ),
         fit_cache=FIT_CACHE,
     )
     weights: Tensor

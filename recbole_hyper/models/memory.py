@@ -25,6 +25,7 @@ from recbole_hyper.models.item_memory import (
 from recbole_hyper.options import Option, keyed
 from recbole_hyper.registry import register
 from recbole_hyper.types import Cases, Prefixes
+from recbole_hyper.values import PositiveInt
 
 logger = logging.getLogger("recbole_hyper")
 
@@ -43,8 +44,10 @@ class MemoryRecommender(HyperRecommender):
     """
 
     own_options = keyed(
-        memory_window=Option("int >= 1", "largest distance of neighbours, and number of newest items that vote", 10),
-        memory_neighbours=Option("int >= 1", "strongest neighbours to keep for each item", 200),
+        memory_window=Option(
+            "largest distance of neighbours, and number of newest items that vote", kind=PositiveInt, default=10
+        ),
+        memory_neighbours=Option("strongest neighbours to keep for each item", kind=PositiveInt, default=200),
     )
     scores_by_head = False
     choice: Tensor

@@ -15,6 +15,7 @@ from recbole_hyper.models._linear import FIT_CACHE, LinearRecommender, cached
 from recbole_hyper.options import PLACE, Option, keyed
 from recbole_hyper.registry import register
 from recbole_hyper.svd import check_rank, scaled_columns, top_eigenpairs
+from recbole_hyper.values import PositiveInt, Share
 
 # up to so many items the dense Gram matrix (float64: 0.5 GB) is decomposed
 GRAM_ITEMS = 8000
@@ -39,13 +40,15 @@ class PureSVDN(LinearRecommender):
     """
 
     own_options = keyed(
-        rank=Option("int >= 1", "factors; HSASRec appendix E: 32 to 2048 by powers of two", 128),
+        rank=Option("factors; HSASRec appendix E: 32 to 2048 by powers of two", kind=PositiveInt, default=128),
         scaling=Option(
-            "float in [0, 1]",
             "columns times popularity^((s-1)/2), 1 is plain SVD; HSASRec appendix E: 0 to 1 in steps of 0.2",
-            0.6,
+            kind=Share,
+            default=0.6,
         ),
-        max_rank=Option("int >= 1 or ~", "factors to cache for runs with other ranks", None, (PLACE,)),
+        max_rank=Option(
+            "factors to cache for runs with other ranks", kind=PositiveInt | None, default=None, decides=(PLACE,)
+        ),
         fit_cache=FIT_CACHE,
     )
     factors: Tensor

@@ -11,11 +11,12 @@ import numpy.typing as npt
 from recbole_hyper import registry
 from recbole_hyper.config.checks import checked_protocol
 from recbole_hyper.data.sequences import SequenceStore
-from recbole_hyper.options import OPEN, Option, in_words
+from recbole_hyper.options import OPEN, Option
 from recbole_hyper.protocols.boundaries import boundary, read_point
 from recbole_hyper.protocols.candidates import draw_candidates, read_candidates
 from recbole_hyper.protocols.parts import dealt, last_times, split_of_parts
 from recbole_hyper.types import Cases, Int64, Split
+from recbole_hyper.values import in_words
 
 
 class ProtocolError(ValueError):
@@ -78,7 +79,7 @@ class Protocol(registry.Part):
             raise self.error(self.expected)
         for key, value in argument.items():
             if not self.settings[key].allows(value):
-                raise self.error(f"{key}={value!r}; {in_words(self.settings[key].values)} is expected")
+                raise self.error(f"{key}={value!r}; {in_words(self.settings[key].kind)} is expected")
         return {key: argument.get(key, option.default) for key, option in self.settings.items()}
 
     def point(self, where: Any, times: npt.NDArray[np.float64] | None = None) -> float:

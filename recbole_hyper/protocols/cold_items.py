@@ -1,7 +1,7 @@
 """Cold items: training lacks a seeded share of the catalogue, which the model then has to predict."""
 
 import dataclasses
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ from recbole_hyper.protocols.base import Protocol
 from recbole_hyper.protocols.parts import count_by_row
 from recbole_hyper.registry import register
 from recbole_hyper.types import Cases, Int64, Split
+from recbole_hyper.values import InnerShare, NonNegativeInt
 
 
 @register("protocols", "CI")
@@ -28,10 +29,10 @@ class ColdItems(Protocol):
 
     title = "cold items"
     settings = {
-        "valid": Option("float in (0, 1)"),
-        "test": Option("float in (0, 1)"),
-        "seed": Option("int >= 0", default=2020),
-        "among": Option("all or cold", default="all"),
+        "valid": Option(kind=InnerShare),
+        "test": Option(kind=InnerShare),
+        "seed": Option(kind=NonNegativeInt, default=2020),
+        "among": Option(kind=Literal["all", "cold"], default="all"),
     }
     expected = "{valid: 0.1, test: 0.2} is expected, two shares of the items (and seed, among)"
 

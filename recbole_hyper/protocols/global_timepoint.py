@@ -1,5 +1,7 @@
 """Global timepoint split with successive evaluation (HSASRec paper, section 4.1)."""
 
+from typing import Literal
+
 import numpy as np
 
 from recbole_hyper.data.sequences import SequenceStore
@@ -9,6 +11,7 @@ from recbole_hyper.protocols.boundaries import date, latest_start
 from recbole_hyper.protocols.parts import count_by_row
 from recbole_hyper.registry import register
 from recbole_hyper.types import Cases, Split
+from recbole_hyper.values import PositiveInt
 
 
 @register("protocols", "GT")
@@ -30,8 +33,8 @@ class GlobalTimepoint(Protocol):
     settings = {
         "valid": Option(),
         "test": Option(),
-        "max_cases": Option("int >= 1 or ~", default=None),
-        "target": Option("last or ~", default=None),
+        "max_cases": Option(kind=PositiveInt | None, default=None),
+        "target": Option(kind=Literal["last"] | None, default=None),
     }
     expected = "{valid: 0.9, test: 0.95} is expected (and max_cases, target)"
 

@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 
 from recbole_hyper.data.sequences import SequenceStore
-from recbole_hyper.options import is_number
 from recbole_hyper.protocols.base import Protocol
 from recbole_hyper.protocols.parts import count_by_row
 from recbole_hyper.registry import register
 from recbole_hyper.types import Int64, Split
+from recbole_hyper.values import is_number
 
 
 def part_sizes(totals: Int64, ratios: list[float]) -> Int64:

@@ -1,6 +1,6 @@
 """Temporal users split (SCE paper, section 4.1): users who are active after a point in time do not train."""
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from recbole_hyper.protocols.boundaries import date
 from recbole_hyper.protocols.parts import count_by_row, last_times
 from recbole_hyper.registry import register
 from recbole_hyper.types import Cases, Split
+from recbole_hyper.values import NonNegativeInt
 
 
 @register("protocols", "TU")
@@ -29,9 +30,9 @@ class TemporalUsers(Protocol):
 
     settings = {
         "point": Option(default=0.95),
-        "history": Option("after or full", default="after"),
-        "min_item_users": Option("int >= 0", default=5),
-        "min_user_items": Option("int >= 0", default=20),
+        "history": Option(kind=Literal["after", "full"], default="after"),
+        "min_item_users": Option(kind=NonNegativeInt, default=5),
+        "min_user_items": Option(kind=NonNegativeInt, default=20),
     }
     expected = f"known settings are {', '.join(settings)}"
 

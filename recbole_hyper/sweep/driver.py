@@ -20,7 +20,6 @@ from recbole_hyper.evaluation.results import commit, versions
 from recbole_hyper.evaluation.tables import table
 from recbole_hyper.files import plain, write_json, write_text
 from recbole_hyper.host import user_files
-from recbole_hyper.options import is_number
 from recbole_hyper.sweep.checks import bind_base, bind_values
 from recbole_hyper.sweep.folder import OUTCOME, REQUEST, how_to_continue, opened, read_request
 from recbole_hyper.sweep.search import Optuna, list_trials
@@ -39,6 +38,7 @@ from recbole_hyper.sweep.trial import (
     run_final,
 )
 from recbole_hyper.sweep.tuner import SCHEDULERS, Workers, run_each, run_trials
+from recbole_hyper.values import is_number
 from recbole_hyper.yaml_files import config_file, merged
 
 SEARCHES = ("grid", "random", "optuna")

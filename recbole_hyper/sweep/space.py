@@ -39,8 +39,8 @@ import numpy as np
 from recbole_hyper.config.binding import RECBOLE_PROPERTIES, parse_value, recbole_values
 from recbole_hyper.config.parts import PARTS, part_keys
 from recbole_hyper.errors import ConfigError, did_you_mean
-from recbole_hyper.options import is_number
 from recbole_hyper.settings import declared
+from recbole_hyper.values import is_number, takes
 from recbole_hyper.yaml_files import properties_file, read_yaml
 
 Settings = dict[str, Any]
@@ -264,7 +264,7 @@ def list_keys(model: str | None = None) -> frozenset[str]:
     models and a list for two.
     """
     options = declared()
-    names = {key for key, option in options.items() if option.takes_list}
+    names = {key for key, option in options.items() if takes(option.kind, list)}
     for key, values in recbole_values().items():
         # RecBole leaves keys such as unload_col open everywhere: they take a list
         if key not in options and (any(isinstance(one, list) for one in values) or all(one is None for one in values)):

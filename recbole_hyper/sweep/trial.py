@@ -19,12 +19,12 @@ from threadpoolctl import threadpool_limits
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.files import digest, is_no_space, locked, naming_full_disk, read_json, write_json
 from recbole_hyper.models.base import HyperRecommender
-from recbole_hyper.options import is_number, matches
 from recbole_hyper.runs.run import run
 from recbole_hyper.sweep.space import Settings
 from recbole_hyper.training.checkpoint import CheckpointError, OtherDataError
 from recbole_hyper.training.memory import give_back_freed
 from recbole_hyper.training.shared import shared_data
+from recbole_hyper.values import allows, is_number
 
 RECORD = "trial.json"
 FINISHED, FAILED, STOPPED, UNFINISHED = "finished", "failed", "stopped", "unfinished"
@@ -175,12 +175,12 @@ def read_record(folder: Path) -> Trial | None:
         trial = Trial(**{key: value for key, value in read_json(folder / RECORD).items() if key in names})
     except (OSError, ValueError, TypeError):
         return None
-    typed: list[tuple[str, Any]] = [
-        *(("int", trial.number), ("str", trial.reason), ("dict", trial.settings), ("dict", trial.valid)),
-        *(("float", trial.seconds), ("float or ~", trial.score)),
-        (f"{FINISHED}, {FAILED}, {STOPPED} or {UNFINISHED}", trial.status),
+    typed: list[tuple[Any, Any]] = [
+        *((int, trial.number), (str, trial.reason), (dict, trial.settings), (dict, trial.valid)),
+        *((float, trial.seconds), (float | None, trial.score)),
     ]
-    return trial if all(matches(values, value) for values, value in typed) else None
+    known = trial.status in (FINISHED, FAILED, STOPPED, UNFINISHED)
+    return trial if known and all(allows(kind, value) for kind, value in typed) else None
 
 
 def read_records(plan: Plan) -> dict[str, Trial]:
