@@ -94,7 +94,8 @@ def commit() -> str | None:
 
 def headline(result: Mapping[str, Any]) -> str:
     """Return one line on what was run and how targets were ranked, without the seed."""
-    return f"{result['model']} on {result['dataset']}: {protocol_text(result)}{repeats_text(result)}"
+    texts = protocol_text(result), repeats_text(result), not_new_text(result)
+    return f"{result['model']} on {result['dataset']}: {''.join(texts)}"
 
 
 def protocol_text(result: Mapping[str, Any], part: str = "") -> str:
@@ -119,6 +120,16 @@ def repeats_text(result: Mapping[str, Any], part: str = "test") -> str:
         f" ({repeated / cases:.0%} of the {part} targets are in their own history and can never be hit; "
         "--repeatable=True ranks them)"
     )
+
+
+def not_new_text(result: Mapping[str, Any]) -> str:
+    """Return a warning if the model, or the one that it started from, was trained on some of its cases; else ""."""
+    seen = result.get("cases_not_new") or {}
+    names = {"valid": "validation", "test": "test"}
+    parts = [f"{seen[part]} of {result.get(f'n_{part}_cases', '?')} {names[part]}" for part in names if seen.get(part)]
+    if not parts:
+        return ""
+    return f" ({' and '.join(parts)} cases are not new: earlier training had them or newer data; metrics are too high)"
 
 
 def epochs_text(result: Mapping[str, Any]) -> str:

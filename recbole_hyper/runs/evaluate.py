@@ -19,7 +19,7 @@ from recbole_hyper.data.ids import Ids, text_array
 from recbole_hyper.data.inputs import Histories, column_names, read_histories, read_history_file
 from recbole_hyper.data.sequences import SequenceStore, ranges
 from recbole_hyper.data.times import in_unit, unit_of_times
-from recbole_hyper.evaluation.results import cases_frame, metrics_table
+from recbole_hyper.evaluation.results import cases_frame, metrics_table, not_new_text
 from recbole_hyper.evaluation.scorers import learns_users
 from recbole_hyper.evaluation.segments import check_segments, segment_table, segments_text
 from recbole_hyper.files import digest, file_digest, plain, write_json
@@ -27,6 +27,7 @@ from recbole_hyper.options import RANKING
 from recbole_hyper.runs.folder import require_finished
 from recbole_hyper.runs.load import load_model, read_finished, read_run
 from recbole_hyper.runs.run import evaluations, provenance, report_part
+from recbole_hyper.runs.trained_on import learned_before, not_new, training_part
 from recbole_hyper.settings import deciding
 from recbole_hyper.training.validation import rank
 from recbole_hyper.types import Cases, Split
@@ -84,6 +85,11 @@ def evaluate(
         split = replace(split, test=cases, valid=split.valid[:0], counts=counts)
         source = file_digest(file) if file else int(pd.util.hash_pandas_object(data).sum())
         name = f"evaluation_new_data-{file.stem if file else 'frame'}-{digest([source, since, changes])}.json"
+    learned = [training_part(split, refitted=refitted), *learned_before(folder, dataset.store)]
+    timed = bool(split.points) or data is not None
+    seen = {part: not_new(getattr(split, part), learned, timed=timed) for part in ("valid", "test")[refitted:]}
+    if data is not None:
+        split.counts["cases that are not newer than the training data"] = seen["test"]
     outcome: dict[str, Any] = {}
     for evaluation in evaluations(split, training)[refitted:]:
         if len(evaluation):
@@ -96,7 +102,9 @@ def evaluate(
                 outcome[f"{evaluation.name}_segments"] = segment_table(frame, segments, names, items=items)
     if not outcome:
         raise ConfigError(f"{output_dir}: the split of this run has no case to rank")
-    result = {**provenance(config, split), "changes": changes, **outcome}
+    result = {**provenance(config, split), "changes": changes, "cases_not_new": seen, **outcome}
+    if text := not_new_text(result):
+        logger.warning("%s", text.strip(" ()"))
     write_json(folder / name, result)
     for count, value in split.counts.items() if data is not None else ():
         if value:
@@ -163,9 +171,6 @@ def new_cases(
     is_late = np.greater if since is None else np.greater_equal
     merged, new = _merged(store, read, times)
     unknown = (Ids(store.item_tokens).find(read.tokens)[read.codes] == 0) & is_late(times, start)
-    trained = float(store.times[store.prefix_index(split.train_lengths)].max(initial=-np.inf))
-    if start < trained:
-        logger.warning("since is earlier than the newest training interaction: some cases are training data")
     positions = np.flatnonzero(new & is_late(merged.times, start))
     rows = np.searchsorted(merged.offsets, positions, side="right") - 1
     ends = positions - merged.offsets[rows]

@@ -35,7 +35,8 @@ from recbole_hyper.runs.folder import ABOUT_RUN, CONFIG, RESULT, claimed_folder,
 from recbole_hyper.runs.plugin_files import keep_digests
 from recbole_hyper.runs.ready import check_against_data, log_split, resolve_auto
 from recbole_hyper.runs.saved_data import FORMAT, reader_of_saved_data, require_saved_data, save_data
-from recbole_hyper.runs.warm_start import continuation, start_from
+from recbole_hyper.runs.trained_on import mask_of, not_new
+from recbole_hyper.runs.warm_start import continuation, learned_there, require_same_model, start_from
 from recbole_hyper.threads import PROCESS_LOCK, use_threads
 from recbole_hyper.training.build import build, read_data, reader_of_store
 from recbole_hyper.training.checkpoint import REFIT
@@ -106,6 +107,8 @@ def run(
         settings = {**changes, **settings, "init_from": str(before.parent.absolute())}
         files = [before, *files]
     config = with_data(lambda: Config(model, dataset, config_file_list=files, config_dict=settings))
+    if config["init_from"]:
+        require_same_model(config)
     if interactions is not None:
         read = reader_of_store(given_store(config, interactions))
     elif config["interactions"] == "given" and read is None:
@@ -136,15 +139,19 @@ def run_claimed(
         if config["resume"]:
             require_saved_data(output_dir, config, data)
         load_seconds = watch.seconds()
+        learned = learned_there(Path(config["init_from"])) if config["init_from"] else []
         if not issubclass(config.model_class, OwnModel):
             require_known_users(config.model_class, split)
         check_against_data(config, split)
         log_split(split)
         if config["protocol_report"]:
             print(protocol_report(split))
+        seen = {part: not_new(getattr(split, part), learned, timed=bool(split.points)) for part in ("valid", "test")}
+        if text := results.not_new_text({"cases_not_new": seen, **describe(split)}):
+            logger.warning("%s", text.strip(" ()"))
         resolved = resolve_auto(config, data, split, output_dir)
         if config["save_data"] and world()[0] == 0:
-            save_data(output_dir, config, data, split)
+            save_data(output_dir, config, data, split, mask_of(data.store, learned) if learned else None)
         keep_digests(output_dir, config["plugins"])
         write_json(output_dir / ABOUT_RUN, {"format": FORMAT, "version": results.package_version()})
         write_yaml(output_dir / CONFIG, config.plain())
@@ -158,6 +165,7 @@ def run_claimed(
             "device": devices.describe(config["device"]),
             **resolved,
             **outcome,
+            **({"cases_not_new": seen} if learned else {}),
         }
         result["seconds"]["load"] = load_seconds
         if COMPILING.seconds > compiled:

@@ -4,6 +4,7 @@ data/sequences     all sequences, with the ids of users and items
 data/training      the training sequences, if a protocol filtered them
 data/features      ``selected_features`` of the items, if the model reads them
 data/*.npy         the training part of each row, that of a refit, and the items that may be recommended
+data/earlier.npy   which interactions the runs before a warm start were trained on
 data/about.json    format, version, digests of the other files, and the original data set; written last
 """
 
@@ -33,6 +34,7 @@ DATA, ABOUT = "data", "about.json"
 FORMAT = 1
 _ALL, _TRAINING, _FEATURES = "sequences", "training", "features"
 _LENGTHS = ("train_lengths", "refit_lengths", "catalogue")
+EARLIER = "earlier"
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,11 @@ class SavedData:
     item_features: ItemFeatures | None = None
 
 
-def save_data(folder: Path, config: Config, data: SequenceDataset, split: Split) -> None:
-    """Write ``folder``/data in one step, unless the same data is there."""
+def save_data(folder: Path, config: Config, data: SequenceDataset, split: Split, earlier: Any = None) -> None:
+    """Write ``folder``/data in one step, unless the same data is there.
+
+    ``earlier`` (nnz,) is True for interactions that the runs before a warm start were trained on.
+    """
     arrays = {name: np.ascontiguousarray(getattr(split, name)) for name in _LENGTHS if getattr(split, name) is not None}
     features, data_folder = data.item_features, folder / DATA
     content: dict[str, Any] = {
@@ -55,6 +60,7 @@ def save_data(folder: Path, config: Config, data: SequenceDataset, split: Split)
         "training_fingerprint": split.store.fingerprint(),
         "lengths": {name: hashlib.sha256(array.tobytes()).hexdigest() for name, array in arrays.items()},
         **({} if features is None else {"item_features": features.fingerprint()}),
+        **({} if earlier is None else {EARLIER: hashlib.sha256(earlier.tobytes()).hexdigest()}),
     }
     try:
         before = read_json(data_folder / ABOUT)
@@ -70,6 +76,8 @@ def save_data(folder: Path, config: Config, data: SequenceDataset, split: Split)
             features.save(part / _FEATURES)
         for name, array in arrays.items():
             write_array(part / f"{name}.npy", array)
+        if earlier is not None:
+            write_array(part / f"{EARLIER}.npy", earlier)
         files, source = sorted(path for path in part.rglob("*") if path.is_file()), Source.of(config)
         # the atomic files that the run read, and the .item file of the features
         paths = dict.fromkeys([*source.files(), *([] if features is None else [source.path("item")])])

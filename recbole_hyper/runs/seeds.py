@@ -37,6 +37,8 @@ def run_seeds(
     runs.
     """
     seeds = read_seeds(seeds, config_dict or {})
+    if (config_dict or {}).get("init_from"):
+        raise ConfigError("init_from: one run starts from one run; leave out --seeds, or set --seed")
     # stopped runs resume by themselves
     settings = {key: value for key, value in (config_dict or {}).items() if key != "resume"}
     if interactions is not None:

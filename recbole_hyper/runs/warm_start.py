@@ -11,6 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from recbole_hyper.config import Config
+from recbole_hyper.config.parts import PARTS
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.ids import Ids
 from recbole_hyper.data.item_features import ItemFeatures
@@ -18,8 +20,10 @@ from recbole_hyper.errors import ConfigError
 from recbole_hyper.files import read_json
 from recbole_hyper.models._linear import LinearRecommender
 from recbole_hyper.models.item_vectors import FeaturedEmbedding, NumberFeature
+from recbole_hyper.registry import parts_of
 from recbole_hyper.runs.folder import CONFIG, RESULT, read_config, require_finished
-from recbole_hyper.runs.saved_data import read_saved_data
+from recbole_hyper.runs.saved_data import SavedData, read_saved_data
+from recbole_hyper.runs.trained_on import TrainedOn, learned_by
 from recbole_hyper.training.checkpoint import REFIT, WEIGHTS, CheckpointError, read_weights
 from recbole_hyper.yaml_files import config_file, read_yaml
 
@@ -46,20 +50,43 @@ def continuation(folder: Path, config_files: Sequence[str | Path]) -> tuple[Path
     return folder / CONFIG, {key: value for key, value in changes.items() if key not in own_keys}
 
 
+def require_same_model(config: Config) -> None:
+    """Raise ConfigError if ``config`` has another model or another part than the run that it starts from."""
+    folder = Path(config["init_from"])
+    if issubclass(config.model_class, LinearRecommender):
+        raise ConfigError(f"init_from: {config['model']} is fitted in one step, without initial weights")
+    before = read_config(folder)
+    keys = ("model", *(PARTS if parts_of(config.model_class) else ()))
+    if changed := [key for key in keys if config[key] != before.get(key)]:
+        detail = ", ".join(f"{key}={before.get(key)!r} there and {config[key]!r} here" for key in changed)
+        raise ConfigError(
+            f"init_from={str(folder)!r}: it has another model: {detail}; leave out {' and '.join(changed)}, or train "
+            "without init_from"
+        )
+
+
+def learned_there(folder: Path) -> list[TrainedOn]:
+    """Return what the run in ``folder`` was trained on, also before; CheckpointError if it saved no data."""
+    return learned_by(folder, _saved_data(folder), refitted=(folder / REFIT / WEIGHTS).is_file())
+
+
+def _saved_data(folder: Path) -> SavedData:
+    if (saved := read_saved_data(folder)) is None:
+        raise CheckpointError(f"init_from: {folder} saved no data (save_data), so it has no item ids to match")
+    return saved
+
+
 @torch.no_grad()
 def start_from(folder: Path, model: Any, data: SequenceDataset) -> dict[str, int]:
     """Copy the weights of the run in ``folder`` to a new ``model`` on ``data``; return numbers of known and new rows.
 
     Items and users match by id, tokens of features by their text. New rows keep their initial values, but a new item
-    with features starts from its features alone. ConfigError for a model of another type or size; CheckpointError for a
-    folder without weights or ids.
+    with features starts from its features alone. ConfigError for a model of another size; CheckpointError for a folder
+    without weights or ids.
     """
-    if (saved := read_saved_data(folder)) is None:
-        raise CheckpointError(f"init_from: {folder} saved no data (save_data), so it has no item ids to match")
+    saved = _saved_data(folder)
     refit = folder / REFIT / WEIGHTS
     earlier, _ = read_weights(refit if refit.is_file() else folder / WEIGHTS)
-    if isinstance(model, LinearRecommender):
-        raise ConfigError(f"init_from: {type(model).__name__} is fitted in one step, without initial weights")
     rows = {
         "item": _Rows.matched(saved.store.item_tokens, data.store.item_tokens),
         "user": _Rows.matched(saved.store.user_tokens, data.store.user_tokens),

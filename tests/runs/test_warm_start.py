@@ -13,6 +13,8 @@ from safetensors.torch import load_file
 
 from recbole_hyper import load, run
 from recbole_hyper.config import ConfigError
+from recbole_hyper.runs.evaluate import evaluate
+from recbole_hyper.runs.seeds import run_seeds
 from tests.conftest import SMALL, write_inter
 
 
@@ -145,3 +147,66 @@ def test_invalid_warm_starts_are_refused(data: Path, tmp_path: Path) -> None:
         run("EASER", "tuesday", config_dict=keys)
     with pytest.raises(ConfigError, match="has no run"):
         run(dataset="tuesday", config_dict={**keys, "init_from": str(tmp_path / "nothing")})
+
+
+@pytest.mark.parametrize(
+    ("model", "more", "says"),
+    [
+        ("GRU4RecCE", {}, "model='SASRecCE' there and 'GRU4RecCE' here"),
+        (None, {"geometry": "poincare"}, "geometry='euclidean' there and 'poincare' here"),
+        (None, {"encoder": "fmlp"}, "encoder='transformer' there and 'fmlp' here"),
+        (None, {"loss_type": "sce"}, "loss_type='ce' there and 'sce' here"),
+    ],
+)
+def test_another_model_or_part_is_refused(model: str | None, more: dict, says: str, data: Path, tmp_path: Path) -> None:
+    run("SASRecCE", "monday", config_dict=settings(data, tmp_path / "first", epochs=1))
+    keys = {"data_path": str(data), "output_dir": str(tmp_path / "second"), "init_from": str(tmp_path / "first")}
+    with pytest.raises(ConfigError, match=says):
+        run(model, "tuesday", config_dict={**keys, **more})
+    assert not (tmp_path / "second").exists()
+
+
+def test_several_seeds_from_one_run_are_refused(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="one run starts from one run; leave out --seeds"):
+        run_seeds(dataset="tuesday", seeds=[1, 2], config_dict={"init_from": str(tmp_path / "first")})
+
+
+POINT = {"split": {"GT": {"valid": 0.7, "test": 0.85}}}
+
+
+def test_cases_of_which_an_earlier_run_was_trained_are_counted(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Leave-one-out trains on nearly everything; a later split by time finds its cases among that."""
+    run("SASRecCE", "monday", config_dict=settings(data, tmp_path / "first", epochs=1))
+    keys = {"data_path": str(data), "init_from": str(tmp_path / "first"), "epochs": 1}
+    second = run(dataset="monday", config_dict={**keys, "output_dir": str(tmp_path / "second"), "eval_args": POINT})
+    cases = second["n_test_cases"]
+    assert second["cases_not_new"]["test"] == cases > 0
+    assert f"{cases} of {cases} test cases are not new" in capsys.readouterr().out
+    # the next run knows what its grandparent has learned, although that is gone
+    (tmp_path / "first").rename(tmp_path / "gone")
+    again = {**keys, "init_from": str(tmp_path / "second"), "output_dir": str(tmp_path / "third")}
+    assert run(dataset="monday", config_dict=again)["cases_not_new"] == second["cases_not_new"]
+    found = evaluate(tmp_path / "third")
+    assert found["cases_not_new"] == second["cases_not_new"]
+    assert "cases are not new" in (tmp_path / "third" / "run.log").read_text()
+
+
+def test_new_cases_give_no_warning(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run("SASRecCE", "monday", config_dict=settings(data, tmp_path / "first", epochs=1))
+    keys = {"data_path": str(data), "init_from": str(tmp_path / "first"), "epochs": 1}
+    result = run(dataset="monday", config_dict={**keys, "output_dir": str(tmp_path / "second")})
+    assert result["cases_not_new"] == {"valid": 0, "test": 0}
+    assert "not new" not in capsys.readouterr().out
+    assert "cases_not_new" not in run("SASRecCE", "monday", config_dict=settings(data, tmp_path / "other", epochs=1))
+
+
+def test_a_refit_counts_as_training(data: Path, tmp_path: Path) -> None:
+    """Its test cases are new to a run without refit, and its validation cases are not."""
+    first = settings(data, tmp_path / "first", epochs=1, eval_args=POINT, refit=True)
+    run("SASRecCE", "monday", config_dict=first)
+    keys = {"data_path": str(data), "init_from": str(tmp_path / "first"), "epochs": 1, "refit": False}
+    result = run(dataset="monday", config_dict={**keys, "output_dir": str(tmp_path / "second")})
+    assert result["cases_not_new"] == {"valid": result["n_valid_cases"], "test": 0}
+    assert evaluate(tmp_path / "first")["cases_not_new"] == {"test": 0}

@@ -1,0 +1,91 @@
+"""What a run was trained on, to find evaluation cases that a warm start has already learned.
+
+A warm start keeps the interactions that the earlier run learned, also those that this one started from: the folder of
+the earlier run may be gone when the next run starts or is evaluated.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from recbole_hyper.data.ids import Ids
+from recbole_hyper.data.sequences import SequenceStore
+from recbole_hyper.runs.saved_data import DATA, EARLIER, SavedData
+from recbole_hyper.types import Cases, Int64, Split
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class TrainedOn:
+    """Interactions of ``store`` that a model was trained on; ``mask`` (nnz,) is True for them."""
+
+    store: SequenceStore
+    mask: Mask
+
+    @property
+    def until(self) -> float:
+        """The newest of their times, -inf if there is none."""
+        return float(self.store.times[self.mask].max(initial=-np.inf))
+
+    def contains(self, store: SequenceStore, rows: Int64, positions: Int64) -> Mask:
+        """Return (n,) whether the interaction at a row and a position of ``store`` is one of them.
+
+        It is if it has the same user, item and time.
+        """
+        n_items, index = len(store.item_tokens), store.offsets[rows] + positions
+        users = Ids(store.user_tokens).find(self.store.user_tokens)[self.store.users]
+        items = Ids(store.item_tokens).find(self.store.item_tokens)[self.store.items]
+        known = np.repeat(users, self.store.lengths) * n_items + items
+        wanted = store.users[rows] * n_items + store.items[index]
+        # an index of all interactions would be large, and few are of the same user and item
+        near = self.mask & np.isin(known, wanted)
+        learned = pd.MultiIndex.from_arrays([known[near], self.store.times[near]])
+        found: Mask = pd.MultiIndex.from_arrays([wanted, store.times[index]]).isin(learned)
+        return found
+
+
+def training_part(split: Split, *, refitted: bool) -> TrainedOn:
+    """Return what a run on ``split`` trains on; ``refitted`` if its model was refit on train + validation."""
+    mask = np.zeros(len(split.store.items), dtype=bool)
+    lengths = split.refit_lengths if refitted and split.refit_lengths is not None else split.train_lengths
+    mask[split.store.prefix_index(lengths)] = True
+    return TrainedOn(split.store, mask)
+
+
+def learned_before(folder: Path, store: SequenceStore) -> list[TrainedOn]:
+    """Return what the runs before the warm start in ``folder``, a run on ``store``, were trained on; [] if none was."""
+    file = folder / DATA / f"{EARLIER}.npy"
+    mask = np.load(file, allow_pickle=False) if file.is_file() else np.zeros(0, dtype=bool)
+    return [TrainedOn(store, mask)] if len(mask) == len(store.items) else []
+
+
+def learned_by(folder: Path, saved: SavedData, *, refitted: bool) -> list[TrainedOn]:
+    """Return what the run in ``folder`` was trained on, and what it started from."""
+    return [training_part(saved.split, refitted=refitted), *learned_before(folder, saved.store)]
+
+
+def mask_of(store: SequenceStore, learned: Sequence[TrainedOn]) -> Mask:
+    """Return (nnz,) which interactions of ``store`` are among ``learned``."""
+    rows, positions = store.row_of, store.positions
+    mask = np.zeros(len(store.items), dtype=bool)
+    for part in learned:
+        mask |= part.contains(store, rows, positions)
+    return mask
+
+
+def not_new(cases: Cases, learned: Sequence[TrainedOn], *, timed: bool) -> int:
+    """Return the number of cases that a model trained on ``learned`` should not be tested on.
+
+    Their target is among ``learned``; or, if ``timed``, something in ``learned`` is newer.
+    """
+    known = np.zeros(len(cases), dtype=bool)
+    for part in learned if len(cases) else ():
+        known |= part.contains(cases.store, cases.rows, cases.target_positions)
+        if timed:
+            known |= cases.times < part.until
+    return int(known.sum())
