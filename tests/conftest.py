@@ -118,3 +118,13 @@ LEARN = {
     "valid_metric": "NDCG@10",
     "eval_args": {"mode": "full"},
 }
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _leaves_nothing() -> Iterator[None]:
+    """Fail if a test leaves a file in the folder where pytest was started."""
+    folder = Path.cwd()
+    before = {path.name for path in folder.iterdir()}
+    yield
+    left = {path.name for path in folder.iterdir() if not path.name.startswith(".")} - before
+    assert not left, f"tests left {', '.join(sorted(left))} in {folder}"

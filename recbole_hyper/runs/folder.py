@@ -20,7 +20,8 @@ from recbole_hyper.config.checks import schedule_keys
 from recbole_hyper.errors import LockedError
 from recbole_hyper.files import locked, plain, read_json, read_written_yaml, require_no_link
 from recbole_hyper.options import AUTO, GROWS, PLACE
-from recbole_hyper.runs.plugin_files import require_same_plugins
+from recbole_hyper.runs.plugin_files import PLUGINS, require_same_plugins
+from recbole_hyper.runs.ready import CURVATURE, DATA_DEFAULTS
 from recbole_hyper.runs.saved_data import ABOUT, DATA, read_about
 from recbole_hyper.settings import deciding
 from recbole_hyper.training.build import read_data
@@ -30,6 +31,9 @@ from recbole_hyper.training.loggers import EVENTS
 CONFIG, RESULT, LOG = "config.yaml", "result.json", "run.log"
 # format of the folder and version of the package that wrote it; version 0.1.0 wrote none
 ABOUT_RUN = "format.json"
+# the other files that a run writes: before its configuration, and after
+_AT_START = (ABOUT_RUN, PLUGINS, CURVATURE, DATA_DEFAULTS)
+_OF_TRAINING = ("train.csv", WEIGHTS, STATE, REFIT, "cases_valid.parquet", "cases_test.parquet")
 # locked while the run trains; a sweep has another lock for the folders of its trials
 LOCK = ".run.lock"
 _NO_RUN = "not the configuration of a run"
@@ -98,8 +102,9 @@ def claimed_folder(config: Config) -> Iterator[Path]:
         if _holds_run(folder):
             _require_resumable(config, folder)
         else:
-            others = [name for name in ("train.csv", WEIGHTS, STATE, REFIT) if (folder / name).exists()]
-            # a run that was killed before it wrote its configuration leaves complete data
+            # a run that was killed before it wrote its configuration leaves its log and the files of its start
+            mine = _AT_START if not (folder / LOG).is_file() else ()
+            others = [name for name in (*_OF_TRAINING, *mine) if (folder / name).exists()]
             if (folder / DATA).exists() and not (folder / DATA / ABOUT).is_file():
                 others.append(DATA)
             if others:

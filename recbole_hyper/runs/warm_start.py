@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from recbole.utils import ModelType
 from torch import Tensor
 
 from recbole_hyper.config import Config
@@ -19,6 +20,7 @@ from recbole_hyper.data.item_features import ItemFeatures
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.files import read_json
 from recbole_hyper.models._linear import LinearRecommender
+from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.models.item_vectors import FeaturedEmbedding, NumberFeature
 from recbole_hyper.registry import parts_of
 from recbole_hyper.runs.folder import CONFIG, RESULT, read_config, require_finished
@@ -53,7 +55,7 @@ def continuation(folder: Path, config_files: Sequence[str | Path]) -> tuple[Path
 def require_same_model(config: Config) -> None:
     """Raise ConfigError if ``config`` has another model or another part than the run that it starts from."""
     folder = Path(config["init_from"])
-    if issubclass(config.model_class, LinearRecommender):
+    if issubclass(config.model_class, LinearRecommender) or config["MODEL_TYPE"] == ModelType.TRADITIONAL:
         raise ConfigError(f"init_from: {config['model']} is fitted in one step, without initial weights")
     before = read_config(folder)
     keys = ("model", *(PARTS if parts_of(config.model_class) else ()))
@@ -106,6 +108,7 @@ def start_from(folder: Path, model: Any, data: SequenceDataset) -> dict[str, int
             raise ConfigError(
                 f"init_from={str(folder)!r}: {name} has the shape {tuple(before.shape)} there and "
                 f"{tuple(tensor.shape)} here; use the keys of that run"
+                + ("" if isinstance(model, OwnModel) else ", or train without init_from: ids match rows only")
             )
     for part in model.modules():
         if isinstance(part, FeaturedEmbedding):

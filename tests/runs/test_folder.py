@@ -203,7 +203,13 @@ def test_a_full_disk_is_one_line(
     assert json.loads((tmp_path / "run" / "result.json").read_text())["test"] == whole["test"]
 
 
-@pytest.mark.parametrize("name", ["data/notes.txt", "train.csv", "model.safetensors", "refit/notes.txt"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "data/notes.txt", "train.csv", "model.safetensors", "refit/notes.txt", "cases_test.parquet", "format.json",
+        "curvature.json", "plugins.json",
+    ],
+)  # fmt: skip
 def test_files_of_others_are_not_overwritten(name: str, random_data: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     (out / name).parent.mkdir(parents=True)

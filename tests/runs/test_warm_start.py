@@ -210,3 +210,19 @@ def test_a_refit_counts_as_training(data: Path, tmp_path: Path) -> None:
     result = run(dataset="monday", config_dict={**keys, "output_dir": str(tmp_path / "second")})
     assert result["cases_not_new"] == {"valid": result["n_valid_cases"], "test": 0}
     assert evaluate(tmp_path / "first")["cases_not_new"] == {"test": 0}
+
+
+@pytest.mark.parametrize(
+    ("model", "more", "says"),
+    [
+        ("EASE", {}, "EASE is fitted in one step, without initial weights"),
+        ("MultiVAE", {}, r"has the shape .* there and .* here; .*train without init_from"),
+    ],
+)
+def test_a_model_of_recbole_that_cannot_start_is_one_line(
+    model: str, more: dict, says: str, data: Path, tmp_path: Path
+) -> None:
+    run(model, "monday", config_dict=settings(data, tmp_path / "first", epochs=1, **more))
+    keys = {"data_path": str(data), "output_dir": str(tmp_path / "second"), "init_from": str(tmp_path / "first")}
+    with pytest.raises(ConfigError, match=says):
+        run(dataset="tuesday", config_dict=keys)
