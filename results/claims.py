@@ -44,7 +44,7 @@ chosen by test ([sources and cautions](published.yaml)). MovieLens-1M has 3,416 
 with MoL ({apart}) is not among them: it trains on the validation item."""
 NOTE = """\
 Differences of test means. Several seeds: 95 % interval and p-value of Welch's test over the seeds, for these users. The
-p-values of the column Holm are adjusted for all differences of this page. One seed: nothing is known about other seeds."""
+p-values in the column Holm are adjusted for all differences on this page. One seed: nothing is known about others."""
 # where no rule and no setting was chosen: the runs were measured apart, and only these figures were kept
 APART = HERE / "toys.json"
 CHOSEN = """\

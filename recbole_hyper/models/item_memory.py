@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from recbole_hyper.data.loader import gather, history_matrix
+from recbole_hyper.models.ease_votes import VOTES, EaseVotes, with_votes
 from recbole_hyper.types import Cases, Prefixes
 
 Float32 = npt.NDArray[np.float32]
@@ -51,8 +53,7 @@ class ItemMemory:
 
     def newest(self, cases: Prefixes) -> Int64:
         """Return the newest items of the histories (n, window), newest first, padded with 0."""
-        starts = np.maximum(cases.ends - self.window, cases.starts)
-        return newest_first(gather(cases.store, cases.rows, starts, cases.ends, self.window), cases.ends - starts)
+        return newest_items(cases, self.window)
 
     def after(self, newest: Int64, decay: float) -> scipy.sparse.csr_matrix:
         """Return m (n, n_items) after the ``newest`` items (n, k), newest first; a row without counts is empty."""
@@ -67,6 +68,12 @@ class ItemMemory:
         counts.eliminate_zeros()
         counts.sort_indices()
         return counts
+
+
+def newest_items(cases: Prefixes, window: int) -> Int64:
+    """Return the newest items of the histories (n, window), newest first, padded with 0."""
+    starts = np.maximum(cases.ends - window, cases.starts)
+    return newest_first(gather(cases.store, cases.rows, starts, cases.ends, window), cases.ends - starts)
 
 
 def newest_first(items: Int64, lengths: Int64) -> Int64:
@@ -102,9 +109,14 @@ class MixtureTable(nn.Module):
     ``weights`` (n_items,) are n^0.5, 0 for items without counts.
     """
 
-    def __init__(self, memory: ItemMemory, mixture: Mixture) -> None:
+    def __init__(
+        self, memory: ItemMemory, mixture: Mixture, ease: EaseVotes | None = None, length: int | None = None
+    ) -> None:
         super().__init__()
-        self.share = mixture.share
+        self.share, self.length = mixture.share, length
+        # a part of the mixture only if it has a share
+        self.ease = ease if ease is not None and ease.chosen.share else None
+        self.votes = VOTES[0] if self.ease is None else self.ease.chosen
         counts, sizes = memory.counts, np.diff(memory.counts.indptr)
         filled = np.arange(max(1, int(sizes.max(initial=0)))) < sizes[:, None]
         neighbours, rates = np.zeros(filled.shape, np.int32), np.zeros(filled.shape, np.float32)
@@ -121,11 +133,13 @@ class MixtureTable(nn.Module):
 
     def forward(self, logits: Tensor, items: Tensor, lengths: Tensor) -> Tensor:
         """Return the scores (B, n_items) for ``logits`` (B, n_items) after right-padded ``items`` (B, L)."""
+        if self.ease is not None:
+            length = items.shape[1] if self.length is None else self.length
+            logits = with_votes(logits, self.ease.scores(_newest(items, lengths, length), self.votes.decay), self.votes)
         scores = logits.scatter(1, torch.zeros_like(lengths)[:, None], -math.inf).log_softmax(dim=1)
         if not self.share:
             return scores
-        places = lengths[:, None] - 1 - torch.arange(len(self.decays))
-        newest = items.gather(1, places.clamp(min=0)).masked_fill(places < 0, 0)
+        newest = _newest(items, lengths, len(self.decays))
         weights = self.weights[newest] * self.decays
         totals = weights.sum(dim=1, keepdim=True)
         votes = (weights / totals.clamp(min=torch.finfo(torch.float32).tiny))[:, :, None] * self.rates[newest]
@@ -136,15 +150,21 @@ class MixtureTable(nn.Module):
         return scores.scatter(1, neighbours, torch.where(memory > 0, mixed, scores.gather(1, neighbours)))
 
 
+def _newest(items: Tensor, lengths: Tensor, window: int) -> Tensor:
+    """Return the newest of right-padded ``items`` (B, L) of ``lengths`` (B,): (B, window), newest first."""
+    places = lengths[:, None] - 1 - torch.arange(window, device=items.device)
+    return items.gather(1, places.clamp(min=0)).masked_fill(places < 0, 0)
+
+
 class MixtureSearch:
-    """NDCG@10 of each pair of :data:`SHARES` and :data:`DECAYS`, over cases whose logits come block by block.
+    """NDCG@10 of each pair of :data:`SHARES` and ``decays``, over cases whose logits come block by block.
 
     The ten best items of a mixture are among the network's ten best and the memory's items, so only these are compared.
     """
 
-    def __init__(self, memory: ItemMemory, *, exclude_seen: bool) -> None:
-        self.memory, self.exclude_seen = memory, exclude_seen
-        self.gains = np.zeros((len(DECAYS), len(SHARES)))
+    def __init__(self, memory: ItemMemory, *, exclude_seen: bool, decays: Sequence[float] = DECAYS) -> None:
+        self.memory, self.exclude_seen, self.decays = memory, exclude_seen, decays
+        self.gains = np.zeros((len(decays), len(SHARES)))
         self.cases = 0
 
     def add(self, logits: Tensor, cases: Cases) -> None:
@@ -160,7 +180,7 @@ class MixtureSearch:
         hidden = (network[rows, targets] < 0).cpu().numpy()
         values, items = (part.cpu().numpy() for part in network.topk(min(_DEPTH, network.shape[1] - 1), dim=1))
         newest = self.memory.newest(cases)
-        for number, decay in enumerate(DECAYS):
+        for number, decay in enumerate(self.decays):
             memory = self.memory.after(newest, decay)
             owners = np.repeat(np.arange(n), np.diff(memory.indptr))
             network_values = network[torch.from_numpy(owners), torch.from_numpy(memory.indices).long()].cpu().numpy()
@@ -172,11 +192,11 @@ class MixtureSearch:
     def best(self) -> tuple[Mixture, float, float]:
         """Return the best mixture, its NDCG@10 and the network's; of equally good mixtures the smallest share."""
         share, decay = max(
-            itertools.product(range(len(SHARES)), range(len(DECAYS))),
+            itertools.product(range(len(SHARES)), range(len(self.decays))),
             key=lambda pair: (self.gains[pair[1], pair[0]], -pair[0]),
         )
         n = max(1, self.cases)
-        mixture = Mixture(SHARES[share], DECAYS[decay])
+        mixture = Mixture(SHARES[share], self.decays[decay])
         return mixture, self.gains[decay, share] / n, self.gains[decay, 0] / n
 
 

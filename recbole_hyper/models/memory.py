@@ -1,9 +1,12 @@
 """Models that mix an item-to-item memory with their network."""
 
+import itertools
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -12,6 +15,7 @@ from recbole_hyper.evaluation.ranking import SCORES_PER_BLOCK, Scorer
 from recbole_hyper.evaluation.scorers import state_scorer
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.contract import OwnModel
+from recbole_hyper.models.ease_votes import VOTES, EaseVotes, Votes, is_offered, with_votes
 from recbole_hyper.models.item_memory import (
     DECAYS,
     SHARES,
@@ -21,11 +25,12 @@ from recbole_hyper.models.item_memory import (
     MixtureTable,
     log_mixture,
     newest_first,
+    newest_items,
 )
-from recbole_hyper.options import Option, keyed
+from recbole_hyper.options import AUTO, Option, keyed
 from recbole_hyper.registry import register
-from recbole_hyper.types import Cases, Prefixes
-from recbole_hyper.values import PositiveInt
+from recbole_hyper.types import Cases
+from recbole_hyper.values import Auto, PositiveInt
 
 logger = logging.getLogger("recbole_hyper")
 
@@ -35,12 +40,19 @@ _CASES = 10_000
 _DEFAULT = Mixture(share=0.4, decay=0.9)
 
 
+def _decay(votes: Votes) -> float:
+    return votes.decay
+
+
 class MemoryRecommender(HyperRecommender):
     """A recommender that mixes the probabilities of its network with those of an :class:`ItemMemory`.
 
     The network can have any encoder, geometry and loss, and the memory does not change its training. Each validation
     chooses the share of the memory and its decay by NDCG@10 over at most 10,000 cases; a refit keeps the choice. A
     score is the logarithm of a probability, so it needs more than states and item vectors.
+
+    With ``memory_ease`` each validation then chooses :class:`EaseVotes` by the same measure: their share, how fast they
+    forget, and how sharp they are.
     """
 
     own_options = keyed(
@@ -48,6 +60,11 @@ class MemoryRecommender(HyperRecommender):
             "largest distance of neighbours, and number of newest items that vote", kind=PositiveInt, default=10
         ),
         memory_neighbours=Option("strongest neighbours to keep for each item", kind=PositiveInt, default=200),
+        memory_ease=Option(
+            "offer EASE^R to the mixture; auto: up to 20,000 items with 24 interactions each on average",
+            kind=bool | Auto,
+            default=False,
+        ),
     )
     scores_by_head = False
     choice: Tensor
@@ -63,6 +80,12 @@ class MemoryRecommender(HyperRecommender):
             neighbours=int(config["memory_neighbours"]),
         )
         self._memory = ItemMemory(counts, totals, window=self._window)
+        self._ease, offered = EaseVotes(), config["memory_ease"]
+        if offered == AUTO:
+            per_item = float(np.sum(dataset.train_lengths)) / max(1, int(dataset.trained_items().sum()))
+            offered = is_offered(self.n_items, per_item)
+        # the training part, to fit EASE^R at the first validation
+        self._training = dataset if offered else None
         # indices of share and decay: averaging weights leaves integers alone
         self.register_buffer("choice", torch.tensor([SHARES.index(_DEFAULT.share), DECAYS.index(_DEFAULT.decay)]))
 
@@ -78,45 +101,78 @@ class MemoryRecommender(HyperRecommender):
 
     @torch.no_grad()
     def choose(self, cases: Cases) -> None:
-        """Choose the share and the decay with the best NDCG@10 on ``cases``."""
+        """Choose the share and the decay with the best NDCG@10 on ``cases``, and the votes of EASE^R if offered."""
         if len(cases) > _CASES:
             cases = cases[np.sort(np.random.default_rng(0).choice(len(cases), _CASES, replace=False))]
         self.eval()
-        network = state_scorer(self, self._length, self.device)
         search = MixtureSearch(self._memory, exclude_seen=self._exclude_seen)
-        size = max(1, SCORES_PER_BLOCK // self.n_items)
+        for logits, part in self._blocks(cases):
+            search.add(logits, part)
+        best, mixed, alone = search.best()
+        votes = VOTES[0]
+        if self._training is not None:
+            best, votes, mixed = self._choose_votes(cases, best, mixed)
+        self.mixture, self._ease.chosen = best, votes
+        logger.info("memory: share %.1f, decay %.1f; NDCG@10 %.4f, %.4f without memory", *best, mixed, alone)
+        if votes.share:
+            logger.info("memory: EASE^R has a share of %.1f, decay %.2f, sharpness %.0f", *votes)
+
+    def _blocks(self, cases: Cases) -> Iterator[tuple[Tensor, Cases]]:
+        """Yield the logits of the network for ``cases`` in blocks of bounded memory."""
+        network, size = state_scorer(self, self._length, self.device), max(1, SCORES_PER_BLOCK // self.n_items)
         for start in range(0, len(cases), size):
             part = cases[start : start + size]
-            search.add(network(part), part)
-        best, mixed, alone = search.best()
-        self.mixture = best
-        logger.info("memory: share %.1f, decay %.1f; NDCG@10 %.4f, %.4f without memory", *best, mixed, alone)
+            yield network(part), part
+
+    def _choose_votes(self, cases: Cases, mixture: Mixture, before: float) -> tuple[Mixture, Votes, float]:
+        """Return the best mixture with votes of EASE^R, these votes and the NDCG@10; the decay of the memory stays."""
+        self._fit_ease()
+        options = {"exclude_seen": self._exclude_seen, "decays": (mixture.decay,)}
+        searches = {votes: MixtureSearch(self._memory, **options) for votes in VOTES if votes.share}  # type: ignore[arg-type]
+        for logits, part in self._blocks(cases):
+            newest = torch.from_numpy(newest_items(part, self._length)).to(logits.device)
+            for decay, group in itertools.groupby(sorted(searches, key=_decay), key=_decay):
+                scores = self._ease.scores_in_blocks(newest, decay)
+                for votes in group:
+                    searches[votes].add(with_votes(logits, scores, votes), part)
+        found = {votes: search.best() for votes, search in searches.items()}
+        votes = max(found, key=lambda one: found[one][1])
+        return (found[votes][0], votes, found[votes][1]) if found[votes][1] > before else (mixture, VOTES[0], before)
+
+    def _fit_ease(self) -> None:
+        if not self._ease.bits.numel() and self._training is not None:
+            matrix = self._training.inter_matrix("csr").astype(np.float32)
+            matrix.sum_duplicates()
+            matrix.data[:] = 1.0
+            self._ease.fit(matrix)
 
     def choose_as(self, other: OwnModel) -> None:
         assert isinstance(other, MemoryRecommender)
-        self.mixture = other.mixture
+        self.mixture, self._ease.chosen = other.mixture, other._ease.chosen
+        if self._ease.chosen.share:
+            self._fit_ease()
+
+    def _mixed(self, logits: Tensor, newest: npt.NDArray[np.int64]) -> Tensor:
+        """Return log p (n, n_items) for the network's ``logits``, which this overwrites, after the ``newest`` items."""
+        (share, decay), votes = self.mixture, self._ease.chosen
+        if votes.share:
+            scores = self._ease.scores_in_blocks(torch.from_numpy(newest).to(logits.device), votes.decay)
+            logits = with_votes(logits, scores, votes)
+        return log_mixture(logits, self._memory.after(newest[:, : self._window], decay), share)
 
     def case_scorer(self, config: Any) -> Scorer:
-        share, decay = self.mixture
         network = state_scorer(self, self._length, config["device"])
-
-        @torch.no_grad()
-        def score(cases: Prefixes) -> Tensor:
-            return log_mixture(network(cases), self._memory.after(self._memory.newest(cases), decay), share)
-
-        return score
+        return torch.no_grad()(lambda cases: self._mixed(network(cases), newest_items(cases, self._length)))
 
     @torch.no_grad()
     def full_sort_predict(self, interaction: Any) -> Tensor:
         """Return log p (B, n_items) of all items; column 0 is padding."""
-        share, decay = self.mixture
         items, lengths, *times = self._histories(interaction)
-        newest = newest_first(items.cpu().numpy(), lengths.cpu().numpy())[:, : self._window]
-        logits = self.head.logits(self.forward(items, lengths, *times))
-        return log_mixture(logits, self._memory.after(newest, decay), share)
+        newest = newest_first(items.cpu().numpy(), lengths.cpu().numpy())
+        return self._mixed(self.head.logits(self.forward(items, lengths, *times)), newest)
 
     def score_table(self) -> nn.Module:
-        return MixtureTable(self._memory, self.mixture)
+        return MixtureTable(self._memory, self.mixture, self._ease, self._length)
 
     def predict(self, interaction: Any) -> Tensor:
         """Return log p (B,) of each row's item."""

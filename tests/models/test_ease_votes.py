@@ -1,0 +1,136 @@
+"""Votes of EASE^R in the mixture: the distribution against a loop, its choice, and what a run's folder keeps of it."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+
+from recbole_hyper import load, run
+from recbole_hyper.models.ease_votes import FEWEST_INTERACTIONS, MOST_ITEMS, VOTES, EaseVotes, is_offered, with_votes
+from recbole_hyper.models.easer import gram_matrix, item_weights
+from recbole_hyper.models.item_memory import Mixture, MixtureTable, log_mixture, newest_first
+from recbole_hyper.runs.bundle import write_bundle
+from recbole_hyper.serving.bundle import open_bundle
+from recbole_hyper.training.checkpoint import read_weights
+from tests.conftest import LEARN
+from tests.models.test_item_memory import N_ITEMS, ROWS, WINDOW, memory_of
+
+
+def fitted() -> tuple[EaseVotes, np.ndarray]:
+    """Return votes of the rows of the tests, and EASE^R's weights."""
+    matrix = scipy.sparse.lil_matrix((len(ROWS), N_ITEMS), dtype=np.float32)
+    for row, items in enumerate(ROWS):
+        matrix[row, items] = 1.0
+    votes = EaseVotes()
+    votes.fit(matrix.tocsr())
+    return votes, item_weights(gram_matrix(matrix.tocsr()), 100.0)
+
+
+def test_the_distribution_equals_the_loop() -> None:
+    votes, weights = fitted()
+    newest = torch.tensor([[2, 1, 0, 0], [6, 2, 1, 3], [8, 0, 0, 0]])
+    logits = torch.randn(3, N_ITEMS, generator=torch.Generator().manual_seed(0))
+    for chosen in (VOTES[0], VOTES[5], VOTES[-1]):
+        found = with_votes(logits, votes.scores_in_blocks(newest, chosen.decay), chosen)
+        for row, recent in enumerate(newest.tolist()):
+            scores = np.zeros(N_ITEMS)
+            for age, item in enumerate(recent):
+                if item:
+                    scores += chosen.decay**age * weights[item]
+            ease = np.exp(chosen.sharpness * scores[1:])
+            network = logits[row, 1:].double().softmax(0).numpy()
+            mixed = (1 - chosen.share) * network + chosen.share * ease / ease.sum()
+            np.testing.assert_allclose(found[row, 1:].exp().numpy(), mixed, rtol=2e-4, atol=1e-7)
+            assert found[row, 0] == -torch.inf
+
+
+def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    votes, _ = fitted()
+    newest = torch.randint(0, N_ITEMS, (7, 5), generator=torch.Generator().manual_seed(1))
+    whole = votes.scores(newest, 0.9)
+    monkeypatch.setattr("recbole_hyper.models.ease_votes._BLOCK", 1)
+    torch.testing.assert_close(votes.scores_in_blocks(newest, 0.9), whole)
+
+
+def test_only_the_largest_weights_of_an_item_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, weights = fitted()
+    monkeypatch.setattr("recbole_hyper.models.ease_votes._NEIGHBOURS", 4)
+    votes, _ = fitted()
+    for item in range(1, N_ITEMS):
+        kept = np.sort(np.abs(votes.weights[item].numpy()))
+        np.testing.assert_allclose(kept, np.sort(np.abs(weights[item]))[-4:], rtol=1e-6)
+        np.testing.assert_array_equal(weights[item, votes.neighbours[item].numpy()], votes.weights[item].numpy())
+
+
+def test_the_mixture_of_a_graph_equals_that_of_the_model() -> None:
+    votes, _ = fitted()
+    votes.chosen = VOTES[8]
+    memory, mixture = memory_of(ROWS), Mixture(0.4, 0.6)
+    items = torch.tensor([[2, 1, 0, 0, 0], [6, 2, 1, 3, 4], [8, 0, 0, 0, 0]])
+    lengths = (items > 0).sum(1)
+    logits = torch.randn(3, N_ITEMS)
+    newest = newest_first(items.numpy(), lengths.numpy())
+    mixed = with_votes(logits, votes.scores(torch.from_numpy(newest), votes.chosen.decay), votes.chosen)
+    expected = log_mixture(mixed, memory.after(newest[:, :WINDOW], mixture.decay), mixture.share)
+    found = MixtureTable(memory, mixture, votes)(logits, items, lengths)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("n_items", "per_item", "expected"), [
+    (MOST_ITEMS, FEWEST_INTERACTIONS, True), (MOST_ITEMS + 1, 1e3, False), (100, FEWEST_INTERACTIONS - 0.1, False),
+])  # fmt: skip
+def test_auto_offers_ease_by_the_stated_rule(n_items: int, per_item: float, expected: bool) -> None:
+    assert is_offered(n_items, per_item) is expected
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Data on which EASE^R helps: two items of each history's own six follow, far from the newest ones."""
+    folder = tmp_path_factory.mktemp("data") / "sets"
+    (folder / "sets").mkdir(parents=True)
+    random, lines = np.random.default_rng(0), ["user_id:token\titem_id:token\ttimestamp:float"]
+    for user in range(300):
+        own = user % 12
+        wanted = random.permutation(own * 6 + np.arange(6))[:5]
+        items = [wanted[0], *random.integers(72, 200, 14), *wanted[1:]]
+        lines += [f"u{user}\ti{item}\t{time}" for time, item in enumerate(items)]
+    (folder / "sets" / "sets.inter").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def test_a_run_chooses_keeps_and_serves_the_votes(pairs: Path, tmp_path: Path) -> None:
+    keys = {**LEARN, "data_path": str(pairs), "epochs": 2, "learning_rate": 1e-6, "memory_ease": True}
+    result = run("FMLPRecMemory", "sets", config_dict={**keys, "output_dir": str(tmp_path / "run")})
+    tensors, _ = read_weights(tmp_path / "run" / "model.safetensors")
+    assert VOTES[int(tensors["_ease.choice"])].share > 0
+    without = run(
+        "FMLPRecMemory", "sets", config_dict={**keys, "memory_ease": False, "output_dir": str(tmp_path / "b")}
+    )
+    assert result["valid"]["ndcg@10"] > without["valid"]["ndcg@10"]
+    loaded, history = load(tmp_path / "run"), [["i1", "i2", "i100"], ["i70"]]
+    scores = loaded.score(history)
+    write_bundle(tmp_path / "run")
+    served = open_bundle(tmp_path / "run", load).recommender
+    np.testing.assert_allclose(served.score(history), scores, rtol=1e-4, atol=1e-5)
+    assert not np.allclose(load(tmp_path / "b").score(history), scores)
+
+
+def test_a_weights_file_without_votes_loads() -> None:
+    votes, _ = fitted()
+    fresh = EaseVotes()
+    fresh.load_state_dict({})
+    assert not fresh.chosen.share
+    fresh.load_state_dict(votes.state_dict())
+    torch.testing.assert_close(fresh.weights, votes.weights)
+
+
+def test_every_choice_has_its_own_number() -> None:
+    votes = EaseVotes()
+    for one, other in itertools.pairwise(VOTES):
+        votes.chosen = one
+        assert votes.chosen == one != other
