@@ -27,6 +27,7 @@ def compare(arguments: argparse.Namespace) -> int:
     """Train the models that are not finished, then print and save the table; return 1 if a model failed."""
     from recbole_hyper.config import ConfigError
     from recbole_hyper.evaluation import compare as tables
+    from recbole_hyper.evaluation.pairs import count_users
     from recbole_hyper.evaluation.segments import check_segments, segments_of_models
     from recbole_hyper.report.page import write_page
     from recbole_hyper.runs.folder import plan_runs, seed_folder
@@ -60,7 +61,8 @@ def compare(arguments: argparse.Namespace) -> int:
     part = "test" if first["test"] else "valid"
     places = {name: {seed: seed_folder(folder / name, seed) for seed in by_seed} for name, by_seed in results.items()}
     rows, pairs = tables.comparison(results, places, metric, part=part, failed=failed)
-    note = tables.p_value_text(metric, several=len(seeds) > 1)
+    users = count_users(next(iter(next(iter(places.values())).values())), part)
+    note = tables.p_value_text(metric, several=len(seeds) > 1, users=users)
     caption = tables.comparison_caption(first, part, seeds) + tables.measured_on(rows)
     table = tables.comparison_table(rows, configs[models[0]]["topk"], caption=caption, note=note)
     paths = [*table.save(folder, "compare"), write_page(table, folder / "compare.html", "Comparison")]
@@ -159,18 +161,21 @@ def check_all(
     from recbole_hyper.options import SCORE, SPLIT
     from recbole_hyper.settings import deciding
 
-    configs = {}
-    for name in models:
-        keys = {**settings[name], "output_dir": str(folder / name)}
-        places = {key: file for key, file in file_of_key.items() if key in keys}
-        try:
-            config = with_data(partial(Config, name, dataset, config_dict=keys, keys_of_files=places))
-        except ConfigError as error:
-            raise ConfigError(f"{name}: {error}") from error
-        configs[name] = config
-        # a key that a model does not read may change without a new run
-        ignored = {key for key in settings[name] if config.ignores(key) or key in config.foreign_keys}
-        settings[name] = {key: value for key, value in settings[name].items() if key not in ignored}
+    def bound(**more: Any) -> dict[str, Config]:
+        configs = {}
+        for name in models:
+            keys = {**settings[name], "output_dir": str(folder / name), **more}
+            places = {key: file for key, file in file_of_key.items() if key in keys}
+            try:
+                configs[name] = with_data(partial(Config, name, dataset, config_dict=keys, keys_of_files=places))
+            except ConfigError as error:
+                raise ConfigError(f"{name}: {error}") from error
+        return configs
+
+    # a refusal needs no data, which may have to be prepared first
+    configs = bound(interactions="given")
+    if share_metrics(configs, settings):
+        configs = bound(interactions="given")
     # compare exclude_seen, but not repeatable, which is translated to it
     shared = sorted((deciding(SCORE, SPLIT) | {"save_cases"}) - {*TRANSLATED})
     differ = [key for key in shared if any(config[key] != configs[models[0]][key] for config in configs.values())]
@@ -180,7 +185,29 @@ def check_all(
             choices.setdefault(_typed({key: config[key] for key in differ}, configs), []).append(name)
         lines = "".join(f"\n  {typed}   (as {', '.join(names)})" for typed, names in choices.items())
         raise ConfigError(f"the models must share {', '.join(differ)}; set for all of them one of{lines}")
+    configs = bound()
+    for name, config in configs.items():
+        # a key that a model does not read may change without a new run
+        ignored = {key for key in settings[name] if config.ignores(key) or key in config.foreign_keys}
+        settings[name] = {key: value for key, value in settings[name].items() if key not in ignored}
     return configs
+
+
+def share_metrics(configs: Mapping[str, Any], settings: dict[str, dict[str, Any]]) -> bool:
+    """Add the metrics in the file beside a user's model to ``settings`` of the models that have none of their own.
+
+    Return whether anything was added. Files that disagree change nothing, so that :func:`check_all` refuses them.
+    """
+    added = False
+    for key in ("metrics", "topk", "valid_metric"):
+        own = {name: c[key] for name, c in configs.items() if key in c.file_of_key and key not in settings[name]}
+        written = list(own.values())
+        if written and all(value == written[0] for value in written):
+            for name in configs.keys() - own.keys():
+                if key not in settings[name]:
+                    settings[name][key] = written[0]
+                    added = True
+    return added
 
 
 def _typed(values: Mapping[str, Any], configs: Mapping[str, Any]) -> str:

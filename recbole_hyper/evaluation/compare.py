@@ -7,7 +7,7 @@ from typing import Any
 
 from recbole_hyper.config.checks import is_smaller_better
 from recbole_hyper.devices import in_words
-from recbole_hyper.evaluation.pairs import SEEDS, USERS, Pair, compare_models, read_cases
+from recbole_hyper.evaluation.pairs import FEW_USERS, SEEDS, USERS, Pair, compare_models, read_cases
 from recbole_hyper.evaluation.results import DRAWN, costs, headline, protocol_text, repeats_text
 from recbole_hyper.evaluation.statistics import StatisticsError
 from recbole_hyper.evaluation.tables import Table, is_metric
@@ -127,14 +127,20 @@ def add_tests(
     return pairs
 
 
-def p_value_text(metric: str, *, several: bool) -> str:
-    """Return the note that explains p-values and marks, for ``several`` seeds or one."""
+def p_value_text(metric: str, *, several: bool, users: int | None = None) -> str:
+    """Return the note that explains p-values and marks, for ``several`` seeds or one, and ``users`` test users."""
     text = (
         f"p_value: {metric} against the best model, adjusted for all pairs of models ({SEEDS if several else USERS}); "
         f"{MARK} where it is below {LEVEL:g}."
     )
     covers = "covers other users of these trained models only: with other seeds the order may change, see --seeds=1,2,3"
-    return text if several else f"{text} One seed {covers}."
+    if several:
+        return text
+    few = (
+        f" Only {users} users: the test assumes that differences are symmetric, and finds too much where a few users "
+        "gain and many lose a little."
+    )
+    return f"{text} One seed {covers}." + (few if users is not None and users < FEW_USERS else "")
 
 
 def comparison_table(

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from recbole_hyper.config.checks import is_smaller_better
 from recbole_hyper.errors import did_you_mean
 from recbole_hyper.evaluation.compare import p_value_text
+from recbole_hyper.evaluation.pairs import count_users
 from recbole_hyper.evaluation.segments import segments_of_models
 from recbole_hyper.evaluation.tables import Table, cell, is_metric
 from recbole_hyper.files import write_text
@@ -182,7 +183,8 @@ def _board(part: pd.DataFrame, selected_by: pd.Series, seeds: pd.Series) -> Tabl
     columns.sort(key=lambda name: first.index(name) if name in first else len(first))
     smaller = [name for name in shown if is_smaller_better(name)]
     smaller += ["valid"] if one_metric and is_smaller_better(str(selected[0])) else []
-    note = p_value_text(str(selected[0]), several=bool(seeds.min() > 1)) if "p_value" in part else ""
+    users = count_users(Path(part["folder"].iloc[0]))
+    note = p_value_text(str(selected[0]), several=bool(seeds.min() > 1), users=users) if "p_value" in part else ""
     return Table(
         usual.rows, columns, best=[*shown, "valid", *_UNITS], smaller=[*smaller, *_UNITS], heads=heads,
         forms={"p_value": "p", "train seconds": ",.1f", "peak MiB": ",.0f"}, note=note,
@@ -200,11 +202,13 @@ def _costs(page: _Report, collection: Collection, metric: str) -> None:
         page.text(f"No finished trial or run has a validation {metric}.")
         return
     Table.of(costs).save(page.folder, "costs")
-    caption = "Each point is a trial or a run. The line is a model's Pareto front."
     fronts = []
     for number, ((dataset, protocol), part) in enumerate(costs.groupby(["dataset", "protocol"])):
         if len(part) > 1:
-            page.draw(figures.cost_figure(part, metric, f"{dataset}: {protocol}"), caption, "pareto", dataset, number)
+            figure = figures.cost_figure(part, metric, f"{dataset}: {protocol}")
+            has_line = any(len(line.get_xdata()) > 1 for axis in figure.axes for line in axis.lines)
+            caption = "Each point is a trial or a run." + (" A line is a model's Pareto front." if has_line else "")
+            page.draw(figure, caption, "pareto", dataset, number)
         fronts += [pareto(part, cost, metric).assign(front=cost) for cost in ("peak MiB", "train seconds")]
     front = pd.concat(fronts, ignore_index=True)
     Table.of(front).save(page.folder, "pareto")

@@ -280,6 +280,36 @@ def test_a_refusal_says_what_to_type(random_data: Path) -> None:
         bound(random_data, "Pop,SASRecCE", **{"Pop.topk": "[5, 10]"})
 
 
+def test_metrics_beside_a_users_model_hold_for_all_models(random_data: Path, tmp_path: Path) -> None:
+    """A model of RecBole's users comes with a file of keys; README says that it runs unchanged."""
+    code = "from recbole.model.sequential_recommender.sasrec import SASRec\nclass {0}(SASRec): ...\n"
+    for name, topk in (("Mine", [5]), ("Theirs", [7])):
+        (tmp_path / f"{name}.py").write_text(code.format(name))
+        keys = {"metrics": ["Recall", "NDCG"], "topk": topk, "valid_metric": f"NDCG@{topk[0]}", "loss_type": "CE"}
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(keys))
+    plugins = {"plugins": [str(tmp_path / "Mine.py"), str(tmp_path / "Theirs.py")]}
+    configs, settings = bound(random_data, "Mine,FMLPRecMemory,Pop", **plugins)
+    for config in configs.values():
+        assert (config["metrics"], config["topk"], config["valid_metric"]) == (["Recall", "NDCG"], [5], "NDCG@5")
+    assert settings["Pop"]["topk"] == [5]
+    # a key for all models wins, and two files that disagree are refused
+    configs, _ = bound(random_data, "Mine,Pop", **plugins, topk=[5, 10])
+    assert [config["topk"] for config in configs.values()] == [[5, 10]] * 2
+    with pytest.raises(ConfigError, match="must share topk, valid_metric"):
+        bound(random_data, "Mine,Theirs", **plugins)
+
+
+def test_unequal_metrics_are_refused_before_the_data_are_made(
+    random_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    monkeypatch.setattr("recbole_hyper.data.download.obtain", lambda missing: made.append(missing.name))
+    names, settings = ["DualRec", "SASRecCE"], {"data_path": str(random_data / "nothing"), "use_gpu": False}
+    with pytest.raises(ConfigError, match="the models must share eval_args, metrics, topk"):
+        compare.check_all(names, "ml-1m", dict.fromkeys(names, settings), Path("saved"), {})
+    assert made == []
+
+
 def test_keys_of_a_model_in_a_file_are_a_mapping(tmp_path: Path) -> None:
     file = tmp_path / "keys.yaml"
     file.write_text("EASER: 3\n")

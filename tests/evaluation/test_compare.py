@@ -165,6 +165,8 @@ def test_missing_cases_leave_a_note_instead_of_a_p_value(tmp_path: Path) -> None
 def test_the_note_says_what_one_seed_covers() -> None:
     assert "with other seeds the order may change" in p_value_text("ndcg@10", several=False)
     assert "mixed model of seeds and users" in p_value_text("ndcg@10", several=True)
+    assert "Only 499 users: the test assumes that" in p_value_text("ndcg@10", several=False, users=499)
+    assert p_value_text("ndcg@10", several=False, users=500) == p_value_text("ndcg@10", several=False)
 
 
 def test_targets_that_repeat_their_history_are_named(tmp_path: Path) -> None:

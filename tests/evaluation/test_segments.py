@@ -11,6 +11,7 @@ import pytest
 
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.evaluation.segments import check_segments, segment_table, segments_of_models, segments_text
+from recbole_hyper.evaluation.statistics import case_values, intervals
 
 
 @pytest.fixture
@@ -115,3 +116,24 @@ def test_what_is_refused(cases: pd.DataFrame, tmp_path: Path) -> None:
         segment_table(cases, ["item.price"], ["hit@5"], items=items)
     with pytest.raises(ConfigError, match="the saved cases have no item_count"):
         segment_table(cases.drop(columns="item_count"), ["item_popularity"], ["hit@5"])
+
+
+def test_intervals_of_few_users_are_too_narrow_and_the_note_says_so(cases: pd.DataFrame, tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    covered = 0
+
+    def ranks(n: int) -> np.ndarray:
+        return np.where(generator.random(n) < 0.15, generator.geometric(0.3, n), 99)
+
+    values = case_values("ndcg@10", ranks(1_000_000))
+    assert values is not None
+    for trial in range(500):
+        low, high = intervals(ranks(30), np.arange(30), ["ndcg@10"], resamples=300, seed=trial)["ndcg@10"]
+        covered += low <= values.mean() <= high
+    assert 0.88 < covered / 500 < 0.94  # .91
+    cases.to_parquet(tmp_path / "cases_test.parquet")
+    few = segments_of_models({"A": [tmp_path]}, ["user.new"], "hit@5", items=tmp_path)
+    assert "fewer than 100 users are too narrow" in few.note
+    many = pd.concat([cases.assign(user_id=cases["user_id"] + str(copy)) for copy in range(20)])
+    many.to_parquet(tmp_path / "cases_test.parquet")
+    assert "too narrow" not in segments_of_models({"A": [tmp_path]}, ["user.new"], "hit@5", items=tmp_path).note

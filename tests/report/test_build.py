@@ -217,3 +217,14 @@ def test_the_page_of_such_runs(sizes: Path, tmp_path: Path) -> None:
     assert '<td class="long" data-value="hidden_size=16, train_batch_size=32, epochs=9">' in text
     assert '<td class="long" data-value="hidden_size=128, train_batch_size=64, epochs=90">' in text
     assert "differ only in the embedding size" in text
+
+
+def test_the_caption_names_a_line_only_where_there_is_one(tmp_path: Path) -> None:
+    """A front of one point draws no line."""
+    runs = tmp_path / "runs"
+    write_run(runs / "a", model="Pop", valid={"ndcg@10": 0.1}, test={"ndcg@10": 0.1})
+    write_run(runs / "b", model="EASER", valid={"ndcg@10": 0.2}, test={"ndcg@10": 0.2})
+    assert "Pareto front" not in build_report([runs], tmp_path / "one").read_text()
+    costs = {"peak_memory_bytes_per_phase": {"train": 2**30}, "seconds": {"train": 9.0, "total": 9.0}}
+    write_run(runs / "c", model="EASER", valid={"ndcg@10": 0.3}, test={"ndcg@10": 0.3}, **costs)
+    assert "A line is a model&#x27;s Pareto front." in build_report([runs], tmp_path / "two").read_text()
