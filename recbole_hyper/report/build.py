@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -206,7 +207,7 @@ def _costs(page: _Report, collection: Collection, metric: str) -> None:
     for number, ((dataset, protocol), part) in enumerate(costs.groupby(["dataset", "protocol"])):
         if len(part) > 1:
             figure = figures.cost_figure(part, metric, f"{dataset}: {protocol}")
-            has_line = any(len(line.get_xdata()) > 1 for axis in figure.axes for line in axis.lines)
+            has_line = any(np.size(line.get_xdata()) > 1 for axis in figure.axes for line in axis.lines)
             caption = "Each point is a trial or a run." + (" A line is a model's Pareto front." if has_line else "")
             page.draw(figure, caption, "pareto", dataset, number)
         fronts += [pareto(part, cost, metric).assign(front=cost) for cost in ("peak MiB", "train seconds")]
