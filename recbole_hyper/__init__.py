@@ -13,7 +13,7 @@ from recbole_hyper.threads import limit_cached_kernels, limit_spinning
 patches.apply()
 
 __version__ = "0.2.0"
-_MODULES = {"load": "runs.load", "recommend_all": "runs.batch", "run": "runs.run", "run_seeds": "runs.seeds"}
+_MODULES = {"load": "runs.load", "recommend_all": "runs.batch", "run": "runs.run", "run_seeds": "experiment.seeds"}
 _MODELS = {
     "neural": "SASRecBCE SASRecCE HSASRec HSASRecCE gSASRec eSASRec SASRecBCEPlus SASRecSampledCE SASRecSCE SASRecRECE "
     "HSASRecSCE HSTU FuXi GRU4RecCE HGRU4Rec FMLPRec FMLPRecCE BSARec DualRec DualSASRec DualGRU4Rec DualFMLPRec",

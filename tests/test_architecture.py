@@ -41,6 +41,7 @@ STAGES = [
     {"training"},
     {"serving"},
     {"runs"},
+    {"experiment"},
     {"hosted", "sweep"},
     {"report"},
     {"commands"},

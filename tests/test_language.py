@@ -27,8 +27,20 @@ PLAIN = {
     r"\bas they (were|are) meant\b|\bof like (length|size)\b": "'similar'",
 }
 FOLDERS = (
-    *("commands", "config", "curvature", "data", "data/prepare", "encoders", "evaluation", "geometry", "kernels"),
-    *("losses", "models", "protocols", "report", "runs", "serving", "serving/page", "sweep", "training", "."),
+    *("commands", "config", "curvature", "data", "data/prepare", "encoders", "evaluation", "experiment", "geometry"),
+    *(
+        "kernels",
+        "losses",
+        "models",
+        "protocols",
+        "report",
+        "runs",
+        "serving",
+        "serving/page",
+        "sweep",
+        "training",
+        ".",
+    ),
 )
 FILES = [
     ROOT / "CONTRIBUTING.md",

@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import pkgutil
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from inspect import signature
@@ -60,6 +61,17 @@ def options_of(function: Callable[..., Any], arguments: argparse.Namespace) -> d
 def words(text: str) -> list[str]:
     """Return the comma-separated words of an option."""
     return [word.strip() for word in text.strip("[]").split(",") if word.strip()]
+
+
+def duration(text: str) -> float:
+    """Return the seconds of a time such as 90, 90s, 30m, 1.5h or 1h30m."""
+    match = re.fullmatch(r"(?:([\d.]+)h)?(?:([\d.]+)m)?(?:([\d.]+)s?)?", text.strip())
+    try:
+        if match is None or not text.strip():
+            raise ValueError(text)
+        return sum(size * float(part or 0) for size, part in zip((3600, 60, 1), match.groups(), strict=True))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: a time such as 90s, 30m or 1h30m is expected") from None
 
 
 def finished_run(text: str = "output_dir of the run") -> tuple[Argument, ...]:

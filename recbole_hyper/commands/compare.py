@@ -1,15 +1,15 @@
 """``recbole-hyper compare --models=A,B,C --dataset=NAME``: train each on one split, print and save one table."""
 
 import argparse
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from recbole_hyper.commands import argument, command, dataset, words
+from recbole_hyper.commands import argument, command, dataset, duration, words
+from recbole_hyper.experiment.experiment import Experiment, Run, keys_file, run_alone
 from recbole_hyper.settings import COMMON
+from recbole_hyper.threads import processors
 
 
 @command(
@@ -21,6 +21,9 @@ from recbole_hyper.settings import COMMON
     argument("--output_dir", help="folder with a folder per model; finished models are not run again"),
     argument("--segments", type=words, default="", help="such as history_length,item_popularity,item.COLUMN"),
     argument("--seeds", help="such as 1,2,3: train every model with each, in MODEL/seed-N; shows means and deviations"),
+    argument("--max_concurrent", type=int, help="most models that train at a time; default: one per core"),
+    argument("--time_budget", type=duration, help="start no run after 90s, 30m, 1h30m; the same command continues"),
+    argument("--ray_address", help="a running Ray cluster, host:port, that shares output_dir; default: this machine"),
     keys=COMMON,
 )
 def compare(arguments: argparse.Namespace) -> int:
@@ -29,9 +32,9 @@ def compare(arguments: argparse.Namespace) -> int:
     from recbole_hyper.evaluation import compare as tables
     from recbole_hyper.evaluation.pairs import count_users
     from recbole_hyper.evaluation.segments import check_segments, segments_of_models
+    from recbole_hyper.experiment.seeds import read_seeds
     from recbole_hyper.report.page import write_page
     from recbole_hyper.runs.folder import plan_runs, seed_folder
-    from recbole_hyper.runs.seeds import read_seeds
 
     models = arguments.models
     if twice := sorted({name for name in models if models.count(name) > 1}):
@@ -49,12 +52,15 @@ def compare(arguments: argparse.Namespace) -> int:
     items = Path(configs[models[0]]["data_path"]) / f"{arguments.dataset}.item"
     check_segments(arguments.segments, items)
     # check all of them before the first is trained
-    plans = {
-        (name, seed): keys
+    runs = [
+        Run(name, arguments.dataset, seed, keys, seed_folder(folder / name, seed), name)
         for name in models
         for seed, keys in plan_runs(name, arguments.dataset, seeds or [None], folder / name, settings[name]).items()
-    }
-    results, failed = run_all(plans, arguments.dataset, folder)
+    ]
+    experiment = Experiment(
+        runs, arguments.max_concurrent or at_a_time(runs, configs), arguments.ray_address, arguments.time_budget
+    )
+    results, failed = train(experiment, folder)
     metric = str(configs[models[0]]["valid_metric"]).lower()
 
     first = next(iter(next(iter(results.values())).values()))
@@ -72,8 +78,8 @@ def compare(arguments: argparse.Namespace) -> int:
     if arguments.segments:
         from recbole_hyper.report.figures import save, segment_figure
 
-        runs = {name: list(by_seed.values()) for name, by_seed in places.items()}
-        by_segment = segments_of_models(runs, arguments.segments, metric, items=items, part=part)
+        folders = {name: list(by_seed.values()) for name, by_seed in places.items()}
+        by_segment = segments_of_models(folders, arguments.segments, metric, items=items, part=part)
         print(f"\n{by_segment.text()}\n\n{by_segment.note}")
         figure = segment_figure(by_segment, metric, f"{items.stem}: {metric} by segment")
         paths += [*by_segment.save(folder, "compare_segments"), save(figure, folder, "compare_segments")]
@@ -81,36 +87,27 @@ def compare(arguments: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def run_all(
-    plans: Mapping[tuple[str, int | None], dict[str, Any] | None], dataset: str, folder: Path
-) -> tuple[dict[str, dict[int | None, dict[str, Any]]], dict[str, str]]:
-    """Train each model and seed of ``plans`` with its keys, in its own process; None means that it is finished.
+def at_a_time(runs: Sequence[Run], configs: Mapping[str, Any]) -> int:
+    """Return how many runs train at once by default: one per core, one alone on a GPU."""
+    on_gpu = any(config["device"].type != "cpu" for config in configs.values())
+    return 1 if on_gpu else max(1, min(processors(), sum(run.keys is not None for run in runs)))
 
-    Returns the results by model and seed, and a message for each model that failed; it fails if one seed fails.
-    ValueError if all models failed.
+
+def train(experiment: Experiment, folder: Path) -> tuple[dict[str, dict[int | None, dict[str, Any]]], dict[str, str]]:
+    """Train what is not finished, each run in its own process; return results and failures by model.
+
+    ValueError if no model has a result.
     """
-    from recbole_hyper.files import read_json, write_yaml
-    from recbole_hyper.runs.folder import RESULT, seed_folder
+    threads = experiment.threads if experiment.processes > 1 else None
 
-    results: dict[str, dict[int | None, dict[str, Any]]] = {}
-    failed: dict[str, str] = {}
-    for number, ((name, seed), keys) in enumerate(plans.items(), 1):
-        file = seed_folder(folder / name, seed) / RESULT
-        label = name if seed is None else f"{name}, seed {seed}"
-        note = f": finished before, {file}" if keys is None else ": continues for more epochs" if file.is_file() else ""
-        print(f"[{number}/{len(plans)}] {label}{note}", flush=True)
-        if keys is not None:
-            path = folder / f"{name}{'' if seed is None else f'-seed-{seed}'}.yaml"
-            write_yaml(path, keys)
-            if (message := run_alone(name, dataset, path)) is not None:
-                failed.setdefault(name, message if seed is None else f"seed {seed}: {message}")
-                print(f"{label} failed: {message}", file=sys.stderr, flush=True)
-                continue
-        results.setdefault(name, {})[seed] = read_json(file)
-    results = {name: by_seed for name, by_seed in results.items() if name not in failed}
-    if not results:
-        raise ValueError("all models failed: " + "; ".join(f"{name}: {text}" for name, text in failed.items()))
-    return results, failed
+    def start(run: Run) -> str | None:
+        return run_alone(run.model, run.dataset, keys_file(run, folder), threads)
+
+    outcome = experiment.execute(start)
+    if not outcome.results:
+        texts = "; ".join(f"{name}: {text}" for name, text in outcome.failed.items())
+        raise ValueError(f"all models failed: {texts}")
+    return outcome.results, outcome.failed
 
 
 def settings_per_model(
@@ -194,7 +191,7 @@ def check_all(
 
 
 def share_metrics(configs: Mapping[str, Any], settings: dict[str, dict[str, Any]]) -> bool:
-    """Add the metrics in the file beside a user's model to ``settings`` of the models that have none of their own.
+    """Add the metrics in the file beside a user's model to the ``settings`` of models that set none.
 
     Return whether anything was added. Files that disagree change nothing, so that :func:`check_all` refuses them.
     """
@@ -223,16 +220,3 @@ def _typed(values: Mapping[str, Any], configs: Mapping[str, Any]) -> str:
                 value["mode"] = mode["test"]
         words.append(f'--{key}="{typed(value)}"')
     return " ".join(words)
-
-
-def run_alone(model: str, dataset: str, keys: Path) -> str | None:
-    """Train and test one model with the keys of a YAML file in its own process; return its error, None for success."""
-    command = [sys.executable, "-m", "recbole_hyper", "run", f"--model={model}", f"--dataset={dataset}"]
-    done = subprocess.run([*command, f"--config_files={keys}"], stderr=subprocess.PIPE, text=True)
-    if done.returncode == 130:
-        raise KeyboardInterrupt
-    if done.returncode == 0:
-        return None
-    lines = [line for line in done.stderr.splitlines() if line.strip()]
-    errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-    return (errors or lines or [f"exit status {done.returncode}"])[-1]

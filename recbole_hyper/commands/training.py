@@ -1,9 +1,8 @@
 """Commands that train: ``run``, ``sweep`` and ``reproduce``."""
 
 import argparse
-import re
 
-from recbole_hyper.commands import MODEL, argument, command, dataset, options_of, words
+from recbole_hyper.commands import MODEL, argument, command, dataset, duration, options_of, words
 from recbole_hyper.settings import COMMON
 
 
@@ -16,22 +15,11 @@ from recbole_hyper.settings import COMMON
 )
 def run(arguments: argparse.Namespace) -> None:
     """Train and test a model, with one seed or several."""
+    from recbole_hyper.experiment.seeds import run_seeds
     from recbole_hyper.runs.run import run
-    from recbole_hyper.runs.seeds import run_seeds
 
     start = run if arguments.seeds is None else run_seeds
     start(**options_of(start, arguments), config_dict=arguments.keys)
-
-
-def duration(text: str) -> float:
-    """Return the seconds of a time such as 90, 90s, 30m, 1.5h or 1h30m."""
-    match = re.fullmatch(r"(?:([\d.]+)h)?(?:([\d.]+)m)?(?:([\d.]+)s?)?", text.strip())
-    try:
-        if match is None or not text.strip():
-            raise ValueError(text)
-        return sum(size * float(part or 0) for size, part in zip((3600, 60, 1), match.groups(), strict=True))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r}: a time such as 90s, 30m or 1h30m is expected") from None
 
 
 @command(

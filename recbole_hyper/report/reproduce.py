@@ -12,6 +12,7 @@ from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.evaluation.pairs import mean_interval, read_cases
 from recbole_hyper.evaluation.statistics import StatisticsError, intervals
 from recbole_hyper.evaluation.tables import Table
+from recbole_hyper.experiment.experiment import Experiment, Run
 from recbole_hyper.files import read_json, write_text
 from recbole_hyper.report.page import Page
 from recbole_hyper.report.recipes import Recipe, Row, read_recipe
@@ -64,8 +65,12 @@ def reproduce(
         if row.space:
             read_space(row.space, row.model, budget)
         else:
-            seeds = range(config["seed"], config["seed"] + n_seeds)
-            plans[title] = plan_runs(row.model, recipe.dataset, seeds, folder / _folder_name(title), keys[title])
+            seeds, place = range(config["seed"], config["seed"] + n_seeds), folder / _folder_name(title)
+            planned = plan_runs(row.model, recipe.dataset, seeds, place, keys[title])
+            plans[title] = [
+                Run(row.model, recipe.dataset, seed, settings, seed_folder(place, seed), title)
+                for seed, settings in planned.items()
+            ]
     cells: list[dict[str, Any]] = []
     for title, row in chosen.items():
         row_folder = folder / _folder_name(title)
@@ -79,14 +84,17 @@ def reproduce(
             )  # fmt: skip
             results = [row_folder / name for name in outcome["best_runs"]]
         else:
-            results = [seed_folder(row_folder, seed) for seed in plans[title]]
-            for settings in filter(None, plans[title].values()):
-                run(row.model, recipe.dataset, config_dict=settings)
+            results = [one.folder for one in plans[title]]
+            Experiment(plans[title]).execute(_train)
         cells += compare(title, row, results, recipe.tolerance, comparable=budget != "small")
         _write(recipe, budget, pd.DataFrame(cells), folder)
     frame = pd.DataFrame(cells)
     print(f"\n{recipe.about}\n{_table(recipe, frame.drop(columns='note')).text()}\n{folder / 'table.html'}")
     return frame
+
+
+def _train(one: Run) -> None:
+    run(one.model, one.dataset, config_dict=one.keys)
 
 
 def _chosen(recipe: Recipe, rows: Sequence[str], budget: str) -> dict[str, Row]:

@@ -18,6 +18,7 @@ from recbole_hyper.data.data_defaults import MOST_EPOCHS
 from recbole_hyper.evaluation.compare import deviation
 from recbole_hyper.evaluation.results import commit, versions
 from recbole_hyper.evaluation.tables import table
+from recbole_hyper.experiment.experiment import in_minutes
 from recbole_hyper.files import plain, write_json, write_text
 from recbole_hyper.host import user_files
 from recbole_hyper.sweep.checks import bind_base, bind_values
@@ -351,14 +352,6 @@ class _Sweep:
             rows.append(row)
         print(table(rows))
         print(self.folder / OUTCOME)
-
-
-def in_minutes(seconds: float) -> str:
-    """Return a time in words: 40 s, 12 min, 3 h 20 min."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def select(trials: Iterable[Trial], bigger: bool) -> Trial | None:

@@ -37,7 +37,7 @@ def test_keys_go_to_every_model_or_to_one(tmp_path: Path) -> None:
 
 
 def run_here(calls: list[str]) -> Any:
-    def runner(model: str, dataset: str, keys: Path) -> str | None:
+    def runner(model: str, dataset: str, keys: Path, threads: int | None = None) -> str | None:
         from recbole_hyper import run
 
         calls.append(model)
@@ -59,6 +59,9 @@ def arguments(models: str, folder: Path, seeds: str | None = None, **keys: Any) 
         output_dir=str(folder),
         seeds=seeds,
         segments=[],
+        max_concurrent=1,
+        time_budget=None,
+        ray_address=None,
         keys=keys,
         traceback=False,
     )
@@ -142,7 +145,7 @@ def test_a_model_that_fails_with_one_seed_has_no_numbers(
 ) -> None:
     inner = run_here([])
 
-    def fails(model: str, dataset: str, keys: Path) -> str | None:
+    def fails(model: str, dataset: str, keys: Path, threads: int | None = None) -> str | None:
         bad = model == "EASER" and yaml.safe_load(keys.read_text())["seed"] == 2
         return "too bad" if bad else inner(model, dataset, keys)
 

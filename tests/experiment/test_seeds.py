@@ -13,9 +13,9 @@ import pytest
 from recbole_hyper import run
 from recbole_hyper.cli import main
 from recbole_hyper.config import Config, ConfigError
+from recbole_hyper.experiment import seeds as runs_seeds
+from recbole_hyper.experiment.seeds import read_seeds, run_seeds
 from recbole_hyper.files import read_json
-from recbole_hyper.runs import seeds as runs_seeds
-from recbole_hyper.runs.seeds import read_seeds, run_seeds
 from recbole_hyper.training.build import read_data
 from tests.conftest import SMALL
 

@@ -8,8 +8,8 @@ from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.config.binding import parse_value
 from recbole_hyper.data.download import with_data
 from recbole_hyper.evaluation.compare import seeds_table
-from recbole_hyper.files import read_json
-from recbole_hyper.runs.folder import RESULT, folder_of, plan_runs, seed_folder
+from recbole_hyper.experiment.experiment import Experiment, Run
+from recbole_hyper.runs.folder import folder_of, plan_runs, seed_folder
 from recbole_hyper.runs.run import run
 from recbole_hyper.settings import SETTINGS
 
@@ -45,15 +45,14 @@ def run_seeds(
         settings["interactions"] = "given"
     files = list(config_files or [])
     folder = folder_of(with_data(lambda: Config(model, dataset, files, settings)))
-    results: dict[int, dict[str, Any]] = {}
     plans = plan_runs(model, dataset, seeds, folder, settings, files)
-    for number, seed in enumerate(seeds, 1):
-        keys, file = plans[seed], seed_folder(folder, seed) / RESULT
-        done = f": finished before, {file}" if keys is None else ""
-        print(f"[{number}/{len(seeds)}] seed {seed}{done}", flush=True)
-        if keys is not None:
-            run(model, dataset, interactions=interactions, config_files=files, config_dict=keys)
-        results[seed] = read_json(file)
+    runs = [Run(model, dataset, seed, keys, seed_folder(folder, seed)) for seed, keys in plans.items()]
+
+    def start(one: Run) -> None:
+        run(model, dataset, interactions=interactions, config_files=files, config_dict=one.keys)
+
+    by_seed = Experiment(runs).execute(start).results[""]
+    results = {seed: by_seed[seed] for seed in seeds}
     table = seeds_table(results)
     print(f"\n{table.text()}\n\n{table.note}", *table.save(folder, "seeds"), sep="\n")
     first = results[seeds[0]]

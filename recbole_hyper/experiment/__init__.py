@@ -1,0 +1,1 @@
+"""Experiments: lists of runs (model, settings, seed), how they are trained, and what their results become."""

@@ -1,0 +1,188 @@
+"""An experiment is a list of runs, which one executor trains: in this process, in several, or on a Ray cluster.
+
+``run --seeds``, ``compare`` and ``reproduce`` plan their runs before the first one starts. Each run has its own folder,
+so the same command continues after a kill: finished runs are not repeated, and a stopped run resumes.
+"""
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from recbole_hyper.cluster import cluster
+from recbole_hyper.errors import ConfigError
+from recbole_hyper.files import read_json, write_yaml
+from recbole_hyper.runs.folder import RESULT
+from recbole_hyper.threads import processors
+
+# trains a run and returns its error, None for success
+Start = Callable[["Run"], str | None]
+OUT_OF_TIME = "the time budget ran out; repeat the command to continue"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: a model with its keys, in its own folder.
+
+    ``seed`` is None if each model has one run, ``keys`` is None if the run is finished.
+    """
+
+    model: Any
+    dataset: str | None
+    seed: int | None
+    keys: Mapping[str, Any] | None
+    folder: Path
+    name: str = ""  # of the model or row, "" if all runs have the same
+
+    @property
+    def label(self) -> str:
+        """The run in words: "SASRecCE, seed 3"."""
+        return ", ".join(filter(None, [self.name, "" if self.seed is None else f"seed {self.seed}"]))
+
+    @property
+    def result(self) -> Path:
+        """The file with its result."""
+        return self.folder / RESULT
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The results (content of result.json) by name and seed, and a message for each name that failed."""
+
+    results: dict[str, dict[int | None, dict[str, Any]]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Runs, and how they are executed.
+
+    At most ``processes`` are trained at a time, on the Ray cluster at ``address`` if there is one, whose machines must
+    share the folders. After ``time_budget`` seconds no run is started; None sets no limit.
+    """
+
+    runs: Sequence[Run]
+    processes: int = 1
+    address: str | None = None
+    time_budget: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.processes < 1:
+            raise ConfigError(f"max_concurrent={self.processes}: at least 1 is needed")
+        if self.time_budget is not None and not 0 < self.time_budget < float("inf"):
+            raise ConfigError(f"time_budget={self.time_budget}: seconds above 0 are expected")
+
+    @property
+    def threads(self) -> int:
+        """How many threads each run takes: they share the cores."""
+        return max(1, processors() // self.processes)
+
+    def execute(self, start: Start) -> Outcome:
+        """Train every run that is not finished with ``start`` and return all results.
+
+        A name fails if one of its runs fails, and the other runs go on. An error that ``start`` raises ends all.
+        """
+        failed: dict[str, str] = {}
+        progress = _Progress(self.runs)
+        waiting = [run for run in self.runs if run.keys is not None]
+        running: dict[Future[str | None], Run] = {}
+        with self._submitter(start) as submit:
+            while waiting or running:
+                if self.time_budget is not None and progress.seconds() > self.time_budget:
+                    failed = dict.fromkeys([run.name for run in waiting], OUT_OF_TIME) | failed
+                    waiting = []
+                while waiting and len(running) < self.processes:
+                    run = waiting.pop(0)
+                    progress.starts(run)
+                    running[submit(run)] = run
+                for future in wait(running, return_when=FIRST_COMPLETED).done if running else ():
+                    run, message = running.pop(future), future.result()
+                    progress.n_done += 1
+                    if message is not None:
+                        failed.setdefault(run.name, message if run.seed is None else f"seed {run.seed}: {message}")
+                        print(f"{run.label} failed: {message}", file=sys.stderr, flush=True)
+        results: dict[str, dict[int | None, dict[str, Any]]] = {}
+        for run in self.runs:
+            if run.name not in failed:
+                results.setdefault(run.name, {})[run.seed] = read_json(run.result)
+        return Outcome(results, failed)
+
+    @contextlib.contextmanager
+    def _submitter(self, start: Start) -> Iterator[Callable[[Run], Future[str | None]]]:
+        """Yield a function that begins a run and returns its future."""
+        if self.address is not None:
+            with cluster(self.address) as ray:
+                remote = ray.remote(num_cpus=1, max_retries=2)(start)
+                yield lambda run: remote.remote(run).future()
+        elif self.processes > 1:
+            with ThreadPoolExecutor(self.processes) as pool:
+                yield lambda run: pool.submit(start, run)
+        else:
+            yield lambda run: _done(start(run))
+
+
+class _Progress:
+    """Prints a line for each run that is finished or starts, with the time left at the pace of this session."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self.numbers = {run.folder: f"[{number}/{len(runs)}] {run.label}" for number, run in enumerate(runs, 1)}
+        self.begun, self.n_done, self.n_todo = perf_counter(), 0, sum(run.keys is not None for run in runs)
+        for run in runs:
+            if run.keys is None:
+                print(f"{self.numbers[run.folder]}: finished before, {run.result}", flush=True)
+
+    def seconds(self) -> float:
+        """Return how long the experiment has been running."""
+        return perf_counter() - self.begun
+
+    def starts(self, run: Run) -> None:
+        """Print that ``run`` starts."""
+        text = ": continues for more epochs" if run.result.is_file() else ""
+        if self.n_done:
+            left = self.n_todo - self.n_done
+            text += f"  ({left} left, about {in_minutes(self.seconds() / self.n_done * left)})"
+        print(f"{self.numbers[run.folder]}{text}", flush=True)
+
+
+def _done(value: str | None) -> Future[str | None]:
+    future: Future[str | None] = Future()
+    future.set_result(value)
+    return future
+
+
+def run_alone(model: str, dataset: str | None, keys: Path, threads: int | None = None) -> str | None:
+    """Train and test one model with the keys of a YAML file in its own process; return its error, None for success.
+
+    The process measures the peak memory of this model alone, and takes at most ``threads`` threads.
+    """
+    command = [sys.executable, "-m", "recbole_hyper", "run", f"--model={model}", f"--dataset={dataset}"]
+    limits = {} if threads is None else dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
+    done = subprocess.run(
+        [*command, f"--config_files={keys}"], stderr=subprocess.PIPE, text=True, env={**os.environ, **limits}
+    )
+    if done.returncode == 0:
+        return None
+    lines = [line for line in done.stderr.splitlines() if line.strip()]
+    errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    return (errors or lines or [f"exit status {done.returncode}"])[-1]
+
+
+def keys_file(run: Run, folder: Path) -> Path:
+    """Write the keys of ``run`` to a YAML file in ``folder`` and return its path."""
+    path = folder / f"{run.name}{'' if run.seed is None else f'-seed-{run.seed}'}.yaml"
+    write_yaml(path, dict(run.keys or {}))
+    return path
+
+
+def in_minutes(seconds: float) -> str:
+    """Return a time in words: 40 s, 12 min, 3 h 20 min."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

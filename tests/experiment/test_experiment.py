@@ -1,0 +1,110 @@
+"""The executor: order, threads, failures, what a time budget leaves, and progress."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from recbole_hyper.errors import ConfigError
+from recbole_hyper.experiment import experiment
+from recbole_hyper.experiment.experiment import OUT_OF_TIME, Experiment, Run, in_minutes
+from recbole_hyper.files import write_json
+
+
+def planned(folder: Path, names: str, done: str = "") -> list[Run]:
+    runs = []
+    for name in names:
+        runs.append(Run(name, "data", None, None if name in done else {"epochs": 1}, folder / name, name))
+        if name in done:
+            write_json(runs[-1].result, {"model": name})
+    return runs
+
+
+def finish(run: Run) -> None:
+    write_json(run.result, {"model": run.model})
+
+
+def test_what_is_finished_is_not_started(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    started = []
+
+    def start(run: Run) -> str | None:
+        started.append(run.name)
+        if run.name == "c":
+            return "it broke"
+        finish(run)
+        return None
+
+    outcome = Experiment(planned(tmp_path, "abcd", done="b")).execute(start)
+    assert started == ["a", "c", "d"]
+    assert outcome.failed == {"c": "it broke"}
+    assert outcome.results == {name: {None: {"model": name}} for name in "abd"}
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[:2] == [f"[2/4] b: finished before, {tmp_path / 'b' / 'result.json'}", "[1/4] a"]
+    assert "[3/4] c  (2 left, about " in printed.out
+    assert "c failed: it broke" in printed.err
+
+
+def test_runs_are_trained_at_the_same_time(tmp_path: Path) -> None:
+    both = threading.Barrier(2, timeout=20)
+
+    def start(run: Run) -> None:
+        both.wait()  # passes only if two runs are here at once
+        finish(run)
+
+    outcome = Experiment(planned(tmp_path, "abcd"), processes=2).execute(start)
+    assert list(outcome.results) == list("abcd")
+
+
+def test_runs_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(experiment, "processors", lambda: 8)
+    assert [Experiment([], n).threads for n in (1, 2, 3, 16)] == [8, 4, 2, 1]
+
+
+def test_a_time_budget_starts_nothing_more(tmp_path: Path) -> None:
+    def start(run: Run) -> None:
+        finish(run)
+        time.sleep(0.05)
+
+    runs = planned(tmp_path, "abc")
+    outcome = Experiment(runs, time_budget=0.04).execute(start)
+    assert list(outcome.results) == ["a"]
+    assert outcome.failed == {"b": OUT_OF_TIME, "c": OUT_OF_TIME}
+
+
+@pytest.mark.parametrize(
+    ("options", "match"), [({"processes": 0}, "max_concurrent=0"), ({"time_budget": 0}, "above 0")]
+)
+def test_options_that_cannot_be(options: dict, match: str) -> None:
+    with pytest.raises(ConfigError, match=match):
+        Experiment([], **options)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0.4, "0 s"), (89, "89 s"), (90, "2 min"), (5300, "88 min"), (12_000, "3 h 20 min")]
+)
+def test_times_as_one_reads_them(seconds: float, words: str) -> None:
+    assert in_minutes(seconds) == words
+
+
+@pytest.mark.slow
+def test_a_cluster_trains_the_runs(tmp_path: Path) -> None:
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+    try:
+
+        def start(run: Run) -> str | None:
+            if run.name == "b":
+                return "it broke"
+            run.result.parent.mkdir(parents=True)
+            run.result.write_text(f'{{"model": "{run.model}"}}')
+            return None
+
+        outcome = Experiment(planned(tmp_path, "abc"), 3, cluster.address).execute(start)
+    finally:
+        cluster.shutdown()
+    assert outcome.failed == {"b": "it broke"}
+    assert list(outcome.results) == ["a", "c"]
