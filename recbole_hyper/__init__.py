@@ -8,28 +8,21 @@ from importlib import import_module
 from typing import Any
 
 from recbole_hyper.hosted import patches
+from recbole_hyper.models import MODULES
 from recbole_hyper.threads import limit_cached_kernels, limit_spinning
 
 patches.apply()
 
 __version__ = "0.2.0"
-_MODULES = {"load": "runs.load", "recommend_all": "runs.batch", "run": "runs.run", "run_seeds": "experiment.seeds"}
-_MODELS = {
-    "neural": "SASRecBCE SASRecCE HSASRec HSASRecCE gSASRec eSASRec SASRecBCEPlus SASRecSampledCE SASRecSCE SASRecRECE "
-    "HSASRecSCE HSTU FuXi GRU4RecCE HGRU4Rec FMLPRec FMLPRecCE BSARec DualRec DualSASRec DualGRU4Rec DualFMLPRec",
-    "easer": "EASER",
-    "memory": "FMLPRecMemory",
-    "pop": "Pop",
-    "puresvd": "PureSVDN",
-}
-_MODULES |= {name: f"models.{module}" for module, names in _MODELS.items() for name in names.split()}
-__all__ = list(_MODULES)
+_FUNCTIONS = {"load": "runs.load", "recommend_all": "runs.batch", "run": "runs.run", "run_seeds": "experiment.seeds"}
+_PLACES = _FUNCTIONS | {name: f"models.{file}" for name, file in MODULES.items()}
+__all__ = list(_PLACES)
 
 
 def __getattr__(name: str) -> Any:
     # these import all of RecBole, which recbole_hyper.functional does not need
-    if name in _MODULES:
+    if name in _PLACES:
         limit_spinning()
         limit_cached_kernels()
-        return getattr(import_module(f"recbole_hyper.{_MODULES[name]}"), name)
+        return getattr(import_module(f"recbole_hyper.{_PLACES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

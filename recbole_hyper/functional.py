@@ -13,7 +13,6 @@ import torch
 from torch import Generator, Tensor
 
 from recbole_hyper.curvature.gromov import gromov_delta
-from recbole_hyper.data.negatives import uniform_set
 from recbole_hyper.geometry.base import Theta
 from recbole_hyper.losses import _pairs, ce, rece, sampled_ce, sce
 from recbole_hyper.losses.gbce import calibration, check_t, generalised_binary_cross_entropy
@@ -26,6 +25,7 @@ from recbole_hyper.losses.inputs import (
     checked_negatives,
     geometry_of,
 )
+from recbole_hyper.losses.negatives import uniform_set
 
 __all__ = [
     "bce_plus",

@@ -1,21 +1,20 @@
 """Finds parts by name: geometries, losses, protocols, encoders and models.
 
-A part is a class with a decorator::
-
-    @register("losses", "sce")
-    class ScalableCrossEntropy(Loss): ...
-
 A configuration names a part in one of four ways:
 
-* by the name of its file in the package of its kind: ``resolve("losses", "sce")`` imports ``recbole_hyper.losses.sce``;
+* by its name in the package: ``resolve("losses", "sce")`` imports ``recbole_hyper.losses.sce``. A geometry, loss or
+  encoder has the name of its file, a protocol its ``name``, and a model the name of its class;
 * by its registered name, from a file that ``--plugins=my_parts.py`` names (:func:`load_plugins`), or from an installed
-  package with an entry point of the group ``recbole_hyper.losses``;
+  package with an entry point of the group ``recbole_hyper.losses``. There a part is a class with a decorator::
+
+    @register("losses", "my_loss")
+    class MyLoss(Loss): ...
+
 * by an importable path, ``my_package.my_module:MyLoss``;
 * in Python, by the class itself.
 """
 
 import importlib
-import importlib.util
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import entry_points
@@ -24,8 +23,9 @@ from typing import Any, ClassVar, TypeVar
 
 from recbole_hyper import plugin_files
 from recbole_hyper.errors import ConfigError, did_you_mean
-from recbole_hyper.host import models
-from recbole_hyper.options import OPEN, Option, options_of
+from recbole_hyper.host import models as recbole_models
+from recbole_hyper.options import Option
+from recbole_hyper.part import Part, part_in_file, parts_in_file
 
 T = TypeVar("T", bound=type)
 
@@ -33,38 +33,15 @@ KINDS = ("geometry", "losses", "protocols", "encoders", "models")
 # the kinds whose parts have options
 WITH_OPTIONS = ("encoders", "geometry", "losses", "models")
 _registry: dict[str, dict[str, type]] = {kind: {} for kind in KINDS}
-
-# base class of each kind; models may also be RecBole's
-BASES = {
-    "geometry": "recbole_hyper.geometry.base:Geometry",
-    "losses": "recbole_hyper.losses.base:Loss",
-    "protocols": "recbole_hyper.protocols.base:Protocol",
-    "encoders": "recbole_hyper.encoders.base:Encoder",
-}
-
-
-class Part:
-    """Base class of parts, with their options and defaults."""
-
-    # other defaults for keys of the model that uses this part; those of base classes apply too
-    model_defaults: ClassVar[Mapping[str, Any]] = {}
-
-    @classmethod
-    def options(cls) -> dict[str, Option]:
-        """Return the options that the constructor declares, by argument."""
-        return options_of(cls)
-
-    @classmethod
-    def defaults(cls) -> dict[str, Any]:
-        """Return the default of every key that belongs to the part."""
-        values: dict[str, Any] = {}
-        for base in reversed(cls.__mro__):
-            values |= vars(base).get("model_defaults", {})
-        return values | {one.key: one.default for one in cls.options().values() if one.default is not OPEN}
+# base class of the parts of each kind, for messages; models may also be RecBole's
+BASES = {"geometry": "Geometry", "losses": "Loss", "protocols": "Protocol", "encoders": "Encoder"}
 
 
 class Model:
     """Base class of this package's models, with the attributes that a configuration reads."""
+
+    # whose model it is; RecBole's and a third party's get "recbole" or "third" where they are found
+    origin: ClassVar[str] = "own"
 
     # the parts of the model by key (encoder, geometry, loss_type); {} for a model without parts
     parts: ClassVar[dict[str, str | type]] = {}
@@ -105,7 +82,7 @@ def register(kind: str, name: str | None = None) -> Callable[[T], T]:
 
     def named(cls: T) -> T:
         key = name or cls.__name__
-        known = _registry[kind].setdefault(key, cls)
+        known = _registry[kind].get(key) or _in_package(kind, key) or cls
         # a module that is imported twice registers its class again
         if known is not cls and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
             raise ValueError(f"{kind} {key!r} is registered twice: by {path_of(known)} and by {path_of(cls)}")
@@ -117,13 +94,40 @@ def register(kind: str, name: str | None = None) -> Callable[[T], T]:
 
 def names(kind: str) -> list[str]:
     """Return the sorted names of all parts of ``kind``: the package's, and those of plugins and entry points."""
-    package = importlib.import_module(f"recbole_hyper.{kind}")
-    for module in pkgutil.iter_modules(package.__path__):
-        if not module.name.startswith("_"):
-            importlib.import_module(f"{package.__name__}.{module.name}")
     # a class that was passed in Python has its path as name, and is not listed
     registered = [name for name in _registry[kind] if ":" not in name]
-    return sorted({*registered, *(point.name for point in _entry_points(kind))})
+    return sorted({*_package_names(kind), *registered, *(point.name for point in _entry_points(kind))})
+
+
+def _package_names(kind: str) -> list[str]:
+    """Return the names of the package's own parts of ``kind``."""
+    package = importlib.import_module(f"{__package__}.{kind}")
+    if kind == "models":
+        return list(package.MODULES)
+    if kind == "protocols":
+        return list(_protocols())
+    return [file.name for file in pkgutil.iter_modules(package.__path__) if part_in_file(kind, file.name) is not None]
+
+
+def _protocols() -> dict[str, type]:
+    """Return the package's protocols by their short names."""
+    folder = importlib.import_module(f"{__package__}.protocols").__path__
+    classes = [one for file in pkgutil.iter_modules(folder) for one in parts_in_file("protocols", file.name)]
+    return {one.name: one for one in classes if one.name}
+
+
+def _in_package(kind: str, name: str) -> type | None:
+    """Return the package's own part, which is registered then, None if there is none of this name."""
+    part: type | None
+    if kind == "models":
+        package = importlib.import_module(f"{__package__}.models")
+        module = package.MODULES.get(name)
+        part = getattr(importlib.import_module(f"{package.__name__}.{module}"), name) if module else None
+    elif kind == "protocols":
+        part = _protocols().get(name)
+    else:
+        part = part_in_file(kind, name)
+    return part if part is None else _registry[kind].setdefault(name, part)
 
 
 def resolve(kind: str, part: str | type) -> Any:
@@ -134,9 +138,8 @@ def resolve(kind: str, part: str | type) -> Any:
         ConfigError: a path cannot be imported, or the class does not derive from the base class of its kind.
     """
     cls = part if isinstance(part, type) else _named(kind, part)
-    base = _imported(kind, BASES[kind]) if kind in BASES else object
-    if not issubclass(cls, base):
-        raise ConfigError(f"{kind}: {path_of(cls)} must derive from {BASES[kind].replace(':', '.')}")
+    if kind != "models" and not (issubclass(cls, Part) and cls.kind == kind):
+        raise ConfigError(f"{kind}: {path_of(cls)} must derive from {__package__}.{kind}.base.{BASES[kind]}")
     return cls
 
 
@@ -145,21 +148,27 @@ def _named(kind: str, part: str) -> type:
         return _registry[kind][part]
     if ":" in part:
         return _imported(kind, part)
-    # a part of the package is in the file of its name, so no other file is imported
-    if part.isidentifier() and importlib.util.find_spec(f"recbole_hyper.{kind}.{part}") is not None:
-        importlib.import_module(f"recbole_hyper.{kind}.{part}")
-    for point in _entry_points(kind) if part not in _registry[kind] else ():
+    if (own := _in_package(kind, part)) is not None:
+        return own
+    for point in _entry_points(kind):
         if point.name == part:
-            _registry[kind].setdefault(part, point.load())
-    if part not in _registry[kind]:
-        known = names(kind)
-        if part not in _registry[kind]:
-            hint = did_you_mean(repr(part), map(repr, known), " Did you mean ", n=1)
-            raise UnknownPartError(
-                f"{kind}: {part!r} is unknown; known: {', '.join(known)}.{hint} Name your own part by "
-                f"--plugins=FILE.py and its registered name, or as module:Class"
-            )
-    return _registry[kind][part]
+            return _registry[kind].setdefault(part, point.load())
+    known = names(kind)
+    hint = did_you_mean(repr(part), map(repr, known), " Did you mean ", n=1)
+    raise UnknownPartError(
+        f"{kind}: {part!r} is unknown; known: {', '.join(known)}.{hint} Name your own part by "
+        f"--plugins=FILE.py and its registered name, or as module:Class"
+    )
+
+
+def _known_name(kind: str, cls: type) -> str:
+    """Return the name under which ``cls`` is registered or is a part of the package, "" for none."""
+    if name := next((name for name, known in _registry[kind].items() if known is cls and ":" not in name), ""):
+        return name
+    if not cls.__module__.startswith(f"{__package__}.{kind}."):
+        return ""
+    name = cls.__name__ if kind == "models" else getattr(cls, "name", cls.__module__.rpartition(".")[2])
+    return name if _in_package(kind, name) is cls else ""
 
 
 def name_of(kind: str, part: str | type) -> str:
@@ -170,15 +179,15 @@ def name_of(kind: str, part: str | type) -> str:
     if isinstance(part, str):
         return part
     resolve(kind, part)
-    name = next((name for name, known in _registry[kind].items() if known is part), path_of(part))
+    name = _known_name(kind, part) or path_of(part)
     _registry[kind][name] = part
     return name
 
 
 def lasting_name(kind: str, cls: type) -> str:
     """Return the name by which another process with the same plugins finds ``cls``, or else its path."""
-    name = next((name for name, known in _registry[kind].items() if known is cls and ":" not in name), "")
-    if models.models().get(cls.__name__) is cls:
+    name = _known_name(kind, cls)
+    if recbole_models.models().get(cls.__name__) is cls:
         return cls.__name__
     packages = (plugin_files.PACKAGE, "recbole_hyper.")
     is_installed = cls.__module__.startswith(packages) or name in {point.name for point in _entry_points(kind)}
@@ -232,5 +241,5 @@ def load_plugins(files: str | Iterable[str | Path]) -> list[str]:
             modules.append(plugin_files.load(path))
         except (Exception, SystemExit) as error:
             raise ConfigError(f"plugins: {path} failed: {type(error).__name__}: {error}") from error
-    models.collect(modules)
+    recbole_models.collect(modules)
     return loaded

@@ -12,6 +12,7 @@ from annotated_types import Ge, Le
 
 from recbole_hyper import registry
 from recbole_hyper.host.recbole_files import recbole_folder
+from recbole_hyper.hyperbolic import RIEMANNIAN_LEARNERS
 from recbole_hyper.options import OPEN, Option
 from recbole_hyper.values import (
     Auto,
@@ -32,7 +33,6 @@ from recbole_hyper.yaml_files import read_yaml
 
 # optimizers for models of this package, and for RecBole's
 PLAIN_LEARNERS = ("adam", "adamw", "sgd", "adagrad", "rmsprop")
-RIEMANNIAN_LEARNERS = ("riemannian_adam", "riemannian_sgd")
 LEARNERS, RECBOLE_LEARNERS = (*PLAIN_LEARNERS, *RIEMANNIAN_LEARNERS), (*PLAIN_LEARNERS, "sparse_adam")
 
 EVAL_ARGS = {"split": {"LS": "valid_and_test"}, "order": "TO", "group_by": "user", "mode": "full"}

@@ -23,7 +23,7 @@ PUBLIC = {
     "the parameters of a part are its options": (
         "encoders/moebius_gru.py:MoebiusGRUEncoder.__init__",
         "encoders/moebius_gru.py:MoebiusGRU.__init__",
-        "encoders/relations.py:RelationalBlock.__init__",
+        "encoders/_relations.py:RelationalBlock.__init__",
         "encoders/transformer.py:TransformerEncoder.__init__",
         "encoders/windowed_attention.py:WindowedAttentionLayer.__init__",
         "encoders/windowed_attention.py:WindowedAttention.__init__",

@@ -17,6 +17,7 @@ from recbole_hyper import registry
 from recbole_hyper.commands import argument, command, words
 from recbole_hyper.host import models
 from recbole_hyper.host.recbole_files import recbole_models
+from recbole_hyper.models import MODULES
 from recbole_hyper.yaml_files import properties_folder, read_yaml
 
 PACKAGE = Path(__file__).parents[1]
@@ -41,8 +42,7 @@ def first_sentence(text: str | None) -> str:
 
 def parts(kind: str) -> list[Entry]:
     """Return the parts of one kind: the package's, those of loaded plugins, those of installed packages."""
-    files = [file for file in sorted((PACKAGE / kind).glob("*.py")) if not file.name.startswith("_")]
-    entries = [entry for file in files for entry in _registered(file, kind)]
+    entries = list(_in_package(kind))
     plugins = sorted(registry.plugin_parts(kind).items())
     entries += [Entry(name, first_sentence(cls.__doc__), "plugins") for name, cls in plugins]
     points = entry_points(group=f"recbole_hyper.{kind}")
@@ -50,15 +50,43 @@ def parts(kind: str) -> list[Entry]:
     return sorted(entries, key=lambda entry: (entry.group != "", entry.group, entry.name.lower()))
 
 
-def _registered(file: Path, kind: str) -> Iterator[Entry]:
-    """Yield the classes that a file registers in ``kind``."""
-    for node in _classes(_parsed(file)):
-        for call in node.decorator_list:
-            if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "register"):
-                continue
-            texts = [value.value for value in call.args if isinstance(value, ast.Constant)]
-            if texts and texts[0] == kind:
-                yield Entry(str([*texts, node.name][1]), first_sentence(ast.get_docstring(node)))
+def _in_package(kind: str) -> Iterator[Entry]:
+    """Yield the package's parts, by the rules of :mod:`recbole_hyper.registry`."""
+    trees = {file.stem: _parsed(file) for file in sorted((PACKAGE / kind).glob("*.py")) if file.stem != "__init__"}
+    if kind == "models":
+        for name, file in MODULES.items():
+            yield from (Entry(name, _about(node)) for node in _classes(trees[file]) if node.name == name)
+        return
+    known = {node.name for node in _classes(trees["base"])}
+    while more := {node.name for tree in trees.values() for node in _classes(tree) if known & _bases(node)} - known:
+        known |= more
+    for file, tree in trees.items():
+        parts = [node for node in _classes(tree) if node.name in known]
+        if kind == "protocols":
+            named = ((name, node) for node in parts if (name := _name_of_protocol(node)))
+            yield from (Entry(name, _about(node)) for name, node in named)
+        elif parts and file != "base" and not file.startswith("_"):
+            yield Entry(file, _about(parts[-1]))
+
+
+def _about(node: ast.ClassDef) -> str:
+    return first_sentence(ast.get_docstring(node))
+
+
+def _bases(node: ast.ClassDef) -> set[str]:
+    return {base.id for base in node.bases if isinstance(base, ast.Name)}
+
+
+def _name_of_protocol(node: ast.ClassDef) -> str:
+    """Return the value of ``name = "..."`` in a class, "" for none."""
+    for line in node.body:
+        if (
+            isinstance(line, ast.Assign)
+            and ast.unparse(line.targets[0]) == "name"
+            and isinstance(line.value, ast.Constant)
+        ):
+            return str(line.value.value)
+    return ""
 
 
 def _parsed(file: Path) -> ast.Module:

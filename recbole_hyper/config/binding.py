@@ -188,7 +188,7 @@ class Config(RecBoleConfig):
         if model is None or dataset is None:
             missing = "model" if model is None else "dataset"
             raise ConfigError(f"no {missing} was named; set --{missing}=NAME")
-        self.model_class = self.find_model(model)
+        self.model_class = models.with_origin(self.find_model(model))
         # the prefix selects RecBole's data set if this package has another of that name
         self.model, self.dataset = self.model_class.__name__, str(dataset).removeprefix(RECBOLE_DATA)
         self._of_recbole = self.dataset != str(dataset)

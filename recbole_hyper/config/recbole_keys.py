@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from recbole.utils import ModelType
 
 from recbole_hyper.errors import ConfigError
+from recbole_hyper.hyperbolic import RIEMANNIAN_LEARNERS
 from recbole_hyper.registry import parts_of
-from recbole_hyper.settings import RIEMANNIAN_LEARNERS
 
 
 def is_ours(model: Any) -> bool:

@@ -298,7 +298,7 @@ def read_dataset(config: Any) -> SequenceDataset:
     if models.dataset_of(config.model_class):
         return dataset_of_model(config)
     source = Source.of(config)
-    may_use_features = not issubclass(config.model_class, registry.Model) and not source.has_histories
+    may_use_features = config.model_class.origin != "own" and not source.has_histories
     has_features = any(config[key] for key in FEATURE_KEYS) or source.has_features
     return FeatureDataset(config) if may_use_features and has_features else SequenceDataset(config)
 

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from recbole_hyper.config.parts import reads_times
 from recbole_hyper.data.sequences import SequenceStore, binary_matrix, ranges
-from recbole_hyper.host.models import is_third_party
 from recbole_hyper.types import Cases, Int64, Prefixes
 
 WINDOW_RULES = ("all", "last", "random")
@@ -91,7 +90,7 @@ def _interaction(
     }
     if reads_times(config):
         columns[time + suffix] = gather(store, rows, starts, ends, width, times=True)
-    elif is_third_party(config.model_class):
+    elif config.model_class.origin == "third":
         columns[time + suffix] = gather(store, rows, starts, ends, width, times=True).astype(np.float32)
         columns[time] = times().astype(np.float32)
     return Interaction({name: torch.from_numpy(column) for name, column in columns.items()})

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.options import Option, options_of
-from recbole_hyper.registry import Part
+from recbole_hyper.part import Part
 
 # activations of feed-forward parts, by RecBole's names
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
@@ -35,6 +35,7 @@ class Encoder(Part, nn.Module, ABC):
     the modules in ``made_of``. ConfigError for a value that an option does not allow.
     """
 
+    kind = "encoders"
     model_defaults: ClassVar[Mapping[str, Any]] = {
         "hidden_size": 64,
         "initializer": "xavier",

@@ -11,7 +11,6 @@ from recbole_hyper.encoders import options as opt
 from recbole_hyper.encoders.dropout import Dropout
 from recbole_hyper.encoders.window_filters import WindowFilterEncoder, WindowFilterLayer
 from recbole_hyper.options import Option
-from recbole_hyper.registry import register
 from recbole_hyper.values import NonNegativeInt, Share
 
 # the published code adds this to the scores of hidden keys; a query without visible keys then attends to all equally
@@ -96,7 +95,6 @@ class BSARecLayer(WindowFilterLayer):
         return self.feed_forward(hidden), filtered
 
 
-@register("encoders", "bsarec")
 class BSARecEncoder(WindowFilterEncoder):
     r"""BSARec (Shin et al., AAAI 2024): LN(M[item] + P), then layers of attention beside a filter.
 

@@ -15,7 +15,6 @@ from recbole_hyper.encoders.base import Encoder, LossOf, Trace, at_places, group
 from recbole_hyper.encoders.dual_transfer import transfer
 from recbole_hyper.encoders.windowed_attention import WindowedAttentionEncoder
 from recbole_hyper.options import Option
-from recbole_hyper.registry import register
 from recbole_hyper.values import NonNegativeFloat, Share
 
 FutureDropout = Annotated[bool, Option("dropout in the layers of the future network; False: published code")]
@@ -206,7 +205,6 @@ class DualEncoder(Encoder):
         return total, {name: value.detach() for name, value in losses.items()}
 
 
-@register("encoders", "dual")
 class DualRecEncoder(DualEncoder, backbone=WindowedAttentionEncoder):
     """The encoder of DualRec: windowed multi-scale attention with relative positions in both directions."""
 

@@ -2,10 +2,8 @@
 
 from recbole_hyper.encoders.dual import DualEncoder
 from recbole_hyper.encoders.fmlp import FMLPEncoder
-from recbole_hyper.registry import register
 
 
-@register("encoders", "dual_fmlp")
 class DualFMLPEncoder(DualEncoder, backbone=FMLPEncoder):
     """Filter layers in each direction; the future network reads the sequence in reverse.
 

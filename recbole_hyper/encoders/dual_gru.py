@@ -2,10 +2,8 @@
 
 from recbole_hyper.encoders.dual import DualEncoder
 from recbole_hyper.encoders.gru import GRUEncoder
-from recbole_hyper.registry import register
 
 
-@register("encoders", "dual_gru")
 class DualGRUEncoder(DualEncoder, backbone=GRUEncoder):
     """A recurrent network in each direction; the future network reads the sequence in reverse.
 

@@ -7,7 +7,6 @@ from torch import Tensor
 from recbole_hyper.encoders.base import Trace
 from recbole_hyper.encoders.dual import DualEncoder
 from recbole_hyper.encoders.transformer import TransformerBlock, TransformerEncoder
-from recbole_hyper.registry import register
 
 
 class TracedTransformerEncoder(TransformerEncoder):
@@ -28,7 +27,6 @@ class TracedTransformerEncoder(TransformerEncoder):
             return self(items, lengths), trace
 
 
-@register("encoders", "dual_transformer")
 class DualTransformerEncoder(DualEncoder, backbone=TracedTransformerEncoder):
     """A transformer with absolute positions in each direction; the future network reads the sequence in reverse.
 

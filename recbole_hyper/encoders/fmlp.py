@@ -6,9 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from recbole_hyper.encoders._window_filters import WindowFilterEncoder, WindowFilterLayer
 from recbole_hyper.encoders.causal_convolution import causal_convolution
-from recbole_hyper.encoders.window_filters import WindowFilterEncoder, WindowFilterLayer
-from recbole_hyper.registry import register
 
 
 class FrequencyFilter(nn.Module):
@@ -76,7 +75,6 @@ class FilterLayer(WindowFilterLayer):
         return self.feed_forward(self.filter_norm(inputs + self.dropout(filtered))), filtered
 
 
-@register("encoders", "fmlp")
 class FMLPEncoder(WindowFilterEncoder):
     r"""FMLP-Rec: :math:`LN(M[item] + P)`, then filter layers. P is learned and counts from the newest item.
 

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from recbole_hyper.encoders import options as opt
+from recbole_hyper.encoders._relations import LATER, RelationalBlock, RelationalEncoder, Relations, looked_up
 from recbole_hyper.encoders.ligr import GatedFeedForward
-from recbole_hyper.encoders.relations import LATER, RelationalBlock, RelationalEncoder, Relations, looked_up
-from recbole_hyper.registry import register
 
 
 class FuXiBlock(RelationalBlock):
@@ -69,7 +68,6 @@ def _by_place(weights: Tensor, values: Tensor) -> Tensor:
     return torch.tensordot(weights, values, dims=([1], [1])).transpose(0, 1)
 
 
-@register("encoders", "fuxi")
 class FuXiEncoder(RelationalEncoder):
     """FuXi-alpha's blocks over item vectors and learned positions."""
 

@@ -9,7 +9,6 @@ from recbole_hyper.encoders import options as opt
 from recbole_hyper.encoders.base import Encoder
 from recbole_hyper.encoders.dropout import Dropout
 from recbole_hyper.options import Option
-from recbole_hyper.registry import register
 
 
 def resolve_width(gru_size: int | None, width: int, *, dense: bool) -> int:
@@ -19,7 +18,6 @@ def resolve_width(gru_size: int | None, width: int, *, dense: bool) -> int:
     return gru_size or width
 
 
-@register("encoders", "gru")
 class GRUEncoder(Encoder):
     """RecBole's GRU4Rec with a state per position: dropout of the item embeddings, GRU layers, a dense projection."""
 

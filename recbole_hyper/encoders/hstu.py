@@ -2,8 +2,7 @@
 
 from torch import Tensor, nn
 
-from recbole_hyper.encoders.relations import LATER, RelationalBlock, RelationalEncoder, Relations, looked_up
-from recbole_hyper.registry import register
+from recbole_hyper.encoders._relations import LATER, RelationalBlock, RelationalEncoder, Relations, looked_up
 
 
 class TransductionUnit(RelationalBlock):
@@ -29,7 +28,6 @@ class TransductionUnit(RelationalBlock):
         return states + self.output(self.dropout(self.attended_norm(attended) * gates))
 
 
-@register("encoders", "hstu")
 class HSTUEncoder(RelationalEncoder):
     """HSTU's layers over item vectors and learned positions."""
 

@@ -9,7 +9,6 @@ from recbole_hyper.encoders import options as opt
 from recbole_hyper.encoders.base import initialize
 from recbole_hyper.encoders.dropout import Dropout
 from recbole_hyper.encoders.transformer import PositionalEncoder, SelfAttention
-from recbole_hyper.registry import register
 
 
 class GatedFeedForward(nn.Module):
@@ -61,7 +60,6 @@ class LiGRBlock(nn.Module):
         return states + self.feed_gate(states).sigmoid() * fed
 
 
-@register("encoders", "ligr")
 class LiGREncoder(PositionalEncoder):
     """Causal LiGR blocks over item embeddings and learned positions, as in eSASRec (Tikhonovich et al., 2025).
 

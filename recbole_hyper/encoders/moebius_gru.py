@@ -16,7 +16,6 @@ from recbole_hyper.hyperbolic import _math as hyperbolic
 from recbole_hyper.hyperbolic.manifold import SharedBall, ball_parameter, poincare_ball
 from recbole_hyper.hyperbolic.recurrence import ACTIVATIONS, RESETS, recurrence
 from recbole_hyper.options import Option
-from recbole_hyper.registry import register
 from recbole_hyper.values import Auto, PositiveFloat32
 
 # allowed values
@@ -219,7 +218,6 @@ class MoebiusGRU(nn.Module):
         return batch
 
 
-@register("encoders", "moebius_gru")
 class MoebiusGRUEncoder(Encoder):
     """Moebius GRU over item vectors, which it reads as tangent vectors at the origin.
 

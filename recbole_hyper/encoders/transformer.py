@@ -11,7 +11,6 @@ from recbole_hyper.encoders import options as opt
 from recbole_hyper.encoders.base import ACTIVATIONS, Encoder, check_length, initialize, newest, positions_from_end
 from recbole_hyper.encoders.dropout import Dropout, dropout
 from recbole_hyper.options import Option
-from recbole_hyper.registry import register
 
 
 def causal_attention(query: Tensor, key: Tensor, value: Tensor, dropout_prob: float) -> Tensor:
@@ -212,7 +211,6 @@ class PositionalEncoder(Encoder):
         return self.dropout(self.input_norm(states)), self.max_length - lengths if self.attend_pads else None
 
 
-@register("encoders", "transformer")
 class TransformerEncoder(PositionalEncoder):
     """Causal transformer over item embeddings and learned positions, which count from the newest item.
 

@@ -14,7 +14,6 @@ from recbole_hyper.encoders.base import ACTIVATIONS, Encoder, Trace, check_lengt
 from recbole_hyper.encoders.dropout import Dropout
 from recbole_hyper.encoders.windows import narrow_heads, resolve_windows
 from recbole_hyper.options import Option
-from recbole_hyper.registry import register
 
 DIRECTIONS = ("past", "future")
 
@@ -174,7 +173,6 @@ class WindowedAttentionLayer(nn.Module):
         return inputs + branch if self.residual else branch
 
 
-@register("encoders", "windowed_attention")
 class WindowedAttentionEncoder(Encoder):
     """One direction of DualRec (CIKM 2022): windowed attention over item vectors, without absolute positions.
 

@@ -19,7 +19,6 @@ from torch import Tensor
 from recbole_hyper.data.loader import gather, history_interaction, history_matrix, multiply
 from recbole_hyper.encoders.base import length_groups
 from recbole_hyper.evaluation.ranking import Scorer
-from recbole_hyper.host.models import is_third_party
 from recbole_hyper.types import Prefixes, Split
 
 logger = logging.getLogger("recbole_hyper")
@@ -118,7 +117,7 @@ def learns_users(model_class: Any) -> bool:
     return model_class.type in (ModelType.GENERAL, ModelType.TRADITIONAL) and model_class.__name__ not in FOLD_IN
 
 
-def require_known_users(model_class: type, split: Split) -> None:
+def require_known_users(model_class: Any, split: Split) -> None:
     """Raise ValueError if a RecBole model with a vector per user would have to rank for users it was not trained on.
 
     A third-party model may handle unknown users, so it only gets a warning.
@@ -131,7 +130,7 @@ def require_known_users(model_class: type, split: Split) -> None:
         unknown = users[lengths[users] == 0]
         if len(unknown):
             token = split.store.user_tokens[split.store.users[unknown[0]]]
-            if is_third_party(model_class):
+            if model_class.origin == "third":
                 logger.warning(
                     "%d of %d %s users have no training interaction; their lists depend on how %s treats unknown users",
                     *(len(unknown), len(users), name, model_class.__name__),

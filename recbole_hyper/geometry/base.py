@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from recbole_hyper.geometry._math import exponent_limit
-from recbole_hyper.registry import Part
+from recbole_hyper.part import Part
 
 Theta = float | Tensor
 
@@ -70,6 +70,7 @@ class Geometry(Part, ABC):
     Shapes: states (n, d), weight (m, d), offset (m,) or None; theta is a float or a 0-d tensor.
     """
 
+    kind = "geometry"
     #: whether ``theta`` is the curvature of a space
     curved: bool = False
     #: where a learned temperature starts; ``theta`` is then the temperature. None if it is not learned

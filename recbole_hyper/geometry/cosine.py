@@ -8,7 +8,6 @@ from torch import Tensor
 from recbole_hyper.geometry.base import ItemTerms, LiftedStates, Theta
 from recbole_hyper.geometry.euclidean import Flat
 from recbole_hyper.options import Option
-from recbole_hyper.registry import register
 from recbole_hyper.values import PositiveFloat
 
 # |x| is smoothed to sqrt(|x|^2 + NORM_FLOOR^2): far below any trained norm, and so large that the gradient at 0, which
@@ -16,7 +15,6 @@ from recbole_hyper.values import PositiveFloat
 NORM_FLOOR = 1e-6
 
 
-@register("geometry", "cosine")
 class Cosine(Flat):
     r"""logit = <F/|F|, z/|z|> / temperature + offset: A = [F/(temperature |F|), 1], B = [z/|z|, offset], scale 1.
 

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from recbole_hyper.geometry.base import Geometry, ItemTerms, LiftedStates, Theta
 from recbole_hyper.options import Option, check_options
-from recbole_hyper.registry import register
 from recbole_hyper.values import PositiveFloat
 
 
@@ -27,7 +26,6 @@ class Flat(Geometry):
         return f"{self.temperature:g}" if self.learns_from is None else "temperature"
 
 
-@register("geometry", "euclidean")
 class Euclidean(Flat):
     r"""logit = <F_i, M_j> / temperature + offset_j: A = [F / temperature, 1], B = [M, offset], scale 1, no link.
 

@@ -5,13 +5,11 @@ from torch import Tensor
 
 from recbole_hyper.geometry import _math
 from recbole_hyper.geometry.base import Geometry, ItemTerms, LiftedStates, Theta
-from recbole_hyper.registry import register
 
 # |z| is smoothed to sqrt(|z|^2 + NORM_FLOOR^2): far below any trained norm, its square still a normal float32
 NORM_FLOOR = 1e-15
 
 
-@register("geometry", "poincare")
 class Poincare(Geometry):
     r"""The hyperbolic head of HSASRec (Ganea et al. 2018, eq. 25), without ball arithmetic; theta is the curvature c.
 

@@ -1,7 +1,7 @@
 """Checks that the scores of a RecBole model do not depend on the target, which RecBole passes to the model."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,11 +11,8 @@ from recbole.data.interaction import Interaction
 from recbole.utils import ModelType
 from torch import Tensor
 
-from recbole_hyper.data.loader import case_interaction
 from recbole_hyper.errors import ConfigError
-from recbole_hyper.host.models import is_third_party
 from recbole_hyper.random_numbers import seeded
-from recbole_hyper.types import Cases
 
 logger = logging.getLogger("recbole_hyper")
 
@@ -28,26 +25,27 @@ class LeakError(ConfigError):
     """The scores of a model depend on the target or on other rows; the message names the columns."""
 
 
-def check(model: Any, config: Any, cases: Cases) -> str:
+def check(model: Any, config: Any, cases: Any, batch_of: Callable[[Any], Interaction]) -> str:
     """Rank some ``cases`` with other targets and in other batches; return the finding, or "" before a one-step fit.
 
-    If the scores change, a third-party model raises LeakError. RecBole's own gets a warning: the ranking here hides the
-    target anyway. ConfigError if a third-party model cannot rank all items, or reads a column that batches do not have.
+    ``batch_of`` makes a batch of cases. If the scores change, a third-party model raises LeakError. RecBole's own gets
+    a warning: the ranking here hides the target anyway. ConfigError if a third-party model cannot rank all items, or
+    reads a column that batches do not have.
     """
     try:
-        return _check_target(model, config, cases)
+        return _check_target(model, config, cases, batch_of)
     except LeakError as leak:
-        if is_third_party(type(model)):
+        if type(model).origin == "third":
             raise
         logger.warning("%s", leak)
         return str(leak)
 
 
-def _check_target(model: Any, config: Any, cases: Cases) -> str:
+def _check_target(model: Any, config: Any, cases: Any, batch_of: Callable[[Any], Interaction]) -> str:
     if not len(cases):
         return ""
     chosen = cases[np.unique(np.linspace(0, len(cases) - 1, ROWS).astype(np.int64))]
-    batch = case_interaction(chosen, int(config["MAX_ITEM_LIST_LENGTH"]), config)
+    batch = batch_of(chosen)
     columns = {name: batch[name].to(config["device"]) for name in batch.columns}
     name, hidden = type(model).__name__, [config["ITEM_ID_FIELD"], config["TIME_FIELD"]]
     with _restored(model):
@@ -56,7 +54,7 @@ def _check_target(model: Any, config: Any, cases: Cases) -> str:
         except NotImplementedError as error:
             raise ConfigError(f"{name} needs a full_sort_predict, which scores all items") from error
         except KeyError as error:
-            if not is_third_party(type(model)):
+            if type(model).origin != "third":
                 raise
             raise ConfigError(f"{name} reads the column {error}; batches have {', '.join(columns)}") from error
         except Exception:

@@ -55,6 +55,15 @@ def is_third_party(cls: Any) -> bool:
     )
 
 
+def with_origin(cls: Any) -> Any:
+    """Return a model class that was found; its ``origin`` is then "own", "recbole" or "third"."""
+    if is_third_party(cls):
+        cls.origin = "third"
+    elif cls.__module__.startswith("recbole."):
+        cls.origin = "recbole"
+    return cls
+
+
 def collect(modules: Iterable[ModuleType]) -> None:
     """Register the models of plugin files and of the files that they import; ConfigError if two have the same name."""
     by_name: dict[str, type] = {}

@@ -9,7 +9,7 @@ from geoopt.optim.mixin import OptimMixin
 from torch import nn
 from torch.optim import Optimizer
 
-from recbole_hyper.settings import RIEMANNIAN_LEARNERS
+from recbole_hyper.hyperbolic import RIEMANNIAN_LEARNERS
 
 # endings of the names of learned curvatures: of a head, of its temperature, and of a ball that shares no curvature
 CURVATURES = ("log_curvature", "log_temperature", "isp_c")

@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from recbole_hyper.data.negatives import uniform_negatives
 from recbole_hyper.geometry import _gather
 from recbole_hyper.geometry.base import Theta
 from recbole_hyper.geometry.head import pair_pieces
 from recbole_hyper.losses.base import Head, Negatives
+from recbole_hyper.losses.negatives import uniform_negatives
 
 #: items per block of a search
 SEARCH_BLOCK = 1 << 13

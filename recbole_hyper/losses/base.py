@@ -6,10 +6,10 @@ from typing import Annotated
 
 from torch import Tensor, nn
 
-from recbole_hyper.data.negatives import BoundNegatives, check_k
 from recbole_hyper.geometry.head import OutputHead
+from recbole_hyper.losses.negatives import BoundNegatives, check_k
 from recbole_hyper.options import Option
-from recbole_hyper.registry import Part
+from recbole_hyper.part import Part
 from recbole_hyper.values import PositiveInt
 
 #: what a loss uses for scores, and for negatives
@@ -25,6 +25,7 @@ class Loss(Part, nn.Module, ABC):
         uses_negatives: whether it draws from ``negatives``.
     """
 
+    kind = "losses"
     uses_negatives: bool = False
 
     def __init__(self) -> None:

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from recbole_hyper.losses import _pairs
 from recbole_hyper.losses.base import Head, Negatives, NNegatives, SampledLoss
-from recbole_hyper.registry import register
 
 
 def binary_cross_entropy(positive: Tensor, negative: Tensor) -> Tensor:
@@ -15,7 +14,6 @@ def binary_cross_entropy(positive: Tensor, negative: Tensor) -> Tensor:
     return (F.softplus(-positive) + F.softplus(negative).sum(1)).mean()
 
 
-@register("losses", "bce")
 class BinaryCrossEntropy(SampledLoss):
     """Binary cross-entropy of the target against k uniform negatives (SASRec, Kang & McAuley 2018, eq. 6).
 

@@ -5,10 +5,8 @@ from torch import Tensor
 from recbole_hyper.losses import _pairs
 from recbole_hyper.losses.base import Head, Negatives, SampledLoss
 from recbole_hyper.losses.gbce import generalised_binary_cross_entropy
-from recbole_hyper.registry import register
 
 
-@register("losses", "bce_plus")
 class BinaryCrossEntropyPlus(SampledLoss):
     """Binary cross-entropy with k negatives (SCE paper, "BCE+"), divided by k + 1 as in its code.
 

@@ -16,7 +16,6 @@ from recbole_hyper.losses._stream import ItemStream
 from recbole_hyper.losses.base import Head, Loss, Negatives
 from recbole_hyper.matmul import float32_products
 from recbole_hyper.options import Option
-from recbole_hyper.registry import register
 from recbole_hyper.values import PositiveInt, ShareBelow1
 
 REDUCTIONS = ("mean", "sum", "none")
@@ -126,7 +125,6 @@ def check_options(memory_budget: int | None, label_smoothing: float) -> None:
         raise ValueError(f"label_smoothing={label_smoothing}: a number in [0, 1) is expected")
 
 
-@register("losses", "ce")
 class CrossEntropy(Loss):
     """Exact softmax cross-entropy over the catalogue in bounded memory (see ``exact_cross_entropy``).
 

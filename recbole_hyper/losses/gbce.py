@@ -8,7 +8,6 @@ from torch import Tensor
 from recbole_hyper.losses import _pairs
 from recbole_hyper.losses.base import Head, Negatives, NNegatives, SampledLoss
 from recbole_hyper.options import Option
-from recbole_hyper.registry import register
 from recbole_hyper.values import Share
 
 
@@ -38,7 +37,6 @@ def check_t(t: float) -> None:
         raise ValueError(f"gbce_t must lie in [0, 1] (0: plain BCE, 1: fully calibrated), got {t}")
 
 
-@register("losses", "gbce")
 class GeneralisedBinaryCrossEntropy(SampledLoss):
     """gBCE (gSASRec, Petrov & Macdonald 2023), computed as beta * softplus(-s): no clamps, any size of s.
 

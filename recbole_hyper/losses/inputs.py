@@ -5,10 +5,11 @@ from typing import TypedDict
 import torch
 from torch import Tensor
 
-from recbole_hyper import registry
-from recbole_hyper.data.negatives import uniform_negatives
+from recbole_hyper.errors import ConfigError
 from recbole_hyper.geometry.base import Geometry, Theta
 from recbole_hyper.geometry.head import OutputHead
+from recbole_hyper.losses.negatives import uniform_negatives
+from recbole_hyper.part import part_in_file
 
 
 class HeadOptions(TypedDict, total=False):
@@ -27,7 +28,11 @@ class HeadOptions(TypedDict, total=False):
 
 def geometry_of(geometry: str | Geometry) -> Geometry:
     """Return ``geometry`` itself, or the geometry with that name."""
-    return geometry if isinstance(geometry, Geometry) else registry.resolve("geometry", geometry)()
+    if isinstance(geometry, Geometry):
+        return geometry
+    if (known := part_in_file("geometry", geometry)) is None:
+        raise ConfigError(f"geometry: {geometry!r} is unknown; write the name of a geometry, or pass a Geometry")
+    return known()
 
 
 def checked_head(

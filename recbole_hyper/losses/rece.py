@@ -11,7 +11,6 @@ from recbole_hyper.geometry import _gather
 from recbole_hyper.losses import _pairs
 from recbole_hyper.losses.base import Head, Loss, Negatives, check_int
 from recbole_hyper.options import Option
-from recbole_hyper.registry import register
 from recbole_hyper.values import NonNegativeInt, PositiveInt
 
 
@@ -125,7 +124,6 @@ def check_sizes(n_buckets: int, buckets_per_chunk: int, n_extra_chunks: int, rou
         raise ValueError(f"rece_buckets_per_chunk={buckets_per_chunk} must divide rece_n_buckets={n_buckets}")
 
 
-@register("losses", "rece")
 class ReducedCrossEntropy(Loss):
     """RECE (Gusak et al. 2024): logits between chunks of sorted states and items, see ``reduced_cross_entropy``."""
 

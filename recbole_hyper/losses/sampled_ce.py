@@ -3,10 +3,9 @@
 import torch
 from torch import Tensor
 
-from recbole_hyper.data.negatives import uniform_set
 from recbole_hyper.losses import _pairs
 from recbole_hyper.losses.base import Head, Negatives, SampledLoss
-from recbole_hyper.registry import register
+from recbole_hyper.losses.negatives import uniform_set
 
 
 def sampled_cross_entropy(states: Tensor, targets: Tensor, head: Head, negatives: Tensor, rows: Tensor) -> Tensor:
@@ -21,7 +20,6 @@ def sampled_cross_entropy(states: Tensor, targets: Tensor, head: Head, negatives
     return _pairs.softmax_loss(candidates, positive[order]).mean()
 
 
-@register("losses", "sampled_ce")
 class SampledCrossEntropy(SampledLoss):
     """CE- (SCE paper; "dross" in its code): one set of k distinct unseen items per sequence, no correction."""
 

@@ -10,7 +10,6 @@ from recbole_hyper.geometry import _gather
 from recbole_hyper.losses import _pairs
 from recbole_hyper.losses.base import Head, Loss, Negatives, check_int
 from recbole_hyper.options import Option
-from recbole_hyper.registry import register
 from recbole_hyper.values import PositiveFloat, PositiveInt
 
 
@@ -117,7 +116,6 @@ def check_sizes(n_buckets: int, bucket_size_x: int, bucket_size_y: int) -> None:
         check_int(f"sce_{name}", value, 1)
 
 
-@register("losses", "sce")
 class ScalableCrossEntropy(Loss):
     """SCE (Mezentsev et al. 2024): logits only within buckets of states and items, see ``scalable_cross_entropy``."""
 

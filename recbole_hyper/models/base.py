@@ -15,7 +15,6 @@ from recbole_hyper.data.data_defaults import stand_ins
 from recbole_hyper.data.dataset import TARGET_LIST, SequenceDataset
 from recbole_hyper.data.item_features import ItemFeatures
 from recbole_hyper.data.loader import WindowLoader
-from recbole_hyper.data.negatives import NegativeSampler
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.devices import total_memory
 from recbole_hyper.encoders.base import Encoder, initialize
@@ -24,6 +23,7 @@ from recbole_hyper.evaluation.ranking import Scorer
 from recbole_hyper.evaluation.scorers import encode_cases, state_scorer
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.losses.base import Loss
+from recbole_hyper.losses.negatives import NegativeSampler
 from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.models.item_vectors import FeaturedEmbedding, FeaturedHead
 from recbole_hyper.models.part_checks import blamed, is_ours

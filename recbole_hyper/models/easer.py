@@ -14,7 +14,6 @@ from recbole_hyper.data.loader import multiply
 from recbole_hyper.data.sequences import matrix_fingerprint
 from recbole_hyper.models._linear import FIT_CACHE, Arrays, LinearRecommender, cached
 from recbole_hyper.options import PLACE, Option, keyed
-from recbole_hyper.registry import register
 from recbole_hyper.values import PositiveFloat, PositiveInt
 
 _BLOCK = 2048  # columns per block
@@ -69,7 +68,6 @@ def weights_from_eigen(
     return weights
 
 
-@register("models")
 class EASER(LinearRecommender):
     """EASE^R (Steck, 2019; HSASRec paper, appendix E): scores ``x B`` of a binary history x.
 

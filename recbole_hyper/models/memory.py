@@ -28,7 +28,6 @@ from recbole_hyper.models.item_memory import (
     newest_items,
 )
 from recbole_hyper.options import AUTO, Option, keyed
-from recbole_hyper.registry import register
 from recbole_hyper.types import Cases
 from recbole_hyper.values import Auto, PositiveInt
 
@@ -179,6 +178,5 @@ class MemoryRecommender(HyperRecommender):
         return self.full_sort_predict(interaction).gather(1, interaction[self.ITEM_ID][:, None])[:, 0]
 
 
-@register("models")
 class FMLPRecMemory(MemoryRecommender, encoder="fmlp"):
     """FMLPRecCE mixed with an item-to-item memory: what other users chose near the newest items; ours."""

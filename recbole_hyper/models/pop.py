@@ -8,11 +8,9 @@ import torch
 from torch import Tensor
 
 from recbole_hyper.models._linear import LinearRecommender
-from recbole_hyper.registry import register
 from recbole_hyper.types import Prefixes
 
 
-@register("models")
 class Pop(LinearRecommender):
     """Every user gets the items with the most training interactions.
 

@@ -13,7 +13,6 @@ from recbole_hyper.data.sequences import matrix_fingerprint
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.models._linear import FIT_CACHE, LinearRecommender, cached
 from recbole_hyper.options import PLACE, Option, keyed
-from recbole_hyper.registry import register
 from recbole_hyper.svd import check_rank, scaled_columns, top_eigenpairs
 from recbole_hyper.values import PositiveInt, Share
 
@@ -31,7 +30,6 @@ def item_factors(matrix: scipy.sparse.csr_matrix, rank: int, scaling: float, see
     return np.ascontiguousarray(vectors, dtype=np.float32)
 
 
-@register("models")
 class PureSVDN(LinearRecommender):
     """PureSVD-N (Nikolakopoulos et al., 2019; HSASRec paper, appendix E): scores ``V V^T x`` of a binary history x.
 

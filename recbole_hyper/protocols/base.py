@@ -12,6 +12,7 @@ from recbole_hyper import registry
 from recbole_hyper.config.checks import checked_protocol
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.options import OPEN, Option
+from recbole_hyper.part import Part
 from recbole_hyper.protocols.boundaries import boundary, read_point
 from recbole_hyper.protocols.candidates import draw_candidates, read_candidates
 from recbole_hyper.protocols.parts import dealt, last_times, split_of_parts
@@ -23,14 +24,16 @@ class ProtocolError(ValueError):
     """A split that is impossible or would leak; the message says why and what to change."""
 
 
-class Protocol(registry.Part):
-    """One way to split a store, registered by its short name in ``eval_args: {split: {NAME: argument}}``.
+class Protocol(Part):
+    """One way to split a store; ``name`` is its short name in ``eval_args: {split: {NAME: argument}}``.
 
     ``successive`` makes every interaction of an evaluation part a case, with the history before it. ``refit`` trains
     the final model on train + validation. ``by_user`` splits the interactions of each user, otherwise those of all
     users together. Not every protocol has all three.
     """
 
+    kind = "protocols"
+    name: ClassVar[str] = ""
     title: str
     # whether the parts of a user follow one another in time
     timed: ClassVar[bool] = True

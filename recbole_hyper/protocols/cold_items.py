@@ -10,12 +10,10 @@ from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.options import Option
 from recbole_hyper.protocols.base import Protocol
 from recbole_hyper.protocols.parts import count_by_row
-from recbole_hyper.registry import register
 from recbole_hyper.types import Cases, Int64, Split
 from recbole_hyper.values import InnerShare, NonNegativeInt
 
 
-@register("protocols", "CI")
 class ColdItems(Protocol):
     """``{CI: {valid: 0.1, test: 0.2}}``: training lacks a tenth and a fifth of the items, drawn by a seed.
 
@@ -27,6 +25,7 @@ class ColdItems(Protocol):
     ``seed: 2020`` draws the items. There is no refit.
     """
 
+    name = "CI"
     title = "cold items"
     settings = {
         "valid": Option(kind=InnerShare),

@@ -3,11 +3,9 @@
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.protocols.base import Protocol, ProtocolError
 from recbole_hyper.protocols.parts import split_of_parts
-from recbole_hyper.registry import register
 from recbole_hyper.types import Split
 
 
-@register("protocols", "files")
 class Files(Protocol):
     """``benchmark_filename: [train, valid, test]``: each interaction of the second and third file is a case.
 
@@ -18,6 +16,7 @@ class Files(Protocol):
     A row can also be a case itself, with its history and target (``item_id_list``, ``item_id``).
     """
 
+    name = "files"
     title, timed = "files of training, validation and test", False
 
     def split(self, store: SequenceStore) -> Split:

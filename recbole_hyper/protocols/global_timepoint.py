@@ -9,12 +9,10 @@ from recbole_hyper.options import Option
 from recbole_hyper.protocols.base import Protocol, known_items
 from recbole_hyper.protocols.boundaries import date, latest_start
 from recbole_hyper.protocols.parts import count_by_row
-from recbole_hyper.registry import register
 from recbole_hyper.types import Cases, Split
 from recbole_hyper.values import PositiveInt
 
 
-@register("protocols", "GT")
 class GlobalTimepoint(Protocol):
     """``{GT: {valid: 0.9, test: 0.95}}``: training before the first point, validation before the second, then test.
 
@@ -28,6 +26,7 @@ class GlobalTimepoint(Protocol):
     validation, and the test knows the items of both.
     """
 
+    name = "GT"
     title = "global timepoint"
 
     settings = {

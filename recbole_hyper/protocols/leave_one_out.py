@@ -6,13 +6,11 @@ import numpy as np
 
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.protocols.base import Protocol, ProtocolError
-from recbole_hyper.registry import register
 from recbole_hyper.types import Int64, Split
 
 PARTS = {"valid_and_test": 2, "valid_only": 1, "test_only": 1}
 
 
-@register("protocols", "LS")
 class LeaveOneOut(Protocol):
     """``{LS: valid_and_test | valid_only | test_only}``, with RecBole's treatment of short histories.
 
@@ -21,6 +19,7 @@ class LeaveOneOut(Protocol):
     the final model trains on all but the test items.
     """
 
+    name = "LS"
     title, by_rows = "leave-one-out", True
 
     def __init__(self, argument: Any, *, successive: bool = False, refit: bool = False, by_user: bool = True) -> None:

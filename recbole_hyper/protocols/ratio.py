@@ -7,7 +7,6 @@ import numpy as np
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.protocols.base import Protocol
 from recbole_hyper.protocols.parts import count_by_row
-from recbole_hyper.registry import register
 from recbole_hyper.types import Int64, Split
 from recbole_hyper.values import is_number
 
@@ -50,13 +49,13 @@ class Shares(Protocol):
         return split
 
 
-@register("protocols", "RS")
 class Ratio(Shares):
     """``{RS: [0.8, 0.1, 0.1]}``: shares of each user's targets. A test history contains the user's earlier test items.
 
     With ``group_by: none`` the shares are of all users' targets together, in time order, equal times by user.
     """
 
+    name = "RS"
     title, by_rows = "ratio of each user's interactions", True
 
     def __init__(self, argument: Any, *, successive: bool = False, refit: bool = False, by_user: bool = True) -> None:
@@ -91,7 +90,6 @@ class Ratio(Shares):
         return train_lengths, valid_end
 
 
-@register("protocols", "TS")
 class TimeRatio(Shares):
     """RecBole 1.2.1's ``{TS: [0.8, 0.1, 0.1]}``: the newest tenth of all targets is the test, over all users.
 
@@ -99,6 +97,7 @@ class TimeRatio(Shares):
     targets of one user can be older than training targets of another; ``GT`` also separates these in time.
     """
 
+    name = "TS"
     title = "time-based ratio"
 
     def check_argument(self) -> None:

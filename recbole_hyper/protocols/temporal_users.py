@@ -9,12 +9,10 @@ from recbole_hyper.options import Option
 from recbole_hyper.protocols.base import Protocol, ProtocolError, known_items
 from recbole_hyper.protocols.boundaries import date
 from recbole_hyper.protocols.parts import count_by_row, last_times
-from recbole_hyper.registry import register
 from recbole_hyper.types import Cases, Split
 from recbole_hyper.values import NonNegativeInt
 
 
-@register("protocols", "TU")
 class TemporalUsers(Protocol):
     """``{TU: 0.95}`` or ``{TU: {point: 0.95, history: after, min_item_users: 5, min_user_items: 20}}``.
 
@@ -26,6 +24,7 @@ class TemporalUsers(Protocol):
     all of them.
     """
 
+    name = "TU"
     title = "temporal users"
 
     settings = {

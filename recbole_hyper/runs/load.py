@@ -106,7 +106,7 @@ def _read(content: Mapping[str, Any], saved: SavedData | None, *, cases: bool) -
     config: Config = (Config if saved is None else _StoredConfig)(config_dict=content, keys_of_files=recorded)
     if saved is None:
         return config, *read_data(config)
-    if not saved.about["features"] or issubclass(config.model_class, OwnModel):
+    if not saved.about["features"] or config.model_class.origin == "own":
         data = SequenceDataset(config, saved.store, saved.item_features)
         return config, data, make_split(saved.store, config) if cases else saved.split
     who = f"{content['model']} was trained on features, which only the data set has"

@@ -4,6 +4,7 @@ import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -16,6 +17,7 @@ from recbole_hyper.config import Config
 from recbole_hyper.data.dataset import SequenceDataset, describe
 from recbole_hyper.data.download import with_data
 from recbole_hyper.data.item_features import diversity_tokens
+from recbole_hyper.data.loader import case_interaction
 from recbole_hyper.data.reading import given_store
 from recbole_hyper.evaluation import results, statistics
 from recbole_hyper.evaluation.metrics import SAME, list_overlap
@@ -140,7 +142,7 @@ def run_claimed(
             require_saved_data(output_dir, config, data)
         load_seconds = watch.seconds()
         learned = learned_there(Path(config["init_from"])) if config["init_from"] else []
-        if not issubclass(config.model_class, OwnModel):
+        if config.model_class.origin != "own":
             require_known_users(config.model_class, split)
         check_against_data(config, split)
         log_split(split)
@@ -235,7 +237,8 @@ def checked_for_leaks(model: Any, config: Config, split: Split) -> dict[str, str
             with seeded(0):
                 full_sort_scorer(model.eval(), config)(cases[:1])
             return {}
-        leak = leaks.check(model, config, cases)
+        width = int(config["MAX_ITEM_LIST_LENGTH"])
+        leak = leaks.check(model, config, cases, partial(case_interaction, width=width, config=config))
     return {"leak_check": leak} if leak else {}
 
 

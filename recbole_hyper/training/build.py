@@ -58,7 +58,7 @@ def build(config: Config, data: SequenceDataset, split: Split, lengths: Any) -> 
 def build_model(config: Config, data: SequenceDataset, store: SequenceStore, lengths: Any) -> Any:
     """Return the model of :func:`build` without loader; its random draws do not affect a run in another thread."""
     training, seed = data.restrict(store, lengths), int(config["seed"])
-    if issubclass(config.model_class, OwnModel):
+    if config.model_class.origin == "own":
         with OwnDraws(seed):
             return config.model_class(config, training).to(config["device"])
     # RecBole's models may draw from the generators of numpy and Python, which belong to the process
@@ -68,4 +68,4 @@ def build_model(config: Config, data: SequenceDataset, store: SequenceStore, len
 
 
 def _reads_prefixes(config: Config) -> bool:
-    return config["MODEL_TYPE"] == ModelType.SEQUENTIAL and not issubclass(config.model_class, OwnModel)
+    return config["MODEL_TYPE"] == ModelType.SEQUENTIAL and config.model_class.origin != "own"

@@ -7,8 +7,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from recbole_hyper.hyperbolic import RIEMANNIAN_LEARNERS
 from recbole_hyper.hyperbolic.riemannian import riemannian_optimizer, without_curvatures
-from recbole_hyper.settings import RIEMANNIAN_LEARNERS
 
 FUSED = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 PLAIN = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "rmsprop": torch.optim.RMSprop}

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from recbole_hyper import registry
-from recbole_hyper.data.negatives import NegativeSampler
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.losses.ce import exact_cross_entropy
+from recbole_hyper.losses.negatives import NegativeSampler
 from tests.devices.foreign import Transfers, counted
 
 LOSSES: dict[str, dict[str, Any]] = {

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from recbole_hyper import run
-from recbole_hyper.encoders import window_filters
+from recbole_hyper.encoders import _window_filters
 from recbole_hyper.encoders.bsarec import BSARecEncoder, low_pass
 from tests.conftest import LEARN
 from tests.reference import bsarec as reference
@@ -92,7 +92,7 @@ def test_a_state_depends_on_its_prefix_alone(filter: str, rows: list[list[int]],
 def test_gradients_in_pieces_are_those_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     gradients = []
     for positions in (1, 2**17):
-        monkeypatch.setattr(window_filters, "PREFIX_POSITIONS", positions)
+        monkeypatch.setattr(_window_filters, "PREFIX_POSITIONS", positions)
         encoder = make(filter="circular")
         encoder(*batch_of([[3, 5, 3, 7], [4, 8]])).square().sum().backward()
         gradients.append([parameter.grad for parameter in encoder.parameters()])

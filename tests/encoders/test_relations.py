@@ -12,9 +12,9 @@ import torch
 from recbole_hyper import registry, run
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.dataset import SequenceDataset
+from recbole_hyper.encoders._relations import time_buckets
 from recbole_hyper.encoders.base import newest
 from recbole_hyper.encoders.dual import DualEncoder
-from recbole_hyper.encoders.relations import time_buckets
 from recbole_hyper.protocols.base import make_split
 from recbole_hyper.training.build import build
 from tests.conftest import LEARN, SMALL, write_inter
@@ -49,7 +49,7 @@ def test_buckets_of_many_rows_are_those_of_each(monkeypatch: pytest.MonkeyPatch)
     times = torch.randint(0, 10**9, (7, 6), dtype=torch.float64)
     later = torch.ones(6, 6, dtype=torch.bool).triu(1)
     at_once = time_buckets(times, times, 128, later)
-    monkeypatch.setattr("recbole_hyper.encoders.relations._GAPS", 80)
+    monkeypatch.setattr("recbole_hyper.encoders._relations._GAPS", 80)
     assert torch.equal(time_buckets(times, times, 128, later), at_once)
 
 

@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from recbole_hyper.encoders import window_filters
+from recbole_hyper.encoders import _window_filters
 from tests.encoders.test_fmlp import make, random_batch
 
 
 @pytest.mark.parametrize("positions", [4 * 9, 2**17])
 def test_the_newest_state_costs_one_window_a_row(monkeypatch, positions):
-    monkeypatch.setattr(window_filters, "PREFIX_POSITIONS", positions)
+    monkeypatch.setattr(_window_filters, "PREFIX_POSITIONS", positions)
     encoder = make(filter="circular")
     items, lengths = random_batch([9, 4, 1, 9, 7])
     expected = encoder(items, lengths)[torch.arange(5), lengths - 1]
@@ -33,13 +33,13 @@ def test_prefixes_in_pieces_equal_prefixes_at_once(monkeypatch):
         return [states.detach(), *(p.grad for p in encoder.parameters())]
 
     whole = [x.clone() for x in run()]
-    monkeypatch.setattr(window_filters, "PREFIX_POSITIONS", 4 * 9)
+    monkeypatch.setattr(_window_filters, "PREFIX_POSITIONS", 4 * 9)
     for one, other in zip(whole, run(), strict=True):
         torch.testing.assert_close(one, other)
 
 
 def test_recomputation_sees_the_same_dropout(monkeypatch):
-    monkeypatch.setattr(window_filters, "PREFIX_POSITIONS", 4 * 9)
+    monkeypatch.setattr(_window_filters, "PREFIX_POSITIONS", 4 * 9)
     encoder = make(filter="circular", hidden_dropout_prob=0.5).train()
     items, lengths = random_batch([9, 4, 1])
     weight = encoder.layers[1].narrow.bias

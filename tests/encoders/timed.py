@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from recbole_hyper.encoders.relations import RelationalEncoder
+from recbole_hyper.encoders._relations import RelationalEncoder
 from tests.encoders.test_transformer import padded
 
 SEQUENCES = [[3, 1, 4, 1, 5], [9], [2, 6, 5, 3, 5, 8, 9, 7, 9], [3, 2]]

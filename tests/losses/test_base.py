@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from recbole_hyper import registry
-from recbole_hyper.data.negatives import NegativeSampler
+from recbole_hyper.losses.negatives import NegativeSampler
 from tests.losses.sampled import (
     GEOMETRIES,
     LOSSES,

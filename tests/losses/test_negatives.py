@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recbole_hyper.data import negatives
-from recbole_hyper.data.negatives import NegativeSampler, uniform_negatives, uniform_set
+from recbole_hyper.losses import negatives
+from recbole_hyper.losses.negatives import NegativeSampler, uniform_negatives, uniform_set
 
 # user 0 saw few of 11 items, user 1 all but one, user 2 all, user 3 nothing
 SEEN = [[1, 2, 3], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], [*range(1, 12)], []]
