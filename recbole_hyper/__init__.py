@@ -14,7 +14,8 @@ from recbole_hyper.threads import limit_cached_kernels, limit_spinning
 patches.apply()
 
 __version__ = "0.2.0"
-_FUNCTIONS = {"load": "runs.load", "recommend_all": "runs.batch", "run": "runs.run", "run_seeds": "experiment.seeds"}
+_FUNCTIONS = {"Estimator": "runs.estimator", "load": "runs.load", "recommend_all": "runs.batch"}
+_FUNCTIONS |= {"run": "runs.run", "run_seeds": "experiment.seeds"}
 _PLACES = _FUNCTIONS | {name: f"models.{file}" for name, file in MODULES.items()}
 __all__ = list(_PLACES)
 

@@ -6,6 +6,7 @@ is one file, and finding one imports no other.
 
 import importlib
 import importlib.util
+import pkgutil
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -46,3 +47,9 @@ def parts_in_file(kind: str, name: str) -> list[Any]:
 def part_in_file(kind: str, name: str) -> Any:
     """Return the part in the package's file ``<kind>/<name>.py``, None if there is no such file or part."""
     return next(reversed(parts_in_file(kind, name)), None)
+
+
+def names_of_files(kind: str) -> list[str]:
+    """Return the names of the package's files of ``kind`` that have a part."""
+    folder = importlib.import_module(f"{__package__}.{kind}").__path__
+    return [file.name for file in pkgutil.iter_modules(folder) if part_in_file(kind, file.name) is not None]

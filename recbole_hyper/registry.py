@@ -25,7 +25,7 @@ from recbole_hyper import plugin_files
 from recbole_hyper.errors import ConfigError, did_you_mean
 from recbole_hyper.host import models as recbole_models
 from recbole_hyper.options import Option
-from recbole_hyper.part import Part, part_in_file, parts_in_file
+from recbole_hyper.part import Part, names_of_files, part_in_file, parts_in_file
 
 T = TypeVar("T", bound=type)
 
@@ -101,12 +101,9 @@ def names(kind: str) -> list[str]:
 
 def _package_names(kind: str) -> list[str]:
     """Return the names of the package's own parts of ``kind``."""
-    package = importlib.import_module(f"{__package__}.{kind}")
     if kind == "models":
-        return list(package.MODULES)
-    if kind == "protocols":
-        return list(_protocols())
-    return [file.name for file in pkgutil.iter_modules(package.__path__) if part_in_file(kind, file.name) is not None]
+        return list(importlib.import_module(f"{__package__}.models").MODULES)
+    return list(_protocols()) if kind == "protocols" else names_of_files(kind)
 
 
 def _protocols() -> dict[str, type]:

@@ -1,14 +1,16 @@
-"""Data flow one way: no import, those inside functions too, points from an earlier stage to a later one or back."""
+"""Data flow one way: no import points from an earlier room to a later one, also inside functions and by name."""
 
 import ast
+import re
+import textwrap
 from pathlib import Path
 
 import recbole_hyper
 
 ROOT = Path(recbole_hyper.__file__).parent
 
-# a stage may import its own and earlier ones
-STAGES = [
+# the rooms from the lowest floor to the highest; a room may import rooms of its own floor and of lower ones
+FLOORS = [
     {"errors", "options", "part", "values"},
     {"cluster", "devices", "files", "matmul", "plugin_files", "random_numbers", "svd", "threads", "yaml_files"},
     {"encoders", "geometry", "hyperbolic", "kernels", "losses"},
@@ -27,7 +29,9 @@ STAGES = [
     {"cli"},
     {"__init__", "__main__"},
 ]
-STAGE_OF = {name: stage for stage, names in enumerate(STAGES) for name in names}
+FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+# a module in a string, as for importlib: "recbole_hyper.runs.run" or "recbole_hyper.losses.ce:CrossEntropy"
+_NAME = re.compile(r"(recbole_hyper(?:\.\w+)+)(?::\w+)?")
 
 
 def module_of(file: Path) -> str:
@@ -39,27 +43,45 @@ MODULES = {module_of(file): file for file in ROOT.rglob("*.py")}
 
 
 def imports(module: str) -> set[str]:
-    """Return the modules of the package that ``module`` imports anywhere in its file."""
+    """Return the modules of the package that ``module`` imports anywhere in its file, or names in a string."""
+    return imports_in(MODULES[module].read_text(encoding="utf-8"), module)
+
+
+def imports_in(source: str, module: str) -> set[str]:
+    """Return the modules that ``source`` imports, for the file of ``module``."""
     named = set()
-    for node in ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8"))):
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom):
             assert not node.level, f"{module}: imports are written in full"
             named |= {f"{node.module}.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.Import):
             named |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and (name := _NAME.fullmatch(node.value)):
+            named.add(name[1])
     named = {name for name in named if name.split(".")[0] == "recbole_hyper"}
-    return {name if name in MODULES else name.rpartition(".")[0] for name in named} - {module}
+    found = {name if name in MODULES else name.rpartition(".")[0] for name in named}
+    return (found & MODULES.keys()) - {module}
 
 
-def test_no_arrow_points_back() -> None:
-    def stage(module: str) -> int:
-        _, *path = module.split(".") if "." in module else ("", "__init__")
-        part = next((name for name in (".".join(path[:2]), path[0]) if name in STAGE_OF), "")
-        assert part, f"{module} has no stage in this test"
-        return STAGE_OF[part]
+def floor(module: str) -> int:
+    """Return the floor of a module, by its first folder or file."""
+    return FLOOR_OF[module.split(".")[1] if "." in module else "__init__"]
 
-    assert len(MODULES) > 60
-    assert {f"{own} imports {other}" for own in MODULES for other in imports(own) if stage(other) > stage(own)} == set()
+
+def test_imports_inside_functions_and_by_name_are_seen() -> None:
+    source = """
+        def f():
+            from recbole_hyper.runs import run
+            import_module("recbole_hyper.runs.estimator")
+            TABLE = {"ce": "recbole_hyper.losses.ce:CrossEntropy"}
+    """
+    named = {"recbole_hyper.runs.run", "recbole_hyper.runs.estimator", "recbole_hyper.losses.ce"}
+    assert imports_in(textwrap.dedent(source), "recbole_hyper.files") == named
+
+
+def test_no_arrow_points_up() -> None:
+    assert {room for rooms in FLOORS for room in rooms} == {(*module.split("."), "__init__")[1] for module in MODULES}
+    assert {f"{own} imports {other}" for own in MODULES for other in imports(own) if floor(other) > floor(own)} == set()
 
 
 def circle(graph: dict[str, set[str]]) -> list[str]:

@@ -10,7 +10,7 @@ from recbole.utils import get_model
 from recbole_hyper import registry
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.config.binding import parse_keys
-from recbole_hyper.hosted.patches.checkpoints import plain_config
+from recbole_hyper.hosted.pickles import plain_config
 from recbole_hyper.yaml_files import config_file, merged
 
 logger = logging.getLogger("recbole_hyper")

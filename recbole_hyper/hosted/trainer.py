@@ -10,7 +10,7 @@ import torch
 
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.hosted.data import CaseData, TrainingData
-from recbole_hyper.hosted.patches.old_checkpoints import readable
+from recbole_hyper.hosted.old_checkpoints import readable
 from recbole_hyper.hyperbolic.riemannian import restore_training_state
 from recbole_hyper.training.checkpoint import checkpoint_errors
 from recbole_hyper.training.loggers import lent_loggers

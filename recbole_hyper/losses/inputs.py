@@ -5,11 +5,11 @@ from typing import TypedDict
 import torch
 from torch import Tensor
 
-from recbole_hyper.errors import ConfigError
+from recbole_hyper.errors import ConfigError, did_you_mean
 from recbole_hyper.geometry.base import Geometry, Theta
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.losses.negatives import uniform_negatives
-from recbole_hyper.part import part_in_file
+from recbole_hyper.part import names_of_files, part_in_file
 
 
 class HeadOptions(TypedDict, total=False):
@@ -31,7 +31,9 @@ def geometry_of(geometry: str | Geometry) -> Geometry:
     if isinstance(geometry, Geometry):
         return geometry
     if (known := part_in_file("geometry", geometry)) is None:
-        raise ConfigError(f"geometry: {geometry!r} is unknown; write the name of a geometry, or pass a Geometry")
+        known = names_of_files("geometry")
+        hint = did_you_mean(repr(geometry), map(repr, known), " Did you mean ", n=1)
+        raise ConfigError(f"geometry: {geometry!r} is unknown; known: {', '.join(known)}.{hint} Or pass a Geometry")
     return known()
 
 

@@ -1,7 +1,6 @@
 """The methods that our models have in addition to RecBole's, and functions that work for both."""
 
 from abc import abstractmethod
-from importlib import import_module
 from typing import Any
 
 import numpy.typing as npt
@@ -16,25 +15,8 @@ from recbole_hyper.matmul import gpu_precision
 from recbole_hyper.registry import Model
 from recbole_hyper.types import Cases, Prefixes
 
-# imported by name, because models must not import runs
-_ESTIMATOR = "recbole_hyper.runs.estimator"
 
-
-class ModelClass(type):
-    """Metaclass: ``HSASRecCE(config, dataset)`` makes a network, ``HSASRecCE(hidden_size=64)`` an estimator."""
-
-    def __call__(cls, *arguments: Any, **options: Any) -> Any:
-        if arguments or {"config", "dataset"} <= options.keys():
-            return super().__call__(*arguments, **options)
-        return import_module(_ESTIMATOR).Estimator(cls, options)
-
-    def __instancecheck__(cls, instance: Any) -> bool:
-        """Return whether ``instance`` is a model of this class, or the estimator of one."""
-        is_estimator = getattr(type(instance), "is_estimator", False)
-        return super().__instancecheck__(instance) or (is_estimator and issubclass(instance.model, cls))
-
-
-class OwnModel(Model, metaclass=ModelClass):
+class OwnModel(Model):
     """Mixin of every model of this package."""
 
     @abstractmethod

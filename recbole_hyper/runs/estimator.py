@@ -1,6 +1,6 @@
-"""Estimators: a model class called with options trains on a frame and recommends, without files.
+"""Estimators: a model with its options trains on a frame and recommends, without files.
 
-``HSASRecCE(hidden_size=64, epochs=20).fit(frame)`` equals :func:`recbole_hyper.runs.run.run` with these keys.
+``Estimator("HSASRecCE", hidden_size=64).fit(frame)`` equals :func:`recbole_hyper.runs.run.run` with this key.
 """
 
 from __future__ import annotations
@@ -23,17 +23,15 @@ from recbole_hyper.training.checkpoint import STATE
 class Estimator:
     """A model and its options; after :meth:`fit` also its run, with all methods of a loaded run.
 
-    ``model`` is a model class of this package or a subclass; ``options`` are configuration keys, as in a YAML file or
-    on the command line. ConfigError for an unknown key or an invalid value.
+    ``model`` is the name or class of a model, as in :func:`recbole_hyper.runs.run.run`; ``options`` are configuration
+    keys, as in a YAML file or on the command line. ConfigError for an unknown model or key, or an invalid value.
     """
 
-    # for isinstance(HSASRecCE(hidden_size=64), HSASRecCE)
-    is_estimator = True
-
-    def __init__(self, model: type, options: Mapping[str, Any]) -> None:
-        # registered, so that loading the run in this process finds a user's class by name
-        self.model, self.options = register("models")(model), dict(options)
-        Config(model, config_dict={**self.options, "interactions": "given"})
+    def __init__(self, model: str | type, **options: Any) -> None:
+        # a user's class is registered, so that loading the run in this process finds it by name
+        self.model = register("models")(model) if isinstance(model, type) else model
+        self.options = options
+        Config(model, config_dict={**options, "interactions": "given"})
         self._run: tuple[dict[str, Any], Path] | None = None
         self._temporary: tempfile.TemporaryDirectory | None = None
         self._recommender: Any = None
@@ -96,7 +94,7 @@ class Estimator:
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        Estimator.__init__(self, state["model"], state["options"])
+        self.__init__(state["model"], **state["options"])  # type: ignore[misc]
         if "files" in state:
             self._temporary = tempfile.TemporaryDirectory(prefix="recbole-hyper-")
             self._run = state["result"], Path(self._temporary.name) / "run"
@@ -114,5 +112,6 @@ class Estimator:
         return getattr(self._recommender, name)
 
     def __repr__(self) -> str:
-        options = ", ".join(f"{key}={value!r}" for key, value in self.options.items())
-        return f"{self.model.__name__}({options})"
+        options = "".join(f", {key}={value!r}" for key, value in self.options.items())
+        name = self.model if isinstance(self.model, str) else self.model.__name__
+        return f"Estimator({name!r}{options})"

@@ -19,13 +19,13 @@ import torch
 import yaml
 
 import recbole_hyper
-from recbole_hyper import FMLPRecCE, HSASRecCE, Pop, SASRecCE, registry, run
+from recbole_hyper import Estimator, HSASRecCE, registry, run
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.encoders.fmlp import FMLPEncoder
 from recbole_hyper.errors import NoSpaceError
+from recbole_hyper.models import MODULES
 from recbole_hyper.models.base import HyperRecommender
-from recbole_hyper.runs.estimator import Estimator
 from recbole_hyper.training.checkpoint import WEIGHTS, read_weights
 from tests.conftest import LEARN, SMALL, cycle_rows, write_inter
 from tests.reference import planted
@@ -44,18 +44,9 @@ def test_every_model_of_the_package_is_a_name_of_it() -> None:
         for name in registry.names("models")
         if registry.resolve("models", name).__module__.startswith("recbole_hyper.models.")
     }
-    assert {name for module in recbole_hyper._MODELS.values() for name in module.split()} == ours
+    assert set(MODULES) == ours
     assert {getattr(recbole_hyper, name).__name__ for name in ours} == ours
     assert ours < set(recbole_hyper.__all__)
-
-
-def test_an_estimator_is_an_instance_of_its_model() -> None:
-    estimator = HSASRecCE(hidden_size=8)
-    assert isinstance(estimator, Estimator)
-    assert isinstance(estimator, HSASRecCE)
-    assert isinstance(estimator, HyperRecommender)
-    assert not isinstance(estimator, SASRecCE)
-    assert not isinstance(3, HSASRecCE)
 
 
 def test_the_package_names_its_models_without_importing_them() -> None:
@@ -76,11 +67,11 @@ def test_the_package_names_its_models_without_importing_them() -> None:
 )
 def test_options_are_checked_when_an_estimator_is_made(options: dict, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        HSASRecCE(**options)
+        Estimator("HSASRecCE", **options)
 
 
 def test_a_fit_is_a_run(frame: pd.DataFrame, tmp_path: Path) -> None:
-    model = HSASRecCE(**SMALL).fit(frame, eval_args={"mode": "uni2"})
+    model = Estimator("HSASRecCE", **SMALL).fit(frame, eval_args={"mode": "uni2"})
     by_run = run(
         "HSASRecCE",
         interactions=frame,
@@ -89,14 +80,14 @@ def test_a_fit_is_a_run(frame: pd.DataFrame, tmp_path: Path) -> None:
     for key in ("test", "valid", "data_fingerprint", "protocol_counts", "parameters", "best_epoch", "protocol"):
         assert model.result[key] == by_run[key], key
     given = tmp_path / "given"
-    assert Pop().fit(frame, output_dir=given).folder == given
+    assert Estimator("Pop").fit(frame, output_dir=given).folder == given
     assert (given / "result.json").is_file()
 
 
 def test_ids_that_pandas_made_floats_are_found(frame: pd.DataFrame) -> None:
     numbers = {name: frame[name].str[1:].astype(float) for name in ("user_id", "item_id")}
     frame = frame.assign(**numbers)
-    model = Pop().fit(frame)
+    model = Estimator("Pop").fit(frame)
     assert set(model.user_ids) == {str(int(user)) for user in numbers["user_id"]}
     user = frame["user_id"].iloc[0]
     own = frame[frame["user_id"] == user]
@@ -108,7 +99,7 @@ def test_ids_that_pandas_made_floats_are_found(frame: pd.DataFrame) -> None:
 
 def test_recommendations_stay_the_same_in_a_folder_elsewhere(tmp_path: Path) -> None:
     frame = pd.DataFrame(planted.walk_rows(), columns=["user", "item", "time"])
-    model = SASRecCE(**LEARN).fit(frame)
+    model = Estimator("SASRecCE", **LEARN).fit(frame)
     found = model.recommend(users=["u1", "u2"], k=3)
     assert found.groupby("user_id").size().to_dict() == {"u1": 3, "u2": 3}
     place = model.folder
@@ -126,8 +117,8 @@ def test_recommendations_stay_the_same_in_a_folder_elsewhere(tmp_path: Path) -> 
 def test_a_failed_fit_keeps_the_earlier_one(
     frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = Pop()
-    with pytest.raises(ValueError, match=r"Pop\(\) is not fitted; call fit\(frame\) first"):
+    model = Estimator("Pop")
+    with pytest.raises(ValueError, match=r"Estimator\('Pop'\) is not fitted; call fit\(frame\) first"):
         model.recommend(users=["u1"])
     assert not hasattr(model, "recommend")
     model.fit(frame)
@@ -145,13 +136,13 @@ def test_a_failed_fit_keeps_the_earlier_one(
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_a_users_model_is_an_estimator_too(frame: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_estimator_of_a_users_model(frame: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry._registry, "models", dict(registry._registry["models"]))
 
     class OwnNetwork(HyperRecommender):
         parts = {"encoder": "gru", "geometry": "euclidean", "loss_type": "ce"}
 
-    model = OwnNetwork(**{**SMALL, "epochs": 1}).fit(frame)
+    model = Estimator(OwnNetwork, **{**SMALL, "epochs": 1}).fit(frame)
     assert model.result["model"] == "OwnNetwork"
     assert len(model.similar_items(["i3"], k=2)) == 2
 
@@ -161,7 +152,7 @@ def test_a_users_model_is_an_estimator_too(frame: pd.DataFrame, monkeypatch: pyt
 def test_copies_and_pickles_outlive_the_estimator(
     copied: Callable, used: bool, frame: pd.DataFrame, tmp_path: Path
 ) -> None:
-    model = SASRecCE(**{**SMALL, "epochs": 1}).fit(frame)
+    model = Estimator("SASRecCE", **{**SMALL, "epochs": 1}).fit(frame)
     if used:
         model.recommend(users=["u1"], k=3)
     again, folder = copied(model), model.folder
@@ -175,14 +166,14 @@ def test_copies_and_pickles_outlive_the_estimator(
         recbole_hyper.load(again.save(tmp_path / "kept")).recommend(users=["u1"], k=3), expected
     )
     assert not (again.folder / "checkpoint.pt").exists()
-    assert repr(copied(SASRecCE(epochs=7))) == "SASRecCE(epochs=7)"
+    assert repr(copied(Estimator("SASRecCE", epochs=7))) == "Estimator('SASRecCE', epochs=7)"
 
 
 def test_fits_in_several_threads_equal_single_fits(frame: pd.DataFrame) -> None:
     """They drew from one stream of random numbers."""
-    alone = SASRecCE(**{**SMALL, "epochs": 2}).fit(frame).result
+    alone = Estimator("SASRecCE", **{**SMALL, "epochs": 2}).fit(frame).result
     with ThreadPoolExecutor(3) as pool:
-        found = list(pool.map(lambda _: SASRecCE(**{**SMALL, "epochs": 2}).fit(frame), range(3)))
+        found = list(pool.map(lambda _: Estimator("SASRecCE", **{**SMALL, "epochs": 2}).fit(frame), range(3)))
     assert [model.result["valid"] for model in found] == [alone["valid"]] * 3
     scores = [model.score([["i1", "i2"]]) for model in found]
     assert all((one == scores[0]).all() for one in scores)
@@ -193,7 +184,7 @@ def test_another_thread_does_not_change_a_training(
     held_at: int, frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The check of a configuration (1) and a run that is loaded (2) drew from the generator of the training."""
-    other = FMLPRecCE(**SMALL).fit(frame, output_dir=tmp_path / "other").folder
+    other = Estimator("FMLPRecCE", **SMALL).fit(frame, output_dir=tmp_path / "other").folder
     drawn, ended, built = threading.Event(), threading.Event(), FMLPEncoder.__init__
     calls = count(1)
 
@@ -222,13 +213,13 @@ def test_another_thread_does_not_change_a_training(
     assert all((alone[name] == beside[name]).all() for name in alone)
 
 
-def test_recboles_constructor_still_works(tmp_path: Path) -> None:
+def test_a_model_class_makes_networks_only(tmp_path: Path) -> None:
     path = write_inter(tmp_path, "d", cycle_rows())
     config = Config("HSASRecCE", "d", config_dict={**SMALL, "data_path": str(path)})
     dataset = SequenceDataset(config)
     for model in (HSASRecCE(config, dataset), HSASRecCE(config=config, dataset=dataset)):
         assert isinstance(model, HSASRecCE)
-        assert not isinstance(model, Estimator)
         assert isinstance(copy.deepcopy(model), HSASRecCE)
-    assert isinstance(HSASRecCE(dataset="shop"), Estimator)
+    with pytest.raises(TypeError, match="required positional argument"):
+        HSASRecCE(hidden_size=8)
     assert pickle.loads(pickle.dumps(HSASRecCE)) is HSASRecCE

@@ -6,38 +6,15 @@ write the Config as plain values, and add the classes that checkpoints need to t
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from recbole_hyper.host.models import keys_in_source
+from recbole_hyper.hosted.old_checkpoints import OldConfig, readable
 from recbole_hyper.hosted.patches.names import around, replace
-from recbole_hyper.hosted.patches.old_checkpoints import OldConfig, readable
+from recbole_hyper.hosted.pickles import plain_config, restored_config
 
-# attributes of a Config that are rebuilt when it is loaded
-_NOT_SAVED = ("model_class", "yaml_loader", "_own_keys")
 # the names of restored_config in earlier releases
 _EARLIER = [f"recbole_hyper.{place}.checkpoints.restored_config" for place in ("compat", "bridge.patches")]
-
-
-def plain_config(config: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Return what pickle writes for a Config: a function of this module, and plain values as its arguments."""
-    state = {key: value for key, value in vars(config).items() if key not in _NOT_SAVED}
-    return restored_config, (state, bool(getattr(type(config), "hosted", False)))
-
-
-def restored_config(state: dict[str, Any], hosted: bool) -> Any:
-    """Return the Config that :func:`plain_config` wrote; the model's class is found by its name."""
-    from recbole.config import Config
-    from recbole.utils import get_model
-
-    cls = import_module("recbole_hyper.hosted.config").HostedConfig if hosted else Config
-    config = object.__new__(cls)
-    config.__dict__.update(state)
-    if hosted:
-        config.model_class = get_model(config.model)
-        config._own_keys = keys_in_source(config.model_class)
-    return config
 
 
 def patch_config(configurator: Any) -> None:

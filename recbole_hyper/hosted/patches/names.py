@@ -17,8 +17,6 @@ from typing import Any
 FOLDERS = tuple(
     f"{kind}_recommender" for kind in ("general", "context_aware", "sequential", "knowledge_aware", "exlib")
 )
-# imported when a model of this package is used, as they import RecBole
-_HOSTED = "recbole_hyper.hosted"
 
 
 def replace(module: Any, name: str, make: Callable[[Any], Any]) -> None:
@@ -103,7 +101,9 @@ def patch_config(configurator: Any) -> None:
         **_of_subclass: Any,
     ) -> Any:
         if cls is configurator.Config and _names_ours(model, config_file_list or (), config_dict or {}):
-            cls = import_module(f"{_HOSTED}.config").HostedConfig
+            from recbole_hyper.hosted.config import HostedConfig
+
+            cls = HostedConfig
         return object.__new__(cls)
 
     configurator.Config.__new__ = new
@@ -142,8 +142,11 @@ def patch_data(data: Any) -> None:
 
     @around
     def chosen(original: Callable[..., Any], config: Any, *arguments: Any) -> Any:
-        own = getattr(import_module(f"{_HOSTED}.data"), original.__name__) if _is_hosted(config) else original
-        return own(config, *arguments)
+        if not _is_hosted(config):
+            return original(config, *arguments)
+        from recbole_hyper.hosted import data as own
+
+        return getattr(own, original.__name__)(config, *arguments)
 
     for name in ("create_dataset", "data_preparation"):
         replace(data, name, chosen)
@@ -154,7 +157,9 @@ def patch_trainer(trainer: Any) -> None:
 
     def new(cls: type, config: Any = None, *_arguments: Any, **_keywords: Any) -> Any:
         if cls.__module__ == trainer.__name__ and _is_hosted(config):
-            cls = import_module(f"{_HOSTED}.trainer").hosted_trainer(cls)
+            from recbole_hyper.hosted.trainer import hosted_trainer
+
+            cls = hosted_trainer(cls)
         return object.__new__(cls)
 
     trainer.AbstractTrainer.__new__ = new

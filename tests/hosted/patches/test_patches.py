@@ -81,7 +81,7 @@ import recbole.config.configurator, recbole.quick_start.quick_start as quick, to
 configurator = recbole.config.configurator
 print(get_model.patched, configurator.get_model is get_model is quick.get_model, quick.create_dataset.patched,
       Trainer._save_checkpoint.__module__, Config.__new__.__module__,
-      any(item.__module__ == "recbole_hyper.hosted.patches.checkpoints"
+      any(item.__module__ == "recbole_hyper.hosted.pickles"
           for item in torch.serialization.get_safe_globals() if not isinstance(item, tuple)))
 """
     assert python(code).split() == [

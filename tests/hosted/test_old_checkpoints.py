@@ -15,7 +15,7 @@ from recbole.config import Config
 from recbole.quick_start import load_data_and_model
 from recbole.utils import ModelType, get_trainer
 
-from recbole_hyper.hosted.patches.old_checkpoints import translated
+from recbole_hyper.hosted.old_checkpoints import translated
 from tests.hosted.conftest import trained
 
 
@@ -42,9 +42,11 @@ def test_a_checkpoint_that_recbole_wrote_alone_is_read(
     assert (again.start_epoch, again.saved_model_file) == (content["epoch"] + 1, "old.pth")
 
 
-@pytest.mark.parametrize("model", ["SASRecCE", "BPR"])
-def test_a_checkpoint_of_an_earlier_release_is_read(model: str, settings: dict[str, Any]) -> None:
-    """Its Config names the modules recbole_hyper.compat and recbole_hyper.hosted, which are called otherwise now."""
+@pytest.mark.parametrize(
+    ("model", "place"), [("SASRecCE", b"compat"), ("SASRecCE", b"bridge.patches"), ("BPR", b"compat")]
+)
+def test_a_checkpoint_of_an_earlier_release_is_read(model: str, place: bytes, settings: dict[str, Any]) -> None:
+    """Its Config names modules that have other names now."""
     # of RecBole's own models, what a loaded trainer has not collected in training is not computed
     keys = settings if model != "BPR" else {**settings, "metrics": ["NDCG"]}
     trainer, test, _ = trained(model, keys)
@@ -54,10 +56,8 @@ def test_a_checkpoint_of_an_earlier_release_is_read(model: str, settings: dict[s
         for entry in now.namelist():
             data = now.read(entry)
             if entry.endswith("/data.pkl"):
-                assert data.count(b"crecbole_hyper.hosted.patches.checkpoints\n") == 1
-                data = data.replace(
-                    b"crecbole_hyper.hosted.patches.checkpoints\n", b"crecbole_hyper.compat.checkpoints\n"
-                )
+                assert data.count(b"crecbole_hyper.hosted.pickles\n") == 1
+                data = data.replace(b"crecbole_hyper.hosted.pickles\n", b"crecbole_hyper." + place + b".checkpoints\n")
             old.writestr(entry, data)
     config, network, _, _, _, loaded = load_data_and_model(str(earlier))
     again = get_trainer(config["MODEL_TYPE"], config["model"])(config, network)

@@ -1,0 +1,28 @@
+"""A configuration as plain values, as RecBole's checkpoints contain it."""
+
+from typing import Any
+
+from recbole_hyper.host.models import keys_in_source
+
+# attributes of a Config that are rebuilt when it is loaded
+_NOT_SAVED = ("model_class", "yaml_loader", "_own_keys")
+
+
+def plain_config(config: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Return what pickle writes for a Config: a function of this module, and plain values as its arguments."""
+    state = {key: value for key, value in vars(config).items() if key not in _NOT_SAVED}
+    return restored_config, (state, bool(getattr(type(config), "hosted", False)))
+
+
+def restored_config(state: dict[str, Any], hosted: bool) -> Any:
+    """Return the Config that :func:`plain_config` wrote; the model's class is found by its name."""
+    from recbole.config import Config
+    from recbole.utils import get_model
+
+    # the patched class finds the configuration of a model of this package
+    config = Config.__new__(Config, state["model"]) if hosted else object.__new__(Config)
+    config.__dict__.update(state)
+    if hosted:
+        config.model_class = get_model(config.model)
+        config._own_keys = keys_in_source(config.model_class)
+    return config
