@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from recbole_hyper.encoders import options as opt
+from recbole_hyper.encoders._window_filters import WindowFilterEncoder, WindowFilterLayer
 from recbole_hyper.encoders.dropout import Dropout
-from recbole_hyper.encoders.window_filters import WindowFilterEncoder, WindowFilterLayer
 from recbole_hyper.options import Option
 from recbole_hyper.values import NonNegativeInt, Share
 

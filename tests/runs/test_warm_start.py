@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 
 from recbole_hyper import load, run
 from recbole_hyper.config import ConfigError
+from recbole_hyper.experiment.seeds import run_seeds
 from recbole_hyper.runs.evaluate import evaluate
-from recbole_hyper.runs.seeds import run_seeds
 from tests.conftest import SMALL, write_inter
 
 
