@@ -21,7 +21,9 @@ class GlobalTimepoint(Protocol):
     "Time to Split"); with ``successive: true`` every interaction is a case, with everything before it as history.
     ``max_cases: 50000`` moves the start of a part until it has at most that many interactions, as the paper's code.
 
-    Interactions with items that the training part lacks are dropped, as targets and from histories. New users stay:
+    Interactions with items that the training part lacks are dropped, as targets and from histories. With
+    ``unknown: miss`` such a target stays a case that no model can hit, as in the published tables of Time to Split,
+    which rank every user. New users stay:
     their first interaction is history and not a case. With ``refit: True`` the final model trains on train +
     validation, and the test knows the items of both.
     """
@@ -34,13 +36,16 @@ class GlobalTimepoint(Protocol):
         "test": Option(),
         "max_cases": Option(kind=PositiveInt | None, default=None),
         "target": Option(kind=Literal["last"] | None, default=None),
+        "unknown": Option(kind=Literal["miss"] | None, default=None),
     }
-    expected = "{valid: 0.9, test: 0.95} is expected (and max_cases, target)"
+    expected = "{valid: 0.9, test: 0.95} is expected (and max_cases, target, unknown)"
 
     def check_argument(self) -> None:
         settings = self.read_settings(self.argument)
         if settings["target"] and self.successive:
             raise self.error("target: last has one case per user; drop successive: true")
+        if settings["unknown"] and self.successive:
+            raise self.error("unknown: miss keeps one target per user; drop successive: true")
         self.point(settings["valid"])
         self.point(settings["test"])
 
@@ -82,14 +87,19 @@ class GlobalTimepoint(Protocol):
         )
 
     def _cases(self, store: SequenceStore, known: np.ndarray, start: float, end: float) -> tuple[Cases, int]:
+        """Return the cases of the interactions in [start, end), and how many of these are left out."""
         inside = (store.times >= start) & (store.times < end)
-        lost = int((inside & ~known[store.items]).sum())
-        known_store = store.select(known[store.items])
-        rows, positions = known_store.row_of, known_store.positions
-        in_period = (known_store.times >= start) & (known_store.times < end) & (positions > 0)
-        rows, positions = rows[in_period], positions[in_period]
-        if not self.successive:
-            step = -1 if "target" in self.argument else 1
-            rows, index = np.unique(rows[::step], return_index=True)
-            positions = positions[::step][index]
-        return Cases.build(known_store, rows, positions), lost
+        kept = known[store.items]
+        if self.argument.get("unknown"):
+            kept[self._targets(store.row_of, inside)] = True
+        known_store = store.select(kept)
+        in_period = (known_store.times >= start) & (known_store.times < end) & (known_store.positions > 0)
+        chosen = np.flatnonzero(in_period) if self.successive else self._targets(known_store.row_of, in_period)
+        cases = Cases.build(known_store, known_store.row_of[chosen], known_store.positions[chosen])
+        return cases, int((inside & ~kept).sum())
+
+    def _targets(self, rows: np.ndarray, inside: np.ndarray) -> np.ndarray:
+        """Return the index of the first interaction ``inside`` of each row, or of the last one (target: last)."""
+        step = -1 if self.argument.get("target") else 1
+        places = np.flatnonzero(inside)[::step]
+        return places[np.unique(rows[places], return_index=True)[1]]

@@ -6,9 +6,11 @@ import dataclasses
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recbole_hyper.evaluation.ranking import rank_cases
 from recbole_hyper.protocols.base import ProtocolError, cold_targets, make_split, repeated_targets
 from tests.protocols.splits import BY_HAND, POINTS, TRIPLES, Triple, config_of, store_of, unpack, without_empty
 from tests.reference import protocols as reference
@@ -79,6 +81,23 @@ def test_global_timepoint_with_the_last_item_as_target() -> None:
     assert test == [("a", ("x", "y", "z", "w"), "x"), ("n", ("y",), "w")]
     with pytest.raises(ProtocolError, match="drop successive"):
         make_split(store_of(BY_HAND), config_of({"GT": {**POINTS, "target": "last"}}, eval_args={"successive": True}))
+
+
+def test_targets_that_were_never_trained_on_can_count_as_misses() -> None:
+    """User c's last item is new, and d's first one is: both stay cases, which nobody can hit."""
+    rows = [*BY_HAND, ("c", "x", 3.0), ("c", "y", 4.0), ("c", "new", 29.0), ("d", "x", 5.0), ("d", "late", 26.0)]
+    plain = make_split(store_of(rows), config_of({"GT": {**POINTS, "target": "last"}}))
+    split = make_split(store_of(rows), config_of({"GT": {**POINTS, "target": "last", "unknown": "miss"}}))
+    more = set(unpack(split)[2]) - set(unpack(plain)[2])
+    assert more == {("c", ("x", "y"), "new"), ("d", ("x",), "late")}
+    n_items, catalogue = split.store.n_items, split.candidates("test")
+    options = {"n_items": n_items, "k": 2, "exclude_seen": True, "catalogue": catalogue}
+    ranks = rank_cases(lambda cases: torch.rand(len(cases), n_items), split.test, **options)
+    targets = split.store.item_tokens[split.test.targets]
+    assert (ranks.ranks[np.isin(targets, ["new", "late"])] > 2).all()
+    for unknown, options in (("drop", {}), ("miss", {"successive": True})):
+        with pytest.raises(ProtocolError, match="unknown"):
+            make_split(store_of(rows), config_of({"GT": {**POINTS, "unknown": unknown}}, eval_args=options))
 
 
 def test_an_interaction_at_the_point_belongs_to_the_later_part() -> None:
