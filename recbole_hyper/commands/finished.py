@@ -93,7 +93,6 @@ def serve(arguments: argparse.Namespace) -> None:
     """Serve until the process is stopped."""
     from recbole_hyper.runs.serve import serve
 
-    print(f"http://{arguments.host}:{arguments.port} shows the model, /docs the API", flush=True)
     serve(**options_of(serve, arguments))
 
 

@@ -86,7 +86,7 @@ def recommend(arguments: argparse.Namespace) -> int:
     if arguments.output is None:
         print(frame_table(model.answer(query[:_SHOWN], plan)))
         print(f"{min(_SHOWN, n)} of {n} users; --output=FILE.parquet writes all")
-        stream.warn_skipped(query)
+        stream.warn_unknown(query)
         return 0
     options: dict[str, Any] = {"csv_safe": arguments.csv_safe}
     if arguments.num_workers != 1:

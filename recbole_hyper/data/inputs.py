@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from recbole_hyper.data import guess
 from recbole_hyper.data.archives import SourceFile
 from recbole_hyper.data.formats import Layout, matching_names
-from recbole_hyper.data.ids import column_of_values, natural, single, text_array
+from recbole_hyper.data.ids import column_of_values, id_fault, natural, single, text_array
 from recbole_hyper.data.parsers import Frame
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.data.tables import Table, open_table, read_columns
@@ -113,7 +113,8 @@ def _times(
         if missing := [name for name in names if name not in times]:
             raise ValueError(f"times: {len(missing)} histories have no times (first: {missing[0]!r})")
         times = [times[name] for name in names]
-    rows = [list(row) for row in _listed("times", times, "a list of lists of times")]
+    lists = _listed("times", times, "a list of lists of times")
+    rows = [_listed(f"times[{at}]", row, "a list of times") for at, row in enumerate(lists)]
     if len(rows) != len(counts):
         raise ValueError(f"times has {len(rows)} lists for {len(counts)} histories")
     for at, (row, count) in enumerate(zip(rows, counts, strict=True)):
@@ -178,6 +179,8 @@ def _ids(name: str, values: Any) -> list[str | int | float]:
         plain = str(plain) if isinstance(plain, UUID) else plain
         if isinstance(plain, bool) or not isinstance(plain, (str, int, float)) or plain != plain:
             raise ValueError(f"{name}: {value!r} is not an id; ids are text or numbers")
+        if isinstance(plain, str) and "\0" in plain:  # numpy would cut it there, and find another id
+            raise ValueError(f"{name}: {id_fault(plain)}")
         # 7.0 becomes 7, as in a frame, since pandas turns whole numbers with gaps into floats
         ids.append(int(plain) if isinstance(plain, float) and plain.is_integer() else plain)
     return ids

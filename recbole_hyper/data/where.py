@@ -231,7 +231,8 @@ def _alike(column: pa.Array, name: str, value: Value) -> tuple[pa.Array, pa.Scal
         column = pa.array(numbers, mask=~readable)
     elif pa.types.is_floating(kind):  # NaN is missing
         column = pc.if_else(pc.is_nan(column), pa.scalar(None, kind), column)
-    if pa.types.is_integer(column.type) and isinstance(value, int):  # exact
+    # exact; a larger number than Arrow's integers compares as a float
+    if pa.types.is_integer(column.type) and isinstance(value, int) and -(2**63) <= value < 2**63:
         return column, pa.scalar(value)
     try:
         return column.cast(pa.float64(), safe=False), pa.scalar(float(value))

@@ -3,27 +3,31 @@
 Imports no torch: another process writes the bundle.
 """
 
+import contextlib
+import errno
+import http.client
 import json
 import logging
 import os
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from recbole_hyper.errors import ConfigError, positive_int, require
 from recbole_hyper.files import read_json
 from recbole_hyper.runs.plugin_files import trusting
-from recbole_hyper.serving.bundle import ABOUT, BUNDLE, fingerprint, open_bundle
+from recbole_hyper.serving.bundle import ABOUT, BUNDLE, Served, fingerprint, open_bundle
 from recbole_hyper.serving.recommender import Recommender
 from recbole_hyper.threads import processors
 
 # environment variable that passes settings to workers
 _VARIABLE = "RECBOLE_HYPER_SERVE"
-_EVERY = 2.0  # seconds between checks of the run
+EVERY = 2.0  # seconds between checks of the run; workers check twice as often
 
 logger = logging.getLogger("recbole_hyper")
 
@@ -45,7 +49,8 @@ def serve(
 
     Args:
         run: folder of the run, or a link to it.
-        host, port: address to listen on. The service has no passwords: put a proxy with passwords in front of it.
+        host, port: address to listen on; port 0 is any free one. The address is printed once the service answers. The
+            service has no passwords: put a proxy with passwords in front of it.
         workers: number of processes.
         catalogue: table of items for rules, text or parquet; reloaded when the file changes.
         plugins, trust_plugins: trusted Python files of the run, or trust all that its folder names; see
@@ -59,19 +64,62 @@ def serve(
     if table is not None and not table.is_file():
         raise ConfigError(f"catalogue={str(table)!r} is not a file")
     trust = {"files": [str(Path(file).absolute()) for file in plugins], "everything": trust_plugins}
-    prepare(run, trust)
-    items, threads, stopped = table and str(table.absolute()), max(1, processors() // workers), threading.Event()
-    settings = {"run": str(run.absolute()), "catalogue": items, "threads": threads, "trust": trust}
-    with tempfile.TemporaryDirectory(prefix="recbole-hyper-metrics-") as metrics:
-        os.environ |= {_VARIABLE: json.dumps(settings), "PROMETHEUS_MULTIPROC_DIR": metrics}
-        threading.Thread(target=_keep_prepared, args=(run.absolute(), trust, stopped), daemon=True).start()
+    items, threads = table and str(table.absolute()), max(1, processors() // workers)
+    settings = {"run": str(run.absolute()), "catalogue": items, "threads": threads, "trust": trust, "every": EVERY / 2}
+    with contextlib.ExitStack() as stack:
+        # the port first: a port that is in use is known before the long work
+        listener = stack.enter_context(_bound(host, port))
+        prepare(run, trust)
+        os.environ[_VARIABLE] = json.dumps(settings)
+        if workers > 1:
+            # counts of one process are in its memory: prometheus_client would not read this folder for them
+            metrics = tempfile.TemporaryDirectory(prefix="recbole-hyper-metrics-")
+            os.environ["PROMETHEUS_MULTIPROC_DIR"] = stack.enter_context(metrics)
+            _opener(settings)()  # workers that cannot start would be started again and again
+        stopped = threading.Event()
+        stack.callback(stopped.set)
+        for target, arguments in ((_keep_prepared, (run.absolute(), trust, stopped)), (_announce, (listener, stopped))):
+            threading.Thread(target=target, args=arguments, daemon=True).start()
+        uvicorn.run(
+            "recbole_hyper.runs.serve:app", factory=True, fd=listener.fileno(), workers=workers, lifespan="on",
+            http="recbole_hyper.serving.service:PromptProtocol", log_level="warning", access_log=False,
+            timeout_worker_healthcheck=60, timeout_graceful_shutdown=30,
+        )  # fmt: skip
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """Return a socket that is bound to an address; ConfigError if that is not possible."""
+    if not 0 <= port < 65536:
+        raise ConfigError(f"port={port}: a number from 1 to 65535 is needed, or 0 for any free port")
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        # at once, so that of two services that start together one gets the port
+        listener.listen(2048)
+        return listener
+    except OSError as error:
+        in_use = error.errno == errno.EADDRINUSE
+        hint = "; another program uses it: choose another --port" if in_use else f": {error}"
+        raise ConfigError(f"cannot listen on port {port} of {host}{hint}") from error
+
+
+def _announce(listener: socket.socket, stopped: threading.Event) -> None:
+    """Print the address once the service answers."""
+    host, port = listener.getsockname()[:2]
+    while not stopped.wait(0.1):
+        connection = http.client.HTTPConnection(host, port, timeout=60)
         try:
-            uvicorn.run(
-                "recbole_hyper.runs.serve:app", factory=True, host=host, port=port, workers=workers,
-                http="recbole_hyper.serving.service:PromptProtocol", log_level="warning", access_log=False,
-            )  # fmt: skip
+            connection.request("GET", "/health")
+            if connection.getresponse().status == 200:
+                shown = f"[{host}]" if ":" in host else host
+                print(f"http://{shown}:{port} shows the model, /docs the API", flush=True)
+                return
+        except (OSError, http.client.HTTPException):
+            continue
         finally:
-            stopped.set()
+            connection.close()
 
 
 def app() -> Any:
@@ -82,18 +130,25 @@ def app() -> Any:
     settings = json.loads(os.environ[_VARIABLE])
     run, table = Path(settings["run"]), settings["catalogue"] and Path(settings["catalogue"])
 
+    def state() -> Hashable:
+        """Return a value that changes with the bundle or the catalogue."""
+        files = [run.resolve() / BUNDLE / ABOUT, *([] if table is None else [table])]
+        return tuple((str(file), (status := file.stat()).st_mtime_ns, status.st_size, status.st_ino) for file in files)
+
+    return with_page(Service(_opener(settings), state, settings.get("every", 1.0)))
+
+
+def _opener(settings: Mapping[str, Any]) -> Callable[[], Served]:
+    """Return a function that opens the run and the catalogue of ``settings``."""
+
     def load_run(place: Path) -> Recommender:
         from recbole_hyper.runs.load import load
 
         with trusting(**settings["trust"]):
             return load(place)
 
-    def state() -> Hashable:
-        """Return a value that changes with the bundle or the catalogue."""
-        files = [run.resolve() / BUNDLE / ABOUT, *([] if table is None else [table])]
-        return tuple((str(file), (status := file.stat()).st_mtime_ns, status.st_size, status.st_ino) for file in files)
-
-    return with_page(Service(lambda: open_bundle(run.resolve(), load_run, settings["threads"], table), state))
+    table = settings["catalogue"] and Path(settings["catalogue"])
+    return lambda: open_bundle(Path(settings["run"]).resolve(), load_run, settings["threads"], table)
 
 
 def prepare(run: Path, trust: Mapping[str, Any] | None = None) -> bool:
@@ -113,13 +168,15 @@ def prepare(run: Path, trust: Mapping[str, Any] | None = None) -> bool:
 
 def _keep_prepared(run: Path, trust: Mapping[str, Any], stopped: threading.Event) -> None:
     """Rewrite the bundle whenever the run changes."""
-    failed: tuple[Path, str] | None = None
-    while not stopped.wait(_EVERY):
-        place = run.resolve()
+    failed: Any = None
+    fault = ""
+    while not stopped.wait(EVERY):
+        place, state = run.resolve(), None
         try:
             state = place, fingerprint(place)
             if state != failed and prepare(place, trust):
                 logger.info("wrote a new bundle of %s", place)
-        except (ValueError, OSError) as error:
-            failed = state
-            logger.warning("still serving the earlier model: %s", error)
+        except Exception as error:  # the next look finds what is being replaced now
+            if str(error) != fault:
+                logger.warning("still serving the earlier model: %s", error)
+            failed, fault = state, str(error)

@@ -9,6 +9,7 @@ serving/sequences       with a graph, if the run keeps no data: users, items and
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -102,8 +103,12 @@ class Served:
 
 def fingerprint(run: Path) -> str:
     """Return a digest of the names, sizes and times of a run's files, which changes with its model."""
-    files = [run / name for name in ("config.yaml", "result.json", "model.safetensors", "refit/model.safetensors")]
-    return digest([(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files if file.is_file()], 32)
+    states = []
+    for name in ("config.yaml", "result.json", "model.safetensors", "refit/model.safetensors"):
+        with contextlib.suppress(FileNotFoundError):
+            state = (run / name).stat()
+            states.append((Path(name).name, state.st_size, state.st_mtime_ns))
+    return digest(states, 32)
 
 
 def open_bundle(run: Path, load: Callable[[Path], Recommender], threads: int = 1, table: Path | None = None) -> Served:

@@ -124,7 +124,8 @@ class Recommender:
             exclude_seen: leave out the items of the history; None follows the run's evaluation.
             items: recommend only these items; None means all that the run's protocol allows.
             exclude: items to leave out, or a mapping from user (or number of the history) to such items.
-            unknown: "skip" counts and skips users and items that the model does not know; "error" raises.
+            unknown: for ids that the model does not know: "skip" skips and counts items, and gives unknown users
+                popular items; "error" raises.
             cold: for a history without a known item, or a user without a trained vector: "popular" recommends the items
                 with the most training interactions, "error" raises.
             times: times of the items, in the form of ``histories``, for models that read times; a table has a column of

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -20,6 +19,8 @@ Scores = npt.NDArray[np.float32]
 
 #: candidates for diversity; ten times the list if that is more
 POOL = 100
+#: of a boost, so that no sum with a score leaves the range of float32
+LARGEST = 1e30
 
 
 @dataclass(frozen=True)
@@ -57,11 +58,10 @@ class Rules:
         for name in ("at_most", "at_least"):
             for key, number in getattr(self, name).items():
                 positive_int(f"{name}[{key!r}]", number)
-        for key, number in {**self.boost, "diversity": self.diversity}.items():
-            if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
-                name = key if key == "diversity" else f"boost[{key!r}]"
-                raise ConfigError(f"{name}={number!r}: must be a finite number")
-        if not 0 <= self.diversity <= 1:
+        for item, number in self.boost.items():
+            if not _is_between(number, -LARGEST, LARGEST):
+                raise ConfigError(f"boost[{item!r}]={number!r}: must be a number from {-LARGEST:g} to {LARGEST:g}")
+        if not _is_between(self.diversity, 0, 1):
             raise ConfigError(f"diversity={self.diversity!r}: must be a number from 0 to 1")
         if self.diversity_by and not self.diversity:
             raise ConfigError(f"diversity_by={self.diversity_by!r} has no effect without diversity")
@@ -78,6 +78,10 @@ class Rules:
             if name not in known:
                 raise ConfigError(f"unknown rule {name!r}{did_you_mean(name, known)}; rules: {', '.join(known)}")
         return cls(**dict(values or {}))
+
+
+def _is_between(number: Any, low: float, high: float) -> bool:
+    return isinstance(number, int | float) and not isinstance(number, bool) and low <= number <= high
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,16 @@
 """Recommendations over HTTP: a FastAPI application whose model can change between two requests.
 
-Waiting requests are scored as one batch.
+Waiting requests are scored as one batch. A request gets an answer, or the process ends: no request waits for ever.
 """
 
 import asyncio
 import contextlib
 import logging
 import os
+import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Hashable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
@@ -17,10 +18,11 @@ from typing import Annotated, Any
 import numpy as np
 import numpy.typing as npt
 from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram, generate_latest, multiprocess
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
-from pydantic import BaseModel, Field, FiniteFloat
+from pydantic import AfterValidator, BaseModel, Field, FiniteFloat, StrictBool, StrictInt
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
@@ -33,6 +35,10 @@ from recbole_hyper.serving.rules import Plan
 LONGEST, MOST, BATCH, BYTES = 2000, 500, 256, 4 << 20
 # most requests that are scored together
 _TOGETHER = 32
+# after this many seconds a request is answered with an error
+_PATIENCE = 60.0
+# a model or a catalogue that cannot be read is tried again after this many looks
+_LOOKS = 30
 _REQUESTS = Counter("recbole_hyper_requests_total", "Requests by path and status", ["path", "status"])
 _SECONDS = Histogram(
     "recbole_hyper_request_seconds", "Seconds of a request", ["path"],
@@ -41,8 +47,16 @@ _SECONDS = Histogram(
 _LISTS = Counter("recbole_hyper_lists_total", "Recommended lists", ["kind"])
 _RELOADS = Counter("recbole_hyper_reloads_total", "Model reloads", ["outcome"])
 
-Identifier = Annotated[str, Field(max_length=500)]
-Times = list[FiniteFloat] | None
+
+def _no_nul(text: str) -> str:
+    if "\0" in text:  # numpy would cut the id there, and find another one
+        raise ValueError("an id has no NUL character")
+    return text
+
+
+Identifier = Annotated[str, Field(max_length=500), AfterValidator(_no_nul)]
+History = Annotated[list[Identifier], Field(max_length=LONGEST)]
+Times = Annotated[list[FiniteFloat], Field(max_length=LONGEST)]
 logger = logging.getLogger("recbole_hyper")
 
 
@@ -50,13 +64,51 @@ class ListRequest(BaseModel, extra="forbid"):
     """One list: for a user of the data, or after a history."""
 
     user: Identifier | None = Field(None, description="user of the data; ignored if there is a history")
-    history: list[Identifier] | None = Field(None, max_length=LONGEST, description="item ids, oldest first")
-    times: Times = Field(None, max_length=LONGEST, description="times of the history, for models that read times")
-    k: int = Field(10, ge=1, le=MOST)
-    exclude_seen: bool | None = Field(None, description="leave out the history; null follows the run's evaluation")
-    exclude: list[Identifier] = Field([], max_length=LONGEST, description="items to leave out")
-    items: list[Identifier] | None = Field(None, max_length=LONGEST, description="recommend only these items")
+    history: History | None = Field(None, description="item ids, oldest first")
+    times: Times | None = Field(None, description="times of the history, for models that read times")
+    k: StrictInt = Field(10, ge=1, le=MOST)
+    exclude_seen: StrictBool | None = Field(None, description="leave out the history; null is as in the run")
+    exclude: History = Field([], description="items to leave out")
+    items: History | None = Field(None, description="recommend only these items")
     rules: dict[str, Any] = Field({}, description="where, at_most, at_least, boost, diversity, diversity_by")
+
+
+class ManyRequest(ListRequest):
+    """One list, or with ``users`` or ``histories`` one for each of them, under the same rules."""
+
+    times: Times | list[Times] | dict[str, Times] | None = Field(  # type: ignore[assignment]
+        None, description="times of the history, or of each of the histories"
+    )
+    users: list[Identifier] | None = Field(None, max_length=BATCH, description="users of the data, a list for each")
+    histories: Annotated[list[History] | dict[Identifier, History], Field(max_length=BATCH)] | None = Field(
+        None, description="histories, or histories by name, a list for each"
+    )
+
+    def each(self) -> dict[str, ListRequest] | list[ListRequest] | None:
+        """Return the requests of ``users`` or ``histories``; None for a single list. ValueError for several of them."""
+        given = [name for name in ("user", "history", "users", "histories") if getattr(self, name) is not None]
+        if self.users is None and self.histories is None:
+            return None
+        if len(given) > 1:
+            raise ValueError(f"give one of {' and '.join(given)}")
+        if self.users is not None:
+            if self.times is not None:
+                raise ValueError("times belong to histories; the run's data has the times of users")
+            return [self._one(user=user) for user in self.users]
+        times, histories = self.times, self.histories or []
+        if times is not None and (type(times) is not type(histories) or len(times) != len(histories)):
+            raise ValueError("times must have the form of histories: the times of each of them")
+        if isinstance(histories, dict):
+            assert times is None or isinstance(times, dict)
+            if times is not None and times.keys() != histories.keys():
+                raise ValueError("times and histories must have the same names")
+            return {name: self._one(history=one, times=times and times[name]) for name, one in histories.items()}
+        rows = [None] * len(histories) if times is None else list(times)
+        return [self._one(history=history, times=own) for history, own in zip(histories, rows, strict=True)]
+
+    def _one(self, **own: Any) -> ListRequest:
+        common = {name: getattr(self, name) for name in ("k", "exclude_seen", "exclude", "items", "rules")}
+        return ListRequest.model_construct(**common, **own)
 
 
 class BatchRequest(BaseModel, extra="forbid"):
@@ -69,15 +121,15 @@ class SimilarRequest(BaseModel, extra="forbid"):
     """The items most similar to one."""
 
     item: Identifier
-    k: int = Field(10, ge=1, le=MOST)
+    k: StrictInt = Field(10, ge=1, le=MOST)
 
 
 class ScoreRequest(BaseModel, extra="forbid"):
     """Scores of items after a history."""
 
-    history: list[Identifier] = Field(max_length=LONGEST)
-    times: Times = Field(None, max_length=LONGEST)
-    items: list[Identifier] = Field(max_length=LONGEST)
+    history: History
+    times: Times | None = None
+    items: History
 
 
 class Item(BaseModel):
@@ -106,33 +158,75 @@ class Job:
     pairs: asyncio.Future[list[tuple[str, float]]]
 
 
+def end_process() -> None:
+    """Stop this process as a service manager does: requests under way are answered, and a supervisor starts anew."""
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
 class Service:
     """The model in use, and the queue of its requests.
 
     ``open_run`` returns the current model; it is called again when the value of ``state``, checked ``every`` so many
-    seconds, changes.
+    seconds, changes. ``fail`` is called if a task of the service ends; by default the process ends too.
     """
 
-    def __init__(self, open_run: Callable[[], Served], state: Callable[[], Hashable], every: float = 1.0) -> None:
-        self._open, self._state, self._every = open_run, state, every
+    served: Served
+    _queue: asyncio.Queue[Job]
+    _thread: ThreadPoolExecutor
+
+    def __init__(
+        self,
+        open_run: Callable[[], Served],
+        state: Callable[[], Hashable],
+        every: float = 1.0,
+        fail: Callable[[], None] = end_process,
+    ) -> None:
+        self._open, self._state, self._every, self._fail = open_run, state, every, fail
+        self._stopped = True
         self._seen = state()
         self.served = open_run()
-        self._queue: asyncio.Queue[Job] = asyncio.Queue()
-        # one thread, because the compiled search uses several
-        self._thread = ThreadPoolExecutor(1, "scores")
 
     @contextlib.asynccontextmanager
     async def running(self, _: FastAPI) -> AsyncIterator[None]:
-        """Answer requests and watch for a new model until the application ends."""
+        """Answer requests and watch for a new model until the application ends; it may start again."""
+        # a queue belongs to the event loop of one start; one thread, because the compiled search uses several
+        self._queue, self._thread, self._stopped = asyncio.Queue(), ThreadPoolExecutor(1, "scores"), False
         tasks = [asyncio.create_task(self._answer()), asyncio.create_task(self._watch())]
-        yield
         for task in tasks:
-            task.cancel()
-        self._thread.shutdown(wait=False)
+            task.add_done_callback(self._task_ended)
+        try:
+            yield
+        finally:
+            self._stop()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._thread.shutdown(wait=False)
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        if not self._stopped:
+            error = None if task.cancelled() else task.exception()
+            logger.critical("a task of the service has ended (%r): the process ends", error)
+            self._stop()
+            self._fail()
+
+    def _stop(self) -> None:
+        """Answer the waiting requests with an error, and all that come later."""
+        self._stopped = True
+        while not self._queue.empty():
+            _settle(self._queue.get_nowait(), HTTPException(503, "the service is stopping"))
 
     async def in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Run a function in the thread that computes scores."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
+        return await self._answered(asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments))
+
+    async def _answered(self, result: Awaitable[Any]) -> Any:
+        """Return a result; HTTPException 503 if it takes too long."""
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                return await result
+        except TimeoutError:
+            raise HTTPException(503, f"no answer within {_PATIENCE:g} seconds") from None
 
     async def recommend(self, served: Served, body: ListRequest) -> tuple[Query, list[tuple[str, float]]]:
         """Return the history of a request and its list, scored together with other waiting requests."""
@@ -142,43 +236,66 @@ class Service:
         elif body.user is not None:
             query = served.recommender.query(users=[body.user])
         else:
-            raise HTTPException(422, "give a user or a history")
+            raise HTTPException(422, "give a user or a history; for several lists, users or histories")
+        if self._stopped:
+            raise HTTPException(503, "the service is stopping")
         exclude = served.recommender.catalogue.ids.find(body.exclude).tolist()
         pairs: asyncio.Future[list[tuple[str, float]]] = asyncio.get_running_loop().create_future()
-        await self._queue.put(Job(served, plan, query, exclude, pairs))
-        return query, await pairs
+        self._queue.put_nowait(Job(served, plan, query, exclude, pairs))
+        return query, await self._answered(pairs)
 
     async def _answer(self) -> None:
+        loop = asyncio.get_running_loop()
         while True:
             jobs = [await self._queue.get()]
             while len(jobs) < _TOGETHER and not self._queue.empty():
                 jobs.append(self._queue.get_nowait())
-            for plan in {id(job.plan): job.plan for job in jobs}.values():
-                own = [job for job in jobs if job.plan is plan and not job.pairs.done()]
-                try:
-                    lists: list[Any] = await self.in_thread(_lists, own)
-                except Exception as error:  # every request needs an answer
-                    lists = [error] * len(own)
-                for job, pairs in zip(own, lists, strict=True):
-                    if not job.pairs.done():
-                        done = job.pairs.set_exception if isinstance(pairs, Exception) else job.pairs.set_result
-                        done(pairs)
+            try:
+                for plan in {id(job.plan): job.plan for job in jobs}.values():
+                    own = [job for job in jobs if job.plan is plan and not job.pairs.done()]
+                    lists = await loop.run_in_executor(self._thread, _lists_or_errors, own)
+                    for job, pairs in zip(own, lists, strict=True):
+                        _settle(job, pairs)
+            except Exception as error:  # such as a pool that starts no thread
+                logger.exception("no answer to %d requests", len(jobs))
+                for job in jobs:
+                    _settle(job, error)
+            finally:  # the task is cancelled
+                for job in jobs:
+                    _settle(job, HTTPException(503, "the service is stopping"))
 
     async def _watch(self) -> None:
+        failed: tuple[Hashable, str] | None = None
+        looks = 0
         while True:
             await asyncio.sleep(self._every)
+            state: Hashable = None
             try:
                 state = self._state()
-                if state == self._seen:
+                looks += 1
+                # what cannot be read is not read every second
+                if state == self._seen or (failed and failed[0] == state and looks < _LOOKS):
                     continue
                 # meanwhile the old model answers
                 self.served = await asyncio.to_thread(self._open)
-                self._seen = state
+                self._seen, failed = state, None
                 _RELOADS.labels("taken").inc()
                 logger.info("now serving %s", self.served.about.get("run"))
-            except Exception as error:  # if the bundle is being replaced, the next check finds it
-                _RELOADS.labels("failed").inc()
-                logger.warning("still serving the earlier model: %s", error)
+            except Exception as error:  # if the bundle is being replaced, the next look finds it
+                looks = 0
+                if failed != (state, str(error)):
+                    failed = state, str(error)
+                    _RELOADS.labels("failed").inc()
+                    logger.warning("still serving the earlier model: %s", error)
+
+
+def _settle(job: Job, answer: list[tuple[str, float]] | BaseException) -> None:
+    """Give a job its answer, unless it has one or nobody waits for it."""
+    if not job.pairs.done():
+        if isinstance(answer, BaseException):
+            job.pairs.set_exception(answer)
+        else:
+            job.pairs.set_result(answer)
 
 
 def query_of(served: Served, history: list[str], times: list[float] | None) -> Query:
@@ -186,10 +303,20 @@ def query_of(served: Served, history: list[str], times: list[float] | None) -> Q
     return served.recommender.query(histories=[history], times=None if times is None else [times])
 
 
-def _lists(jobs: list[Job]) -> list[list[tuple[str, float]]]:
-    """Return the lists of jobs with the same plan, as pairs of original id and score, best first."""
+def _lists_or_errors(jobs: list[Job]) -> Sequence[list[tuple[str, float]] | Exception]:
+    """Return the lists of jobs with the same plan; if they fail, the error for each job."""
     if not jobs:
         return []
+    try:
+        return _lists(jobs)
+    except Exception as error:
+        return [error] * len(jobs)
+    except BaseException as error:  # SystemExit or a cancellation in a plugin would end the task of the service
+        return [RuntimeError(repr(error))] * len(jobs)
+
+
+def _lists(jobs: list[Job]) -> list[list[tuple[str, float]]]:
+    """Return the lists of jobs with the same plan, as pairs of original id and score, best first."""
     recommender, plan = jobs[0].served.recommender, jobs[0].plan
     if any(job.exclude for job in jobs):
         plan = replace(plan, excluded={str(at): np.array(job.exclude, np.int64) for at, job in enumerate(jobs)})
@@ -221,7 +348,9 @@ class Measured:
 
         try:
             length = headers.get(b"content-length", b"0")
-            if not length.isdigit() or int(length) > BYTES or b"transfer-encoding" in headers:
+            # the number of digits first: Python reads no number of thousands of digits
+            long = len(length) > len(str(BYTES)) or not length.isdigit() or int(length) > BYTES
+            if long or b"transfer-encoding" in headers:
                 text = f"the body must have a content-length of at most {BYTES} bytes"
                 refusal = JSONResponse({"detail": text}, 413)
                 await refusal(scope, receive, sent)
@@ -246,13 +375,20 @@ class PromptProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
 
 
 def make_app(service: Service) -> FastAPI:
-    """Return the application with the routes of this module and /docs."""
-    app = FastAPI(title="recbole-hyper serve", lifespan=service.running)
+    """Return the application with the routes of this module."""
+    # FastAPI's pages about the routes load scripts from elsewhere; the page of this package does not
+    app = FastAPI(title="recbole-hyper serve", lifespan=service.running, docs_url=None, redoc_url=None)
     app.add_middleware(Measured)
 
     @app.exception_handler(ValueError)
     async def refused(_: Request, error: ValueError) -> JSONResponse:
         return JSONResponse({"detail": str(error)}, 422)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
+        # without the input, which may be large, and may be a number that JSON does not have
+        detail = [{name: one[name] for name in ("type", "loc", "msg")} for one in error.errors()]
+        return JSONResponse({"detail": detail}, 422)
 
     @app.get("/health")
     async def health() -> dict[str, Any]:
@@ -280,9 +416,15 @@ def _add_model_routes(app: FastAPI, service: Service) -> None:
         return ListAnswer.model_construct(items=items, popular=popular, unknown_items=query.unknown_items)
 
     @app.post("/recommend")
-    async def recommend(body: ListRequest) -> ListAnswer:
-        """Recommend items to one user, or after one history."""
-        return await answered(service.served, body)
+    async def recommend(body: ManyRequest) -> ListAnswer | list[ListAnswer] | dict[str, ListAnswer]:
+        """Recommend items to one user, or after one history; with ``users`` or ``histories``, to each of them."""
+        served, requests = service.served, body.each()
+        if requests is None:
+            return await answered(served, body)
+        if isinstance(requests, list):
+            return await asyncio.gather(*(answered(served, one) for one in requests))
+        answers = await asyncio.gather(*(answered(served, one) for one in requests.values()))
+        return dict(zip(requests, answers, strict=True))
 
     @app.post("/recommend/batch")
     async def batch(body: BatchRequest) -> list[ListAnswer]:

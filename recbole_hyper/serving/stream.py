@@ -150,14 +150,15 @@ def write_recommendations(
                 write_part(model.answer(query[part.rows], plan), part.file)
         elif missing:
             compute(query, plan, missing)
-        warn_skipped(query)
+        warn_unknown(query)
         join([part.file for part in parts], output, csv_safe=csv_safe)
         shutil.rmtree(parts_folder, ignore_errors=True)
     return len(parts) - len(missing)
 
 
-def warn_skipped(query: Query) -> None:
-    """Warn about unknown ids that were skipped."""
-    if query.unknown_items or query.unknown_users:
-        text = "skipped, because the model does not know them: %d items in histories, %d users"
-        logger.warning(text, query.unknown_items, query.unknown_users)
+def warn_unknown(query: Query) -> None:
+    """Warn about ids that the model does not know."""
+    if query.unknown_items:
+        logger.warning("%d items in histories are unknown to the model and were skipped", query.unknown_items)
+    if query.unknown_users:
+        logger.warning("%d users are unknown to the model and got the most popular items", query.unknown_users)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
+import threading
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ import pytest
 
 from recbole_hyper import run
 from recbole_hyper.cli import main
+from recbole_hyper.runs import serve as module
 from recbole_hyper.runs.serve import prepare
 from recbole_hyper.serving.bundle import BUNDLE
 from tests.serving.conftest import ask, free_port, keys, until
@@ -70,7 +73,8 @@ def test_inspect_shows_the_page_of_the_service(monkeypatch: pytest.MonkeyPatch, 
     assert [(one["run"], one["host"], one["port"], one["catalogue"]) for one in served] == [
         ("saved/shop", "127.0.0.1", 8123, "c.csv")
     ]
-    assert "http://127.0.0.1:8123 shows the model" in capsys.readouterr().out
+    # serve prints its address when it answers
+    assert "shows the model" not in capsys.readouterr().out
 
 
 @pytest.mark.slow  # starts processes
@@ -84,6 +88,81 @@ def test_serve_runs_code_that_the_user_trusts(foreign: tuple[Path, Path, Path]) 
         settings = {"run": str(place), "catalogue": None, "threads": 1, "trust": trust}
         assert len(answer_of_a_worker({"history": ["i3"]}, **settings)["items"]) == 10
         marker.unlink()
+
+
+def test_a_port_in_use_is_one_error_before_any_work(bundle: Path, capsys: Any) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        assert main(["serve", str(bundle), f"--port={port}"]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert (
+        f"error: cannot listen on port {port} of 127.0.0.1; another program uses it: choose another --port" in said.err
+    )
+    assert main(["serve", str(bundle), "--port=70000"]) == 1
+    assert "error: port=70000: a number from 1 to 65535" in capsys.readouterr().err
+
+
+def test_nothing_is_announced_without_the_extra(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    assert main(["serve", str(bundle)]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "pip install 'recbole-hyper[serve]'" in said.err
+
+
+def test_the_address_is_printed_once_the_service_answers(capsys: pytest.CaptureFixture) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        thread = threading.Thread(target=module._announce, args=(listener, threading.Event()))
+        thread.start()
+        replies = ("HTTP/1.1 503 Service Unavailable", "HTTP/1.1 200 OK")
+        for reply in replies:
+            assert capsys.readouterr().out == ""
+            connection, _ = listener.accept()
+            connection.recv(1000)
+            connection.sendall(f"{reply}\r\ncontent-length: 0\r\n\r\n".encode())
+            connection.close()
+        thread.join(30)
+        port = listener.getsockname()[1]
+    assert capsys.readouterr().out == f"http://127.0.0.1:{port} shows the model, /docs the API\n"
+
+
+def test_the_thread_that_writes_bundles_survives_errors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A file that was replaced between two looks ended it silently, and no model was taken any more."""
+    stopped, looks = threading.Event(), []
+
+    def fingerprint(place: Path) -> str:
+        looks.append(place)
+        if len(looks) in (1, 2):
+            raise FileNotFoundError("replaced")
+        if len(looks) > 6:
+            stopped.set()
+        return "state"
+
+    def broken(place: Path, trust: Any) -> bool:
+        raise RuntimeError("damaged")
+
+    monkeypatch.setattr(module, "fingerprint", fingerprint)
+    monkeypatch.setattr(module, "prepare", broken)
+    monkeypatch.setattr(module, "EVERY", 0.0)
+    module._keep_prepared(tmp_path, {}, stopped)
+    assert len(looks) == 7
+    # one warning for each fault, not for each look
+    assert [record.getMessage().rpartition(": ")[2] for record in caplog.records] == ["replaced", "damaged"]
+
+
+def test_a_file_that_disappears_between_two_looks_does_not_count(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = module.fingerprint(bundle)
+    monkeypatch.setattr(Path, "is_file", lambda _: True)  # it was there a moment ago
+    assert module.fingerprint(bundle) == before
 
 
 @pytest.mark.slow  # trains, and starts processes

@@ -67,7 +67,7 @@ def until(question: Any, seconds: float = 600.0) -> Any:
                 return answer
         except (OSError, urllib.error.URLError):
             pass
-        time.sleep(0.2)
+        time.sleep(0.02 if seconds < 100 else 0.2)
     raise AssertionError("no answer")
 
 

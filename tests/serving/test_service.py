@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
+import re
 import socket
 import threading
 import time
@@ -78,6 +80,30 @@ def test_the_service_recommends_as_the_run(client: TestClient, bundle: Path) -> 
         ),
         ("/recommend", {"history": ["i1"], "times": ["Infinity"]}, 422, "finite number"),
         ("/recommend", {"history": ["i1"] * 2001}, 422, "at most 2000 items"),
+        ("/recommend", {"history": ["i1"], "k": True}, 422, "valid integer"),
+        ("/recommend", {"history": ["i1"], "k": "3"}, 422, "valid integer"),
+        ("/recommend", {"history": ["i1"], "exclude_seen": 1}, 422, "valid boolean"),
+        ("/recommend", {"history": ["i1\0"]}, 422, "an id has no NUL character"),
+        ("/recommend", {"history": ["i1"], "exclude": ["i2\0\0"]}, 422, "an id has no NUL character"),
+        ("/recommend", {"history": ["i1"], "rules": {"boost": {"i2\0": 1}}}, 422, "NUL character"),
+        (
+            "/recommend",
+            {"history": ["i1"], "rules": {"boost": {"i2": 10**400}}},
+            422,
+            "must be a number from -1e+30 to",
+        ),
+        ("/recommend", {"history": ["i1"], "rules": {"boost": {"i2": 1e39}}}, 422, "must be a number from -1e+30 to"),
+        ("/recommend", {"history": ["i1"], "rules": {"diversity": 10**400}}, 422, "must be a number from 0 to 1"),
+        ("/recommend", {"history": ["i1"], "rules": {"where": f"interactions < {10**30}"}}, 200, "items"),
+        ("/recommend", {"history": ["i1"], "rules": {"where": f"interactions < {10**400}"}}, 422, "does not compare"),
+        ("/recommend", {"history": ["i1"], "rules": {"where": f"price > {'9' * 5000}"}}, 422, "digits"),
+        ("/recommend", {"history": ["i1"], "rules": {"at_most": {"kind": 10**30}}}, 200, "items"),
+        ("/recommend", {"user": "u1", "users": ["u2"]}, 422, "give one of user and users"),
+        ("/recommend", {"histories": [["i1"]], "times": [1.0]}, 422, "times"),
+        ("/recommend", {"histories": [["i1"], ["i2"]], "times": [[1.0]]}, 422, "times must have the form of histories"),
+        ("/recommend", {"histories": {"a": ["i1"]}, "times": {"b": [1.0]}}, 422, "the same names"),
+        ("/recommend", {"users": ["u1"] * 257}, 422, "at most 256 items"),
+        ("/similar", {"item": "i1\0"}, 422, "an id has no NUL character"),
         ("/recommend", {"history": ["i" * 501]}, 422, "at most 500 characters"),
         ("/recommend/batch", {"requests": [{"history": []}] * 257}, 422, "at most 256 items"),
         ("/similar", {"item": "gone"}, 404, "item 'gone' is unknown"),
@@ -88,6 +114,35 @@ def test_bad_requests_are_refused(path: str, body: dict, status: int, message: s
     answer = client.post(path, json=body)
     assert answer.status_code == status
     assert message in answer.text
+
+
+def test_numbers_that_json_does_not_have_are_refused(client: TestClient) -> None:
+    """1e400 is read as infinity; the answer that quoted it could not be written, and was an error 500."""
+    for body in ('{"history": ["i1"], "times": [1e400]}', '{"history": ["i1"], "rules": {"boost": {"i2": 1e400}}}',
+                 '{"history": ["i1"], "k": 1e400}', '{"history": ["i1"], "k": NaN}', "[" * 5000, "{"):  # fmt: skip
+        answer = client.post("/recommend", content=body, headers={"content-type": "application/json"})
+        assert answer.status_code in (400, 422), body[:80]
+        assert answer.json()["detail"]
+    answer = client.post("/recommend", content=b"{}", headers={"content-length": "9" * 5000})
+    assert answer.status_code == 413
+
+
+def test_users_and_histories_have_a_list_each(client: TestClient) -> None:
+    def one(**body: Any) -> Any:
+        return client.post("/recommend", json={"k": 3, **body}).json()
+
+    assert one(users=["u1", "nobody"]) == [one(user="u1"), one(user="nobody")]
+    assert one(histories=HISTORIES) == [one(history=history) for history in HISTORIES]
+    rules = {"at_most": {"kind": 1}}
+    named = one(histories={"anna": ["i3"], "ben": ["i5"]}, rules=rules, times={"anna": [5.0], "ben": [6.0]})
+    assert named == {"anna": one(history=["i3"], rules=rules), "ben": one(history=["i5"], rules=rules)}
+    assert one(histories=[["i3"]], times=[[5.0]]) == [one(history=["i3"])]
+    assert one(users=[]) == []
+
+
+def test_an_item_with_a_nul_is_unknown_to_the_page(client: TestClient) -> None:
+    assert client.get("/near", params={"item": "i1"}).status_code == 200
+    assert client.get("/near", params={"item": "i1\0"}).status_code == 422
 
 
 def test_large_bodies_are_refused_unread(client: TestClient) -> None:
@@ -106,7 +161,11 @@ def test_health_metrics_and_the_interface(client: TestClient) -> None:
     assert 'recbole_hyper_requests_total{path="/recommend",status="200"}' in text
     assert 'recbole_hyper_request_seconds_bucket{le="0.005",path="/recommend"}' in text
     assert "/recommend/batch" in client.get("/openapi.json").json()["paths"]
-    assert client.get("/docs").status_code == 200
+    docs = client.get("/docs")
+    assert docs.status_code == 200
+    # a shop's network may have no way out
+    assert re.findall(r"""(?:src|href)=["']?(?:https?:)?//""", docs.text) == []
+    assert client.get("/redoc").status_code == 404
 
 
 class Turned(Scorer):
@@ -147,6 +206,102 @@ def test_the_model_changes_between_requests(bundle: Path) -> None:
             time.sleep(0.01)
         assert ids(client.post("/recommend", json={"history": ["i3"], "k": 11}).json()) == old[::-1]
         assert all(ids(answer.json()) in (old, old[::-1]) for answer in answers)
+
+
+def test_an_application_may_start_again(bundle: Path) -> None:
+    """Its queue belonged to the loop of the first start: the second one answered nothing, for ever."""
+    app = with_page(Service(lambda: opened(bundle), lambda: 0))
+    answers = []
+    for _ in range(3):
+        with TestClient(app) as client:
+            answers.append(client.post("/recommend", json={"history": ["i3"], "k": 3}).json())
+            assert len(client.post("/similar", json={"item": "i4", "k": 5}).json()) == 5
+    assert answers[0] == answers[1] == answers[2]
+
+
+class Failing(Scorer):
+    """Raises an error."""
+
+    def __init__(self, other: Scorer, error: BaseException) -> None:
+        self.other, self.error = other, error
+
+    def scores(self, query: Query) -> np.ndarray:
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [MemoryError(), SystemExit(3), asyncio.CancelledError(), StopIteration()])
+def test_an_error_in_the_thread_of_scores_is_an_answer(error: BaseException, bundle: Path) -> None:
+    first = opened(bundle)
+    good = first.recommender.scorer
+    first.recommender.scorer = Failing(good, error)
+    with TestClient(with_page(Service(lambda: first, lambda: 0)), raise_server_exceptions=False) as client:
+        assert client.post("/recommend", json={"history": ["i3"], "k": 3}).status_code == 500
+        first.recommender.scorer = good
+        assert client.post("/recommend", json={"history": ["i3"], "k": 3}).status_code == 200
+
+
+def test_a_thread_that_cannot_start_is_an_answer(bundle: Path) -> None:
+    service = Service(lambda: opened(bundle), lambda: 0)
+    with TestClient(with_page(service), raise_server_exceptions=False) as client:
+        service._thread.shutdown()
+        assert client.post("/recommend", json={"history": ["i3"], "k": 3}).status_code == 500
+        assert client.post("/similar", json={"item": "i4", "k": 5}).status_code == 500
+
+
+def test_a_thread_that_hangs_is_an_answer(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recbole_hyper.serving.service._PATIENCE", 0.05)
+    service, free = Service(lambda: opened(bundle), lambda: 0), threading.Event()
+    with TestClient(with_page(service)) as client:
+        service._thread.submit(free.wait)
+        answer = client.post("/recommend", json={"history": ["i3"], "k": 3})
+        assert (answer.status_code, answer.json()["detail"]) == (503, "no answer within 0.05 seconds")
+        free.set()
+
+
+@pytest.mark.parametrize("name", ["_answer", "_watch"])
+def test_a_dead_task_ends_the_process(name: str, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = threading.Event()
+    service = Service(lambda: opened(bundle), lambda: 0, fail=failed.set)
+
+    async def dead() -> None:
+        await asyncio.sleep(0.2)
+        raise OSError("nobody expected this")
+
+    monkeypatch.setattr(service, name, dead)
+    with TestClient(with_page(service)) as client:
+        # whatever waits is answered
+        assert client.post("/recommend", json={"history": ["i3"], "k": 3}).status_code in (200, 503)
+        assert failed.wait(30)
+        assert client.post("/recommend", json={"history": ["i3"], "k": 3}).status_code == 503
+
+
+def test_what_cannot_be_read_is_not_read_at_every_look(bundle: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A broken catalogue was read, and warned about, every second."""
+    state, opens = [0], []
+
+    def open_run() -> Served:
+        opens.append(state[0])
+        if state[0] == 1:
+            raise ValueError("a broken catalogue")
+        return opened(bundle)
+
+    def look() -> int:
+        if state[0] == 2:
+            raise FileNotFoundError("catalogue.csv")
+        return state[0]
+
+    with TestClient(with_page(Service(open_run, look, every=0.005))) as client:
+        for state[0] in (1, 2, 3):
+            time.sleep(0.1)
+            assert client.post("/recommend", json={"history": ["i3"], "k": 3}).status_code == 200
+        until(lambda: opens[-1] == 3)
+    assert opens[0] == 0
+    assert opens.count(3) == 1
+    assert 1 <= opens.count(1) < 5
+    warnings = [record.getMessage() for record in caplog.records]
+    assert len(warnings) == 2
+    assert "a broken catalogue" in warnings[0]
+    assert "catalogue.csv" in warnings[1]
 
 
 def test_answers_are_sent_at_once() -> None:

@@ -126,7 +126,7 @@ def test_skipped_ids_are_logged(output: bool, folder: Path, tmp_path: Path, capl
     pd.DataFrame({"user_id": users, "item_id": ["i3", "gone"] * 10}).to_csv(tmp_path / "new.csv", index=False)
     words = [f"--output={tmp_path / 'out.csv'}"] if output else []
     assert main(["recommend", str(folder), f"--histories={tmp_path / 'new.csv'}", *words]) == 0
-    assert "skipped, because the model does not know them: 10 items in histories, 0 users" in caplog.text
+    assert "10 items in histories are unknown to the model and were skipped" in caplog.text
     caplog.clear()
     assert main(["recommend", str(folder), "--users=all", *words]) == 0
     assert "skipped" not in caplog.text

@@ -11,7 +11,7 @@ from fastapi.responses import FileResponse
 
 from recbole_hyper.serving.query import Query, plain_query
 from recbole_hyper.serving.recommender import Recommender
-from recbole_hyper.serving.service import ListRequest, Service, known_item, make_app
+from recbole_hyper.serving.service import Identifier, ListRequest, Service, known_item, make_app
 
 PAGE = Path(__file__).parent
 # contributions are computed for this many newest items of a history
@@ -26,6 +26,10 @@ def with_page(service: Service) -> FastAPI:
     def page() -> FileResponse:
         return FileResponse(PAGE / "index.html")
 
+    @app.get("/docs", include_in_schema=False)
+    def docs() -> FileResponse:
+        return FileResponse(PAGE / "docs.html")
+
     @app.get("/page.js", include_in_schema=False)
     def script() -> FileResponse:
         return FileResponse(PAGE / "page.js", media_type="text/javascript")
@@ -35,7 +39,7 @@ def with_page(service: Service) -> FastAPI:
         return await service.in_thread(find, service.served.recommender, text[:200], min(most, 100))
 
     @app.get("/near", include_in_schema=False)
-    async def near(item: str) -> list[dict[str, Any]]:
+    async def near(item: Identifier) -> list[dict[str, Any]]:
         recommender = service.served.recommender
         k = min(10, recommender.n_recommendable - 1)
         _, lists, scores = await service.in_thread(recommender.neighbours, known_item(recommender, item), k)
