@@ -20,7 +20,7 @@ Scores = npt.NDArray[np.float32]
 #: candidates for diversity; ten times the list if that is more
 POOL = 100
 #: of a boost, so that no sum with a score leaves the range of float32
-LARGEST = 1e30
+LARGEST = 3e38
 
 
 @dataclass(frozen=True)
