@@ -82,6 +82,17 @@ def blocks(tmp_path: Path) -> Path:
 @pytest.fixture
 def random_data(tmp_path: Path) -> Path:
     """Return a data_path that holds the dataset "random": 40 users of 2 to 24 distinct items, some equal times."""
+    return write_random(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def random_data_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return what random_data returns, once for all tests of a file, which do not change it."""
+    return write_random(tmp_path_factory.mktemp("random"))
+
+
+def write_random(folder: Path) -> Path:
+    """Write the dataset "random" below ``folder`` and return its data_path."""
     generator = np.random.default_rng(5)
     rows = []
     for user in range(40):
@@ -90,7 +101,7 @@ def random_data(tmp_path: Path) -> Path:
         for item, time in zip(generator.permutation(50)[:count], times, strict=True):
             rows.append((f"u{user}", f"i{item}", 1_000_000_000 + int(time)))
     generator.shuffle(rows)
-    return write_inter(tmp_path / "data", "random", rows)
+    return write_inter(folder / "data", "random", rows)
 
 
 SMALL = {

@@ -4,12 +4,15 @@ import argparse
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from recbole_hyper.commands import argument, command, dataset, duration, words
 from recbole_hyper.experiment.experiment import Experiment, Run, keys_file, run_alone
 from recbole_hyper.settings import COMMON
 from recbole_hyper.threads import processors
+
+if TYPE_CHECKING:
+    from recbole_hyper.experiment.comparison import Comparison
 
 
 @command(
@@ -21,6 +24,16 @@ from recbole_hyper.threads import processors
     argument("--output_dir", help="folder with a folder per model; finished models are not run again"),
     argument("--segments", type=words, default="", help="such as history_length,item_popularity,item.COLUMN"),
     argument("--seeds", help="such as 1,2,3: train every model with each, in MODEL/seed-N; shows means and deviations"),
+    argument(
+        "--scores",
+        action="append",
+        metavar="NAME=FILE",
+        help="csv or parquet of another library: user_id, item_id, score",
+    ),
+    argument("--tuned", action="append", metavar="MODEL=DIR", help="the sweep whose winner has the settings of MODEL"),
+    argument(
+        "--package", help="new folder with all that is needed to check and repeat the table (recbole-hyper verify)"
+    ),
     argument("--max_concurrent", type=int, help="most models that train at a time; default: one per core"),
     argument("--time_budget", type=duration, help="start no run after 90s, 30m, 1h30m; the same command continues"),
     argument("--ray_address", help="a running Ray cluster, host:port, that shares output_dir; default: this machine"),
@@ -28,13 +41,55 @@ from recbole_hyper.threads import processors
 )
 def compare(arguments: argparse.Namespace) -> int:
     """Train the models that are not finished, then print and save the table; return 1 if a model failed."""
-    from recbole_hyper.config import ConfigError
-    from recbole_hyper.evaluation import compare as tables
-    from recbole_hyper.evaluation.pairs import count_users
-    from recbole_hyper.evaluation.segments import check_segments, segments_of_models
+    from recbole_hyper.evaluation.segments import check_segments
+    from recbole_hyper.experiment.comparison import Comparison
+    from recbole_hyper.experiment.package import write_package
+    from recbole_hyper.experiment.scores import missing_text, rank_scores
     from recbole_hyper.experiment.seeds import read_seeds
-    from recbole_hyper.report.page import write_page
     from recbole_hyper.runs.folder import plan_runs, seed_folder
+
+    models, name_of_data = arguments.models, arguments.dataset
+    scores, tuned = check_names(arguments)
+    seeds = [] if arguments.seeds is None else read_seeds(arguments.seeds, arguments.keys)
+    folder = Path(arguments.output_dir or Path("saved") / f"compare-{name_of_data}")
+    settings, file_of_key = settings_per_model(models, arguments.config_files, arguments.keys)
+    for name, sweep in tuned.items():
+        settings[name] = {**chosen_by(sweep, name, models), **settings[name]}
+    configs = check_all(models, name_of_data, settings, folder, file_of_key)
+    first = configs[models[0]]
+    items = Path(first["data_path"]) / f"{name_of_data}.item"
+    check_segments(arguments.segments, items)
+    # check all of them before the first is trained
+    runs = [
+        Run(name, name_of_data, seed, keys, seed_folder(folder / name, seed), name)
+        for name in models
+        for seed, keys in plan_runs(name, name_of_data, seeds or [None], folder / name, settings[name]).items()
+    ]
+    at_once = arguments.max_concurrent or at_a_time(runs, configs)
+    experiment = Experiment(runs, at_once, arguments.ray_address, arguments.time_budget)
+    results, failed = train(experiment, folder)
+    places = {name: {seed: seed_folder(folder / name, seed) for seed in by_seed} for name, by_seed in results.items()}
+    notes = {}
+    for name, file in scores.items():
+        ranked = rank_scores(name, file, first, folder / name)
+        results[name], places[name], notes[name] = {None: ranked}, {None: folder / name}, missing_text(ranked)
+    metric = str(first["valid_metric"]).lower()
+    compared = Comparison(results, places, metric, first["topk"], seeds, failed, notes)
+    paths = save_tables(compared, folder)
+    if arguments.segments:
+        paths += save_segments(compared, arguments.segments, items, folder)
+    if arguments.package:
+        paths.append(write_package(Path(arguments.package), compared, folder, tuned=tuned, scores=scores))
+    print(*paths, sep="\n")
+    return 1 if failed else 0
+
+
+def check_names(arguments: argparse.Namespace) -> tuple[dict[str, Path], dict[str, Path]]:
+    """Check what needs no configuration; return the files of ``--scores`` and the sweeps of ``--tuned`` by name."""
+    from recbole_hyper.errors import ConfigError
+    from recbole_hyper.evaluation.segments import check_segments
+    from recbole_hyper.experiment.package import require_new
+    from recbole_hyper.experiment.scores import read_scores
 
     models = arguments.models
     if twice := sorted({name for name in models if models.count(name) > 1}):
@@ -45,46 +100,65 @@ def compare(arguments: argparse.Namespace) -> int:
     check_segments(arguments.segments)
     if not models:
         raise ConfigError("--models='' names no model; write --models=SASRecCE,Pop, for example")
-    seeds = [] if arguments.seeds is None else read_seeds(arguments.seeds, arguments.keys)
-    folder = Path(arguments.output_dir or Path("saved") / f"compare-{arguments.dataset}")
-    settings, file_of_key = settings_per_model(models, arguments.config_files, arguments.keys)
-    configs = check_all(models, arguments.dataset, settings, folder, file_of_key)
-    items = Path(configs[models[0]]["data_path"]) / f"{arguments.dataset}.item"
-    check_segments(arguments.segments, items)
-    # check all of them before the first is trained
-    runs = [
-        Run(name, arguments.dataset, seed, keys, seed_folder(folder / name, seed), name)
-        for name in models
-        for seed, keys in plan_runs(name, arguments.dataset, seeds or [None], folder / name, settings[name]).items()
-    ]
-    experiment = Experiment(
-        runs, arguments.max_concurrent or at_a_time(runs, configs), arguments.ray_address, arguments.time_budget
-    )
-    results, failed = train(experiment, folder)
-    metric = str(configs[models[0]]["valid_metric"]).lower()
+    scores, tuned = by_name(arguments.scores, "scores"), by_name(arguments.tuned, "tuned")
+    if both := sorted(scores.keys() & set(models)):
+        raise ConfigError(f"--scores={both[0]}=FILE: {both[0]} is a model of --models; choose another name")
+    for file in scores.values():
+        read_scores(file)
+    if arguments.package:
+        require_new(Path(arguments.package))
+    return scores, tuned
 
-    first = next(iter(next(iter(results.values())).values()))
-    part = "test" if first["test"] else "valid"
-    places = {name: {seed: seed_folder(folder / name, seed) for seed in by_seed} for name, by_seed in results.items()}
-    rows, pairs = tables.comparison(results, places, metric, part=part, failed=failed)
-    users = count_users(next(iter(next(iter(places.values())).values())), part)
-    note = tables.p_value_text(metric, several=len(seeds) > 1, users=users)
-    caption = tables.comparison_caption(first, part, seeds) + tables.measured_on(rows)
-    table = tables.comparison_table(rows, configs[models[0]]["topk"], caption=caption, note=note)
+
+def save_tables(compared: "Comparison", folder: Path) -> list[Path]:
+    """Print the table of a comparison, and save it and the pairs; return the paths."""
+    from recbole_hyper.report.page import write_page
+
+    table, pairs = compared.tables()
     paths = [*table.save(folder, "compare"), write_page(table, folder / "compare.html", "Comparison")]
-    if len(pairs) > 1:
-        paths += tables.pair_table(pairs, metric).save(folder, "compare_pairs")[:1]
-    print(f"\n{table.caption}\n\n{table.text()}\n\n{note}")
-    if arguments.segments:
-        from recbole_hyper.report.figures import save, segment_figure
+    if pairs is not None:
+        paths += pairs.save(folder, "compare_pairs")[:1]
+    print(f"\n{table.caption}\n\n{table.text()}\n\n{table.note}")
+    return paths
 
-        folders = {name: list(by_seed.values()) for name, by_seed in places.items()}
-        by_segment = segments_of_models(folders, arguments.segments, metric, items=items, part=part)
-        print(f"\n{by_segment.text()}\n\n{by_segment.note}")
-        figure = segment_figure(by_segment, metric, f"{items.stem}: {metric} by segment")
-        paths += [*by_segment.save(folder, "compare_segments"), save(figure, folder, "compare_segments")]
-    print(*paths, sep="\n")
-    return 1 if failed else 0
+
+def save_segments(compared: "Comparison", names: Sequence[str], items: Path, folder: Path) -> list[Path]:
+    """Print the metric by segment, and save the table and its figure; return the paths."""
+    from recbole_hyper.evaluation.segments import segments_of_models
+    from recbole_hyper.report.figures import save, segment_figure
+
+    metric, folders = compared.metric, {name: list(runs.values()) for name, runs in compared.folders.items()}
+    table = segments_of_models(folders, names, metric, items=items, part=compared.part)
+    print(f"\n{table.text()}\n\n{table.note}")
+    figure = segment_figure(table, metric, f"{items.stem}: {metric} by segment")
+    return [*table.save(folder, "compare_segments"), save(figure, folder, "compare_segments")]
+
+
+def by_name(given: Sequence[str] | None, option: str) -> dict[str, Path]:
+    """Return the paths of ``--option=NAME=PATH`` by name; ConfigError for another form, or a missing path."""
+    from recbole_hyper.errors import ConfigError
+
+    paths = {}
+    for text in given or ():
+        name, equals, path = text.partition("=")
+        if not (name and equals and path) or name in paths or Path(name).name != name:
+            raise ConfigError(f"--{option}={text}: NAME=PATH is expected, once for each name")
+        if not Path(path).exists():
+            raise ConfigError(f"--{option}={text}: {path} does not exist")
+        paths[name] = Path(path)
+    return paths
+
+
+def chosen_by(sweep: Path, name: str, models: Sequence[str]) -> dict[str, Any]:
+    """Return the settings of the winner of a finished sweep, which must be over the model ``name``."""
+    from recbole_hyper.errors import ConfigError
+    from recbole_hyper.files import read_json
+
+    outcome = read_json(sweep / "sweep.json") if (sweep / "sweep.json").is_file() else {}
+    if name not in models or outcome.get("model") != name or not outcome.get("best"):
+        raise ConfigError(f"--tuned={name}={sweep}: a finished sweep of one of {', '.join(models)} is expected")
+    settings: dict[str, Any] = outcome["best"]["settings"]
+    return settings
 
 
 def at_a_time(runs: Sequence[Run], configs: Mapping[str, Any]) -> int:

@@ -51,6 +51,26 @@ def export(arguments: argparse.Namespace) -> None:
 
 
 @command(
+    "check a package of 'compare --package': its files, its metrics, its table, and a repetition",
+    argument("folder", help="the package"),
+    argument("--repeated", help="output_dir of the package's command: every figure must be the same"),
+)
+def verify(arguments: argparse.Namespace) -> int:
+    """Print what is wrong, or what was checked; return 1 if something is wrong."""
+    from recbole_hyper.experiment.package import n_figures, verify
+
+    folder = Path(arguments.folder)
+    problems = verify(folder, Path(arguments.repeated) if arguments.repeated else None)
+    if not problems:
+        repeated = f", and equal to those in {arguments.repeated}" if arguments.repeated else ""
+        print(
+            f"{folder}: all files unchanged, {n_figures(folder)} figures as the saved ranks and results say{repeated}"
+        )
+    print(*problems, sep="\n", end="\n" if problems else "")
+    return 1 if problems else 0
+
+
+@command(
     "describe a finished run: data, metrics, curves, item vectors against popularity, nearest items",
     *finished_run(),
     argument("--output", help="folder of the figures and of items.csv; default: inspect/ in RUN"),

@@ -1,0 +1,49 @@
+"""The tables of a comparison, from the results and saved cases of its runs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from recbole_hyper.evaluation import compare
+from recbole_hyper.evaluation.pairs import count_users
+from recbole_hyper.evaluation.tables import Table
+
+# the result of each model and seed (content of result.json), and the folder of each
+Results = Mapping[str, Mapping[int | None, Mapping[str, Any]]]
+Folders = Mapping[str, Mapping[int | None, Path]]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The results of several models on one split, what they are compared by, and the models that failed."""
+
+    results: Results
+    folders: Folders
+    metric: str
+    topk: Sequence[int]
+    seeds: Sequence[int] = ()
+    failed: Mapping[str, str] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)  # by model
+
+    @property
+    def first(self) -> Mapping[str, Any]:
+        """A result, for what all of them share."""
+        return next(iter(next(iter(self.results.values())).values()))
+
+    @property
+    def part(self) -> str:
+        """The part that is compared: "test", or "valid" if the split has no test."""
+        return "test" if self.first["test"] else "valid"
+
+    def tables(self) -> tuple[Table, Table | None]:
+        """Return the table with a row per model, and that of all pairs, None for fewer than three models."""
+        rows, pairs = compare.comparison(self.results, self.folders, self.metric, part=self.part, failed=self.failed)
+        for row in rows:
+            if text := self.notes.get(row["model"]):
+                row["note"] = "; ".join(filter(None, [text, row.get("note")]))
+        users = count_users(next(iter(next(iter(self.folders.values())).values())), self.part)
+        note = compare.p_value_text(self.metric, several=len(self.seeds) > 1, users=users)
+        caption = compare.comparison_caption(self.first, self.part, self.seeds) + compare.measured_on(rows)
+        table = compare.comparison_table(rows, self.topk, caption=caption, note=note)
+        return table, compare.pair_table(pairs, self.metric) if len(pairs) > 1 else None

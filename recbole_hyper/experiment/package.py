@@ -1,0 +1,269 @@
+"""A comparison in one folder, with everything that a reviewer needs to check and repeat it.
+
+Audits of the field ask for code and settings of every baseline, how they were tuned, the split, the candidates, and
+what was selected on. The folder has the data with their fingerprint, the protocol in words, search space, budget and
+chosen values of every model, its seeds, the rank of every test case, the environment, the table, and the command that
+repeats it. :func:`verify` checks it against itself, and against a repetition.
+"""
+
+import shutil
+from collections.abc import Iterator, Mapping
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+
+from recbole_hyper.devices import in_words
+from recbole_hyper.errors import ConfigError
+from recbole_hyper.evaluation.pairs import read_cases
+from recbole_hyper.evaluation.results import protocol_text
+from recbole_hyper.evaluation.statistics import case_values
+from recbole_hyper.experiment.comparison import Comparison
+from recbole_hyper.files import file_digest, read_json, replaced_folder, write_json, write_text, write_yaml
+from recbole_hyper.options import PLACE
+from recbole_hyper.runs.folder import CONFIG, RESULT, seed_folder
+from recbole_hyper.settings import deciding
+
+ABOUT, README, SETTINGS = "package.json", "README.md", "settings.yaml"
+FORMAT = 1
+RUNS, DATA, SWEEPS, SCORES, PLUGINS = "runs", "data", "sweeps", "scores", "plugins"
+REPEATED = "repeated"
+OF_A_RUN = (RESULT, CONFIG, "cases_test.parquet", "cases_valid.parquet", "train.csv")
+# keys that the command or the place sets
+_SET_ELSEWHERE = {"model", "dataset", "data_path", "output_dir", "resume", "plugins", "epochs_done", "save_cases"}
+_PLACES = 6  # a figure in a repetition may differ in the digits behind
+
+
+def write_package(
+    folder: Path, comparison: Comparison, source: Path, *, tuned: Mapping[str, Path], scores: Mapping[str, Path]
+) -> Path:
+    """Write the package of the ``comparison`` in the folder ``source`` to ``folder``, which must not exist.
+
+    ``tuned`` are the sweeps that chose a model's settings, ``scores`` the files of other libraries, both by name.
+    """
+    require_new(folder)
+    first = comparison.first
+    dataset, root = first["dataset"], Path(first["config"]["data_path"])
+    data = root / dataset if (root / dataset).is_dir() else root
+    trained = [name for name in comparison.results if name not in scores]
+    plugins = [Path(file) for file in first["config"].get("plugins") or []]
+    with replaced_folder(folder) as part:
+        for file in sorted(data.glob(f"{dataset}.*")):
+            _copy(file, part / DATA / dataset / file.name)
+        for name, by_seed in comparison.folders.items():
+            for seed, run in by_seed.items():
+                for one in OF_A_RUN:
+                    if (run / one).is_file():
+                        _copy(run / one, seed_folder(part / RUNS / name, seed) / one)
+        for name, sweep in tuned.items():
+            for one in ("sweep.yaml", "sweep.json", "trials.csv"):
+                _copy(sweep / one, part / SWEEPS / name / one)
+        for name, file in scores.items():
+            _copy(file, part / SCORES / f"{name}{file.suffix}")
+        for file in plugins:
+            for beside in (file, *file.parent.glob("*.yaml")):
+                _copy(beside, part / PLUGINS / beside.name)
+        write_yaml(part / SETTINGS, {name: _settings(comparison.results[name]) for name in trained})
+        for file in sorted(source.glob("compare*")):
+            if file.is_file():
+                _copy(file, part / file.name)
+        command = _command(comparison, trained, scores, plugins)
+        names = {dist.metadata["Name"]: dist.version for dist in distributions()}
+        write_text(part / "environment.txt", "".join(f"{name}=={names[name]}\n" for name in sorted(names, key=str)))
+        content = {
+            "format": FORMAT,
+            "command": command,
+            "dataset": dataset,
+            "data_fingerprint": first["data_fingerprint"],
+            "counts": {key: first[key] for key in ("n_users", "n_items", "n_interactions", "n_test_cases")},
+            "protocol": protocol_words(first),
+            "models": {name: _about(name, comparison, tuned) for name in comparison.results},
+            "versions": first["versions"],
+            "commit": first["commit"],
+            "device": first.get("device"),
+            "metric": comparison.metric,
+            "topk": list(comparison.topk),
+            "seeds": list(comparison.seeds),
+            "failed": dict(comparison.failed),
+            "notes": dict(comparison.notes),
+        }
+        write_text(part / README, _readme(content, comparison))
+        content["files"] = {str(file.relative_to(part)): file_digest(file) for file in _files(part)}
+        write_json(part / ABOUT, content)
+    return folder / README
+
+
+def require_new(folder: Path) -> None:
+    """Raise ConfigError if ``folder`` has something."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(f"--package={folder} exists; name a new folder")
+
+
+def protocol_words(result: Mapping[str, Any]) -> dict[str, str]:
+    """Return what audits ask about the protocol, by subject."""
+    config = result.get("config", {})
+    seen = "not candidates" if result["exclude_seen"] else "candidates"
+    refit = "on train + validation, for the best number of epochs" if config.get("refit") else "none"
+    return {
+        "split": f"{protocol_text(result)}; {result['eval_args']['split']}",
+        "selection": f"the epoch with the best {config.get('valid_metric')} on validation, computed every "
+        f"{config.get('eval_step')} epochs; the test is ranked once, at the end",
+        "candidates": str(result["eval_args"].get("mode")),
+        "seen items": f"items of the history are {seen}",
+        "refit": refit,
+        "windows of the training": f"train_windows={config.get('train_windows', 'not read')}",
+        "ties": str(result.get("ties", "a target ranks behind every candidate with an equal score")),
+    }
+
+
+def _settings(by_seed: Mapping[int | None, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the keys that repeat a model's runs, with the values that "auto" chose."""
+    first = next(iter(by_seed.values()))
+    left_out = _SET_ELSEWHERE | (deciding(PLACE) - {"n_threads"}) | ({"seed"} if None not in by_seed else set())
+    keys = {key: value for key, value in first["config"].items() if key not in left_out}
+    return {**keys, "n_threads": first.get("threads")}
+
+
+def _about(name: str, comparison: Comparison, tuned: Mapping[str, Path]) -> dict[str, Any]:
+    """Return how a model's settings were chosen, and its seeds."""
+    by_seed = comparison.results[name]
+    first = next(iter(by_seed.values()))
+    content: dict[str, Any] = {"seeds": [result["seed"] for result in by_seed.values()]}
+    if "scores" in first:
+        return {**content, "scores": first["scores"], "missing": first["missing"]}
+    content["epochs"] = [result["epochs"] for result in by_seed.values()]
+    content["best_epoch"] = [result["best_epoch"] for result in by_seed.values()]
+    if name not in tuned:
+        return {**content, "tuning": "none: defaults of the model, data set and command"}
+    request, outcome = tuned[name] / "sweep.yaml", read_json(tuned[name] / "sweep.json")
+    return {
+        **content,
+        "tuning": f"{SWEEPS}/{name}/{request.name} has the space, trials.csv every trial",
+        "trials": outcome["trials"],
+        "chosen": outcome["best"]["settings"],
+        "budget_seconds": outcome["seconds"]["trials"],
+        "selected_by": outcome["valid_metric"],
+    }
+
+
+def _command(comparison: Comparison, trained: list[str], scores: Mapping[str, Path], plugins: list[Path]) -> list[str]:
+    words = ["recbole-hyper", "compare", f"--models={','.join(trained)}", f"--dataset={comparison.first['dataset']}"]
+    words += [f"--config_files={SETTINGS}", f"--data_path={DATA}", f"--output_dir={REPEATED}", "--max_concurrent=1"]
+    words += [f"--seeds={','.join(map(str, comparison.seeds))}"] if comparison.seeds else []
+    words += [f"--plugins={','.join(f'{PLUGINS}/{file.name}' for file in plugins)}"] if plugins else []
+    return [*words, *(f"--scores={name}={SCORES}/{name}{file.suffix}" for name, file in scores.items())]
+
+
+def _readme(content: Mapping[str, Any], comparison: Comparison) -> str:
+    counts = ", ".join(
+        f"{value:,} {key.removeprefix('n_').replace('_', ' ')}" for key, value in content["counts"].items()
+    )
+    table, _ = comparison.tables()
+    models = [
+        f"* **{name}**: " + "; ".join(f"{key.replace('_', ' ')}: {value}" for key, value in about.items())
+        for name, about in content["models"].items()
+    ]
+    device = in_words(content["device"]) if content["device"] else "unknown"
+    environment = ", ".join(f"{name} {version}" for name, version in (content["versions"] or {}).items())
+    return "\n".join(
+        [
+            f"# {', '.join(comparison.results)} on {content['dataset']}\n",
+            f"{table.markdown()}",
+            "## Repeat\n\nIn this folder, with the packages of `environment.txt`:\n",
+            f"```sh\n{' '.join(content['command'])}\nrecbole-hyper verify . --repeated={REPEATED}\n```\n",
+            "`recbole-hyper verify .` checks every file, the metrics by the saved ranks, and the table.\n",
+            f"## Data\n\n{content['dataset']}: {counts}. Fingerprint `{content['data_fingerprint']}`.\n",
+            "## Protocol\n\n" + "\n".join(f"* {key}: {value}" for key, value in content["protocol"].items()) + "\n",
+            "## Models\n\n" + "\n".join(models) + f"\n\n`{SETTINGS}` has every value of every model.\n",
+            f"## Environment\n\n{environment}; commit {content['commit']}; {device}.\n",
+            f"## Files\n\n`{RUNS}/` has each run: result, configuration, epochs, and the rank of every case.\n",
+        ]
+    )
+
+
+def verify(folder: Path, repeated: Path | None = None) -> list[str]:
+    """Return what is wrong with a package, [] if nothing is; ConfigError if ``folder`` has none.
+
+    Checks that no file is changed, missing or new; that the saved ranks give the metrics of the results; and that the
+    results give the table. ``repeated`` is the output_dir of its command: every figure must be equal to six places.
+    """
+    if not (folder / ABOUT).is_file():
+        raise ConfigError(f"{folder} has no package: {ABOUT} is missing")
+    about = read_json(folder / ABOUT)
+    if about.get("format") != FORMAT or not isinstance(about.get("files"), dict):
+        raise ConfigError(f"{folder / ABOUT} has format {about.get('format')!r}, but this release reads {FORMAT}")
+    there = {str(file.relative_to(folder)): file for file in _files(folder)}
+    problems = [f"{name} is missing" for name in about["files"] if name not in there]
+    problems += [f"{name} is new" for name in there if name not in about["files"]]
+    changed = [name for name, file in there.items() if about["files"].get(name, "") not in ("", file_digest(file))]
+    problems += [f"{name} has changed" for name in changed]
+    if problems:
+        return problems
+    comparison = _read(folder, about)
+    for name, by_seed in comparison.results.items():
+        for seed, result in by_seed.items():
+            run = comparison.folders[name][seed]
+            problems += [f"{run.relative_to(folder)}: {text}" for text in _wrong_metrics(run, result)]
+            if repeated is not None:
+                problems += _differences(result, seed_folder(repeated / name, seed) / RESULT)
+    table, _ = comparison.tables()
+    if table.csv() != (folder / "compare.csv").read_text(encoding="utf-8"):
+        problems.append("compare.csv is not the table of the results")
+    return problems
+
+
+def n_figures(folder: Path) -> int:
+    """Return how many metrics of runs a package has."""
+    results = _read(folder, read_json(folder / ABOUT)).results.values()
+    return sum(len(one[part]) for by_seed in results for one in by_seed.values() for part in ("valid", "test"))
+
+
+def _read(folder: Path, about: Mapping[str, Any]) -> Comparison:
+    """Return the comparison that a package has."""
+    folders: dict[str, dict[int | None, Path]] = {}
+    for name in about["models"]:
+        seeds = about["seeds"] if (folder / RUNS / name / RESULT).is_file() is False else [None]
+        folders[name] = {seed: seed_folder(folder / RUNS / name, seed) for seed in seeds}
+    results = {
+        name: {seed: read_json(run / RESULT) for seed, run in by_seed.items()} for name, by_seed in folders.items()
+    }
+    facts = {key: about[key] for key in ("metric", "topk", "seeds", "failed", "notes")}
+    return Comparison(results, folders, **facts)
+
+
+def _wrong_metrics(run: Path, result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the metrics that the saved ranks do not give; metrics that are not means over cases are not checked."""
+    places = int(result["config"].get("metric_decimal_place", _PLACES))
+    for part in ("valid", "test"):
+        if not (run / f"cases_{part}.parquet").is_file():
+            continue
+        ranks = read_cases(run, part)["rank"].to_numpy()
+        for metric, value in result[part].items():
+            values = case_values(metric, ranks)
+            if values is not None and abs(values.mean() - value) > 0.5 * 10.0**-places + 1e-9:
+                yield f"{part} {metric} is {value}, but the ranks give {values.mean():.6f}"
+
+
+def _differences(result: Mapping[str, Any], file: Path) -> Iterator[str]:
+    """Yield the figures that a repeated run does not have."""
+    if not file.is_file():
+        yield f"{file} is missing"
+        return
+    other = read_json(file)
+    for part in ("valid", "test"):
+        for metric, value in result[part].items():
+            again = other[part].get(metric)
+            if again is None or abs(again - value) > 0.5 * 10**-_PLACES:
+                yield f"{file.parent}: {part} {metric} was {value}, and is {again}"
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Yield the files of a package, without its list and its repetition."""
+    for file in sorted(folder.rglob("*")):
+        inside = file.relative_to(folder)
+        if file.is_file() and inside.parts[0] != REPEATED and str(inside) != ABOUT:
+            yield file
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, target)

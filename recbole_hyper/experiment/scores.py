@@ -1,0 +1,156 @@
+"""Scores or recommendation lists of other libraries, ranked on the cases of a comparison under the same rules."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from torch import Tensor
+
+from recbole_hyper.data.ids import Ids
+from recbole_hyper.data.inputs import read_table
+from recbole_hyper.data.loader import history_items
+from recbole_hyper.data.sequences import SequenceStore, ranges
+from recbole_hyper.errors import ConfigError, DataError
+from recbole_hyper.evaluation.ranking import rank_cases
+from recbole_hyper.files import file_digest, write_json
+from recbole_hyper.runs.folder import RESULT
+from recbole_hyper.runs.run import evaluations, provenance, report_part
+from recbole_hyper.training.build import read_data
+from recbole_hyper.types import Cases, Prefixes, Ranks
+
+_COLUMNS = ("user_id", "item_id", "score")
+
+
+def read_scores(file: Path) -> pd.DataFrame:
+    """Return the columns user_id and item_id as text, and score, of a csv or parquet file.
+
+    Without a column score, a column rank counts: 1 is the best. DataError for missing columns, a score that is not a
+    finite number, or an item that a user has twice.
+    """
+    frame = read_table(file).to_pandas()
+    if "score" not in frame and "rank" in frame:
+        frame["score"] = -pd.to_numeric(frame["rank"], errors="coerce")
+    if missing := [name for name in _COLUMNS if name not in frame]:
+        raise DataError(f"{file} has no column {missing[0]!r}: user_id, item_id and score (or rank) are needed")
+    frame["score"] = pd.to_numeric(frame["score"], errors="coerce").astype(np.float64)
+    bad = ~np.isfinite(frame["score"].to_numpy())
+    if bad.any():
+        raise DataError(f"{file}: the score in row {int(np.argmax(bad)) + 1} is not a finite number")
+    for name in ("user_id", "item_id"):
+        column = frame[name]
+        # a column with a gap makes numbers out of ids
+        whole = pd.api.types.is_float_dtype(column) and (column.dropna() % 1 == 0).all()
+        frame[name] = (column.astype("Int64") if whole else column).astype(str)
+    twice = frame.duplicated(["user_id", "item_id"])
+    if twice.any():
+        user, item = frame.loc[twice.idxmax(), ["user_id", "item_id"]]
+        raise DataError(f"{file}: user {user} has item {item} twice")
+    return frame[list(_COLUMNS)]
+
+
+class Lists:
+    """Each user's listed items, with their places as scores: the worst item of a list has 0, equal scores are equal.
+
+    Places instead of scores, because the ranking compares float32 numbers. An item that is not listed has -1.
+    """
+
+    def __init__(self, frame: pd.DataFrame, store: SequenceStore) -> None:
+        users = Ids(store.user_tokens).find(frame["user_id"].tolist())
+        items = Ids(store.item_tokens).find(frame["item_id"].tolist())
+        self.counts = {
+            "rows of unknown users": int((users == 0).sum()),
+            "rows of unknown items": int(((items == 0) & (users > 0)).sum()),
+        }
+        known = (users > 0) & (items > 0)
+        table = pd.DataFrame({"user": users, "item": items, "score": frame["score"]})[known]
+        table = table.sort_values(["user", "score"], kind="stable")
+        self.items = table["item"].to_numpy(dtype=np.int64)
+        self.places = table.groupby("user")["score"].rank(method="dense").to_numpy(dtype=np.float32) - 1
+        self.lengths = np.bincount(table["user"], minlength=len(store.user_tokens))
+        self.offsets = np.concatenate([[0], np.cumsum(self.lengths)[:-1]])
+        self.n_items = store.n_items
+
+    def _listed(self, cases: Prefixes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the number of each listed item's case, and its position in ``items``."""
+        users = cases.store.users[cases.rows]
+        lengths = self.lengths[users]
+        return np.repeat(np.arange(len(cases)), lengths), ranges(self.offsets[users], lengths)
+
+    def score(self, cases: Prefixes) -> Tensor:
+        """Return (n, n_items) scores."""
+        rows, index = self._listed(cases)
+        scores = torch.full((len(cases), self.n_items), -1.0)
+        scores[torch.from_numpy(rows), torch.from_numpy(self.items[index])] = torch.from_numpy(self.places[index])
+        return scores
+
+    def has(self, cases: Prefixes, rows: npt.NDArray[np.int64], items: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """Return whether the list of case ``rows[i]`` has ``items[i]``."""
+        own, index = self._listed(cases)
+        found: npt.NDArray[np.bool_] = np.isin(
+            rows * self.n_items + items.astype(np.int64), own * self.n_items + self.items[index]
+        )
+        return found
+
+    def rank(self, cases: Cases, k: int, **rules: Any) -> tuple[Ranks, npt.NDArray[np.bool_]]:
+        """Return the ranks of the targets, and which targets are listed.
+
+        A target that is not listed is a miss at every cut-off up to ``k`` and ranks last; lists end with their last
+        item. ``rules`` are those of :func:`recbole_hyper.evaluation.ranking.rank_cases`.
+        """
+        ranks = rank_cases(self.score, cases, n_items=self.n_items, k=k, **rules)
+        listed = self.has(cases, np.arange(len(cases)), cases.targets)
+        assert ranks.top_scores is not None
+        ended = ranks.top_scores < 0
+        last = np.maximum(ranks.n_candidates, k + 1)
+        top, scores = np.where(ended, 0, ranks.top_items), np.where(ended, np.float32(-np.inf), ranks.top_scores)
+        return replace(ranks, ranks=np.where(listed, ranks.ranks, last), top_items=top, top_scores=scores), listed
+
+
+def rank_scores(name: str, file: Path, config: Any, folder: Path) -> dict[str, Any]:
+    """Rank the scores in ``file`` on the test cases of ``config``, and return the content of a result.json.
+
+    Writes result.json and cases_test.parquet to ``folder``. ``missing`` in the result counts what the file lacks.
+    ConfigError if users have several test cases, because a list belongs to one.
+    """
+    data, split = read_data(config)
+    _, test = evaluations(split, data.restrict(split.store, split.train_lengths))
+    cases = test.cases
+    if len(np.unique(cases.rows)) < len(cases):
+        raise ConfigError(
+            f"--scores={name}={file}: users have several test cases, but one list each; choose a split with one test "
+            "case per user"
+        )
+    lists = Lists(read_scores(file), split.store)
+    rules = {"exclude_seen": config["exclude_seen"], "catalogue": split.candidates("test")}
+    k = max(config["topk"])
+    ranks, listed = lists.rank(cases, k, memory_budget=config["ranking_memory_budget"], **rules)
+    lengths = lists.lengths[cases.store.users[cases.rows]]
+    seen_lengths, seen = history_items(cases)
+    of_history = lists.has(cases, np.repeat(np.arange(len(cases)), seen_lengths), seen)
+    missing = {
+        "test users without a list": int((lengths == 0).sum()),
+        "test targets that are not in the list": int((~listed).sum()),
+        f"test users with fewer than {k} items": int((lengths < k).sum()),
+        "listed items that the user has seen": int(of_history.sum()),
+        **lists.counts,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    result = {
+        **provenance(config, split),
+        **{"model": name, "seed": None, "valid": {}, **report_part(config, test, ranks, folder)},
+        **{"scores": {"file": str(file), "sha256": file_digest(file)}, "missing": missing},
+        **{"seconds": {"total": None}, "parameters": None, "best_epoch": None},
+    }
+    write_json(folder / RESULT, result)
+    return result
+
+
+def missing_text(result: Mapping[str, Any]) -> str:
+    """Return in words what the scores of a result lack: "scores of FILE; 12 test users without a list"."""
+    counts = [f"{count:,} {name}" for name, count in result["missing"].items() if count]
+    return "; ".join([f"scores of {Path(result['scores']['file']).name}", *counts])
