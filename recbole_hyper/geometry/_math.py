@@ -8,44 +8,10 @@ import math
 import torch
 from torch import Tensor
 
-# below this square the series is exact to float64 and its derivative has no 0/0
-_SERIES_BELOW = 0.25
-_SERIES_TERMS = 9
-
 
 def exponent_limit(dtype: torch.dtype) -> float:
     """Return the largest x for which exp(x) can be squared in ``dtype`` (43.4 in float32, 353 in float64)."""
     return math.log(torch.finfo(dtype).max) / 2 - 1
-
-
-def _series(square: Tensor, first_factorial: int) -> Tensor:
-    """Sum of square^k / (2k + first_factorial)!: cosh for 0, sinh(x)/x for 1, with square = x^2."""
-    total = torch.zeros_like(square)
-    for k in reversed(range(_SERIES_TERMS)):
-        total = total * square + 1.0 / math.factorial(2 * k + first_factorial)
-    return total
-
-
-def sinhc_cosh(square: Tensor, shift: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    r"""Return :math:`\sinh(x)/x \cdot e^{-t}` and :math:`\cosh(x) \cdot e^{-t}` of :math:`x=\sqrt{square}`.
-
-    Taking the square keeps the gradient, that of the written formula, finite at x = 0. ``shift`` t (None: 0) is a
-    constant: with t close to x nothing overflows, however large x is.
-    """
-    small = square < _SERIES_BELOW
-    # the inner where keeps the square root's infinite derivative out of the branch that is not taken
-    x = torch.sqrt(torch.where(small, torch.ones_like(square), square))
-    if shift is None:
-        large_sinhc, large_cosh = torch.sinh(x) / x, torch.cosh(x)
-        factor: Tensor | float = 1.0
-    else:
-        up, down = torch.exp(x - torch.where(small, x.detach(), shift)), torch.exp(-x - shift)
-        large_sinhc, large_cosh = (up - down) / (2 * x), (up + down) / 2
-        factor = torch.exp(-shift)
-    bounded = torch.where(small, square, torch.zeros_like(square))
-    sinhc = torch.where(small, _series(bounded, 1) * factor, large_sinhc)
-    cosh = torch.where(small, _series(bounded, 0) * factor, large_cosh)
-    return sinhc, cosh
 
 
 def asinh_(u: Tensor, slope: Tensor, scratch: Tensor) -> None:
@@ -99,18 +65,27 @@ def asinh(u: Tensor) -> Tensor:
     return _Asinh.apply(u)
 
 
-def scaled_asinh_values(v: Tensor, exponent: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Return :math:`asinh(v e^E)` and its derivative by v, :math:`1/\sqrt{e^{-2E}+v^2}`, for any size of E >= 0.
+def scaled_asinh_(v: Tensor, slope: Tensor, exponent: Tensor) -> None:
+    r"""Replace ``v`` by :math:`asinh(v e^E)`, and write its derivative :math:`1/\sqrt{e^{-2E}+v^2}` into ``slope``.
 
-    With :math:`f = e^{-E}` and :math:`w = |v|` the value is :math:`\log(1 + w (1 + w / (f + \sqrt{f^2 + w^2})) / f)`:
-    tiny w stay exact. f is cut at e^-41 (float32; e^-351 in float64), below all rounding, so that the derivative is
-    finite.
+    For any size of E >= 0. With :math:`f = e^{-E}` and :math:`w = |v|` the value is
+    :math:`\log(1 + w (1 + w / (f + \sqrt{f^2 + w^2})) / f)`: tiny w stay exact. f is cut at e^-41 (float32; e^-351 in
+    float64), below all rounding, so that the derivative is finite. ``exponent`` is overwritten.
     """
-    taken = torch.clamp(exponent, max=exponent_limit(v.dtype) - 2)
-    floor, w = torch.exp(-taken), v.abs()
-    root = torch.sqrt(floor * floor + w * w)
-    value = torch.log1p(w * (1 + w / (floor + root)) / floor) + (exponent - taken)
-    return torch.sign(v) * value, root.reciprocal_()
+    limit = exponent_limit(v.dtype) - 2
+    floor, w = torch.clamp(exponent, max=limit).neg_().exp_(), v.abs()
+    root = torch.hypot(floor, w)
+    torch.reciprocal(root, out=slope)
+    w.addcdiv_(v * v, root.add_(floor))
+    w.div_(floor).log1p_().add_(exponent.sub_(limit).relu_())
+    torch.copysign(w, v, out=v)
+
+
+def scaled_asinh_values(v: Tensor, exponent: Tensor) -> tuple[Tensor, Tensor]:
+    """Return what :func:`scaled_asinh_` computes, (value, derivative)."""
+    value, slope = v.clone(), torch.empty_like(v)
+    scaled_asinh_(value, slope, exponent.clone())
+    return value, slope
 
 
 class _ScaledAsinh(torch.autograd.Function):

@@ -4,10 +4,8 @@ import torch
 from torch import Tensor
 
 from recbole_hyper.geometry import _math
+from recbole_hyper.geometry._lifts import lifted_items, lifted_states
 from recbole_hyper.geometry.base import Geometry, ItemTerms, LiftedStates, Theta
-
-# |z| is smoothed to sqrt(|z|^2 + NORM_FLOOR^2): far below any trained norm, its square still a normal float32
-NORM_FLOOR = 1e-15
 
 
 class Poincare(Geometry):
@@ -24,7 +22,7 @@ class Poincare(Geometry):
     Where exp(2s + |b|) squared overflows (above 43 in float32), exp(2s) and exp(|b|) are taken out as exponents. The
     product <A, B> then has an absolute error of about eps * exp(2s + |b|), as much as rounding the states causes.
 
-    At z = 0 the score has no gradient; |z| is smoothed by 1e-15, which gives the limit of small |z| instead.
+    At z = 0 the score has no gradient; |z| is at least 1e-15, which gives the limit of small |z| instead.
     """
 
     curved = has_link = asinh_link = True
@@ -33,36 +31,26 @@ class Poincare(Geometry):
 
     def lift_states(self, states: Tensor, *, theta: Theta, offset: bool, factored: bool = False) -> LiftedStates:
         """Return A (n, d + 1), or (n, d) without offsets; with ``factored`` times exp(-exponent), exponent = 2s."""
-        square = 4 * theta * states.square().sum(-1)
-        exponent = square.detach().sqrt() if factored else None
-        sinhc, cosh = _math.sinhc_cosh(square, exponent)
-        space = states * (2 * _root(theta) * sinhc).unsqueeze(-1)
-        vectors = torch.cat((space, -cosh.unsqueeze(-1)), dim=-1) if offset else space
-        return LiftedStates(vectors, exponent)
+        return LiftedStates(*lifted_states(states, theta, offset=offset, factored=factored))
 
     def lift_items(self, weight: Tensor, offset: Tensor | None, *, theta: Theta, factored: bool = False) -> ItemTerms:
         """Return the terms of B; with ``factored`` times exp(-exponent), exponent = |b|."""
-        norm = torch.sqrt(weight.square().sum(-1) + NORM_FLOOR**2)
-        scale = norm * (2 / _root(theta))
-        if offset is None:
-            return ItemTerms(1 / norm, None, scale, torch.zeros_like(norm) if factored else None)
-        b = offset * (2 * _root(theta))
-        exponent = b.detach().abs() if factored else None
-        sinhc, cosh = _math.sinhc_cosh(b.square(), exponent)
-        return ItemTerms(cosh / norm, (b * sinhc).unsqueeze(-1), scale, exponent)
+        multiplier, extra, scale, exponent = lifted_items(weight, offset, theta, factored=factored)
+        return ItemTerms(multiplier, None if extra is None else extra.unsqueeze(-1), scale, exponent)
 
     def link(self, inner: Tensor, exponent: Tensor | None = None) -> Tensor:
         """Return asinh(inner * exp(exponent))."""
         return _math.asinh(inner) if exponent is None else _math.scaled_asinh(inner, exponent)
 
     def link_(self, inner: Tensor, slope: Tensor, scratch: Tensor, exponent: Tensor | None = None) -> None:
-        """Replace ``inner`` by asinh(inner * exp(exponent)); slope is its derivative by the old ``inner``."""
+        """Replace ``inner`` by asinh(inner * exp(exponent)); slope is its derivative by the old ``inner``.
+
+        ``exponent`` is overwritten.
+        """
         if exponent is None:
             _math.asinh_(inner, slope, scratch)
         else:
-            value, derivative = _math.scaled_asinh_values(inner, exponent)
-            inner.copy_(value)
-            slope.copy_(derivative)
+            _math.scaled_asinh_(inner, slope, exponent)
 
     @torch.no_grad()
     def search_items(self, weight: Tensor, offset: Tensor | None = None, *, theta: Theta = 1.0) -> Tensor:

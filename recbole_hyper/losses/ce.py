@@ -4,6 +4,7 @@ No tensor has size rows x items: ``_stream`` works tile by tile. The forward pas
 the item gradient into the buffer that becomes weight.grad.
 """
 
+import functools
 import importlib.util
 from typing import Annotated, Any
 
@@ -11,6 +12,8 @@ import torch
 from torch import Tensor
 
 from recbole_hyper.geometry.base import Geometry, Theta
+from recbole_hyper.losses._chunks import LEAST_KEPT_ROWS, default_budget
+from recbole_hyper.losses._rows import RowStream, rows_at_once
 from recbole_hyper.losses._smoothing import lead_of_targets
 from recbole_hyper.losses._stream import ItemStream
 from recbole_hyper.losses.base import Head, Loss, Negatives
@@ -24,9 +27,10 @@ REDUCTIONS = ("mean", "sum", "none")
 class _ExactCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx, states, weight, offset, theta, targets, geometry, padding_idx, budget, reduction, recorded, stream_of
+        ctx, states, weight, offset, theta, targets, row_weights, geometry, padding_idx, budget, reduction, stream_of
     ) -> Tensor:
         # needs_input_grad is True even if no gradient is recorded
+        recorded, stream_of = stream_of
         needs = tuple(recorded and needed for needed in ctx.needs_input_grad[:4])
         ctx.call, ctx.targets, ctx.stream_of = (geometry, padding_idx, budget, needs), targets, stream_of
         ctx.reduction, ctx.gradients = reduction, None
@@ -38,10 +42,14 @@ class _ExactCrossEntropy(torch.autograd.Function):
                 ctx.save_for_backward(states, weight, offset, theta if isinstance(theta, Tensor) else None)
                 ctx.constant_theta = theta
                 return losses
-            row_weight = 1.0 / len(states) if reduction == "mean" else 1.0
-            row_weights = stream.vectors.new_full((len(states),), row_weight) if any(needs) else None
+            given = row_weights is not None
+            if not given and any(needs):
+                row_weight = 1.0 / len(states) if reduction == "mean" else 1.0
+                row_weights = stream.vectors.new_full((len(states),), row_weight)
             # they keep the computing dtype until the loss scale is applied, so that small values do not underflow
             losses, ctx.gradients = stream.run(row_weights)
+            if given:
+                return losses.dot(row_weights)
             return losses.mean() if reduction == "mean" else losses.sum()
 
     @staticmethod
@@ -76,7 +84,8 @@ def exact_cross_entropy(
     memory_budget: int | None = None,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
-    triton_kernel: bool = False,
+    row_weights: Tensor | None = None,
+    triton_kernel: bool | None = None,
 ) -> Tensor:
     """Return the exact cross-entropy over all items but ``padding_idx``, in bounded memory.
 
@@ -90,7 +99,10 @@ def exact_cross_entropy(
         geometry, theta: how states are scored; gradient flows to a theta that is a tensor.
         memory_budget: see :class:`CrossEntropy`.
         reduction: "mean", "sum" or "none", which returns (n,) losses.
-        triton_kernel: use Triton kernels, which keep no tiles in memory; never timed: see docs/gpu.md.
+        row_weights: (n,) without gradient; with them the result is the weighted sum of the losses, and ``reduction``
+            must be "sum".
+        triton_kernel: True for Triton kernels, which keep no logits in memory, False for torch's operations; None
+            chooses, see docs/gpu.md.
 
     Raises:
         ValueError: an unknown reduction, a smoothing out of range, a budget that is not above 0 or too small for the
@@ -100,21 +112,46 @@ def exact_cross_entropy(
         raise ValueError(f"reduction={reduction!r} is unknown; allowed: {', '.join(REDUCTIONS)}")
     check_options(memory_budget, label_smoothing)
     budget = None if memory_budget is None else int(memory_budget)
-    stream_of: Any = ItemStream
+    if row_weights is not None and reduction != "sum":
+        raise ValueError(f"row_weights need reduction='sum', got {reduction!r}")
+    stream_of = _stream_of(states, weight, offset, geometry, padding_idx, budget, triton_kernel)
+    smooths = stream_of is RowStream  # it includes the smoothing
+    if smooths:
+        stream_of = functools.partial(stream_of, smoothing=label_smoothing)
+    settings = (targets, row_weights, geometry, padding_idx, budget, reduction, (torch.is_grad_enabled(), stream_of))
+    loss = _ExactCrossEntropy.apply(states, weight, offset, theta, *settings)
+    if not label_smoothing or smooths:
+        return loss
+    # the mean of -log softmax over all items is the target's -log softmax plus the target's lead over the mean logit
+    with torch.autocast(states.device.type, enabled=False):
+        lead = lead_of_targets(states, targets, weight, offset, geometry, theta, padding_idx)
+    if row_weights is not None:
+        return loss + label_smoothing * lead.dot(row_weights)
+    return loss + label_smoothing * (lead if reduction == "none" else getattr(lead, reduction)())
+
+
+def _stream_of(
+    states: Tensor,
+    weight: Tensor,
+    offset: Tensor | None,
+    geometry: Geometry,
+    padding_idx: int | None,
+    budget: int | None,
+    triton_kernel: bool | None,
+) -> Any:
+    """Return the class that evaluates: tiles on a CPU; on a device Triton's kernels, whole rows, or tiles."""
     if triton_kernel:
         if importlib.util.find_spec("triton") is None:
             raise ValueError("triton_kernel=True: the package triton is not installed; leave it out")
         from recbole_hyper.losses._triton import TritonStream
 
-        stream_of = TritonStream
-    settings = (targets, geometry, padding_idx, budget, reduction, torch.is_grad_enabled(), stream_of)
-    loss = _ExactCrossEntropy.apply(states, weight, offset, theta, *settings)
-    if not label_smoothing:
-        return loss
-    # the mean of -log softmax over all items is the target's -log softmax plus the target's lead over the mean logit
-    with torch.autocast(states.device.type, enabled=False):
-        lead = lead_of_targets(states, targets, weight, offset, geometry, theta, padding_idx)
-    return loss + label_smoothing * (lead if reduction == "none" else getattr(lead, reduction)())
+        return TritonStream
+    if states.device.type == "cpu" or padding_idx not in (None, 0):
+        return ItemStream
+    sizes = (len(states), len(weight), states.shape[1] + (offset is not None), 4)
+    whole = default_budget(states.device) if budget is None else budget
+    rows = rows_at_once(*sizes, whole, link=geometry.has_link)
+    return RowStream if rows >= min(len(states), LEAST_KEPT_ROWS) else ItemStream
 
 
 def check_options(memory_budget: int | None, label_smoothing: float) -> None:
@@ -143,7 +180,9 @@ class CrossEntropy(Loss):
         label_smoothing: Annotated[
             ShareBelow1, Option("share of the target that is spread evenly over all items")
         ] = 0.0,
-        triton_kernel: Annotated[bool, Option("Triton kernels on a GPU, without logits; never timed")] = False,
+        triton_kernel: Annotated[
+            bool | None, Option("Triton kernels on a GPU, without logits; ~: where they are faster")
+        ] = None,
     ) -> None:
         super().__init__()
         check_options(memory_budget, label_smoothing)
@@ -153,8 +192,18 @@ class CrossEntropy(Loss):
             "triton_kernel": triton_kernel,
         }
 
-    def forward(self, states: Tensor, targets: Tensor, head: Head, negatives: Negatives | None = None) -> Tensor:
-        """Return the mean cross-entropy; ``negatives`` is not used."""
+    def forward(
+        self,
+        states: Tensor,
+        targets: Tensor,
+        head: Head,
+        negatives: Negatives | None = None,
+        *,
+        weights: Tensor | None = None,
+    ) -> Tensor:
+        """Return the mean cross-entropy, or the sum with the ``weights`` (n,); ``negatives`` is not used."""
         scoring = (head.weight, head.offset, head.geometry)
         options = {"theta": head.theta, "padding_idx": head.padding_idx, **self._options}
+        if weights is not None:
+            options |= {"row_weights": weights, "reduction": "sum"}
         return exact_cross_entropy(states, targets, *scoring, **options)

@@ -32,31 +32,6 @@ def test_asinh_gradients() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("shifted", [True, False])
-def test_sinhc_and_cosh(dtype: torch.dtype, shifted: bool) -> None:
-    """Both sides of the series' end; with the shift, also where cosh itself would overflow."""
-    x = torch.cat([torch.logspace(-12, 1, 200), torch.tensor([0.0, 0.49, 0.5, 0.51, *([300.0] if shifted else [])])])
-    x = x.to(dtype)
-    shift = x.clone() if shifted else None
-    found = _math.sinhc_cosh(x * x, shift)
-    exact = [mpmath.mpf(float(value)) for value in x]
-    scale = [mpmath.exp(-value) if shifted else 1 for value in exact]
-    sinhc = [float((mpmath.sinh(v) / v if v else 1) * s) for v, s in zip(exact, scale, strict=True)]
-    cosh = [float(mpmath.cosh(v) * s) for v, s in zip(exact, scale, strict=True)]
-    # the square root of the rounded square, in an exponent
-    tolerance = 400 * torch.finfo(dtype).eps
-    for ours, expected in zip(found, (sinhc, cosh), strict=True):
-        torch.testing.assert_close(ours.double(), torch.tensor(expected, dtype=torch.float64), rtol=tolerance, atol=0)
-
-
-def test_gradients_of_sinhc_and_cosh() -> None:
-    square = torch.tensor([0.0, 1e-9, 0.1, 0.3, 4.0], dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda s: torch.stack(_math.sinhc_cosh(s + 1e-5)), square)
-    (gradient,) = torch.autograd.grad(_math.sinhc_cosh(square)[0].sum(), square)
-    assert gradient[0] == pytest.approx(1 / 6)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_scaled_asinh(dtype: torch.dtype) -> None:
     v = torch.cat([sign * torch.logspace(-20, 5, 60, dtype=dtype) for sign in (1, -1)])
     for size in (0.0, 1.0, 40.0, 300.0):

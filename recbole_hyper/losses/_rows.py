@@ -1,0 +1,136 @@
+"""One evaluation of the exact cross-entropy on a device: whole rows of logits at once, in few operations.
+
+A CPU works tile by tile in its cache (:mod:`recbole_hyper.losses._stream`). On a device each operation costs a launch,
+so a chunk here is as many rows of all items as the budget holds, often all of them. The label smoothing is part of it:
+with q the smoothed target, the loss is -<q, log p> and its gradient by the logits p - q.
+"""
+
+import torch
+from torch import Tensor
+
+from recbole_hyper.geometry.base import Geometry, Theta, compute_dtype
+from recbole_hyper.losses import _chunks
+from recbole_hyper.losses._stream import Gradients
+
+# arrays of a chunk's size without a link and with one: logits, probabilities, slope, and what asinh needs besides
+ARRAYS, LINKED_ARRAYS = 2, 8
+
+
+def rows_at_once(n: int, n_items: int, width: int, itemsize: int, budget: int, *, link: bool) -> int:
+    """Return how many rows of logits fit into ``budget`` bytes beside the lifts of n states of ``width`` numbers."""
+    free = budget - (6 if link else 3) * n * width * itemsize
+    return min(n, free // (n_items * itemsize * (LINKED_ARRAYS if link else ARRAYS)))
+
+
+class RowStream:
+    """One evaluation of the exact cross-entropy by whole rows; ``padding_idx`` is 0 or None."""
+
+    def __init__(
+        self,
+        states: Tensor,
+        targets: Tensor,
+        weight: Tensor,
+        offset: Tensor | None,
+        theta: Theta,
+        geometry: Geometry,
+        padding_idx: int | None,
+        budget: int | None,
+        needs: tuple[bool, bool, bool, bool],
+        smoothing: float = 0.0,
+    ) -> None:
+        self.geometry, self.smoothing, self.needs = geometry, smoothing, needs
+        self.dtype = dtype = compute_dtype(states, weight, offset)
+        first = 0 if padding_idx is None else 1
+        self.first, self.targets = first, targets - first if first else targets
+        self.theta = theta.detach().to(dtype).requires_grad_(needs[3]) if isinstance(theta, Tensor) else theta
+
+        def leaf(tensor: Tensor | None, needed: bool) -> Tensor | None:
+            return None if tensor is None else tensor.detach().to(dtype).requires_grad_(needed)
+
+        self.states = leaf(states, needs[0])
+        self.weight = leaf(weight.detach()[first:], needs[1])
+        self.offset = leaf(None if offset is None else offset.detach()[first:], needs[2])
+        assert self.states is not None
+        assert self.weight is not None
+        factored = geometry.factored(self.states, self.offset, theta)
+        with torch.enable_grad():
+            self.lifted = geometry.lift_states(
+                self.states, theta=self.theta, offset=offset is not None, factored=factored
+            )
+            self.terms = geometry.lift_items(self.weight, self.offset, theta=self.theta, factored=factored)
+            self.items = self.terms.vectors(self.weight)
+        self.vectors = self.lifted.vectors.detach()
+        n, m = len(states), len(self.weight)
+        if budget is None:
+            budget = _chunks.default_budget(self.vectors.device)
+        width, itemsize = self.vectors.shape[1], self.vectors.element_size()
+        self.rows = max(1, rows_at_once(n, m, width, itemsize, budget, link=geometry.has_link))
+
+    def run(self, row_weights: Tensor | None) -> tuple[Tensor, Gradients]:
+        """Return the losses (n,), and unless ``row_weights`` (n,) is None the gradients of their weighted sum."""
+        if not any(self.needs):
+            row_weights = None
+        items, scale = self.items.detach(), None if self.terms.scale is None else self.terms.scale.detach()
+        scaled = items if scale is None else items * scale.unsqueeze(1)
+        losses, by_states, by_items, by_scale = [], [], None, None
+        for start in range(0, len(self.vectors), self.rows):
+            part = slice(start, start + self.rows)
+            vectors, targets = self.vectors[part], self.targets[part].unsqueeze(1)
+            logits = vectors @ items.t()
+            slope = self._link(logits, part) if self.geometry.has_link else None
+            if scale is not None:
+                logits *= scale
+            log_p = torch.log_softmax(logits, 1)
+            lost = log_p.gather(1, targets)[:, 0].neg_()
+            if self.smoothing:
+                lost = torch.lerp(lost, log_p.mean(1).neg_(), self.smoothing)
+            losses.append(lost)
+            if row_weights is None:
+                continue
+            gradient = log_p.exp_()
+            if self.smoothing:
+                gradient.sub_(self.smoothing / gradient.shape[1])
+            gradient.scatter_add_(1, targets, gradient.new_full((), self.smoothing - 1).expand(targets.shape))
+            gradient *= row_weights[part].unsqueeze(1)
+            if scale is not None:
+                share = logits.mul_(gradient).sum(0)
+                by_scale = share if by_scale is None else by_scale.add_(share)
+            if slope is not None:
+                gradient *= slope
+            by_states.append(gradient @ scaled)
+            if by_items is None:
+                by_items = gradient.t() @ vectors
+            else:
+                by_items.addmm_(gradient.t(), vectors)
+        values = losses[0] if len(losses) == 1 else torch.cat(losses)
+        if by_items is None:
+            return values, Gradients()
+        if scale is not None and by_scale is not None:
+            by_items *= scale.unsqueeze(1)
+            by_scale = by_scale / scale  # it was summed with the factor of the logits
+        rows = by_states[0] if len(by_states) == 1 else torch.cat(by_states)
+        return values, self._finish(rows, by_items, by_scale)
+
+    def _link(self, inner: Tensor, part: slice) -> Tensor:
+        """Replace products by their links, and return the slopes."""
+        slope, exponent = torch.empty_like(inner), None
+        if self.lifted.exponent is not None and self.terms.exponent is not None:
+            exponent = self.lifted.exponent.detach()[part].unsqueeze(1) + self.terms.exponent.detach()
+        self.geometry.link_(inner, slope, torch.empty_like(inner) if exponent is None else exponent, exponent)
+        return slope
+
+    def _finish(self, by_states: Tensor, by_items: Tensor, by_scale: Tensor | None) -> Gradients:
+        """Turn the gradients by the lifts into those by states, weight, offset and theta."""
+        pairs = [(self.lifted.vectors, by_states), (self.items, by_items), (self.terms.scale, by_scale)]
+        known = [(one, by) for one, by in pairs if one is not None and by is not None and one.requires_grad]
+        inputs = (self.states, self.weight, self.offset, self.theta if isinstance(self.theta, Tensor) else None)
+        wanted = [one for one, needed in zip(inputs, self.needs, strict=True) if needed and one is not None]
+        outputs, gradients = zip(*known, strict=True)
+        found = list(torch.autograd.grad(outputs, wanted, gradients, materialize_grads=True))
+        states, weight, offset, theta = (
+            found.pop(0) if needed and one is not None else None for one, needed in zip(inputs, self.needs, strict=True)
+        )
+        if self.first:
+            weight = None if weight is None else torch.nn.functional.pad(weight, (0, 0, 1, 0))
+            offset = None if offset is None else torch.nn.functional.pad(offset, (1, 0))
+        return Gradients(states, weight, offset, theta)
