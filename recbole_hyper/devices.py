@@ -13,6 +13,7 @@ from recbole_hyper.threads import processors
 CPU = torch.device("cpu")
 # these have no float64, which evaluation and curvatures need
 WITHOUT_FLOAT64 = ("mps",)
+DEFAULT_BUDGET = 256 << 20
 
 
 def usable_accelerator() -> torch.device | None:
@@ -48,6 +49,19 @@ def free_memory(device: torch.device) -> int:
     return psutil.virtual_memory().available if device.type == "cpu" else module_of(device).mem_get_info(device)[0]
 
 
+@functools.cache
+def default_budget(device: torch.device) -> int:
+    """Return the bytes that the tiles of a loss may take by default.
+
+    On a CPU: 256 MiB, or 1/32 of its memory if that is less. It does not depend on the free memory, so that equal runs
+    have equal tiles and numbers. On a GPU: 1/16 of its memory, or 1/4 of the memory free at the first call if less.
+    """
+    if device.type == "cpu":
+        return min(DEFAULT_BUDGET, total_memory(device) // 32)
+    # cached, because later the losses' tiles would count as used memory
+    return min(total_memory(device) // 16, free_memory(device) // 4)
+
+
 def half_precision(device: torch.device) -> torch.dtype:
     """Return the precision of ``enable_amp``: bfloat16 if the device has it, else float16."""
     if device.type == "cpu" or module_of(device).is_bf16_supported(including_emulation=False):
@@ -56,8 +70,8 @@ def half_precision(device: torch.device) -> torch.dtype:
 
 
 def moved(batch: Any, device: torch.device) -> Any:
-    """Move RecBole's Interaction to the device; to a GPU from pinned memory, without waiting for the copies."""
-    if device.type == "cpu":
+    """Move a batch to the device; RecBole's Interaction to a GPU from pinned memory, without waiting for the copies."""
+    if device.type == "cpu" or not hasattr(batch, "interaction"):
         return batch.to(device)
     columns = batch.interaction.items()
     return type(batch)({name: column.pin_memory().to(device, non_blocking=True) for name, column in columns})

@@ -14,6 +14,7 @@ from recbole.data.transform import construct_transform
 from torch import Tensor
 
 from recbole_hyper.config.parts import reads_times
+from recbole_hyper.data.device_windows import DeviceWindows, Names
 from recbole_hyper.data.sequences import SequenceStore, binary_matrix, ranges
 from recbole_hyper.types import Cases, Int64, Prefixes
 
@@ -152,13 +153,19 @@ class BatchLoader:
 class WindowLoader(BatchLoader):
     """Training batches for this project's models: right-padded windows, as wide as the longest in the batch.
 
+    On a device whose memory has room for the sequences, batches are made there, see ``data.device_windows``.
+
     A batch is a random sample of the windows. Batches of similar lengths would give targets of short histories more
     weight than targets of long ones. Rows are sorted by length, so that the encoder can process them in groups.
     """
 
-    def __init__(self, dataset: Any, store: SequenceStore, train_lengths: Int64, config: Any) -> None:
+    def __init__(
+        self, dataset: Any, store: SequenceStore, train_lengths: Int64, config: Any, *, fills: bool = False
+    ) -> None:
         super().__init__(dataset, config)
         self.store, self.train_lengths = store, train_lengths
+        #: makes the batches on a device; None where the host makes them
+        self.on_device = _device_windows(store, config, fills=fills)
         self.max_length, self.rule = int(config["MAX_ITEM_LIST_LENGTH"]), config["train_windows"]
         self._draw()
         self.count = len(self._windows)
@@ -170,7 +177,7 @@ class WindowLoader(BatchLoader):
         """Yield the rows ``rank``, ``rank + size``, ... of each batch, and True; if there is none, a row and False."""
         for index in self._batches():
             share = index[rank::size]
-            yield self._make(share if len(share) else index[:1]), len(share) > 0
+            yield self._on_host(share if len(share) else index[:1]), len(share) > 0
 
     def longest(self, rows: int) -> Interaction:
         """Return a batch of the ``rows`` longest windows."""
@@ -184,9 +191,29 @@ class WindowLoader(BatchLoader):
         if self.rule == "random":
             self._draw()
 
-    def _make(self, index: Int64) -> Interaction:
+    def _make(self, index: Int64) -> Any:
+        """Return the batch, or on a device a ``PackedBatch``, which makes it there."""
+        return self._on_host(index) if self.on_device is None else self.on_device.pack(self._windows[index])
+
+    def _on_host(self, index: Int64) -> Interaction:
         part = self._windows[index]
         return window_interaction(part, int((part.ends - part.starts).max()), self.config)
+
+
+def _device_windows(store: SequenceStore, config: Any, *, fills: bool) -> DeviceWindows | None:
+    """Return the maker of batches on the run's device, None for a CPU and for data that would fill its memory."""
+    timed, device = reads_times(config), config["device"]
+    if not DeviceWindows.fits(store, device, times=timed):
+        return None
+    suffix = config["LIST_SUFFIX"]
+    names = Names(
+        user=config["USER_ID_FIELD"],
+        items=config["ITEM_ID_FIELD"] + suffix,
+        length=config["ITEM_LIST_LENGTH_FIELD"],
+        targets="target_list",
+        times=config["TIME_FIELD"] + suffix if timed else None,
+    )
+    return DeviceWindows(store, device, int(config["MAX_ITEM_LIST_LENGTH"]), names, fills=fills)
 
 
 class PrefixLoader(BatchLoader):

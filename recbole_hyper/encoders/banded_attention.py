@@ -3,6 +3,7 @@
 Shapes: B users, h heads, L length, k head width. Sequences are right-padded.
 """
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple, Self
@@ -52,6 +53,16 @@ def relative_shift(by_distance: Tensor, direction: str) -> Tensor:
     return flat.unflatten(-1, (length, length))
 
 
+@functools.cache
+def _kept_sizes(windows: tuple[int, ...], device: torch.device) -> Tensor:
+    return torch.tensor(windows, device=device)
+
+
+def _sizes(windows: Sequence[int], device: torch.device) -> Tensor:
+    """Return the window sizes on a device, which needs one copy in all."""
+    return torch.tensor(windows) if device.type == "cpu" else _kept_sizes(tuple(windows), device)
+
+
 def dense_attention(heads: Heads, dropout: float = 0.0, *, return_maps: bool = False) -> Tensor:
     """Attend with all L x L scores of each head, and mask those outside the window.
 
@@ -61,7 +72,7 @@ def dense_attention(heads: Heads, dropout: float = 0.0, *, return_maps: bool = F
     length = query.shape[2]
     place = torch.arange(length, device=query.device)
     distance = place[:, None] - place if direction == "past" else place - place[:, None]
-    mask = ((distance >= 0) & (distance < torch.tensor(windows, device=query.device)[:, None, None]))[None]
+    mask = ((distance >= 0) & (distance < _sizes(windows, query.device)[:, None, None]))[None]
     if direction == "future":
         # only this direction sees padding; a padded query sees itself, because a row without keys is NaN
         real = (place < lengths[:, None])[:, None, None, :]
@@ -113,7 +124,7 @@ def _blocked_past(heads: Heads, real: Tensor | None, dropout: float) -> Tensor:
     row = torch.arange(block, device=query.device)[:, None]
     column = torch.arange(2 * block, device=query.device)
     distance = block + row - column
-    window = torch.tensor(windows, device=query.device)[:, None, None, None]
+    window = _sizes(windows, query.device)[:, None, None, None]
     inside = (distance >= 0) & (distance < window)  # (h, 1, c, 2c)
     exists = (torch.arange(count, device=query.device)[:, None, None] > 0) | (column >= block)
     mask = (inside & exists)[None]  # (1, h, blocks, c, 2c)

@@ -6,7 +6,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -22,7 +22,21 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.
 # cost of one more call of an encoder, in positions; on a CPU 256 to 512 were fastest for filters and attention of
 # width 8 to 128 and histories of 5 and 160 items
 CALL_POSITIONS = 384
+#: the loss, 0-d, of states (n, d) with targets (n,) in batch rows (n,)
 LossOf = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+class Places(NamedTuple):
+    """Where the targets of a batch are: ``flat`` (n,) among its positions (B, width), in ``rows`` (n,)."""
+
+    flat: Tensor
+    rows: Tensor
+    width: int
+
+
+def known_places(loss_of: LossOf) -> Places | None:
+    """Return where the targets of a batch are, if ``loss_of`` knows it: on a device, a search for them would wait."""
+    return getattr(loss_of, "places", None)
 
 
 class Encoder(Part, nn.Module, ABC):
@@ -104,7 +118,8 @@ class Encoder(Part, nn.Module, ABC):
         ``items`` and ``targets`` (B, L) are right-padded, 0 where there is no target. ``loss_of`` returns the loss,
         0-d, of states (n, d) with targets (n,) in batch rows (n,). A :class:`TimedEncoder` gets the ``times`` (B, L).
         """
-        return loss_of(*supervised_states(self, items, targets, lengths, *times)), {}
+        places = known_places(loss_of)
+        return loss_of(*supervised_states(self, items, targets, lengths, *times, places=places)), {}
 
     def share_curvature(self, head: OutputHead) -> None:
         """Use the curvature that ``head`` learns; by default the encoder has none."""
@@ -195,20 +210,28 @@ def groups_with_widths(items: Tensor, lengths: Tensor, step_rows: int = 0) -> li
 
 
 def supervised_states(
-    encoder: Encoder, items: Tensor, targets: Tensor, lengths: Tensor, *times: Tensor
+    encoder: Encoder,
+    items: Tensor,
+    targets: Tensor,
+    lengths: Tensor,
+    *times: Tensor,
+    places: Places | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Encode right-padded ``items`` (B, L) in length groups.
+    """Encode right-padded ``items`` (B, L) in length groups, or at once if the ``places`` of the targets are known.
 
     Returns the states (n, d) at the positions that have a target, these of the ``targets`` (n,), and their batch rows
     (n,).
     """
+    if places is not None:
+        states_of_all = encoder(items, lengths, *times).flatten(0, 1)
+        return states_of_all.index_select(0, places.flat), targets.take(places.flat), places.rows
     states, answers, rows = [], [], []
     for group, width in groups_with_widths(items, lengths, encoder.step_rows):
-        places = targets[group, :width].nonzero(as_tuple=True)
+        found = targets[group, :width].nonzero(as_tuple=True)
         more = (part[group, :width] for part in times)
-        states.append(at_places(encoder(items[group, :width], lengths[group], *more), *places))
-        answers.append(targets[group][places])
-        rows.append(places[0] + group.start)
+        states.append(at_places(encoder(items[group, :width], lengths[group], *more), *found))
+        answers.append(targets[group][found])
+        rows.append(found[0] + group.start)
     return torch.cat(states), torch.cat(answers), torch.cat(rows)
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from recbole_hyper.encoders.base import Encoder, LossOf, Trace, at_places, groups_with_widths
+from recbole_hyper.encoders.base import Encoder, LossOf, Trace, at_places, groups_with_widths, known_places
 from recbole_hyper.encoders.dual_transfer import transfer
 from recbole_hyper.encoders.windowed_attention import WindowedAttentionEncoder
 from recbole_hyper.options import Option
@@ -176,10 +176,14 @@ class DualEncoder(Encoder):
 
         The past states predict ``targets``; the future states, which have read these, predict ``items``.
         """
+        known = known_places(loss_of)
         past, future, shares, rows, columns = [], [], [], [], []
         for group, width in groups_with_widths(items, lengths, self.step_rows):
             states = self.both(items[group, :width], targets[group, :width], lengths[group])
-            real = (torch.arange(width, device=items.device) < lengths[group, None]).nonzero(as_tuple=True)
+            if known is None:
+                real = (torch.arange(width, device=items.device) < lengths[group, None]).nonzero(as_tuple=True)
+            else:
+                real = (known.rows, known.flat % width)
             rows.append(real[0] + group.start)
             columns.append(real[1])
             if states.past is not None:
@@ -188,12 +192,12 @@ class DualEncoder(Encoder):
                 future.append(at_places(states.future, *real))
             if states.transfer is not None:
                 shares.append(states.transfer * (lengths[group] > 0).sum())
-        real = torch.cat(rows), torch.cat(columns)
+        whole = torch.cat(rows), torch.cat(columns)
         losses = {}
         if past:
-            losses["past_loss"] = loss_of(torch.cat(past), targets[real], real[0])
+            losses["past_loss"] = loss_of(torch.cat(past), targets[whole], whole[0])
         if future:
-            losses["future_loss"] = loss_of(torch.cat(future), items[real], real[0])
+            losses["future_loss"] = loss_of(torch.cat(future), items[whole], whole[0])
         if shares:
             losses["transfer_loss"] = torch.stack(shares).sum() / (lengths > 0).sum().clamp(min=1)
         if len(losses) == 1:

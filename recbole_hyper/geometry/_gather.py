@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from recbole_hyper.geometry.base import Theta, compute_dtype
+from recbole_hyper.devices import CPU, default_budget
+from recbole_hyper.geometry.base import Theta, as_compute, compute_dtype
 
 #: numbers that one piece may gather or compute at once
 PIECE = 1 << 18
@@ -32,11 +34,19 @@ class Piece(NamedTuple):
     rows: Tensor
     items: Tensor
     data: tuple[object, ...] = ()
+    every_row: bool = False  # ``rows`` are all rows in order
+    every_item: bool = False  # ``items`` are all items in order
 
 
-def groups_at_once(rows: int, items: int, width: int) -> int:
-    """Return how many groups of ``rows`` that share ``items`` keep their logits and item vectors below LOGITS."""
-    return max(1, LOGITS // max(1, items * max(rows, width)))
+def numbers_at_once(device: torch.device, on_cpu: int) -> int:
+    """Return how many numbers a piece may hold: ``on_cpu`` there, on a device what its budget allows."""
+    # 4 bytes, and eight arrays of a piece's size with those of the backward pass
+    return on_cpu if device.type == "cpu" else default_budget(device) // 32
+
+
+def groups_at_once(rows: int, items: int, width: int, device: torch.device = CPU) -> int:
+    """Return how many groups of ``rows`` that share ``items`` keep their logits and item vectors in bounds."""
+    return max(1, numbers_at_once(device, LOGITS) // max(1, items * max(rows, width)))
 
 
 class _Gathered(torch.autograd.Function):
@@ -105,10 +115,25 @@ def _evaluate(
     return piece.compute(*leaves[:3], theta if leaves[3] is None else leaves[3], *piece.data), leaves
 
 
+def _direct(piece: Piece, states: Tensor, weight: Tensor, offset: Tensor | None, theta: Theta) -> Tensor:
+    """Compute a piece by operations whose backward passes are fast for repeated indices."""
+    rows = states if piece.every_row else F.embedding(piece.rows, states)
+    items, offsets = weight, offset
+    if not piece.every_item:
+        items = F.embedding(piece.items, weight)
+        if offset is not None:
+            offsets = offset.index_select(0, piece.items.reshape(-1)).view(piece.items.shape)
+    return piece.compute(rows, items, offsets, theta, *piece.data)
+
+
 def gathered(pieces: Iterable[Piece], states: Tensor, weight: Tensor, offset: Tensor | None, theta: Theta) -> Tensor:
     """Return the concatenated results of the pieces, differentiable by the four tensors.
 
     ``pieces`` is iterated twice, once in each pass, and may create them on the way. Each call allocates a gradient
-    buffer of the item matrix's size, so put what belongs together into one call.
+    buffer of the item matrix's size, so put what belongs together into one call. On a device, a piece or two keep what
+    their backward pass needs: computing them again would cost more launches than memory.
     """
+    if states.device.type != "cpu" and isinstance(pieces, list) and len(pieces) <= 2:
+        with torch.autocast(states.device.type, enabled=False):
+            return torch.cat([_direct(piece, *as_compute(states, weight, offset), theta) for piece in pieces])
     return _Gathered.apply(states, weight, offset, theta, pieces)

@@ -167,7 +167,11 @@ def pair_pieces(geometry: Geometry, items: Tensor, n_items: int, d: int) -> list
     """
     n, k = items.shape
     every = torch.arange(n_items, device=items.device) if n_items <= _ALL_PER_CANDIDATE * k else None
-    step = max(1, _gather.PIECE // (k * (d + 1)) if every is None else _gather.LOGITS // n_items)
+    if every is None:
+        step = max(1, _gather.numbers_at_once(items.device, _gather.PIECE) // (k * (d + 1)))
+    else:
+        step = max(1, _gather.numbers_at_once(items.device, _gather.LOGITS) // n_items)
+    whole = step >= n
     parts = zip(torch.arange(n, device=items.device).split(step), items.split(step), strict=True)
 
     def compute(states: Tensor, weight: Tensor, offset: Tensor | None, theta: Theta, *chosen: Tensor) -> Tensor:
@@ -176,8 +180,8 @@ def pair_pieces(geometry: Geometry, items: Tensor, n_items: int, d: int) -> list
         return geometry.pair_logits(states, weight, offset, theta=theta).reshape(-1)
 
     if every is None:
-        return [_gather.Piece(compute, rows, part) for rows, part in parts]
-    return [_gather.Piece(compute, rows, every, (part,)) for rows, part in parts]
+        return [_gather.Piece(compute, rows, part, every_row=whole) for rows, part in parts]
+    return [_gather.Piece(compute, rows, every, (part,), whole, True) for rows, part in parts]
 
 
 class FrozenHead:

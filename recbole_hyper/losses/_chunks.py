@@ -1,20 +1,18 @@
 """Tiles for an n x items problem that keep its memory within a budget of bytes."""
 
-import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 
-from recbole_hyper.devices import CPU, free_memory, total_memory
+from recbole_hyper.devices import CPU, default_budget
 
 # rows x items of a tile: small enough for a CPU's shared cache, large enough to outweigh the start of its operations
 CPU_ROWS, CPU_BLOCK = 256, 2048
 GPU_ROWS, GPU_BLOCK = 4096, 1 << 15
 # with fewer rows the items are read so often that computing each tile twice is faster (measured at 1M items)
 LEAST_KEPT_ROWS = 96
-DEFAULT_BUDGET = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -25,19 +23,6 @@ class Tiles:
     block: int
     keep: bool
     bytes: int
-
-
-@functools.cache
-def default_budget(device: torch.device) -> int:
-    """Return the default memory_budget in bytes.
-
-    On a CPU: 256 MiB, or 1/32 of its memory if that is less. It does not depend on the free memory, so that equal runs
-    have equal tiles and numbers. On a GPU: 1/16 of its memory, or 1/4 of the memory free at the first call if less.
-    """
-    if device.type == "cpu":
-        return min(DEFAULT_BUDGET, total_memory(device) // 32)
-    # cached, because later the losses' tiles would count as used memory
-    return min(total_memory(device) // 16, free_memory(device) // 4)
 
 
 def cut(

@@ -67,14 +67,14 @@ def groups_of_sets(
     # planned on the host; this is the only wait for the GPU
     counts = sets.new_zeros(len(items)).scatter_add_(0, sets, torch.ones_like(sets)).cpu().numpy()
     # a set with more rows than fit at once is cut
-    most = max(1, _gather.LOGITS // items.shape[1])
+    most = max(1, _gather.numbers_at_once(sets.device, _gather.LOGITS) // items.shape[1])
     cuts = -(-counts // most)
     owner = np.repeat(np.arange(len(counts)), cuts)
     skipped = most * (np.arange(len(owner)) - (cuts.cumsum() - cuts)[owner])
     first, count = (counts.cumsum() - counts)[owner] + skipped, np.minimum(counts[owner] - skipped, most)
     ranks = np.argsort(count, kind="stable")
     owner, first, count = owner[ranks], first[ranks], count[ranks]
-    parts = list(_parts_of_similar_size(count, items.shape[1], width))
+    parts = list(_parts_of_similar_size(count, items.shape[1], width, sets.device))
     chosen = [(np.arange(count[part][-1]) < count[part, None]).ravel().nonzero()[0] for part in parts]
     owners, firsts, numbers = torch.from_numpy(np.stack((owner, first, count))).to(sets.device)
     places = torch.from_numpy(np.concatenate(chosen)).to(sets.device).split([len(part) for part in chosen])
@@ -88,14 +88,29 @@ def groups_of_sets(
     return torch.cat(ordered), groups
 
 
-def _parts_of_similar_size(count: npt.NDArray[np.int64], b: int, width: int) -> Iterator[slice]:
+def _parts_of_similar_size(count: npt.NDArray[np.int64], b: int, width: int, device: torch.device) -> Iterator[slice]:
     """Cut sets of ``count`` rows (ascending) and ``b`` candidates each into parts to compute together."""
     start = 0
     while start < len(count):
-        stop = start + _gather.groups_at_once(int(count[start]), b, width)
-        stop = start + _gather.groups_at_once(int(count[min(stop, len(count)) - 1]), b, width)
+        stop = start + _gather.groups_at_once(int(count[start]), b, width, device)
+        stop = start + _gather.groups_at_once(int(count[min(stop, len(count)) - 1]), b, width, device)
         yield slice(start, min(stop, len(count)))
         start = min(stop, len(count))
+
+
+def group_of_grid(places: Tensor, items: Tensor, targets: Tensor, width: int) -> Group | None:
+    """Return one group of all rows, of which row i is at ``places[i]`` of the grid (S, ``width``) of sets and rows.
+
+    So nothing has to be planned, which would wait for a GPU. ``items`` (S, b) are the candidates of each set. None if
+    the logits do not fit into the memory of a piece.
+    """
+    sets, b = items.shape
+    if sets * width * b > _gather.numbers_at_once(items.device, _gather.LOGITS):
+        return None
+    rows = torch.zeros(sets * width, dtype=torch.int64, device=items.device)
+    rows.scatter_(0, places, torch.arange(len(places), device=items.device))
+    rows = rows.view(sets, width)
+    return Group(rows, items, targets[rows], places)
 
 
 def group_logsumexp(
@@ -120,16 +135,22 @@ def group_logsumexp(
             left_out |= ~group.valid.unsqueeze(1)
         # finite, so that a row without candidates has a gradient of 0, not NaN
         sums = torch.logsumexp(logits.masked_fill(left_out, torch.finfo(logits.dtype).min / 4), dim=2)
-        return sums.reshape(-1) if group.chosen is None else sums.reshape(-1)[group.chosen]
+        sums = sums.reshape(-1)
+        if isinstance(group.chosen, Tensor):
+            return sums.index_select(0, group.chosen)
+        return sums if group.chosen is None else sums[group.chosen]
+
+    weight_shape = head.weight.shape
 
     class Pieces:
         """The pieces of the groups, then those of the targets; each pass creates them again."""
 
         def __iter__(self) -> Iterator[_gather.Piece]:
             yield from (_gather.Piece(compute, group.rows, group.items, (group,)) for group in groups)
-            yield from pair_pieces(head.geometry, targets.unsqueeze(1), *head.weight.shape)
+            yield from pair_pieces(head.geometry, targets.unsqueeze(1), *weight_shape)
 
-    logsumexp = _gather.gathered(Pieces(), states, head.weight, head.offset, head.theta)
+    few = isinstance(groups, list) and len(groups) == 1
+    logsumexp = _gather.gathered(list(Pieces()) if few else Pieces(), states, head.weight, head.offset, head.theta)
     return logsumexp[: -len(targets)], logsumexp[-len(targets) :]
 
 

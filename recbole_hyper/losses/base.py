@@ -23,10 +23,14 @@ class Loss(Part, nn.Module, ABC):
     Attributes:
         statistics: numbers about the last call, for the training log.
         uses_negatives: whether it draws from ``negatives``.
+        weighs_rows: whether ``forward`` takes ``weights`` (n,), and then returns the weighted sum of the losses instead
+            of their mean. Only such a loss can be part of a CUDA graph, whose batches are filled up with rows of
+            weight 0.
     """
 
     kind = "losses"
     uses_negatives: bool = False
+    weighs_rows: bool = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,6 +46,11 @@ class Loss(Part, nn.Module, ABC):
             head: scores states against items.
             negatives: draws items that the user has not seen; if None, a loss draws from all items but the target.
         """
+
+
+def mean(losses: Tensor, weights: Tensor | None) -> Tensor:
+    """Return the mean of ``losses`` (n,), or their sum with the ``weights`` (n,)."""
+    return losses.mean() if weights is None else losses.dot(weights)
 
 
 NNegatives = Annotated[PositiveInt, Option("negatives per position or sequence")]

@@ -6,12 +6,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from recbole_hyper.losses import _pairs
-from recbole_hyper.losses.base import Head, Negatives, NNegatives, SampledLoss
+from recbole_hyper.losses.base import Head, Negatives, NNegatives, SampledLoss, mean
 
 
-def binary_cross_entropy(positive: Tensor, negative: Tensor) -> Tensor:
-    r"""Return the mean over rows of :math:`-\log\sigma(s_t)-\sum_j\log(1-\sigma(s_j))` of logits (n,) and (n, k)."""
-    return (F.softplus(-positive) + F.softplus(negative).sum(1)).mean()
+def binary_cross_entropy(positive: Tensor, negative: Tensor, weights: Tensor | None = None) -> Tensor:
+    r"""Return the mean over rows of :math:`-\log\sigma(s_t)-\sum_j\log(1-\sigma(s_j))` of logits (n,) and (n, k).
+
+    With ``weights`` (n,) it is the weighted sum.
+    """
+    return mean(F.softplus(-positive) + F.softplus(negative).sum(1), weights)
 
 
 class BinaryCrossEntropy(SampledLoss):
@@ -30,6 +33,16 @@ class BinaryCrossEntropy(SampledLoss):
     ) -> None:
         super().__init__(n_negatives=n_negatives)
 
-    def forward(self, states: Tensor, targets: Tensor, head: Head, negatives: Negatives | None = None) -> Tensor:
+    weighs_rows = True
+
+    def forward(
+        self,
+        states: Tensor,
+        targets: Tensor,
+        head: Head,
+        negatives: Negatives | None = None,
+        *,
+        weights: Tensor | None = None,
+    ) -> Tensor:
         drawn = _pairs.draw(targets, self.n_negatives, head, negatives, exclude_seen=True, replacement=True)
-        return binary_cross_entropy(*_pairs.target_and_negative_logits(states, targets, drawn, head))
+        return binary_cross_entropy(*_pairs.target_and_negative_logits(states, targets, drawn, head), weights)

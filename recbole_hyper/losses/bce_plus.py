@@ -13,7 +13,17 @@ class BinaryCrossEntropyPlus(SampledLoss):
     Negatives are distinct items outside the user's whole training sequence. Fewer than k such items raise an error.
     """
 
-    def forward(self, states: Tensor, targets: Tensor, head: Head, negatives: Negatives | None = None) -> Tensor:
+    weighs_rows = True
+
+    def forward(
+        self,
+        states: Tensor,
+        targets: Tensor,
+        head: Head,
+        negatives: Negatives | None = None,
+        *,
+        weights: Tensor | None = None,
+    ) -> Tensor:
         drawn = _pairs.draw(targets, self.n_negatives, head, negatives, exclude_seen=True, replacement=False)
         positive, negative = _pairs.target_and_negative_logits(states, targets, drawn, head)
-        return generalised_binary_cross_entropy(positive, negative, beta=1.0)
+        return generalised_binary_cross_entropy(positive, negative, beta=1.0, weights=weights)

@@ -192,6 +192,8 @@ class CrossEntropy(Loss):
             "triton_kernel": triton_kernel,
         }
 
+    weighs_rows = True
+
     def forward(
         self,
         states: Tensor,

@@ -6,18 +6,20 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from recbole_hyper.losses import _pairs
-from recbole_hyper.losses.base import Head, Negatives, NNegatives, SampledLoss
+from recbole_hyper.losses.base import Head, Negatives, NNegatives, SampledLoss, mean
 from recbole_hyper.options import Option
 from recbole_hyper.values import Share
 
 
-def generalised_binary_cross_entropy(positive: Tensor, negative: Tensor, *, beta: float) -> Tensor:
+def generalised_binary_cross_entropy(
+    positive: Tensor, negative: Tensor, *, beta: float, weights: Tensor | None = None
+) -> Tensor:
     r"""Return the mean over rows of :math:`-\frac1{k+1}[\beta\log\sigma(s_t)+\sum_j\log(1-\sigma(s_j))]`.
 
     ``positive`` (n,) and ``negative`` (n, k) are logits; ``beta`` is in (0, 1], and 1 for BCE+.
     """
     total = beta * F.softplus(-positive) + F.softplus(negative).sum(1)
-    return (total / (negative.shape[1] + 1)).mean()
+    return mean(total / (negative.shape[1] + 1), weights)
 
 
 def calibration(k: int, n_items: int, t: float) -> float:
@@ -59,8 +61,18 @@ class GeneralisedBinaryCrossEntropy(SampledLoss):
         check_t(t)
         self.t = t
 
-    def forward(self, states: Tensor, targets: Tensor, head: Head, negatives: Negatives | None = None) -> Tensor:
+    weighs_rows = True
+
+    def forward(
+        self,
+        states: Tensor,
+        targets: Tensor,
+        head: Head,
+        negatives: Negatives | None = None,
+        *,
+        weights: Tensor | None = None,
+    ) -> Tensor:
         drawn = _pairs.draw(targets, self.n_negatives, head, negatives, exclude_seen=False, replacement=True)
         positive, negative = _pairs.target_and_negative_logits(states, targets, drawn, head)
         beta = calibration(self.n_negatives, head.n_items - (head.padding_idx is not None), self.t)
-        return generalised_binary_cross_entropy(positive, negative, beta=beta)
+        return generalised_binary_cross_entropy(positive, negative, beta=beta, weights=weights)

@@ -5,6 +5,8 @@ All draws are vectorised and run on the sampler's device, with an explicit gener
 
 from __future__ import annotations
 
+import functools
+import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -42,6 +44,7 @@ class NegativeSampler:
         _check_allowed(n_items - 2)
         self.n_items = n_items
         self.generator = generator
+        self.least_unseen = 0
         self.device = offsets.device if isinstance(offsets, Tensor) else torch.device("cpu")
         self._keys = torch.empty(0, dtype=torch.int64)
         if offsets is not None and items is not None:
@@ -50,14 +53,52 @@ class NegativeSampler:
             users = torch.repeat_interleave(starts.diff())
             # sorted keys user * n_items + item, to look up "has u seen i" by binary search
             self._keys = torch.unique(users * n_items + seen)
+            if self.device.type != "cpu":
+                self._rank_unseen(len(starts) - 1)
 
-    def bind(self, users: Tensor | npt.ArrayLike, rows: Tensor, targets: Tensor) -> BoundNegatives:
+    def _rank_unseen(self, n_users: int) -> None:
+        """Prepare :meth:`unseen`: how many items each user has not seen, and where the seen ones are among these."""
+        users = self._keys // self.n_items
+        counts = torch.bincount(users, minlength=n_users)
+        self._starts = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
+        self._n_unseen = self.n_items - 1 - counts
+        self.least_unseen = int(self._n_unseen.min())
+        # the number of unseen items below each seen one: its id without padding and the seen ones before it
+        place = torch.arange(len(users), device=self.device) - self._starts[users]
+        self._unseen_below = self._keys - 1 - place
+
+    def unseen(self, users: Tensor, k: int, *, replacement: bool) -> Tensor:
+        """Return (m, k) items that ``users`` (m,) have not seen, uniform, without a wait for the device.
+
+        A draw is a rank among the unseen items, so none is drawn twice for having been seen. ``least_unseen`` must be
+        at least k, or 1 with ``replacement``.
+        """
+        allowed = self._n_unseen.index_select(0, users).unsqueeze(1)
+        if replacement:
+            draws = torch.rand(len(users), k, dtype=torch.float64, device=self.device, generator=self.generator)
+            ranks = draws.mul_(allowed).long()
+        else:
+            ranks = _distinct(allowed, k, self.least_unseen, self.n_items, self.generator)
+        seen_before = torch.searchsorted(self._unseen_below, (users * self.n_items).unsqueeze(1) + ranks, right=True)
+        return seen_before.sub_(self._starts.index_select(0, users).unsqueeze(1)).add_(ranks).add_(1)
+
+    def bind(
+        self,
+        users: Tensor | npt.ArrayLike,
+        rows: Tensor,
+        targets: Tensor,
+        *,
+        targets_are_seen: bool = False,
+        grid: tuple[Tensor, int] | None = None,
+    ) -> BoundNegatives:
         """Return the negatives of a batch of S sequences, whose store rows are ``users`` (S,).
 
-        ``rows`` (n,) is the sequence (from 0) of each supervised position, ``targets`` (n,) its item.
+        ``rows`` (n,) is the sequence (from 0) of each supervised position, ``targets`` (n,) its item. Targets that
+        ``targets_are_seen``, as those of training, spare a device the search for them. ``grid`` is the place (n,) of
+        each position in (S, width), and this width.
         """
         users = torch.as_tensor(users, dtype=torch.int64, device=self.device)
-        return BoundNegatives(self, users, rows.to(self.device), targets.to(self.device))
+        return BoundNegatives(self, users, rows.to(self.device), targets.to(self.device), targets_are_seen, grid)
 
     def seen(self, users: Tensor, items: Tensor) -> Tensor:
         """Return whether each user (store row) has seen each item; shapes broadcast."""
@@ -83,6 +124,9 @@ class BoundNegatives:
     _users: Tensor
     _rows: Tensor
     _targets: Tensor
+    _targets_are_seen: bool = False
+    #: places of the positions in (S, width), and this width; None if unknown
+    grid: tuple[Tensor, int] | None = None
 
     def per_position(self, k: int, *, exclude_seen: bool = True, replacement: bool = True) -> Tensor:
         """Return (n, k) items, uniform over the allowed items of each position.
@@ -91,6 +135,8 @@ class BoundNegatives:
         ``replacement`` an item may repeat at a position. ValueError for k below 1, and without replacement for k above
         the number of allowed items.
         """
+        if not (exclude_seen or self._rows.is_cpu) and replacement:
+            return uniform_negatives(self._targets, k, self._sampler.n_items, 0, self._sampler.generator)
         positions, targets = torch.arange(len(self._rows), device=self._rows.device), self._targets.unsqueeze(1)
         return self._draw(k, self._rows, positions, lambda: targets, exclude_seen, replacement)
 
@@ -120,6 +166,9 @@ class BoundNegatives:
         """
         check_k(k)
         if not sequences.is_cpu:
+            enough = exclude_seen and self._sampler.least_unseen >= (1 if replacement else k)
+            if enough and self._targets_are_seen:
+                return self._sampler.unseen(self._users.index_select(0, sequences), k, replacement=replacement)
             return self._draw_on_device(k, sequences, rows, avoid, exclude_seen, replacement)
         small, avoided = len(self._users) * self._sampler.n_items <= _TABLE_CELLS, avoid()
         table = self._sampler.seen_table(self._users) if exclude_seen and small else None
@@ -228,7 +277,9 @@ def uniform_negatives(
     _check_allowed(n_allowed)
     drawn = torch.randint(n_allowed, (len(targets), k), generator=generator, device=targets.device)
     avoided = targets.unsqueeze(1)
-    if padding_idx is not None:
+    if padding_idx == 0:
+        drawn += 1
+    elif padding_idx is not None:
         avoided = torch.cat((avoided, torch.full_like(avoided, padding_idx)), dim=1).sort(dim=1).values
     # step over the avoided items, the smaller first: no draw has to be repeated
     for column in avoided.unbind(1):
@@ -246,6 +297,44 @@ def uniform_set(
         raise ValueError(f"cannot draw {k} distinct negatives from {n_allowed} items; lower n_negatives")
     drawn = torch.randperm(n_allowed, generator=generator, device=device)[:k]
     return drawn if padding_idx is None else drawn + (drawn >= padding_idx)
+
+
+def _distinct(allowed: Tensor, k: int, least: int, n_items: int, generator: torch.Generator | None) -> Tensor:
+    """Return (m, k) distinct numbers below ``allowed`` (m, 1), uniform; ``least`` is at most each of these.
+
+    The first k distinct ones of more draws. Where that many draws would outgrow the catalogue, the k smallest of a
+    random number for each item.
+    """
+    count, device = _draws_for_distinct(k, least), allowed.device
+    if count > n_items:
+        keys = torch.rand(len(allowed), n_items, device=device, generator=generator)
+        keys.masked_fill_(torch.arange(n_items, device=device) >= allowed, 2.0)
+        return keys.topk(k, dim=1, largest=False, sorted=False).indices
+    draws = torch.rand(len(allowed), count, dtype=torch.float64, device=device, generator=generator)
+    bits = count.bit_length()
+    column = torch.arange(count, device=device)
+    cells = (draws.mul_(allowed).long().bitwise_left_shift_(bits)).add_(column).sort(dim=1).values
+    values, place = cells >> bits, cells & ((1 << bits) - 1)
+    # a number that an earlier column drew goes behind all others
+    place[:, 1:] += (values[:, 1:] == values[:, :-1]) * (1 << bits)
+    return values.gather(1, place.argsort(dim=1)[:, :k])
+
+
+@functools.cache
+def _draws_for_distinct(k: int, least: int) -> int:
+    """Return how many draws among ``least`` numbers have k distinct ones, up to a chance of 1e-12.
+
+    The number of distinct ones is nearly normal: eight standard deviations of it must be left.
+    """
+    count = k
+    while True:
+        missing, pair = (1 - 1 / least) ** count, (1 - 2 / least) ** count if least > 2 else 0.0
+        variance = least * (least - 1) * pair + least * missing - (least * missing) ** 2
+        if least * (1 - missing) - 8 * math.sqrt(max(variance, 0.0)) >= k:
+            return count
+        if count > 64 * (k + 8):
+            return 1 << 62
+        count += max(1, count // 64)
 
 
 def check_k(k: int) -> None:

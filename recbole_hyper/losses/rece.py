@@ -98,7 +98,10 @@ def reduced_cross_entropy(
         def __iter__(self) -> Iterator[_pairs.Group]:
             for x, y in zip(rounds_x, rounds_y, strict=True):
                 used = torch.arange(math.ceil(n / x.size), device=targets.device)
-                step, first = _gather.groups_at_once(x.size, (2 * reach + 1) * y.size, states.shape[1]), 0
+                step, first = (
+                    _gather.groups_at_once(x.size, (2 * reach + 1) * y.size, states.shape[1], states.device),
+                    0,
+                )
                 for chunks in used.split(step):
                     rows, _ = x.windows(chunks, 0)
                     # only the very last chunk may be short

@@ -81,7 +81,7 @@ def scalable_cross_entropy(
     size = min(bucket_size_x, n)
     sizes = {"n_buckets": n_buckets, "bucket_size_x": size, "bucket_size_y": bucket_size_y}
     rows, items = find_buckets(states, head, mix=mix, generator=generator, **sizes)
-    step = max(1, _gather.LOGITS // (size * bucket_size_y))
+    step = max(1, _gather.numbers_at_once(states.device, _gather.LOGITS) // (size * bucket_size_y))
     buckets = [_pairs.Group(r, i, targets[r]) for r, i in zip(rows.split(step), items.split(step), strict=True)]
     with torch.no_grad():
         # the loss of every (bucket, row) pair, to find each row's hardest bucket; only that one needs a gradient

@@ -1,7 +1,7 @@
 """Base of the neural models: encoder -> output geometry -> loss, as a RecBole recommender."""
 
 import copy
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from recbole_hyper import registry
 from recbole_hyper.data.data_defaults import stand_ins
 from recbole_hyper.data.dataset import TARGET_LIST, SequenceDataset
+from recbole_hyper.data.device_windows import PLACES, ROWS, WEIGHTS
 from recbole_hyper.data.item_features import ItemFeatures
 from recbole_hyper.data.loader import WindowLoader
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.devices import total_memory
-from recbole_hyper.encoders.base import Encoder, initialize
+from recbole_hyper.encoders.base import Encoder, Places, initialize
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.evaluation.ranking import Scorer
 from recbole_hyper.evaluation.scorers import encode_cases, state_scorer
@@ -33,6 +34,13 @@ from recbole_hyper.types import Prefixes
 
 # kind in the registry of the part that each key names
 _KINDS = {"encoder": "encoders", "geometry": "geometry", "loss_type": "losses"}
+
+
+class Supervision(NamedTuple):
+    """Where a batch has its n targets, and their weights (n,), 0 for fillers."""
+
+    places: Places
+    weights: Tensor | None
 
 
 class HyperRecommender(OwnModel, SequentialRecommender):
@@ -139,7 +147,7 @@ class HyperRecommender(OwnModel, SequentialRecommender):
     def training_loader(
         self, training: SequenceDataset, store: SequenceStore, lengths: npt.NDArray, config: Any
     ) -> WindowLoader:
-        return WindowLoader(training, store, lengths, config)
+        return WindowLoader(training, store, lengths, config, fills=self.loss.weighs_rows)
 
     def case_scorer(self, config: Any) -> Scorer:
         return state_scorer(self, int(config["MAX_ITEM_LIST_LENGTH"]), config["device"])
@@ -201,22 +209,42 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         statistics: list[dict[str, Tensor]] = []
 
         def loss_of(states: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
-            loss = self._loss(states, targets, users, rows, head)
+            loss = self._loss(states, targets, users, rows, head, supervision)
             statistics.append(self.loss_terms)
             return loss
 
         items, lengths, *times = self._histories(interaction)
+        supervision = None
+        if PLACES in interaction:
+            weights = interaction[WEIGHTS] if WEIGHTS in interaction else None  # noqa: SIM401
+            places = Places(interaction[PLACES], interaction[ROWS], items.shape[1])
+            supervision = Supervision(places, weights)
+            loss_of.places = supervision.places  # type: ignore[attr-defined]
         total, terms = self.encoder.training_loss(items, interaction[TARGET_LIST], lengths, loss_of, *times)
         self.loss_terms = {**terms, **statistics[0]}
         # a dual encoder has a second loss
         self.loss_terms |= {f"future_{name}": value for one in statistics[1:] for name, value in one.items()}
         return total
 
-    def _loss(self, states: Tensor, targets: Tensor, users: Tensor, rows: Tensor, head: OutputHead) -> Tensor:
+    def _loss(
+        self,
+        states: Tensor,
+        targets: Tensor,
+        users: Tensor,
+        rows: Tensor,
+        head: OutputHead,
+        supervision: Supervision | None = None,
+    ) -> Tensor:
         """Return the loss of states (n, d) with targets (n,) in batch rows (n,), and set ``loss_terms``."""
         targets = self.head.rows_in_step(targets)
-        negatives = None if self._sampler is None else self._sampler.bind(users, rows, targets)
-        loss = self.loss(states, targets, head, negatives)
+        # an encoder of one's own may choose other positions
+        known = supervision if supervision is not None and len(supervision.places.rows) == len(states) else None
+        negatives = None
+        if self._sampler is not None:
+            grid = None if known is None else (known.places.flat, known.places.width)
+            negatives = self._sampler.bind(users, rows, targets, targets_are_seen=True, grid=grid)
+        options = {} if known is None or known.weights is None else {"weights": known.weights}
+        loss = self.loss(states, targets, head, negatives, **options)
         self.loss_terms = dict(self.loss.statistics)
         return loss
 

@@ -203,7 +203,9 @@ class Foreign(torch.Tensor):
 def _starts_a_kernel(func: Any) -> bool:
     """Return whether an operator computes: it is no view, and does not only make memory."""
     views = any(value.alias_info is not None and not value.alias_info.is_write for value in func._schema.returns)
-    return not views and not func._schema.name.startswith(("aten::empty", "aten::new_empty", "aten::set_data"))
+    return not views and not func._schema.name.startswith(
+        ("aten::empty", "aten::new_empty", "aten::set_data", "aten::_unsafe_view")
+    )
 
 
 def on_cpu(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -306,6 +308,50 @@ def _copying(loading: Any) -> Any:
     return load
 
 
+@contextlib.contextmanager
+def _as_one(name: str) -> Iterator[None]:
+    """Count the operators of a block as one with this name."""
+    transfers = Transfers.current
+    if transfers is None:
+        yield
+        return
+    before, transfers.operations = transfers.operations, collections.Counter()
+    try:
+        yield
+    finally:
+        transfers.operations = before
+        before[name] += 1
+
+
+class _Attention(torch.autograd.Function):
+    """Attention as an operator with a backward pass of its own, as on a GPU."""
+
+    @staticmethod
+    def forward(ctx: Any, attention: Any, *inputs: Any) -> Any:
+        with torch.enable_grad(), _as_one("attention"):
+            ctx.leaves = [one.detach().requires_grad_(one.requires_grad) for one in inputs]
+            ctx.out = attention(*ctx.leaves)
+        return ctx.out.detach()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: Any) -> Any:
+        wanted = [one for one in ctx.leaves if one.requires_grad]
+        with _as_one("backward of attention"):
+            found = list(torch.autograd.grad(ctx.out, wanted, gradient))
+        return None, *(found.pop(0) if one.requires_grad else None for one in ctx.leaves)
+
+
+def _as_one_operator(attention: Any) -> Any:
+    def counted_once(query: Any, key: Any, value: Any, attn_mask: Any = None, **options: Any) -> Any:
+        inputs = (query, key, value) if attn_mask is None else (query, key, value, attn_mask)
+        if not isinstance(query, Foreign) or torch.is_autocast_enabled(NAME):
+            return attention(*inputs, **options)
+        return _Attention.apply(functools.partial(attention, **options), *inputs)
+
+    return counted_once
+
+
 # what autocast rounds, of the operators that the models use
 IN_HALF_PRECISION = ("linear", "matmul", "mm", "bmm", "addmm", "baddbmm")
 
@@ -343,13 +389,16 @@ def foreign_device() -> Iterator[torch.device]:
     registered()
     swapping = torch.__future__.get_swap_module_params_on_conversion()
     loading, pinning = torch.nn.Module.load_state_dict, torch.Tensor.pin_memory
+    attention = torch.nn.functional.scaled_dot_product_attention
     torch.__future__.set_swap_module_params_on_conversion(True)
     torch.tensor, _MODULE.active = _tensor, True
     torch.nn.Module.load_state_dict = _copying(loading)
     torch.Tensor.pin_memory = lambda tensor: tensor  # the memory of the host is that of the device
+    torch.nn.functional.scaled_dot_product_attention = _as_one_operator(attention)
     try:
         yield torch.device(NAME, 0)
     finally:
         torch.tensor, _MODULE.active = _plain_tensor, False
         torch.nn.Module.load_state_dict, torch.Tensor.pin_memory = loading, pinning
+        torch.nn.functional.scaled_dot_product_attention = attention
         torch.__future__.set_swap_module_params_on_conversion(swapping)

@@ -11,7 +11,7 @@ from torch import Tensor
 from recbole_hyper import registry
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.losses.ce import exact_cross_entropy
-from recbole_hyper.losses.negatives import NegativeSampler
+from recbole_hyper.losses.negatives import NegativeSampler, _distinct
 from tests.devices.foreign import Transfers, counted
 
 LOSSES: dict[str, dict[str, Any]] = {
@@ -30,6 +30,8 @@ WAITS = {"sampled_ce": 1, "sce": 2}
 
 class Given:
     """Negatives that do not depend on the device, whose generator differs from that of the CPU on a real one."""
+
+    grid = None
 
     def __init__(self, table: Tensor, rows: Tensor) -> None:
         self.table, self.rows = table, rows
@@ -65,9 +67,9 @@ def test_losses_agree_with_the_cpu(name: str, geometry: str, foreign: torch.devi
     assert sorted(LOSSES) == sorted(registry.names("losses"))
     (found, transfers), (expected, _) = evaluate(name, geometry, foreign), evaluate(name, geometry, "cpu")
     for own, other in zip(found, expected, strict=True):
-        assert (own is None) == (other is None)
-        if own is not None:
-            torch.testing.assert_close(own, other, rtol=2e-4, atol=1e-5)
+        # no gradient is one of 0
+        own, other = (torch.zeros(()) if one is None else one for one in (own, other))
+        torch.testing.assert_close(own, other, rtol=2e-4, atol=1e-5)
     assert transfers.waits == WAITS.get(name, 0), transfers.places
 
 
@@ -95,7 +97,9 @@ def test_negatives_are_drawn_with_one_wait(
     with counted() as transfers:
         bound = sampler.bind(users[1:], (rows[2:] - 1).to(foreign), targets[2:].to(foreign))
         getattr(bound, method)(3, exclude_seen=exclude_seen, replacement=replacement)
-    assert (transfers.waits, transfers["size"]) == (1, 1), transfers.places
+    # to avoid the target alone takes no search
+    simple = method == "per_position" and not exclude_seen and replacement
+    assert (transfers.waits, transfers["size"]) == ((0, 0) if simple else (1, 1)), transfers.places
 
     bound = sampler.bind(users, rows.to(foreign), targets.to(foreign))
     drawn = getattr(bound, method)(8, exclude_seen=exclude_seen, replacement=replacement)
@@ -107,6 +111,50 @@ def test_negatives_are_drawn_with_one_wait(
         assert not avoided & set(items)
         assert 0 not in items
         assert replacement or len(set(items)) == 8
+
+
+@pytest.mark.parametrize("method", ["per_position", "per_sequence"])
+@pytest.mark.parametrize("replacement", [True, False])
+def test_negatives_of_training_are_drawn_without_a_wait(method: str, replacement: bool, foreign: torch.device) -> None:
+    """Uniform over what each user has not seen; user 2 leaves two items."""
+    seen = [torch.tensor([1, 3, 4]), torch.tensor([2]), torch.arange(1, 9)]
+    offsets = torch.tensor([0, *map(len, seen)]).cumsum(0)
+    sampler = NegativeSampler(11, offsets.to(foreign), torch.cat(seen).to(foreign))
+    users, rows = torch.arange(3).repeat(2000).to(foreign), torch.arange(6000).to(foreign)
+    targets = torch.tensor([1, 2, 5]).repeat(2000).to(foreign)
+    bound = sampler.bind(users, rows, targets, targets_are_seen=True)
+    torch.manual_seed(0)
+    with counted() as transfers:
+        drawn = getattr(bound, method)(2, replacement=replacement)
+    assert not transfers, transfers.places
+    drawn = (drawn[0] if method == "per_sequence" else drawn).cpu().view(2000, 3, 2)
+    assert replacement or bool((drawn[..., 0] != drawn[..., 1]).all())
+    for user, items in enumerate(seen):
+        counts = torch.bincount(drawn[:, user].flatten(), minlength=11)
+        allowed = torch.ones(11, dtype=torch.bool)
+        allowed[[0, *items.tolist()]] = False
+        assert not counts[~allowed].any()
+        expected = 4000 / int(allowed.sum())
+        assert float(((counts[allowed] - expected).abs() / expected**0.5).max()) < 4
+
+
+def test_more_distinct_negatives_than_a_user_leaves_are_an_error(foreign: torch.device) -> None:
+    sampler = NegativeSampler(6, torch.tensor([0, 4]).to(foreign), torch.arange(1, 5).to(foreign))
+    rows = torch.zeros(1, dtype=torch.long, device=foreign)
+    bound = sampler.bind(rows, rows, rows + 1, targets_are_seen=True)
+    with pytest.raises(ValueError, match="leaves only 1 of 5 items"):
+        bound.per_position(2, replacement=False)
+
+
+@pytest.mark.parametrize(("k", "least"), [(1, 1), (8, 8), (8, 40), (16, 20), (50, 400)])
+def test_distinct_numbers_are_distinct_and_uniform(k: int, least: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    allowed = torch.full((400, 1), least)
+    found = _distinct(allowed, k, least, least + 1, generator)
+    assert found.shape == (400, k)
+    assert bool((found.sort(dim=1).values.diff(dim=1) > 0).all())
+    counts, expected = torch.bincount(found.flatten(), minlength=least), 400 * k / least
+    assert float((counts - expected).abs().max()) < 5 * expected**0.5
 
 
 def test_a_planted_cpu_tensor_in_a_loss_fails(foreign: torch.device) -> None:

@@ -12,15 +12,8 @@ from recbole_hyper.encoders import base
 from tests.devices.foreign import INDEX_BACKWARD
 from tests.devices.steps import small_keys, step_and_ranking, write_random
 
-# waits of a step. One says how many targets the batch has; FMLPRec and BSARec look twice, for the prefixes too; the
-# others are those of the losses and of the draw of negatives, see test_losses.py
-WAITS = {
-    **dict.fromkeys(("SASRecBCE", "HSASRec", "gSASRec", "SASRecBCEPlus"), 2),
-    "FMLPRec": 3,
-    "BSARec": 2,
-    **dict.fromkeys(("HSTU", "FuXi", "eSASRec", "SASRecSampledCE"), 3),
-    **dict.fromkeys(("SASRecSCE", "HSASRecSCE"), 3),
-}
+# waits of a step: FMLPRec and BSARec look for the prefixes, SCE for the rows in some bucket, and for the rows of each
+WAITS = {"FMLPRec": 1, "BSARec": 1, "SASRecSCE": 2, "HSASRecSCE": 2}
 
 
 @pytest.fixture
@@ -35,8 +28,9 @@ def test_a_step_and_a_ranked_batch_wait_a_fixed_number_of_times(
     step, ranking, cases = step_and_ranking(model, data, tmp_path / "run")
     assert cases > 20
     if step is not None:
-        assert (step.waits, step["number"]) == (WAITS.get(model, 1), 0), step.places
-        assert step["to device"] <= 8, step.places
+        assert (step.waits, step["number"]) == (WAITS.get(model, 0), 0), step.places
+        # the batch; what SCE plans on the host
+        assert step["to device"] <= (3 if "SCE" in model else 1), step.places
         assert INDEX_BACKWARD not in step.operations
     # ranks, counts, lists and their scores come back, and whether all are finite
     assert ranking.waits <= (20 if model == "FMLPRecMemory" else 10), ranking.places  # a choice of its share, too

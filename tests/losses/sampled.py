@@ -37,6 +37,8 @@ def assert_same(found: Tensor, expected: Tensor, states: Tensor, head: OutputHea
 class FixedNegatives:
     """Negatives from a table that the test wrote; records what the loss requested."""
 
+    grid = None
+
     def __init__(self, table: Tensor, rows: Tensor | None = None) -> None:
         self.table, self.rows, self.requested = table, rows, {}
 

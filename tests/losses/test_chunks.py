@@ -5,21 +5,22 @@ from __future__ import annotations
 import pytest
 import torch
 
+from recbole_hyper.devices import DEFAULT_BUDGET
 from recbole_hyper.losses import _chunks
 
 
 @pytest.mark.parametrize(("n", "d"), [(25_600, 512), (102_400, 128), (204_800, 64), (10, 64)])
 def test_the_default_budget_refuses_no_run(n: int, d: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lifts above the default come on top of it; where the default holds them the tiles are those of this budget."""
-    monkeypatch.setattr(_chunks, "default_budget", lambda device: _chunks.DEFAULT_BUDGET)
+    monkeypatch.setattr(_chunks, "default_budget", lambda device: DEFAULT_BUDGET)
     lifts = 6 * n * (d + 1) * 4
     for n_items in (10_000, 100_000_000):
         sizes = {"arrays": 2, "terms": 6, "itemsize": 4}
         tiles = _chunks.cut(n, n_items, d + 1, **sizes, budget=None)
-        if lifts + 8 * n_items <= _chunks.DEFAULT_BUDGET:
-            assert tiles == _chunks.cut(n, n_items, d + 1, **sizes, budget=_chunks.DEFAULT_BUDGET)
+        if lifts + 8 * n_items <= DEFAULT_BUDGET:
+            assert tiles == _chunks.cut(n, n_items, d + 1, **sizes, budget=DEFAULT_BUDGET)
         else:
-            assert lifts < tiles.bytes <= lifts + max(_chunks.DEFAULT_BUDGET, 8 * n_items)
+            assert lifts < tiles.bytes <= lifts + max(DEFAULT_BUDGET, 8 * n_items)
             assert tiles.rows >= min(n, 96)
             assert tiles.block >= 2048
 
@@ -28,7 +29,7 @@ def test_the_default_budget_refuses_no_run(n: int, d: int, monkeypatch: pytest.M
 @pytest.mark.parametrize("arrays", [1, 2])
 def test_wide_items_shrink_the_block_and_not_the_rows(arrays: int, d: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tile of one row reads every item for one state: a million items would be lifted again for each."""
-    monkeypatch.setattr(_chunks, "default_budget", lambda device: arrays * _chunks.DEFAULT_BUDGET)
+    monkeypatch.setattr(_chunks, "default_budget", lambda device: arrays * DEFAULT_BUDGET)
     for n in (4096, 25_600):
         tiles = _chunks.cut(
             n, 1_000_000, d + 1, arrays=arrays, terms=6, itemsize=4, budget=None, device=torch.device("cuda")
