@@ -213,6 +213,12 @@ _declare(
         Literal["highest", "high", "medium"],
         "of float32 products on a GPU: float32, TF32, bfloat16",
     ),
+    (
+        "cuda_graphs",
+        "auto",
+        Literal["auto"] | bool,
+        "replay training steps as CUDA graphs, where the model allows it; False: never",
+    ),
     ("compile", False, bool, "compile the encoder with torch.compile; the first steps take a minute"),
     ("use_gpu", OPEN, bool, "False uses the CPU; True warns if no GPU can be used"),
     ("gpu_id", OPEN, str | int | None, "id of the GPU; empty for the CPU"),

@@ -92,6 +92,7 @@ class WindowFilterEncoder(Encoder):
         super().__init__(item_embedding)
         (layer,), width = self.made_of, item_embedding.embedding_dim
         self.max_length, self.circular = max_length, filter == "circular"
+        self.fixed_shapes = not self.circular
         self.position = nn.Parameter(torch.randn(max_length, width) * initializer_range)
         self.norm = nn.LayerNorm(width, eps=layer_norm_eps)
         self.dropout = Dropout(hidden_dropout_prob)

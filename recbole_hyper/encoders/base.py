@@ -66,6 +66,8 @@ class Encoder(Part, nn.Module, ABC):
     directed: ClassVar[bool] = False
     # whether it is a TimedEncoder
     reads_times: ClassVar[bool] = False
+    # whether no shape depends on values, so that steps can be CUDA graphs
+    fixed_shapes: bool = True
     # fixed cost of a position, in rows, for encoders that compute positions one after another
     step_rows: ClassVar[int] = 0
     item_embedding: nn.Embedding

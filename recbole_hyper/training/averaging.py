@@ -35,15 +35,34 @@ class WeightAverage:
         self._points = manifold_parameters(model)
         self._learned = {name: tensor.detach().as_subclass(Tensor) for name, tensor in learned.items()}
         self._average = {name: tensor.clone() for name, tensor in self._learned.items()}
+        self._decay = 0.0
+        device = next(iter(self._learned.values())).device if self._learned else torch.device("cpu")
+        self._share = None if device.type == "cpu" else torch.zeros((), device=device)
         # raw points of manifolds while the model has the average; None while it has the raw weights
         self._raw_points: dict[str, Tensor] | None = None
 
     def update(self) -> None:
         """Update the average after a step of the optimizer."""
-        decay = min(self.decay, (1 + self.steps) / (10 + self.steps))
-        if self._learned:
-            get_ema_multi_avg_fn(decay)(list(self._average.values()), list(self._learned.values()), self.steps)
+        self.count()
+        self.add()
+
+    def count(self) -> None:
+        """Count the next step, whose share depends on it; on a device, the share is a tensor for CUDA graphs."""
+        self._decay = min(self.decay, (1 + self.steps) / (10 + self.steps))
+        if self._share is not None:
+            self._share.fill_(1 - self._decay)
         self.steps += 1
+
+    def add(self) -> None:
+        """Add the weights to the average, with the share of the counted step."""
+        averages, learned = list(self._average.values()), list(self._learned.values())
+        if self._share is not None:
+            with torch.no_grad():
+                moves: Any = torch._foreach_sub(learned, averages)
+                torch._foreach_mul_(moves, self._share)
+                torch._foreach_add_(averages, moves)
+        elif learned:
+            get_ema_multi_avg_fn(self._decay)(averages, learned, self.steps)
 
     @torch.no_grad()
     def enter(self) -> None:

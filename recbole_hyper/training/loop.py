@@ -13,10 +13,12 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 from tqdm import tqdm
 
+from recbole_hyper.data.device_windows import PackedBatch
 from recbole_hyper.devices import half_precision, moved
 from recbole_hyper.kernels.clock import Stopwatch
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.random_numbers import order_state
+from recbole_hyper.training.graphs import StepGraphs, why_no_graphs
 from recbole_hyper.training.loggers import hyperparameters
 from recbole_hyper.training.memory import PeakMemory, give_back_freed
 from recbole_hyper.training.optim import build_optimizer
@@ -50,7 +52,8 @@ class Loop(Training):
         self._use_optimizer(build_optimizer(model, config))
         self._half = half_precision(self.device)
         scales = config["enable_scaler"] or (config["enable_amp"] and self._half == torch.float16)
-        self._scales = bool(scales) and self.device.type != "cpu"
+        self.scales = bool(scales) and self.device.type != "cpu"
+        self.graphs: StepGraphs | None = None
         self._unread: list[dict[str, Tensor | float]] = []  # losses of the last steps, by name
         self._n_read = 0  # steps of the epoch with losses already read
         self._steps_between_reads = 1 if self.device.type == "cpu" else STEPS_BETWEEN_READS
@@ -64,6 +67,7 @@ class Loop(Training):
         DivergedError for a loss that is not finite.
         """
         self.batches = batches
+        self.use_graphs(batches)
         valid = valid if valid is not None and len(valid) else None
         if self.epochs == 0:
             self._take_best(-1)
@@ -90,7 +94,7 @@ class Loop(Training):
         """Train an epoch, or the rest of it after a resume."""
         now, watch, epoch = self.under_way, Stopwatch(), len(self.history)
         n_steps, spent, self._order = len(self.batches), now.seconds, order_state(self.batches)
-        scaler = torch.amp.GradScaler(self.device.type, enabled=self._scales)
+        scaler = torch.amp.GradScaler(self.device.type, enabled=self.scales)
         if now.scaler:
             scaler.load_state_dict(now.scaler)
         self._n_read = now.step
@@ -101,7 +105,7 @@ class Loop(Training):
             for batch in itertools.islice(batches, now.step, None):
                 if self.schedule is not None:
                     self.schedule.set_rates(epoch, now.step, n_steps)
-                self.train_step(moved(batch, self.device), scaler)
+                self.train_step(batch, scaler)
                 now.step += 1
                 if now.step % self._steps_between_reads == 0 and self._is_time() and now.step < n_steps:
                     self._read_losses()
@@ -119,14 +123,35 @@ class Loop(Training):
         logger.info("epoch %d training [time: %.2fs, train loss: %.*f]", epoch, seconds, decimals, loss)
         self.tensorboard.add_scalar("Loss/Train", loss, epoch)
 
+    def use_graphs(self, batches: Any) -> None:
+        """Take the steps as CUDA graphs if ``cuda_graphs`` is auto and the model allows it."""
+        self.graphs = None
+        if not self.config["cuda_graphs"] or self.device.type != "cuda":
+            return
+        reason = why_no_graphs(self, batches)
+        if reason is None:
+            self.graphs = StepGraphs(self.device)
+        logger.info("cuda_graphs: %s", "steps are replayed" if reason is None else f"not used, {reason}")
+
     def train_step(self, batch: Any, scaler: torch.amp.GradScaler) -> None:
         """Take one step of the optimizer."""
+        if self.average is not None:
+            self.average.count()
+        if self.graphs is None or not isinstance(batch, PackedBatch):
+            self._step(moved(batch, self.device), scaler, self._note_losses)
+            return
+        self._note_losses(self.graphs.run(batch, lambda made: self._step(made, scaler)))
+
+    def _step(
+        self, batch: Any, scaler: torch.amp.GradScaler, note: Callable[[dict[str, Tensor]], None] | None = None
+    ) -> dict[str, Tensor]:
+        """Compute losses and gradients, and update the weights; call ``note`` with the losses in between."""
         self.optimizer.zero_grad()
         with torch.autocast(self.device.type, self._half, enabled=bool(self.config["enable_amp"])):
             loss = self.loss_of(batch)
-        self._unread.append({"train_loss": loss.detach(), **getattr(self.model, "loss_terms", {})})
-        if len(self._unread) >= self._steps_between_reads:
-            self._read_losses()
+        losses = {"train_loss": loss.detach(), **getattr(self.model, "loss_terms", {})}
+        if note is not None:
+            note(losses)
         scaler.scale(loss).backward()
         if self.config["clip_grad_norm"]:
             scaler.unscale_(self.optimizer)
@@ -134,7 +159,14 @@ class Loop(Training):
         scaler.step(self.optimizer)
         scaler.update()
         if self.average is not None:
-            self.average.update()
+            self.average.add()
+        return losses
+
+    def _note_losses(self, losses: dict[str, Tensor]) -> None:
+        """Keep the losses of a step until they are read."""
+        self._unread.append(dict(losses))
+        if len(self._unread) >= self._steps_between_reads:
+            self._read_losses()
 
     def _read_losses(self) -> None:
         """Sum the losses of the last steps, waiting for the GPU once; DivergedError for one that is not finite."""

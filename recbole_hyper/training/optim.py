@@ -1,7 +1,8 @@
 """Optimizers and learning-rate schedules: RecBole's names, parameter groups, betas, and torch's fused kernels."""
 
+import contextlib
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
 import torch
@@ -19,6 +20,26 @@ SHAPES: dict[str, Callable[[float], float]] = {
 }
 
 
+def set_rate(group: dict[str, Any], rate: float) -> None:
+    """Set the rate of a parameter group; on a device it is a tensor, which CUDA graphs read."""
+    if isinstance(group["lr"], Tensor):
+        group["lr"].fill_(rate)
+    else:
+        group["lr"] = rate
+
+
+@contextlib.contextmanager
+def own_rates(optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """Keep where the rates are, tensors or numbers, while a block loads a state, perhaps of another device."""
+    before = [(group["lr"], group.get("capturable")) for group in optimizer.param_groups]
+    yield
+    for group, (rate, capturable) in zip(optimizer.param_groups, before, strict=True):
+        loaded, group["lr"] = float(group["lr"]), rate
+        set_rate(group, loaded)
+        if capturable is not None:
+            group["capturable"] = capturable
+
+
 class RateSchedule:
     """A rate that rises linearly from 0 over ``warmup_ratio`` of all steps, then falls to 0 at the end of ``epochs``.
 
@@ -30,7 +51,7 @@ class RateSchedule:
     def __init__(self, optimizer: torch.optim.Optimizer, shape: str | None, warmup_ratio: float, epochs: int) -> None:
         self.optimizer, self.shape, self.warmup_ratio, self.epochs = optimizer, shape, warmup_ratio, epochs
         for group in optimizer.param_groups:
-            group.setdefault("initial_lr", group["lr"])
+            group.setdefault("initial_lr", float(group["lr"]))
 
     def factor(self, done: float) -> float:
         """Return the factor of the peak rate after the share ``done``, in [0, 1], of training."""
@@ -44,7 +65,7 @@ class RateSchedule:
         """Set the rates for ``step`` of ``n_steps`` in ``epoch``; both count from 0."""
         factor = self.factor(min(1.0, (epoch + (step + 0.5) / n_steps) / self.epochs))
         for group in self.optimizer.param_groups:
-            group["lr"] = group["initial_lr"] * factor
+            set_rate(group, group["initial_lr"] * factor)
 
 
 class RowwiseAdam(torch.optim.Adam):
@@ -110,13 +131,16 @@ def build_optimizer(model: nn.Module, config: Any) -> torch.optim.Optimizer:
     groups: list[dict[str, Any]] = [{"params": others, "weight_decay": decay}]
     if curved:
         groups.append({"params": curved, "weight_decay": 0.0, "lr": config["curvature_learning_rate"] or rate})
+    device = next((one.device for one in (*others, *curved)), torch.device("cpu"))
     if learner in FUSED:
         betas = tuple(config["adam_betas"] or (0.9, 0.999))
         if config["rowwise_update"]:
             # parameters with one row per item
             tables = [one for one in model.parameters() if one.dim() and len(one) == model.n_items]
             return RowwiseAdam(groups, tables, lr=rate, betas=betas)
-        return FUSED[learner](groups, lr=rate, betas=betas, fused=True)
+        if device.type != "cpu":  # rates and steps on the device, for CUDA graphs
+            groups = [{**group, "lr": torch.tensor(float(group.get("lr", rate)), device=device)} for group in groups]
+        return FUSED[learner](groups, lr=rate, betas=betas, fused=True, capturable=device.type != "cpu")
     return PLAIN[learner](groups, lr=rate)
 
 

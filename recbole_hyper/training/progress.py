@@ -23,7 +23,7 @@ from recbole_hyper.training.averaging import WeightAverage
 from recbole_hyper.training.checkpoint import STATE, WEIGHTS, CheckpointError
 from recbole_hyper.training.loggers import EVENTS, EventFile, WandbRun
 from recbole_hyper.training.memory import PeakMemory
-from recbole_hyper.training.optim import RateSchedule, build_scheduler
+from recbole_hyper.training.optim import RateSchedule, build_scheduler, own_rates
 from recbole_hyper.training.processes import agreed, gathered, world
 from recbole_hyper.training.validation import Evaluation, metrics, rank
 from recbole_hyper.types import Ranks
@@ -132,7 +132,7 @@ class Training:
         """Add an epoch with the ``means`` of its losses to train.csv and the loggers."""
         row: dict[str, Any] = {"epoch": len(self.history), "train_seconds": seconds}
         if self.scheduler is not None or self.schedule is not None:
-            row["learning_rate"] = self.optimizer.param_groups[0]["lr"]
+            row["learning_rate"] = float(self.optimizer.param_groups[0]["lr"])
         self.history.append({**row, **means})
         self._note("train", seconds, memory, self.history[-1])
 
@@ -285,7 +285,8 @@ class Training:
     def _restore(self, state: Mapping[str, Any], batches: Any) -> None:
         # values that the model computed from the best weights; the model recomputes the others
         self._best_other = {**self.model.other_parameter(), **state.get("best_other", {})}
-        restore_training_state(self.model, self.optimizer, state)
+        with own_rates(self.optimizer):
+            restore_training_state(self.model, self.optimizer, state)
         if self.scheduler is not None and state.get("scheduler"):
             self.scheduler.load_state_dict(state["scheduler"])
         if self.average is not None:

@@ -110,6 +110,42 @@ def counted() -> Iterator[Transfers]:
         Transfers.current = before
 
 
+class Recording:
+    """A CUDA graph for this device: the operators of a function, run again on the same tensors.
+
+    As there, numbers of the host are those of the recording, and so are the values of a tensor that came from the host.
+    What the host reads in a recording is an error.
+    """
+
+    current: Recording | None = None
+
+    def __init__(self) -> None:
+        self.operators: list[tuple[Any, Any, Any, Any]] = []
+
+    def add(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        self.operators.append((func, args, kwargs, result))
+
+    def replay(self) -> None:
+        for func, args, kwargs, result in self.operators:
+            for old, new in zip(pytree.tree_leaves(result), pytree.tree_leaves(func(*args, **kwargs)), strict=True):
+                # a view of a tensor, or a tensor that was changed in place, is up to date
+                if isinstance(old, torch.Tensor) and old.data_ptr() != new.data_ptr():
+                    old.copy_(new)
+
+    @classmethod
+    def capture(cls, function: Any) -> tuple[Any, Any]:
+        """Run ``function`` and return how to run it again, and its result."""
+        recording, cls.current = cls(), None
+        cls.current = recording
+        try:
+            with counted() as transfers:
+                result = function()
+        finally:
+            cls.current = None
+        assert not transfers, transfers.places
+        return recording.replay, result
+
+
 class ForeignModule(_DummyBackendModule):
     """What torch.foreign is: the functions that torch.accelerator and this package call on a device's module."""
 
@@ -203,6 +239,8 @@ class Foreign(torch.Tensor):
 def _starts_a_kernel(func: Any) -> bool:
     """Return whether an operator computes: it is no view, and does not only make memory."""
     views = any(value.alias_info is not None and not value.alias_info.is_write for value in func._schema.returns)
+    if func._schema.name == "aten::_conj":
+        return True
     return not views and not func._schema.name.startswith(
         ("aten::empty", "aten::new_empty", "aten::set_data", "aten::_unsafe_view")
     )
@@ -225,6 +263,8 @@ def on_cpu(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     ]
     own_args, own_kwargs = pytree.tree_unflatten(plain, spec)
     result = ON_DEVICES_ALONE.get(name, func)(*own_args, **own_kwargs)
+    if Recording.current is not None and _starts_a_kernel(func):
+        Recording.current.add(ON_DEVICES_ALONE.get(name, func), own_args, own_kwargs, result)
     if name == "aten::copy_":
         return args[0]
     if to_host:
@@ -261,6 +301,8 @@ def _gru_cell_backward(gradient: Any, saved: Any, has_bias: bool) -> Any:
 ON_DEVICES_ALONE = {
     "aten::_thnn_fused_gru_cell": _gru_cell,
     "aten::_thnn_fused_gru_cell_backward": _gru_cell_backward,
+    # a lazy conjugate would be forgotten below the dispatcher
+    "aten::_conj": aten.conj_physical.default,
 }
 
 

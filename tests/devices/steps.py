@@ -86,4 +86,4 @@ def torch_scaler(loop: Loop) -> Any:
     """Return a gradient scaler as an epoch makes it."""
     import torch
 
-    return torch.amp.GradScaler(loop.device.type, enabled=loop._scales)
+    return torch.amp.GradScaler(loop.device.type, enabled=loop.scales)
