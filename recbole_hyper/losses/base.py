@@ -1,8 +1,9 @@
 """Base classes of the losses: they turn states, targets and a head into one number."""
 
+import inspect
 from abc import ABC, abstractmethod
 from numbers import Integral
-from typing import Annotated
+from typing import Annotated, Any
 
 from torch import Tensor, nn
 
@@ -24,13 +25,17 @@ class Loss(Part, nn.Module, ABC):
         statistics: numbers about the last call, for the training log.
         uses_negatives: whether it draws from ``negatives``.
         weighs_rows: whether ``forward`` takes ``weights`` (n,), and then returns the weighted sum of the losses instead
-            of their mean. Only such a loss can be part of a CUDA graph, whose batches are filled up with rows of
-            weight 0.
+            of their mean; read from its arguments. Only such a loss can be part of a CUDA graph, whose batches are
+            filled up with rows of weight 0.
     """
 
     kind = "losses"
     uses_negatives: bool = False
     weighs_rows: bool = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.weighs_rows = "weights" in inspect.signature(cls.forward).parameters
 
     def __init__(self) -> None:
         super().__init__()

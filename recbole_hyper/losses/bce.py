@@ -33,8 +33,6 @@ class BinaryCrossEntropy(SampledLoss):
     ) -> None:
         super().__init__(n_negatives=n_negatives)
 
-    weighs_rows = True
-
     def forward(
         self,
         states: Tensor,

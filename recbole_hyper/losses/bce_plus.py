@@ -13,8 +13,6 @@ class BinaryCrossEntropyPlus(SampledLoss):
     Negatives are distinct items outside the user's whole training sequence. Fewer than k such items raise an error.
     """
 
-    weighs_rows = True
-
     def forward(
         self,
         states: Tensor,

@@ -192,8 +192,6 @@ class CrossEntropy(Loss):
             "triton_kernel": triton_kernel,
         }
 
-    weighs_rows = True
-
     def forward(
         self,
         states: Tensor,

@@ -61,8 +61,6 @@ class GeneralisedBinaryCrossEntropy(SampledLoss):
         check_t(t)
         self.t = t
 
-    weighs_rows = True
-
     def forward(
         self,
         states: Tensor,

@@ -37,8 +37,6 @@ def sampled_cross_entropy(
 class SampledCrossEntropy(SampledLoss):
     """CE- (SCE paper; "dross" in its code): one set of k distinct unseen items per sequence, no correction."""
 
-    weighs_rows = True
-
     def forward(
         self,
         states: Tensor,

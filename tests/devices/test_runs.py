@@ -162,9 +162,9 @@ def test_a_loss_that_is_not_finite_names_its_step(
 
     forward, calls = CrossEntropy.forward, []
 
-    def broken(*arguments: Any) -> torch.Tensor:
+    def broken(*arguments: Any, weights: Any = None) -> torch.Tensor:
         calls.append(1)
-        loss = forward(*arguments)
+        loss = forward(*arguments, weights=weights)
         return loss * float("nan") if len(calls) == 3 else loss
 
     def tried(*arguments: Any) -> int:
@@ -211,9 +211,9 @@ def test_the_precision_of_products_is_that_of_a_run(
     loss, scores = CrossEntropy.forward, FrozenHead.scores
 
     def noted(name: str, function: Any) -> Any:
-        def call(*arguments: Any) -> Any:
+        def call(*arguments: Any, **options: Any) -> Any:
             seen[name].add(torch.get_float32_matmul_precision())
-            return function(*arguments)
+            return function(*arguments, **options)
 
         return call
 

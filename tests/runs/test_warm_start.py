@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from recbole_hyper.runs.seeds import run_seeds
 from safetensors.torch import load_file
 
 from recbole_hyper import load, run
