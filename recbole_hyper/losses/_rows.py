@@ -25,6 +25,9 @@ def rows_at_once(n: int, n_items: int, width: int, itemsize: int, budget: int, *
 class RowStream:
     """One evaluation of the exact cross-entropy by whole rows; ``padding_idx`` is 0 or None."""
 
+    #: share of the target that is spread evenly over all items
+    smoothing = 0.0
+
     def __init__(
         self,
         states: Tensor,
@@ -36,9 +39,8 @@ class RowStream:
         padding_idx: int | None,
         budget: int | None,
         needs: tuple[bool, bool, bool, bool],
-        smoothing: float = 0.0,
     ) -> None:
-        self.geometry, self.smoothing, self.needs = geometry, smoothing, needs
+        self.geometry, self.needs = geometry, needs
         self.dtype = dtype = compute_dtype(states, weight, offset)
         first = 0 if padding_idx is None else 1
         self.first, self.targets = first, targets - first if first else targets

@@ -4,7 +4,6 @@ No tensor has size rows x items: ``_stream`` works tile by tile. The forward pas
 the item gradient into the buffer that becomes weight.grad.
 """
 
-import functools
 import importlib.util
 from typing import Annotated, Any
 
@@ -27,16 +26,17 @@ REDUCTIONS = ("mean", "sum", "none")
 class _ExactCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx, states, weight, offset, theta, targets, row_weights, geometry, padding_idx, budget, reduction, stream_of
+        ctx, states, weight, offset, theta, targets, row_weights, geometry, padding_idx, budget, reduction, how
     ) -> Tensor:
         # needs_input_grad is True even if no gradient is recorded
-        recorded, stream_of = stream_of
+        recorded, stream_of, ctx.smoothing = how
         needs = tuple(recorded and needed for needed in ctx.needs_input_grad[:4])
         ctx.call, ctx.targets, ctx.stream_of = (geometry, padding_idx, budget, needs), targets, stream_of
         ctx.reduction, ctx.gradients = reduction, None
         ctx.dtypes = [t.dtype if isinstance(t, Tensor) else None for t in (states, weight, offset, theta)]
         with float32_products(states.device), torch.no_grad():
             stream = stream_of(states, targets, weight, offset, theta, *ctx.call)
+            stream.smoothing = ctx.smoothing
             if reduction == "none":
                 losses, _ = stream.run(None)
                 ctx.save_for_backward(states, weight, offset, theta if isinstance(theta, Tensor) else None)
@@ -61,6 +61,7 @@ class _ExactCrossEntropy(torch.autograd.Function):
             theta = ctx.constant_theta if theta is None else theta
             with float32_products(states.device):
                 stream = ctx.stream_of(states, ctx.targets, weight, offset, theta, *ctx.call)
+                stream.smoothing = ctx.smoothing
                 _, gradients = stream.run(gradient.to(stream.dtype))
         elif gradients is None:
             raise RuntimeError(
@@ -116,10 +117,9 @@ def exact_cross_entropy(
         raise ValueError(f"row_weights need reduction='sum', got {reduction!r}")
     stream_of = _stream_of(states, weight, offset, geometry, padding_idx, budget, triton_kernel)
     smooths = stream_of is RowStream  # it includes the smoothing
-    if smooths:
-        stream_of = functools.partial(stream_of, smoothing=label_smoothing)
-    settings = (targets, row_weights, geometry, padding_idx, budget, reduction, (torch.is_grad_enabled(), stream_of))
-    loss = _ExactCrossEntropy.apply(states, weight, offset, theta, *settings)
+    settings = (targets, row_weights, geometry, padding_idx, budget, reduction)
+    how = (torch.is_grad_enabled(), stream_of, label_smoothing if smooths else 0.0)
+    loss = _ExactCrossEntropy.apply(states, weight, offset, theta, *settings, how)
     if not label_smoothing or smooths:
         return loss
     # the mean of -log softmax over all items is the target's -log softmax plus the target's lead over the mean logit

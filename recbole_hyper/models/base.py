@@ -237,7 +237,7 @@ class HyperRecommender(OwnModel, SequentialRecommender):
     ) -> Tensor:
         """Return the loss of states (n, d) with targets (n,) in batch rows (n,), and set ``loss_terms``."""
         targets = self.head.rows_in_step(targets)
-        # an encoder of one's own may choose other positions
+        # another encoder may choose other positions
         known = supervision if supervision is not None and len(supervision.places.rows) == len(states) else None
         negatives = None
         if self._sampler is not None:
