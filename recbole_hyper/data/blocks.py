@@ -127,6 +127,7 @@ class Malformed:
             raise DataError(f"max_malformed={max_share} is not a share; use a number from 0 to 1, such as 0.001")
         self.name, self.max_share, self.part = name, max_share, part
         self.count = self.good = 0
+        self.unmet = 0  # rows that do not meet a condition
         self.examples: list[tuple[int, str, str]] = []
 
     def add(self, line: int, reason: str, text: str) -> None:
@@ -138,7 +139,7 @@ class Malformed:
 
     def merge(self, piece: Malformed) -> None:
         """Add the counts of the next piece; DataError if most of a long file cannot be read."""
-        self.count, self.good = self.count + piece.count, self.good + piece.good
+        self.count, self.good, self.unmet = self.count + piece.count, self.good + piece.good, self.unmet + piece.unmet
         self.examples = (self.examples + sorted(piece.examples))[:_SHOWN]
         if self.count > _HOPELESS and self.count > self.good and self.max_share < 0.5:
             self.check()
@@ -149,13 +150,15 @@ class Malformed:
 
     def check(self) -> None:
         """Raise DataError if too many lines are unreadable, or none was read."""
-        total = self.count + self.good
+        total = self.count + self.good + self.unmet
         if self.count > self.max_share * total:
             raise DataError(
                 f"{self.name}: {self.count:,} of {total:,} lines cannot be read ({self.count / total:.2%}, "
                 f"accepted {self.max_share:.2%}). The first ones:\n{self.listing()}\n"
                 "Check that --format is the format of the file, or accept more lines by --max_malformed=SHARE"
             )
+        if self.good == 0 and self.unmet:
+            raise DataError(f"{self.name}: none of the {self.unmet:,} rows meets the condition; check --where")
         if self.good == 0:
             raise DataError(f"{self.name} has no interactions; check that the download is complete")
 

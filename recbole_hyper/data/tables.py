@@ -6,7 +6,9 @@ Arrow. What the caller leaves open is guessed from names and first rows; see :mo
 
 from __future__ import annotations
 
+import itertools
 import logging
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -54,15 +56,19 @@ class Table:
         DataError for a damaged file, too many unreadable rows, no readable row, or a value that ``where`` cannot
         compare.
         """
+        source_pieces = pieces(self.source, self.form, progress)
+        if where is not None and (first := next(source_pieces, None)) is not None:
+            where = where.settled(_named(where, parsed(first, self.form, Malformed(malformed.name))))
+            source_pieces = itertools.chain([first], source_pieces)
 
         def work(piece: Block | Rows) -> tuple[Malformed, Rows]:
             counter = malformed if isinstance(malformed, Refused) else Malformed(malformed.name, part=piece.part)
             rows = parsed(piece, self.form, counter)
             if where is not None and len(rows.lines):
-                rows = rows.filter(where.mask({name: rows.columns[guess.OTHER + name] for name in where.columns}))
+                rows = _meeting(where, rows, counter)
             return counter, check(rows, self.form, counter, blank_ratings=self.blank_ratings)
 
-        for counter, block in mapped(work, pieces(self.source, self.form, progress)):
+        for counter, block in mapped(work, source_pieces):
             if counter is not malformed:
                 malformed.merge(counter)
             yield block
@@ -158,6 +164,35 @@ def read_columns(source: SourceFile) -> pa.Table:
             column = pa.chunked_array([to_strings(chunk)[0] for chunk in column.chunks], pa.string())
         columns[key.removeprefix(guess.OTHER)] = column
     return pa.table(columns)
+
+
+def _named(where: Where, rows: Rows) -> dict[str, pa.Array]:
+    return {name: rows.columns[guess.OTHER + name] for name in where.columns}
+
+
+def _meeting(where: Where, rows: Rows, malformed: Malformed) -> Rows:
+    """Return the rows that meet ``where``; count those whose values are not UTF-8 as unreadable."""
+    columns = {}
+    for name, column in _named(where, rows).items():
+        if not pa.types.is_binary(column.type):
+            continue
+        texts = columns[name] = as_text(column)
+        wrong = as_mask(pc.and_(pc.is_null(texts), pc.is_valid(column)))
+        for row in np.flatnonzero(wrong):
+            text = column[int(row)].as_py().decode("utf-8", "backslashreplace")
+            malformed.add(int(rows.lines[row]), f"{name} is not UTF-8; give the file's --encoding", text)
+        if wrong.any():
+            return _meeting(where, rows.filter(~wrong), malformed)
+    try:
+        keep = where.mask(_named(where, rows) | columns)
+    except DataError as error:  # it names a row of this block
+        found = re.match(r"where: row (\d+) \(from 0\): ", str(error))
+        if found is None:
+            raise
+        line = malformed.place.format(int(rows.lines[int(found[1])]))
+        raise DataError(f"{rows.part or malformed.name}, {line}: {str(error)[found.end() :]}") from error
+    malformed.unmet += int(np.count_nonzero(~keep))
+    return rows.filter(keep)
 
 
 def check(rows: Rows, form: Format, malformed: Malformed, *, blank_ratings: bool = False) -> Rows:

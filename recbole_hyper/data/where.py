@@ -1,19 +1,21 @@
-"""Conditions on the columns of a table, as text: ``event = 'view' and price > 0``.
+"""Conditions on the columns of a table, in SQL: ``event = 'view' and price > 0``.
 
-A condition compares a column with a value by ``=``, ``!=``, ``<``, ``<=``, ``>`` or ``>=``, or is ``COLUMN in (a, b)``
-or ``COLUMN is null``, each also with ``not``. Join conditions with ``and``, ``or``, ``not`` and brackets. Write texts
-in single or double quotes, numbers and ``true`` and ``false`` without. Put a column in backticks or double quotes if
-its name is not a plain word. As in SQL a missing value satisfies no comparison; an empty text is missing. In a column
-of lists, one matching entry is enough.
+duckdb parses and evaluates a condition: one expression over the columns of a row, without subqueries, files or the
+network. Write texts in single quotes, numbers and ``true`` and ``false`` without. Put a column in backticks or double
+quotes if its name is not a plain word; after a sign, text in double quotes is a text too. As in SQL a missing value
+satisfies no comparison; an empty text is missing, and so is NaN.
+
+Columns get the types that the condition needs. A column of text that is compared with a number is read as numbers, and
+if all its values are numbers, also where the number is in quotes. A column of lists meets a comparison if one entry
+does.
 """
 
 from __future__ import annotations
 
-import ast
 import functools
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -21,29 +23,29 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from recbole_hyper.data import engine
 from recbole_hyper.data.ids import as_mask, as_text, is_list, is_text, single
 from recbole_hyper.data.times import to_numbers, to_seconds
 from recbole_hyper.errors import DataError, did_you_mean
 
-Value = str | int | float | bool
-_Evaluate = Callable[[Mapping[str, Any]], Any]  # from columns by name to Arrow booleans, null for unknown
+Node = dict[str, Any]
 
-_TOKEN = re.compile(
-    r"""\s*(?:(?P<number>[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)(?![\w.])
-    |(?P<text>'(?:[^']|'')*'|"(?:[^"]|"")*")|(?P<name>`[^`]+`)|(?P<word>[^\W\d]\w*(?:\.\w+)*)
-    |(?P<sign><>|[=!<>]=|[=<>(),]))""",
-    re.VERBOSE,
+_TOKEN = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|[^\W\d]\w*|[0-9.]+[eE]?\w*|\s+|.""", re.DOTALL)
+# all other words are names, also those that SQL reserves, such as "at", "user" or "order"
+_KEYWORDS = re.compile(
+    "and|or|not|in|is|null|true|false|between|i?like|similar|to|escape|glob|case|when|then|else|end|(try_)?cast|as|"
+    "distinct|from|collate|isnull|notnull|interval|date|timestamp|time"
 )
-_COMPARE: dict[type, Callable[[Any, Any], Any]] = {
-    ast.Eq: pc.equal,
-    ast.Lt: pc.less,
-    ast.LtE: pc.less_equal,
-    ast.Gt: pc.greater,
-    ast.GtE: pc.greater_equal,
-}
-# keywords and signs that Python writes differently
-_PYTHON = {"null": "None", "true": "True", "false": "False", "=": "==", "<>": "!="}
-_KEYWORDS = ("and", "or", "not", "in", "is", "null", "true", "false")
+_AFTER_SIGN = re.compile(r"(?:[=<>]|\bin\s*\((?:[^()]*,)?)\s*$", re.IGNORECASE)
+_TYPES = ("date", "interval", "time", "timestamp")
+_REFUSED = {"SUBQUERY": "a subquery", "PARAMETER": "a parameter", "WINDOW": "a window", "STAR": "*"}
+_COMPARED = ("COMPARISON", "BETWEEN")
+_ARITHMETIC = ("+", "-", "*", "/", "//", "%")
+_PLAIN_NUMBER = r"[+-]?(?:0|[1-9][0-9]*)?(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"  # with leading zeros it is a name
+_INTEGER = pa.decimal128(38, 0)
+# the entry of a list meets a comparison, or a list is empty; `_0` and `_1` are replaced
+_ANY_ENTRY = "len(list_filter(_0, lambda _1: _2)) > 0"
+_EMPTY = "coalesce(len(_0), 0) = 0"
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,10 @@ class Where:
 
     text: str
     columns: tuple[str, ...]  # the distinct columns of the condition, in order
-    _evaluate: _Evaluate
+    _tree: Node
+    _literals: Mapping[str, frozenset[str]]  # the kinds of what each column is compared with
+    _numeric: frozenset[str] | None = None  # the columns of text that are numbers; None: judged by each table
+    _sql: dict[tuple[str, ...], str] = field(default_factory=dict, compare=False)
 
     def mask(self, table: Any) -> npt.NDArray[np.bool_]:
         """Return (n,) True for the rows of ``table`` that meet the condition.
@@ -60,184 +65,293 @@ class Where:
         ``table`` is an Arrow table, a record batch or a mapping from names to Arrow arrays; only :attr:`columns` are
         read. DataError for a missing column, or, with its row from 0, a value that cannot be compared.
         """
+        import duckdb
+
+        arrays = [self._typed(name, self._column(table, name)) for name in self.columns]
+        types = tuple(str(array.type) for array in arrays)
+        if types not in self._sql:
+            self._sql[types] = _Binder(self, [array.type for array in arrays]).sql()
+        try:
+            found = engine.query(self._sql[types], {f"c{place}": array for place, array in enumerate(arrays)})
+        except duckdb.Error as error:
+            raise DataError(f"where {self.text!r}: {_first_line(error)}") from error
+        if found.num_rows != len(arrays[0]) or not pa.types.is_boolean(found.column(0).type):
+            raise DataError(f"where {self.text!r}: the condition is not true or false for each row")
+        return as_mask(single(found.column(0)))
+
+    def settled(self, table: Any) -> Where:
+        """Return the condition with the types of columns of text as in ``table``, for tables that are read in parts."""
+        numeric = (name for name in self.columns if self._is_numeric(name, _flat(self._column(table, name))))
+        return replace(self, _numeric=frozenset(numeric), _sql={})
+
+    def _column(self, table: Any, name: str) -> Any:
         names = list(table.schema.names) if hasattr(table, "schema") else list(table)
-        for name in self.columns:
-            if names.count(name) > 1:
-                raise DataError(f"where {self.text!r}: {names.count(name)} columns are named {name!r}; rename one")
-            if name not in names:
-                hint = f"{did_you_mean(name, names)}; columns: {', '.join(names)}"
-                raise DataError(f"where {self.text!r}: the table has no column {name!r}{hint}")
-        return as_mask(self._evaluate({name: _flat(table[name]) for name in self.columns}))
+        if names.count(name) > 1:
+            raise DataError(f"where {self.text!r}: {names.count(name)} columns are named {name!r}; rename one")
+        if name not in names:
+            hint = f"{did_you_mean(name, names)} (write a text in single quotes); columns: {', '.join(names)}"
+            raise DataError(f"where {self.text!r}: the table has no column {name!r}{hint}")
+        return table[name]
 
+    def _is_numeric(self, name: str, column: pa.Array) -> bool:
+        if self._numeric is not None:
+            return name in self._numeric
+        if not is_text(column.type) or self._literals.get(name) != frozenset({"quoted number"}):
+            return False
+        return bool(as_mask(pc.fill_null(pc.match_substring_regex(column, rf"^\s*{_PLAIN_NUMBER}\s*$"), True)).all())
 
-def parse_where(text: str) -> Where:
-    """Parse a condition; DataError, which shows the place, for invalid syntax.
-
-    The condition is rewritten as a Python expression, with ``_0``, ``_1``, ... for columns, and Python parses it.
-    """
-    reader = _Reader(text)
-    evaluate = reader.condition(reader.parsed())
-    return Where(text, tuple(dict.fromkeys(reader.columns)), evaluate)
-
-
-class _Reader:
-    """Translates a condition into Python's syntax tree, and that into a function of the columns."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._names: list[str] = []
-        self._places: list[int] = []  # the place in the text of each character of the Python expression
-        self.columns: list[str] = []
-
-    def parsed(self) -> ast.expr:
-        """Return the syntax tree of the condition; its column ``i`` is the name ``_i``."""
-        expression, place = "", 0
-        while self._text[place:].strip():
-            if (match := _TOKEN.match(self._text, place)) is None:
-                self._refuse("expected a column, a value or a sign", place)
-            kind = str(match.lastgroup)
-            token = match[kind]
-            word = token.lower()
-            if kind == "sign" or (kind == "word" and word in _KEYWORDS):
-                token = _PYTHON.get(word, word)
-            elif kind == "number":
-                token = str(int(token)) if re.fullmatch(r"[+-]?[0-9]+", token) else token
-            elif kind == "text":
-                token = repr(token[1:-1].replace(2 * token[0], token[0]))
-            else:
-                self._names.append(token.strip("`"))
-                token = f"_{len(self._names) - 1}"
-            expression += f"{token} "
-            self._places += [match.start(kind)] * (len(token) + 1)
-            place = match.end()
-        try:
-            return ast.parse(expression.strip(), mode="eval").body
-        except SyntaxError as error:
-            self._refuse("expected a condition", self._place((error.offset or 0) - 1))
-        except (MemoryError, RecursionError):
-            self._refuse("expected fewer nested brackets", 0)
-
-    def _place(self, at: int) -> int:
-        return self._places[at] if 0 <= at < len(self._places) else len(self._text)
-
-    def _refuse(self, expected: str, place: int) -> NoReturn:
-        actual = self._text[place:].strip() or "the end"
-        raise DataError(
-            f"where {self._text!r}: {expected}, got {actual[:40]!r}; "
-            "example: event = 'view' and (price > 0 or brand in ('a', 'b')) and city is not null"
-        )
-
-    def condition(self, node: ast.expr) -> _Evaluate:
-        """Return the function that evaluates a syntax tree."""
-        if isinstance(node, ast.BoolOp):
-            join = pc.and_kleene if isinstance(node.op, ast.And) else pc.or_kleene
-            parts = [self.condition(part) for part in node.values]
-            return lambda columns: functools.reduce(join, [part(columns) for part in parts])
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            inner = self.condition(node.operand)
-            return lambda columns: pc.invert(inner(columns))
-        if not isinstance(node, ast.Compare) or len(node.ops) > 1:
-            self._refuse("expected a comparison with =, !=, <, <=, >, >=, in or is", self._place(node.col_offset))
-        name, sign = self._column(node.left), node.ops[0]
-        values, compare = self._values(node.comparators[0], sign), _COMPARE.get(type(sign), pc.equal)
-
-        def evaluate(columns: Mapping[str, Any]) -> Any:
-            if isinstance(sign, ast.Is | ast.IsNot):
-                result = _missing(columns[name])
-            else:
-                results = [_compared(columns[name], name, compare, value) for value in values]
-                result = functools.reduce(pc.or_kleene, results)
-            # inverted, a list must have no equal entry
-            return pc.invert(result) if isinstance(sign, ast.NotEq | ast.NotIn | ast.IsNot) else result
-
-        return evaluate
-
-    def _column(self, node: ast.expr) -> str:
-        if isinstance(node, ast.Name):
-            self.columns.append(self._names[int(node.id[1:])])
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            self.columns.append(node.value)
-        else:
-            self._refuse("expected a column", self._place(node.col_offset))
-        return self.columns[-1]
-
-    def _values(self, node: ast.expr, sign: ast.cmpop) -> list[Value]:
-        """Return the value, or the values of a list, to the right of a sign."""
-        is_in, is_null = isinstance(sign, ast.In | ast.NotIn), isinstance(sign, ast.Is | ast.IsNot)
-        try:
-            value = ast.literal_eval(node)
-        except (ValueError, TypeError):
-            value = "" if is_null else None
-        values = list(value) if is_in and isinstance(value, tuple) else [value]
-        if is_null and value is not None:
-            self._refuse("expected null", self._place(node.col_offset))
-        if not is_null and (value == () or any(isinstance(one, tuple | type(None)) or one == "" for one in values)):
-            expected = "expected a number, a text in quotes (for an empty one: is null), true or false"
-            self._refuse(expected, self._place(node.col_offset))
-        return values
-
-
-def _flat(column: Any) -> pa.Array:
-    """Return a column as one decoded array, with null for empty texts."""
-    column = single(column) if isinstance(column, pa.ChunkedArray) else column
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
-        column = as_text(column)
-    return pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column) if is_text(column.type) else column
-
-
-def _missing(column: pa.Array) -> Any:
-    if is_list(column):
-        return pc.fill_null(pc.equal(pc.list_value_length(column), 0), True)
-    # NaN too: it is the null of pandas' float columns
-    return pc.is_null(column, nan_is_null=True)
-
-
-def _compared(column: pa.Array, name: str, compare: Callable[[Any, Any], Any], value: Value) -> Any:
-    """Return the comparison of each value (of a list, of any entry) with ``value``; null if it is missing."""
-    if is_list(column):
-        entries = as_mask(_compared(_flat(pc.list_flatten(column)), name, compare, value))
-        result = np.zeros(len(column), dtype=bool)
-        result[np.asarray(pc.list_parent_indices(column))[entries]] = True
-        return pc.if_else(pc.is_valid(column), pa.array(result), pa.scalar(None, pa.bool_()))
-    return compare(*_alike(column, name, value))
-
-
-def _alike(column: pa.Array, name: str, value: Value) -> tuple[pa.Array, pa.Scalar]:
-    """Convert the column and the value to a common type."""
-    kind, textual = column.type, is_text(column.type)
-    if isinstance(value, bool):
-        if textual:
+    def _typed(self, name: str, column: Any) -> pa.Array:
+        """Return a column with the type that its comparisons need, and null for missing values."""
+        column, literals = _flat(column), self._literals.get(name, frozenset())
+        if is_list(column):
+            entries = self._typed(name, pc.list_flatten(column))
+            offsets = np.concatenate([[0], np.cumsum(pc.fill_null(pc.list_value_length(column), 0).to_numpy())])
+            mask = None if not column.null_count else pc.is_null(column)
+            return pa.LargeListArray.from_arrays(pa.array(offsets), entries, mask=mask)
+        kind = column.type
+        if is_text(kind) and "boolean" in literals:
             lower = pc.utf8_lower(column)
             true, false = (pc.is_in(lower, value_set=pa.array(texts)) for texts in (("true", "1"), ("false", "0")))
             _require(pc.or_(true, false), column, name, "true, false, 1 or 0")
-            column = pc.if_else(pc.is_valid(column), true, pa.scalar(None, pa.bool_()))
-        elif not pa.types.is_boolean(kind):
-            raise DataError(f"where: {name!r} is of type {kind}, which does not compare with true or false")
-        return column, pa.scalar(value)
-    if isinstance(value, str):
-        if not pa.types.is_temporal(kind):
-            return (column if textual else as_text(column)), pa.scalar(value)
-        # dates and times; UTC without a zone
-        moment, is_date = to_seconds(pa.array([value]), "iso")
-        if not is_date[0]:
-            raise DataError(f"where: {name!r} is of type {kind}, but {value!r} is not a date such as '2019-01-31'")
-        seconds, valid = to_seconds(column, "iso")
-        return pa.array(seconds, mask=~valid), pa.scalar(float(moment[0]))
-    if textual:
-        numbers, readable = to_numbers(column)
-        _require(pa.array(readable), column, name, f"a number to compare with {value}")
-        column = pa.array(numbers, mask=~readable)
-    elif pa.types.is_floating(kind):  # NaN is missing
-        column = pc.if_else(pc.is_nan(column), pa.scalar(None, kind), column)
-    # exact; a larger number than Arrow's integers compares as a float
-    if pa.types.is_integer(column.type) and isinstance(value, int) and -(2**63) <= value < 2**63:
-        return column, pa.scalar(value)
-    try:
-        return column.cast(pa.float64(), safe=False), pa.scalar(float(value))
-    except (pa.ArrowNotImplementedError, OverflowError) as error:
-        raise DataError(f"where: {name!r} is of type {kind}, which does not compare with the number {value}") from error
+            return pc.if_else(pc.is_valid(column), true, pa.scalar(None, pa.bool_()))
+        if is_text(kind) and ("number" in literals or self._is_numeric(name, column)):
+            return _numbers(column, name)
+        if _is_number(kind) and "text" in literals and "number" not in literals:
+            return as_text(column)
+        for wrong, fits in (("boolean", is_text(kind) or pa.types.is_boolean(kind)),
+                            ("number", _is_number(kind) or pa.types.is_boolean(kind))):  # fmt: skip
+            if wrong in literals and not fits:
+                what = "true or false" if wrong == "boolean" else "the number of the condition"
+                raise DataError(f"where {self.text!r}: {name!r} is of type {kind}, which does not compare with {what}")
+        return column
+
+
+@functools.lru_cache(256)  # a server gets the same conditions again and again
+def parse_where(text: str) -> Where:
+    """Parse a condition; DataError, which shows what is wrong, for anything but one expression of SQL."""
+    sql = f"SELECT (\n{_as_sql(text)}\n)"
+    tree = engine.syntax_tree(sql)
+    if tree["error"]:
+        at_end = int(tree.get("position", 0)) >= len(sql) - 1
+        got = re.search('near "(.*)"$', _first_line(tree["error_message"]), re.DOTALL)
+        shown = "the end" if at_end else got[1].strip('"') if got else None
+        _refuse(text, _first_line(tree["error_message"]) if shown is None else f"got {shown!r}")
+    node = tree["statements"][0]["node"]
+    if len(tree["statements"]) > 1 or len(node["select_list"]) > 1 or node["from_table"] != {"type": "EMPTY"}:
+        _refuse(text, "it is more than one expression")
+    if "where_clause" in node:
+        _refuse(text, "it is more than one expression")
+    root = node["select_list"][0]
+    if root["class"] in ("COLUMN_REF", "CONSTANT"):
+        _refuse(text, f"expected a comparison with a value, got {text.strip()!r}")
+    columns: dict[str, None] = {}
+    literals: dict[str, set[str]] = {}
+    for one in _nodes(root):
+        if one["class"] in _REFUSED:
+            _refuse(text, f"{_REFUSED[one['class']]} is not allowed")
+        if one.get("function_name") == "row":
+            _refuse(
+                text,
+                f"got {text.strip() or 'the end'!r}, a list of values that is empty, or replaces one value",
+            )
+        if one["class"] == "COLUMN_REF":
+            columns[_name(one)] = None
+        is_sum = one.get("function_name") in _ARITHMETIC
+        if one["class"] in _COMPARED or one["type"] == "COMPARE_IN" or is_sum:
+            parts = _parts(one)
+            kinds = {_kind(part, text) for part in parts if part["class"] == "CONSTANT"} | (
+                {"number"} if is_sum else set()
+            )
+            for part in parts:
+                if part["class"] == "COLUMN_REF":
+                    literals.setdefault(_name(part), set()).update(kinds)
+    if not columns:
+        _refuse(text, f"got {text.strip()!r}, which names no column")
+    return Where(text, tuple(columns), tree, {name: frozenset(kinds) for name, kinds in literals.items()})
+
+
+class _Binder:
+    """Turns a syntax tree into SQL over the columns c0, c1, ... of known types."""
+
+    def __init__(self, where: Where, types: list[pa.DataType]) -> None:
+        self._where, self._tree = where, where._tree
+        self._places = {name: place for place, name in enumerate(where.columns)}
+        self._types = dict(zip(where.columns, types, strict=True))
+
+    def sql(self) -> str:
+        """Return the statement that evaluates the condition for all rows."""
+        text = engine.sql_of(self._bound(self._tree))
+        return f"{text} FROM rows"
+
+    def _bound(self, node: Any) -> Any:
+        if isinstance(node, list):
+            return [self._bound(one) for one in node]
+        if not isinstance(node, dict):
+            return node
+        if node.get("class") == "COLUMN_REF":
+            return _column(f"c{self._places[_name(node)]}")
+        columns = [_name(part) for part in _parts(node) if part["class"] == "COLUMN_REF"] if "class" in node else []
+        if columns and self._is_list(columns[0]):
+            if node["type"] in ("OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL"):
+                empty = _template(_EMPTY, _0=_column(f"c{self._places[columns[0]]}"))
+                return empty if node["type"] == "OPERATOR_IS_NULL" else _not(empty)
+            if node["type"] == "COMPARE_NOTEQUAL":
+                return _not(self._bound({**node, "type": "COMPARE_EQUAL"}))
+            if node["class"] in _COMPARED or node["type"] == "COMPARE_IN":
+                entry = self._with_literals(node, columns[0])
+                entry = _replaced(entry, lambda part: _column("_1") if part.get("class") == "COLUMN_REF" else None)
+                return _template(_ANY_ENTRY, _0=_column(f"c{self._places[columns[0]]}"), _2=entry)
+        if columns and (node["class"] in _COMPARED or node["type"] == "COMPARE_IN"):
+            node = self._with_literals(node, columns[0])
+        return {key: self._bound(value) for key, value in node.items()}
+
+    def _is_list(self, name: str) -> bool:
+        return pa.types.is_large_list(self._types[name])
+
+    def _with_literals(self, node: Node, name: str) -> Node:
+        """Return a comparison of a column with its texts as numbers or moments if the column has such values."""
+        kind = self._types[name].value_type if self._is_list(name) else self._types[name]
+
+        def converted(part: Node) -> Node | None:
+            if part.get("class") != "CONSTANT" or part["literal"]["kind"] != "STRING":
+                return None
+            value = part["literal"]["text"]
+            if _is_number(kind):
+                return {**part, "literal": {"kind": "NUMERIC", "text": str(value).strip()}}
+            if not pa.types.is_temporal(kind):
+                return None
+            moment, good = to_seconds(pa.array([value]), "iso")
+            if not good[0]:
+                raise DataError(
+                    f"where {self._where.text!r}: {name!r} is of type {kind}, but {value!r} is not a date such as "
+                    "'2019-01-31'"
+                )
+            iso = str(np.datetime64(round(float(moment[0]) * 1e6), "us")) + ("Z" if kind.tz else "")
+            return {**part, "literal": {"kind": "STRING", "text": iso}}
+
+        return _replaced(node, converted)
+
+
+def _as_sql(text: str) -> str:
+    """Return the condition with all names in double quotes, and all texts in single quotes."""
+    tokens = _TOKEN.findall(text)
+    for place, token in enumerate(tokens):
+        before, after = "".join(tokens[:place][-12:]), "".join(tokens[place + 1 : place + 3]).lstrip()[:1]
+        if token[0] == "`" and len(token) > 2:
+            tokens[place] = _identifier(token[1:-1])
+        elif token[0] == '"' and len(token) > 1 and _AFTER_SIGN.search(before):
+            tokens[place] = "'" + token[1:-1].replace('""', '"').replace("'", "''") + "'"
+        elif token[0].isalpha() or token[0] == "_":
+            typed = before.rstrip().endswith("::") or before.rstrip().lower().endswith((" as", ")as"))
+            keyword = _KEYWORDS.fullmatch(token.lower()) and not (token.lower() in _TYPES and after != "'")
+            if not (keyword or typed or after == "("):
+                tokens[place] = _identifier(token)
+    return "".join(tokens)
+
+
+def _identifier(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _refuse(text: str, why: str) -> NoReturn:
+    shown = text if len(text) <= 200 else text[:200] + "..."
+    raise DataError(
+        f"where {shown!r}: expected a condition: {why}; "
+        "example: event = 'view' and (price > 0 or brand in ('a', 'b')) and city is not null"
+    )
+
+
+def _first_line(error: object) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+def _nodes(node: Any) -> Iterator[Node]:
+    """Yield all expressions of a syntax tree, the outer ones first."""
+    stack = [node]
+    while stack:
+        one = stack.pop()
+        if isinstance(one, dict):
+            if "class" in one:
+                yield one
+            stack.extend(reversed(list(one.values())))
+        elif isinstance(one, list):
+            stack.extend(reversed(one))
+
+
+def _parts(node: Node) -> list[Node]:
+    """Return the operands of an expression."""
+    named = [node[key] for key in ("left", "right", "input", "lower", "upper") if key in node]
+    return [*named, *node.get("children", ()), *(one["expression"] for one in node.get("arguments", ()))]
+
+
+def _kind(node: Node, text: str) -> str:
+    """Return what a constant is compared as; DataError for null and an empty text, which equal nothing."""
+    literal = node["literal"]
+    if literal["kind"] == "NULL_LITERAL" or (literal["kind"] == "STRING" and not literal.get("text")):
+        _refuse(text, "a missing value equals nothing; write COLUMN is null")
+    if literal["kind"] == "STRING":
+        return "quoted number" if re.fullmatch(_PLAIN_NUMBER, literal["text"]) else "text"
+    return {"BOOLEAN": "boolean", "INTEGER": "number", "NUMERIC": "number"}.get(literal["kind"], "text")
+
+
+def _name(node: Node) -> str:
+    return ".".join(node["column_names"])
+
+
+def _column(name: str) -> Node:
+    return {"class": "COLUMN_REF", "type": "COLUMN_REF", "column_names": [name]}
+
+
+def _not(node: Node) -> Node:
+    return {"class": "OPERATOR", "type": "OPERATOR_NOT", "children": [node]}
+
+
+def _template(sql: str, **parts: Node) -> Node:
+    """Return the syntax tree of ``sql`` with the columns named by ``parts`` replaced."""
+    tree = engine.syntax_tree(f"SELECT {sql}")["statements"][0]["node"]["select_list"][0]
+    return _replaced(tree, lambda one: parts.get(_name(one)) if one.get("class") == "COLUMN_REF" else None)
+
+
+def _replaced(node: Any, change: Any) -> Any:
+    if isinstance(node, list):
+        return [_replaced(one, change) for one in node]
+    if not isinstance(node, dict):
+        return node
+    changed = change(node)
+    return {key: _replaced(value, change) for key, value in node.items()} if changed is None else changed
+
+
+def _flat(column: Any) -> pa.Array:
+    """Return a column as one decoded array, with null for empty texts and NaN, and dates as moments."""
+    column = single(column) if isinstance(column, pa.ChunkedArray) else column
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    kind = column.type
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or isinstance(kind, pa.BaseExtensionType):
+        column = as_text(column)
+    if is_text(column.type):
+        return pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
+    if pa.types.is_floating(kind):
+        column = column.cast(pa.float64())
+        return pc.if_else(pc.is_nan(column), pa.scalar(None, pa.float64()), column)
+    return column.cast(pa.timestamp("us")) if pa.types.is_date(kind) else column
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+
+
+def _numbers(column: pa.Array, name: str) -> pa.Array:
+    """Return texts as numbers, whole ones exactly; DataError for the first one that is not a number."""
+    numbers, readable = to_numbers(column)
+    _require(pa.array(readable), column, name, "a number, with which the condition compares it")
+    if np.all(np.floor(numbers[readable]) == numbers[readable]):
+        for whole in (pa.int64(), _INTEGER):
+            try:
+                return pc.utf8_trim_whitespace(column).cast(whole)
+            except pa.ArrowInvalid:  # 1e3 or 1.0, or too large
+                continue
+    return pa.array(numbers, mask=~readable)
 
 
 def _require(good: pa.Array, column: pa.Array, name: str, what: str) -> None:

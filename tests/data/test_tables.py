@@ -243,3 +243,17 @@ def test_any_table_comes_back_equal(kind: str, table: list[tuple[str, str, int]]
     found = open_table(source, format=forms.get(kind, "csv")).read_all()
     ids = [found[name].to_pylist() for name in ("user_id", "item_id")]
     assert (*ids, found["timestamp"].tolist()) == (users, items, times)
+
+
+def test_a_condition_names_lines_and_counts_what_is_not_utf8(tmp_path: Path) -> None:
+    rows = [b"a,x,5,%d", b"b,x,\xff,%d", b"c,x,10,%d", b"d,x,,%d"]
+    text = b"user,item,price,time\n" + b"\n".join(row % T for row in rows) + b"\n"
+    layout = Layout(encoding="utf-8")
+    found, said = prepared(text, tmp_path, where="price < '6'", format="csv", layout=layout, max_malformed=0.5)
+    assert [row[0] for row in found] == ["a"]
+    assert any("1 lines could not be read" in line and "line 3: price is not UTF-8" in line for line in said)
+    free = text.replace(b"10", b"free")
+    with pytest.raises(DataError, match=r"raw\.csv, line 4: 'free' in 'price' is not a number"):
+        prepared(free, tmp_path, where="price < 6", format="csv", layout=layout, max_malformed=0.5)
+    with pytest.raises(DataError, match=r"none of the 3 rows meets the condition; check --where"):
+        prepared(text, tmp_path, where="price < 0", format="csv", layout=layout, max_malformed=0.5)
