@@ -1,0 +1,122 @@
+"""The test figures of FMLPRecMemory from its weights file and the raw interactions alone, with numpy and no other code.
+
+The leave-one-out split, ids, network, memory and metrics are written again from their papers and pages, one user at a
+time, so that a leak or a mistake in any stage of the package would show as a difference.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from safetensors.numpy import load_file
+from scipy.special import erf
+
+SHARES = [step / 10 for step in range(10)]
+DECAYS = [0.4, 0.6, 0.8, 0.9, 1.0]
+Array = np.ndarray
+
+
+def histories(inter: Path) -> tuple[dict[str, list[int]], int]:
+    """Return the items of each user by time, ties in the order of the file, and the number of ids with the padding."""
+    numbers: dict[str, int] = {}
+    rows: dict[str, list[tuple[float, int]]] = defaultdict(list)
+    with inter.open(newline="") as file:
+        lines = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+        names = [name.partition(":")[0] for name in next(lines)]
+        user, item, time = (names.index(name) for name in ("user_id", "item_id", "timestamp"))
+        for line in lines:
+            number = numbers.setdefault(line[item], len(numbers) + 1)
+            rows[line[user]].append((float(line[time]), number))
+    by_user = {name: [one for _, one in sorted(events, key=lambda event: event[0])] for name, events in rows.items()}
+    return by_user, len(numbers) + 1
+
+
+def norm(values: Array, weights: dict[str, Array], name: str) -> Array:
+    centred = values - values.mean(-1, keepdims=True)
+    scaled = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-12)
+    return scaled * weights[f"{name}.weight"] + weights[f"{name}.bias"]
+
+
+def last_state(items: list[int], weights: dict[str, Array], length: int) -> Array:
+    """Return the state (d,) after the newest ``length`` items: filters, feed-forward parts and norms in turn."""
+    recent = np.array(items[-length:])
+    states = weights["item_embedding.weight"][recent] + weights["encoder.position"][: len(recent)][::-1]
+    states = norm(states, weights, "encoder.norm")
+    for layer in range(sum(name.endswith("filter.weight") for name in weights)):
+        own = f"encoder.layers.{layer}"
+        spectrum = weights[f"{own}.filter.weight"]
+        kernel = np.fft.irfft(spectrum[..., 0] + 1j * spectrum[..., 1], n=length, axis=0)
+        filtered = np.stack([(kernel[: place + 1][::-1] * states[: place + 1]).sum(0) for place in range(len(recent))])
+        hidden = norm(states + filtered, weights, f"{own}.filter_norm")
+        inner = hidden @ weights[f"{own}.widen.weight"].T + weights[f"{own}.widen.bias"]
+        inner = inner * 0.5 * (1 + erf(inner / math.sqrt(2)))
+        inner = inner @ weights[f"{own}.narrow.weight"].T + weights[f"{own}.narrow.bias"]
+        states = norm(hidden + inner, weights, f"{own}.output_norm")
+    return states[-1]
+
+
+def pair_counts(rows: list[list[int]], n_items: int, window: int, neighbours: int) -> tuple[Array, Array]:
+    """Return C (n_items, n_items) with the largest entries of each row, and the sums of all entries."""
+    counts = np.zeros((n_items, n_items))
+    for row in rows:
+        nearest: dict[tuple[int, int], int] = {}
+        for distance in range(1, window + 1):
+            for first, second in zip(row, row[distance:], strict=False):
+                if first != second:
+                    nearest.setdefault((min(first, second), max(first, second)), distance)
+        for (first, second), distance in nearest.items():
+            counts[first, second] += distance**-0.5
+            counts[second, first] += distance**-0.5
+    totals = counts.sum(1)
+    for row in counts:
+        order = np.argsort(-row, kind="stable")
+        row[order[neighbours:]] = 0
+    return counts, totals
+
+
+def probabilities(
+    items: list[int], weights: dict[str, Array], memory: tuple[Array, Array], settings: dict[str, Any]
+) -> Array:
+    """Return p (n_items,) after the history ``items``, 0 for padding."""
+    state = last_state(items, weights, settings["MAX_ITEM_LIST_LENGTH"])
+    logits = weights["item_embedding.weight"] @ state / settings["temperature"]
+    network = np.exp(logits - logits[1:].max())
+    network[0] = 0
+    network /= network.sum()
+    share, decay = SHARES[int(weights["choice"][0])], DECAYS[int(weights["choice"][1])]
+    counts, totals = memory
+    votes, weight = np.zeros(len(network)), 0.0
+    for age, item in enumerate(items[::-1][: settings["memory_window"]]):
+        if totals[item]:
+            own = decay**age * math.sqrt(totals[item])
+            votes, weight = votes + own * counts[item] / totals[item], weight + own
+    return (1 - share) * network + share * votes / weight if share and weight and votes.any() else network
+
+
+def audit(folder: Path, inter: Path) -> dict[str, float]:
+    """Return NDCG@10 and HR@10 of the test for the run in ``folder``, whose data are ``inter``."""
+    settings = yaml.safe_load((folder / "config.yaml").read_text())
+    weights = {name: values.astype(np.float64) for name, values in load_file(folder / "model.safetensors").items()}
+    by_user, n_items = histories(inter)
+    # the last item is the test, the one before it validation; a user with two items has none of both
+    training = [
+        items[:-2] if len(items) > 3 else items[:-1] if len(items) == 3 else items for items in by_user.values()
+    ]
+    memory = pair_counts(training, n_items, settings["memory_window"], settings["memory_neighbours"])
+    ranks = []
+    for items in by_user.values():
+        if len(items) < 3:
+            continue
+        history, target = items[:-1], items[-1]
+        found = probabilities(history, weights, memory, settings)
+        found[history] = -1
+        found[0] = -1
+        ranks.append(int((found >= found[target]).sum()))
+    gains = [1 / math.log2(rank + 1) if rank <= 10 else 0.0 for rank in ranks]
+    return {"ndcg@10": sum(gains) / len(ranks), "hit@10": sum(rank <= 10 for rank in ranks) / len(ranks)}
