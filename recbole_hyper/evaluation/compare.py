@@ -10,7 +10,7 @@ from recbole_hyper.devices import in_words
 from recbole_hyper.evaluation.pairs import FEW_USERS, SEEDS, USERS, Pair, compare_models, read_cases
 from recbole_hyper.evaluation.results import DRAWN, costs, headline, protocol_text, repeats_text
 from recbole_hyper.evaluation.statistics import StatisticsError
-from recbole_hyper.evaluation.tables import Table, is_metric
+from recbole_hyper.evaluation.tables import Table, heads_of, is_metric
 
 LEVEL, MARK = 0.05, "†"
 SAME = ("data_fingerprint", "eval_args", "exclude_seen", "n_test_cases")
@@ -127,10 +127,16 @@ def add_tests(
     return pairs
 
 
+def metric_name(metric: str) -> str:
+    """Return a metric by RecBole's name: "NDCG@10"."""
+    return heads_of([metric])[metric]
+
+
 def p_value_text(metric: str, *, several: bool, users: int | None = None) -> str:
     """Return the note that explains p-values and marks, for ``several`` seeds or one, and ``users`` test users."""
     text = (
-        f"p_value: {metric} against the best model, adjusted for all pairs of models ({SEEDS if several else USERS}); "
+        f"p: {metric_name(metric)} against the best model, adjusted for all pairs of models "
+        f"({SEEDS if several else USERS}); "
         f"{MARK} where it is below {LEVEL:g}."
     )
     covers = "covers other users of these trained models only: with other seeds the order may change, see --seeds=1,2,3"
@@ -146,23 +152,26 @@ def p_value_text(metric: str, *, several: bool, users: int | None = None) -> str
 def comparison_table(
     rows: Sequence[Mapping[str, Any]], topk: Sequence[int], *, caption: str = "", note: str = ""
 ) -> Table:
-    """Return the table of :func:`comparison`: metrics at the largest cut-off, costs, and the test."""
+    """Return the table of :func:`comparison`: metrics at the largest cut-off of ``topk``, costs, and the test."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     largest = f"@{max(topk)}"
     metrics = [name for name in names if is_metric(name) and ("@" not in name or name.endswith(largest))]
     columns = ["model", *metrics, *(name for name in _SHOWN if name in names)]
     smaller = [name for name in metrics if is_smaller_better(name)]
     forms = {**dict.fromkeys(metrics, ".4f"), "parameters": ",", "over": "s", **_FORMS}
-    return Table(rows, columns, best=metrics, smaller=smaller, forms=forms, caption=caption, note=note)
+    heads = heads_of(columns)
+    return Table(rows, columns, best=metrics, smaller=smaller, heads=heads, forms=forms, caption=caption, note=note)
 
 
 def pair_table(pairs: Sequence[Pair], metric: str) -> Table:
     """Return the table of all pairs."""
     rows = [{**vars(pair), "over": pair.over} for pair in pairs]
     columns = ["first", "second", "difference", "low", "high", "p_value", "over"]
-    note = f"{metric} of the first minus the second. low to high: simultaneous 95 % intervals of all pairs."
+    note = (
+        f"{metric_name(metric)} of the first minus the second. from and to: simultaneous 95 % intervals of all pairs."
+    )
     forms = {"p_value": "p"} | dict.fromkeys(("difference", "low", "high"), "+.4f")
-    return Table(rows, columns, forms=forms, note=note)
+    return Table(rows, columns, heads=heads_of(columns), forms=forms, note=note)
 
 
 def measured_on(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -176,11 +185,22 @@ def measured_on(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def comparison_caption(result: Mapping[str, Any], part: str = "test", seeds: Sequence[int] = ()) -> str:
     """Return the caption: data set, protocol, candidates, cases and seeds."""
-    text = f"{result['dataset']}, {protocol_text(result, part)}, split {result['eval_args']['split']}, "
-    text += f"{result[f'n_{part}_cases']:,} {part} cases{repeats_text(result, part)}, "
+    split = split_words(result["eval_args"]["split"])
+    text = f"{result['dataset']}: {protocol_text(result, part)}{split and f' ({split})'}; "
+    text += f"{result[f'n_{part}_cases']:,} {part} cases{repeats_text(result, part)}; "
     if len(seeds) < 2:
         return f"{text}one seed ({seeds[0] if seeds else result['seed']}). Best in bold."
     return f"{text}mean and standard deviation (n - 1) over seeds {', '.join(map(str, seeds))}. Best in bold."
+
+
+def split_words(split: Any) -> str:
+    """Return a split in words: "valid 0.9, test 0.95"; "" for the usual leave-one-out, whose name says all."""
+    if isinstance(split, Mapping):
+        if split == {"LS": "valid_and_test"}:
+            return ""
+        words = [split_words(value) if key.isupper() else f"{key} {split_words(value)}" for key, value in split.items()]
+        return ", ".join(words)
+    return ", ".join(map(str, split)) if isinstance(split, list | tuple) else str(split)
 
 
 def seeds_table(results: Mapping[int, Mapping[str, Any]]) -> Table:
@@ -202,4 +222,5 @@ def seeds_table(results: Mapping[int, Mapping[str, Any]]) -> Table:
         f"{headline(first)}, seeds {', '.join(map(str, results))}. Mean and standard deviation (n - 1) over seeds; all "
         "have the same split and candidates."
     )
-    return Table(rows, ["metric", "valid", "test"], forms=dict.fromkeys(("valid", "test"), ".4f"), note=note)
+    columns = ["metric", "valid", "test"]
+    return Table(rows, columns, heads=heads_of(columns), forms=dict.fromkeys(("valid", "test"), ".4f"), note=note)

@@ -13,10 +13,35 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from jinja2 import Environment
 
 from recbole_hyper.files import printable, write_text
 
 Rows = Sequence[Mapping[str, Any]]
+
+_HTML = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
+    """\
+<table><thead><tr>
+{%- for kind, parts in zip(kinds, heads) -%}
+<th{% if kind == "number" %} class="number"{% endif %}>
+{%- for part in parts %}{{ part }}{% if not loop.last %}<wbr>{% endif %}{% endfor -%}
+</th>
+{%- endfor -%}
+</tr></thead><tbody>
+{%- for row in rows -%}
+<tr>
+{%- for kind, cell in zip(kinds, row) -%}
+{% set classes = (kind ~ (" best" if cell.best else "")) | trim -%}
+<td{% if classes %} class="{{ classes }}"{% endif %} data-value="{{ cell.raw }}">{{ cell.text }}
+{%- if cell.mark %}<sup>{{ cell.mark }}</sup>{% endif -%}
+{%- if cell.deviation %}<span class="deviation">± {{ cell.deviation }}</span>{% endif -%}
+</td>
+{%- endfor -%}
+</tr>
+{%- endfor -%}
+</tbody></table>""",
+    globals={"zip": zip},
+)
 
 # columns of long text, which a page may break anywhere
 LONG = {"settings", "curve", "reason", "protocol", "folder", "verdict", "note"}
@@ -146,19 +171,8 @@ class Table:
     def html(self) -> str:
         """Return an HTML table; sorting reads the raw values in ``data-value``."""
         kinds = ["number" if self.is_number(c) else "long" if c in LONG else "" for c in self.columns]
-        head = ""
-        for kind, title in zip(kinds, self._heads, strict=True):
-            text = re.sub(_BREAK, "<wbr>", html.escape(title))
-            head += f"<th{_classes(kind if kind == 'number' else '')}>{text}</th>"
-        body = ""
-        for row in self.cells():
-            body += "<tr>"
-            for kind, cell in zip(kinds, row, strict=True):
-                classes = _classes(kind, "best" if cell.best else "")
-                text = cell.shown(html.escape, "{}", "<sup>{}</sup>", '<span class="deviation">± {}</span>')
-                body += f'<td{classes} data-value="{html.escape(cell.raw)}">{text}</td>'
-            body += "</tr>"
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        heads = [re.split(_BREAK, head) for head in self._heads]
+        return _HTML.render(kinds=kinds, heads=heads, rows=list(self.cells()))
 
     def save(self, folder: Path, name: str) -> list[Path]:
         """Write ``name`` as csv, md and tex into ``folder``; return the paths."""
@@ -179,6 +193,42 @@ def frame_table(frame: pd.DataFrame) -> str:
     """Return a frame as plain text, without its index."""
     rows: Any = frame.to_dict("records")
     return table(rows, list(map(str, frame)))
+
+
+# metrics by the names of RecBole, and other columns in words
+_METRICS = (
+    "NDCG Hit MRR MAP Recall Precision GAUC AUC ItemCoverage AveragePopularity GiniIndex ShannonEntropy TailPercentage "
+    "Novelty IntraListDiversity PopularityMiscalibration"
+)
+METRIC_NAMES = {name.lower(): name for name in _METRICS.split()}
+HEADS = {
+    "model": "Model",
+    "seeds": "Seeds",
+    "metric": "Metric",
+    "valid": "Validation",
+    "test": "Test",
+    "train_seconds": "Training (s)",
+    "total_seconds": "Total (s)",
+    "peak_memory_mib": "Peak memory (MiB)",
+    "parameters": "Parameters",
+    "difference": "Difference",
+    "low": "from",
+    "high": "to",
+    "p_value": "p",
+    "over": "p covers",
+    "note": "Note",
+    "first": "First",
+    "second": "Second",
+}
+
+
+def heads_of(columns: Sequence[str]) -> dict[str, str]:
+    """Return the column heads for readers: "NDCG@10" for "ndcg@10", "Training (s)" for "train_seconds"."""
+    heads = {}
+    for column in columns:
+        name, at, cut = column.partition("@")
+        heads[column] = HEADS.get(column) or METRIC_NAMES.get(name, name) + at + cut
+    return heads
 
 
 def is_metric(column: str) -> bool:
@@ -247,10 +297,6 @@ def markdown_text(text: str) -> str:
 def latex_text(text: str) -> str:
     """Return ``text`` on one line, escaped so that LaTeX prints it literally."""
     return "".join(_LATEX.get(letter, letter) for letter in " ".join(text.split()))
-
-
-def _classes(*names: str) -> str:
-    return f' class="{" ".join(filter(None, names))}"' if any(names) else ""
 
 
 def _own_digits(value: Any) -> str:

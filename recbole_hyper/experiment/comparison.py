@@ -45,5 +45,7 @@ class Comparison:
         users = count_users(next(iter(next(iter(self.folders.values())).values())), self.part)
         note = compare.p_value_text(self.metric, several=len(self.seeds) > 1, users=users)
         caption = compare.comparison_caption(self.first, self.part, self.seeds) + compare.measured_on(rows)
-        table = compare.comparison_table(rows, self.topk, caption=caption, note=note)
+        # one cut-off: that of the metric that chose the epoch, marks the best, and has the p-values
+        cut = self.metric.partition("@")[2]
+        table = compare.comparison_table(rows, [int(cut)] if cut else self.topk, caption=caption, note=note)
         return table, compare.pair_table(pairs, self.metric) if len(pairs) > 1 else None

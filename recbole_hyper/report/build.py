@@ -108,7 +108,7 @@ def _leaderboard(page: _Report, frame: pd.DataFrame) -> None:
             for name in _ONCE
             if name in part and part[name].nunique() == 1 and (part[name].notna().all() or name == "over")
         ]
-        labels = {"over": "p_value over"}
+        labels = {"over": "p covers"}
         texts = [f"{labels.get(name, name)}: {cell(part[name].dropna().iloc[0])}" for name in constant]
         texts += ["\u00b1 is the standard deviation over seeds"] if part["seeds"].max() > 1 else []
         page.text("; ".join(texts).capitalize() + "." if texts else "", small=True)
@@ -175,7 +175,12 @@ def _board(part: pd.DataFrame, selected_by: pd.Series, seeds: pd.Series) -> Tabl
     shown = [name for name in metrics if "@" not in name or name.endswith(f"@{cut}")]
     # validation scores by different metrics have no common name and no common best
     one_metric = len(selected) == 1
-    heads = {**_UNITS, "valid": f"valid {selected[0]}" if one_metric else "valid score"}
+    heads = {
+        **_UNITS,
+        "p_value": "p",
+        "over": "p covers",
+        "valid": f"valid {selected[0]}" if one_metric else "valid score",
+    }
     heads |= {name: f"test {name}" for name in shown}
     dropped = {"dataset", "protocol", "folder", *metrics} - set(shown)
     first = ["model", "settings", "epochs", "selected by", "valid", *shown, "p_value", "over"]

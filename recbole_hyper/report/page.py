@@ -1,16 +1,16 @@
 """One HTML page of tables and figures."""
 
 import base64
-import html
 from collections.abc import Sequence
 from pathlib import Path
-from string import Template
+
+from jinja2 import Environment
+from markupsafe import Markup
 
 from recbole_hyper.evaluation.tables import Table
 from recbole_hyper.files import write_text
 
-# head and frame of every page
-FRAME = Path(__file__).with_name("page.html")
+TEMPLATE = Path(__file__).with_name("page.html")
 
 
 class Page:
@@ -18,56 +18,45 @@ class Page:
 
     def __init__(self, title: str, subtitle: str) -> None:
         self.title, self.subtitle = title, subtitle
-        self._parts: list[str] = []
-        self._sections: list[tuple[str, str]] = []
+        # (kind, values) of each part, in the order of the page
+        self._parts: list[tuple[str, dict[str, object]]] = []
+
+    def _add(self, kind: str, **values: object) -> None:
+        self._parts.append((kind, values))
 
     def section(self, title: str, text: str = "") -> None:
         """Start a section."""
-        name = f"s{len(self._sections)}"
-        self._sections.append((name, title))
-        self._parts.append(f'<h2 id="{name}">{html.escape(title)}</h2>')
+        self._add("section", name=f"s{sum(kind == 'section' for kind, _ in self._parts)}", title=title)
         self.text(text)
 
     def heading(self, title: str) -> None:
         """Add a heading inside a section."""
-        self._parts.append(f"<h3>{html.escape(title)}</h3>")
+        self._add("heading", title=title)
 
     def text(self, text: str, *, small: bool = False) -> None:
         """Add a paragraph; ``small`` is for notes."""
         if text:
-            kind = ' class="soft small"' if small else ""
-            self._parts.append(f"<p{kind}>{html.escape(text)}</p>")
+            self._add("text", text=text, small=small)
 
     def notes(self, notes: Sequence[str]) -> None:
         """Add a box of warnings."""
         if notes:
-            items = "".join(f"<li>{html.escape(note)}</li>" for note in notes)
-            self._parts.append(f'<div class="notes"><ul>{items}</ul></div>')
+            self._add("notes", notes=notes)
 
     def table(self, table: Table, *, folded: str = "") -> None:
         """Add a table that sorts by a click on a column head. With ``folded`` it is folded under that summary."""
-        content = f'<div class="wide">{table.html()}</div>'
-        if folded:
-            content = f"<details><summary>{html.escape(folded)}</summary>{content}</details>"
-        self._parts.append(content)
+        self._add("table", table=Markup(table.html()), folded=folded)
         self.text(table.note, small=True)
 
     def figure(self, svg: Path, caption: str) -> None:
         """Add an SVG file; the page contains its bytes."""
-        data, text = base64.b64encode(svg.read_bytes()).decode(), html.escape(caption)
-        self._parts.append(
-            f'<figure><img alt="{text}" src="data:image/svg+xml;base64,{data}"><figcaption>{text}</figcaption></figure>'
-        )
+        self._add("figure", data=base64.b64encode(svg.read_bytes()).decode(), caption=caption)
 
     def render(self) -> str:
         """Return the page."""
-        navigation = "".join(f'<a href="#{name}">{html.escape(title)}</a>' for name, title in self._sections)
-        return Template(FRAME.read_text(encoding="utf-8")).substitute(
-            title=html.escape(self.title),
-            subtitle=html.escape(self.subtitle),
-            navigation=navigation,
-            body="\n".join(self._parts),
-        )
+        environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+        template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
+        return template.render(title=self.title, subtitle=self.subtitle, parts=self._parts)
 
 
 def write_page(table: Table, path: Path, title: str) -> Path:

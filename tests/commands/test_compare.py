@@ -81,7 +81,7 @@ def test_the_command_runs_skips_and_reports(
     assert compare.compare(arguments("Pop,EASER,SASRecCE", folder, **keys)) == 0
     assert calls == ["Pop", "EASER", "SASRecCE"]
     printed = capsys.readouterr().out
-    assert "p_value" in printed
+    assert "p covers" in printed
     assert "users, one seed" in printed
     assert str(folder / "compare.md") in printed
     assert json.loads((folder / "EASER" / "result.json").read_text())["config"]["reg_weight"] == 4.0

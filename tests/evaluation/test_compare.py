@@ -24,6 +24,7 @@ from recbole_hyper.evaluation.compare import (
 )
 from recbole_hyper.evaluation.results import candidates_text, headline
 from recbole_hyper.evaluation.statistics import StatisticsError, case_values
+from recbole_hyper.experiment.comparison import Comparison
 from recbole_hyper.runs.run import _print_summary
 from tests.evaluation.test_tables import latex_cells
 
@@ -94,7 +95,17 @@ def test_rows_hold_metrics_cost_and_the_test_against_the_best(tmp_path: Path) ->
         "note",
     ]  # fmt: skip
     lines = table.markdown().splitlines()
-    assert lines[0] == "| " + " | ".join(table.columns) + " |"
+    heads = [
+        "Model",
+        "NDCG@5",
+        "AveragePopularity@5",
+        "Training (s)",
+        "Peak memory (MiB)",
+        "Parameters",
+        "p",
+        "p covers",
+    ]
+    assert lines[0] == "| " + " | ".join([*heads, "Note"]) + " |"
     assert lines[2] == f"| Good | **{results['Good']['test']['ndcg@5']:.4f}** | 7.0000 | 3.5 | 3 | 12,345 |  |  |  |"
     assert "| **3.0000** |" in lines[3]  # less popular items are better
     assert f"{results['Bad']['test']['ndcg@5']:.4f}† |" in lines[4]
@@ -102,7 +113,8 @@ def test_rows_hold_metrics_cost_and_the_test_against_the_best(tmp_path: Path) ->
     table.save(tmp_path, "compare")
     # four models as LaTeX: every row has the columns that are declared
     printed = latex_cells((tmp_path / "compare.tex").read_text())
-    assert [line[0] for line in printed] == ["model", *by_name]
+    assert [line[0] for line in printed] == ["Model", *by_name]
+    assert "train" not in (tmp_path / "compare.tex").read_text()
     assert printed[1][1] == rf"\textbf{{{results['Good']['test']['ndcg@5']:.4f}}}"
     with open(tmp_path / "compare.csv", newline="") as file:
         saved = list(csv.DictReader(file))
@@ -112,6 +124,38 @@ def test_rows_hold_metrics_cost_and_the_test_against_the_best(tmp_path: Path) ->
     assert (tmp_path / "compare.md").read_text() == table.markdown()
     assert table.markdown().endswith("what it says\n")
     assert "| Near | Bad | +" in pair_table(pairs, "ndcg@5").markdown()
+
+
+def test_the_table_shows_the_cut_off_of_the_p_values(tmp_path: Path) -> None:
+    results, folders = results_of(tmp_path)
+    for metric, cut in (("ndcg@1", 1), ("ndcg@5", 5)):
+        compared = Comparison(alone({n: {**r, "dataset": "d", "seed": 1} for n, r in results.items()}), alone(folders),
+                              metric, [1, 5])  # fmt: skip
+        table, pairs = compared.tables()
+        shown = [column for column in table.columns if "@" in column]
+        assert {column.rpartition("@")[2] for column in shown} == {str(cut)}
+        assert table.note.startswith(f"p: NDCG@{cut} against the best")
+        assert pairs is not None
+        assert pairs.note.startswith(f"NDCG@{cut} of the first")
+        assert {"ndcg@1", "ndcg@5"} <= set(table.csv().splitlines()[0].split(","))
+
+
+@pytest.mark.parametrize(
+    ("split", "words"),
+    [
+        ({"LS": "valid_and_test"}, ""),
+        ({"LS": "valid_only"}, "valid_only"),
+        ({"RS": [0.8, 0.1, 0.1]}, "0.8, 0.1, 0.1"),
+        ({"GT": {"valid": 0.9, "test": 0.95}}, "valid 0.9, test 0.95"),
+        ({"TU": 0.95}, "0.95"),
+    ],
+)
+def test_the_split_in_words(split: dict, words: str, tmp_path: Path) -> None:
+    result = {**results_of(tmp_path)[0]["Good"], "dataset": "d", "protocol": "its name", "seed": 3}
+    caption = comparison_caption({**result, "eval_args": {"split": split, "mode": "full"}})
+    between = f" ({words})" if words else ""
+    expected = f"d: its name, full ranking, seen items excluded{between}; 12 test cases; one seed (3). Best in bold."
+    assert caption == expected
 
 
 def test_a_metric_without_a_cut_off_has_a_column(tmp_path: Path) -> None:
