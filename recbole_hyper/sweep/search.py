@@ -45,7 +45,7 @@ def _key(settings: Settings) -> str:
 
 
 class Optuna:
-    """The trials that optuna's tree-structured Parzen estimator proposes, ``num_samples`` in all; a grid is a choice.
+    """The trials that Ray's OptunaSearch proposes, ``num_samples`` in all; a grid is a choice.
 
     A resumed sweep passes its trials as ``earlier``: optuna learns from those that ended, and the unfinished ones come
     first. Conditions may name keys of ``base``.
@@ -65,38 +65,64 @@ class Optuna:
             import optuna
         except ImportError as error:
             raise ConfigError("--search=optuna needs optuna: pip install 'recbole-hyper[optuna]'") from error
+        from ray.tune.search.optuna import OptunaSearch
+
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self._failed, self.space, self.base = optuna.trial.TrialState.FAIL, space, base
+        self.space, self.base = space, base
+        self._settings: Settings = {}
         earlier = list(earlier)
         ended = [trial for trial in earlier if trial.status != UNFINISHED]
-        # a resumed search does not repeat its earlier draws
-        sampler = optuna.samplers.TPESampler(seed=seed + len(ended))
-        self.study = optuna.create_study(direction="maximize" if bigger else "minimize", sampler=sampler)
-        self._running: dict[int, Any] = {}
+        scored = [trial for trial in ended if trial.score is not None]
         self._unfinished = [trial for trial in earlier if trial.status == UNFINISHED]
         # a number without a record is used again
         taken = {trial.number for trial in earlier}
         self._numbers = [number for number in range(num_samples) if number not in taken]
-        for trial in ended:
-            if trial.score is not None:
-                self._start(trial)
-                self.tell(trial)
+        self.search = OptunaSearch(
+            self._define,
+            metric="score",
+            mode="max" if bigger else "min",
+            points_to_evaluate=[self._parameters(trial) for trial in (*scored, *self._unfinished)],
+            # a resumed search does not repeat its earlier draws
+            seed=seed + len(ended),
+        )
+        for trial in scored:
+            self._propose(trial.number)
+            self.tell(trial)
 
     def __iter__(self) -> Iterator[Trial]:
         """Yield the unfinished trials, then the proposals; each is made when it is requested."""
         for trial in self._unfinished:
-            self._start(trial)
+            self._propose(trial.number)
             yield trial
         for number in self._numbers:
             yield Trial(number, self._propose(number))
 
     def tell(self, trial: Trial) -> None:
         """Pass the score of a trial on to optuna, which learns nothing from a failed one."""
-        state = self._failed if trial.score is None else None
-        self.study.tell(self._running.pop(trial.number), trial.score, state=state)
+        result = None if trial.score is None else {"score": trial.score}
+        self.search.on_trial_complete(str(trial.number), result, error=result is None)
 
-    def _start(self, trial: Trial) -> None:
-        """Let optuna propose the settings of ``trial``."""
+    def _propose(self, number: int) -> Settings:
+        self.search.suggest(str(number))
+        return self._settings
+
+    def _define(self, proposed: Any) -> None:
+        """Let ``proposed``, a trial of optuna, choose the settings."""
+
+        def suggest(key: str, domain: Domain) -> Any:
+            name = self._name(key, domain)
+            if domain.is_finite:  # by index, as optuna's categories must be plain scalars
+                return domain.values[proposed.suggest_categorical(name, range(len(domain.values)))]
+            low, high = map(float, domain.ends)
+            if domain.kind != "quniform":
+                return proposed.suggest_float(name, low, high, log=domain.kind == "loguniform")
+            value = proposed.suggest_float(name, low, high, step=domain.values[2])
+            return domain.of_ray.cast(round(value) if isinstance(domain.ends[0], int) else round(value, 12))
+
+        self._settings = self.space.settings(suggest, self.base)
+
+    def _parameters(self, trial: Trial) -> dict[str, Any]:
+        """Return the settings of a trial by optuna's names."""
         parameters: dict[str, Any] = {}
 
         def note(key: str, domain: Domain) -> Any:
@@ -105,23 +131,7 @@ class Optuna:
             return value
 
         self.space.settings(note, self.base)
-        self.study.enqueue_trial(parameters)
-        self._propose(trial.number)
-
-    def _propose(self, number: int) -> Settings:
-        proposed = self._running[number] = self.study.ask()
-
-        def suggest(key: str, domain: Domain) -> Any:
-            name = self._name(key, domain)
-            if domain.is_finite:  # by index, as optuna's categories must be plain scalars
-                return domain.values[proposed.suggest_categorical(name, range(len(domain.values)))]
-            low, high = domain.ends
-            if domain.kind != "quniform":
-                return proposed.suggest_float(name, low, high, log=domain.kind == "loguniform")
-            step = domain.values[2]
-            return domain.lattice(round((proposed.suggest_float(name, low, high, step=step) - low) / step))
-
-        return self.space.settings(suggest, self.base)
+        return parameters
 
     def _name(self, key: str, domain: Domain) -> str:
         """Return optuna's name of a domain; each alternative of a key has its own."""

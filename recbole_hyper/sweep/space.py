@@ -1,12 +1,12 @@
 """Search spaces: how a YAML file spells them, and the settings that a space contains.
 
-A space maps configuration keys to domains::
+A space maps configuration keys to domains, which are those of Ray Tune::
 
     train_batch_size: {grid: [64, 128]}            # tries every value
     hidden_dropout_prob: {choice: [0.2, 0.4]}      # draws one value
     weight_decay: {uniform: [0.0, 0.1]}            # draws between the bounds
     learning_rate: {loguniform: [1e-5, 1e-2]}      # draws with a uniform logarithm
-    n_layers: {quniform: [1, 4, 1]}                # draws from low, low + step, ... up to high
+    n_layers: {quniform: [1, 4, 1]}                # draws a multiple of the step, between the bounds
     n_heads: [1, 2]                                # a plain list is a grid, unless the key itself takes a list
     n_negatives: {grid: [1, 256], when: {loss_type: [bce_plus, gbce]}}
     hidden_size:                                   # the first alternative whose condition is met
@@ -21,7 +21,8 @@ A space maps configuration keys to domains::
 A condition names keys of the space or of the configuration. If no condition of a key is met, the key keeps its default.
 For ``encoder``, ``geometry`` and ``loss_type`` a condition may also name a key that the part must read:
 ``when: {encoder: {reads: dropout_prob}}``. RecBole's hyper files (``key choice [...]``, ``uniform``, ``quniform``,
-``loguniform``) are supported too.
+``loguniform``) are supported too. In Python, a domain may be Ray's object: ``{"learning_rate": tune.loguniform(1e-4,
+1e-2), "n_layers": tune.grid_search([1, 2])}``.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ KINDS = ("grid", "choice", *RANGES, "value")
 class Domain:
     """The values of one key, and when they apply.
 
-    ``values`` lists the values of a grid, a choice or a value (a single one), and the bounds of a range. ``when`` maps
-    other keys to the values that they must have.
+    ``values`` lists the values of a grid, a choice or a value (a single one), else the arguments of the function of Ray
+    Tune that ``kind`` names. ``when`` maps other keys to the values that they must have.
     """
 
     kind: str
@@ -77,35 +78,29 @@ class Domain:
         return self.kind not in ("grid", "value")
 
     @property
+    def of_ray(self) -> Any:
+        """The domain of Ray Tune. A quniform of whole numbers has whole numbers."""
+        from ray import tune
+
+        if self.is_finite:
+            return tune.choice(list(self.values))
+        if self.kind == "quniform" and all(isinstance(value, int) for value in self.values):
+            low, high, step = self.values
+            # Ray's qrandint with a step of 1 leaves the upper bound out
+            return tune.randint(low, high + 1) if step == 1 else tune.qrandint(low, high, step)
+        return getattr(tune, self.kind)(*self.values)
+
+    @property
     def ends(self) -> tuple[Any, ...]:
         """The lowest and the highest value of a range, or every value of another domain."""
         if self.is_finite:
             return self.values
-        if self.kind == "quniform":
-            return self.lattice(0), self.lattice(self._steps)
-        return float(self.values[0]), float(self.values[1])
-
-    @property
-    def _steps(self) -> int:
-        low, high, step = self.values
-        return math.floor((high - low) / step + 1e-9)
-
-    def lattice(self, index: int) -> Any:
-        """Return value number ``index`` of a quniform domain: an int if low and step are ints."""
-        low, _, step = self.values
-        value = low + index * step
-        return value if isinstance(value, int) else round(float(value), 12)
+        low, high = self.values[:2]
+        return (low, high) if isinstance(self.values[-1], int) else (float(low), float(high))
 
     def draw(self, generator: np.random.Generator) -> Any:
         """Draw one value."""
-        if self.is_finite:
-            return self.values[int(generator.integers(len(self.values)))]
-        if self.kind == "quniform":
-            return self.lattice(int(generator.integers(self._steps + 1)))
-        low, high = self.values
-        if self.kind == "uniform":
-            return float(generator.uniform(low, high))
-        return math.exp(generator.uniform(math.log(low), math.log(high)))
+        return self.of_ray.sample(random_state=generator)
 
     def applies(self, settings: Mapping[str, Any]) -> bool:
         """Return whether ``settings`` meet the condition."""
@@ -239,6 +234,7 @@ def parse_space(
     small = content.get("small")
     if budget == "small" and not (isinstance(small, Mapping) and small):
         raise ConfigError(f"{name} has no small space; add one below the key small, or leave out --budget=small")
+    content = {key: spelled(value) for key, value in content.items()}
     lines = small if budget == "small" else {key: value for key, value in content.items() if key != "small"}
     if not lines:
         raise ConfigError(f"{name} is empty: add at least one key, such as learning_rate: {{grid: [0.001, 0.01]}}")
@@ -274,6 +270,33 @@ def list_keys(model: str | None = None) -> frozenset[str]:
     return frozenset(names - own.keys() | {key for key, value in own.items() if isinstance(value, list)})
 
 
+def spelled(value: Any) -> Any:
+    """Return a domain of Ray Tune as a space file spells it; anything else as it is.
+
+    ConfigError for a domain that has no such spelling, such as tune.sample_from: 'when' has its conditions.
+    """
+    if isinstance(value, dict) and [*value] == ["grid_search"]:
+        return {"grid": list(value["grid_search"])}
+    if not type(value).__module__.startswith("ray."):
+        return value
+    from ray.tune.search import sample
+
+    sampler = value.get_sampler()
+    step = ()
+    if isinstance(sampler, sample.Quantized):
+        sampler, step = sampler.sampler, (sampler.q,)
+    if isinstance(value, sample.Categorical):
+        return {"choice": list(value.categories)}
+    if isinstance(value, sample.Float) and isinstance(sampler, sample.LogUniform) and not step:
+        return {"loguniform": [value.lower, value.upper]}
+    if isinstance(value, sample.Float) and isinstance(sampler, sample.Uniform):
+        return {"quniform" if step else "uniform": [value.lower, value.upper, *step]}
+    if isinstance(value, sample.Integer) and isinstance(sampler, sample.Uniform):
+        return {"quniform": [value.lower, value.upper - (not step or step == (1,)), *(step or (1,))]}
+    known = "choice, uniform, quniform, loguniform, randint, qrandint and grid_search"
+    raise ConfigError(f"a space cannot have {type(value).__name__}({sampler}) of Ray Tune; it can have {known}")
+
+
 def _domain(value: Any, where: str) -> Domain:
     if not isinstance(value, dict) or value.keys().isdisjoint({*KINDS, "when"}):
         for key in value if isinstance(value, dict) else ():
@@ -305,7 +328,11 @@ def _problem(kind: str, values: Any) -> str:
         return f"{kind} needs the lower bound first; got {list(values)}"
     if kind == "loguniform" and values[0] <= 0:
         return f"loguniform needs bounds above 0; got {list(values)}"
-    return f"the step of quniform must be above 0; got {values[2]}" if kind == "quniform" and values[2] <= 0 else ""
+    if kind == "quniform" and values[2] <= 0:
+        return f"the step of quniform must be above 0; got {values[2]}"
+    if kind == "quniform" and any(not math.isclose(one / values[2], round(one / values[2])) for one in values[:2]):
+        return f"the bounds of quniform must be multiples of its step; got {list(values)}"
+    return ""
 
 
 def _when(condition: Any, where: str) -> dict[str, tuple[Any, ...]]:

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ray import tune
 
 from recbole_hyper.cli import main
 from recbole_hyper.config import ConfigError
@@ -97,8 +98,9 @@ def test_draws_keep_their_bounds(seed: int) -> None:
         {
             "u": {"uniform": [-1.5, 2.0]},
             "l": {"loguniform": [1e-6, 10.0]},
-            "q": {"quniform": [0.1, 0.65, 0.1]},
-            "n": {"quniform": [1, 7, 2]},
+            "q": {"quniform": [0.1, 0.6, 0.1]},
+            "n": {"quniform": [2, 8, 2]},
+            "m": {"quniform": [1, 3, 1]},
             "c": {"choice": ["x", "y"]},
         }
     )
@@ -106,8 +108,9 @@ def test_draws_keep_their_bounds(seed: int) -> None:
     drawn = space.settings(lambda _, domain: domain.draw(generator), {})
     assert -1.5 <= drawn["u"] <= 2.0
     assert 1e-6 <= drawn["l"] <= 10.0
-    assert drawn["q"] in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
-    assert drawn["n"] in (1, 3, 5, 7)
+    assert round(drawn["q"], 12) in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
+    assert drawn["n"] in (2, 4, 6, 8)
+    assert drawn["m"] in (1, 2, 3)
     assert isinstance(drawn["n"], int)
     assert drawn["c"] in ("x", "y")
 
@@ -135,6 +138,9 @@ def test_loguniform_is_uniform_in_the_logarithm() -> None:
         ({"a": {"loguniform": [0, 1]}}, "above 0"),
         ({"a": {"quniform": [0, 1, 0]}}, "step"),
         ({"a": {"quniform": [0, 1]}}, "step"),
+        ({"a": {"quniform": [1, 7, 2]}}, "must be multiples of its step"),
+        ({"a": tune.sample_from(lambda config: 1)}, "a space cannot have Function"),
+        ({"a": tune.randn(0, 1)}, "a space cannot have Float"),
         ({"a": {"grid": [1], "when": 3}}, "'when' needs"),
         ({"a": {"grid": [1], "when": {"b": 1}}, "b": {"grid": [1], "when": {"a": 1}}}, "circle"),
     ],
@@ -142,6 +148,36 @@ def test_loguniform_is_uniform_in_the_logarithm() -> None:
 def test_refused(content: dict, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         parse_space(content)
+
+
+def test_domains_of_ray_in_python() -> None:
+    space = parse_space(
+        {
+            "a": tune.grid_search([1, 2]),
+            "b": tune.choice(["x", "y"]),
+            "c": tune.uniform(0.0, 0.5),
+            "d": tune.loguniform(1e-4, 1e-2),
+            "e": tune.quniform(0.2, 0.6, 0.2),
+            "f": tune.randint(1, 4),
+            "g": tune.qrandint(2, 8, 2),
+        }
+    )
+    kinds = {key: (domain.kind, domain.values) for key, (domain,) in space.domains.items()}
+    assert kinds == {
+        "a": ("grid", (1, 2)),
+        "b": ("choice", ("x", "y")),
+        "c": ("uniform", (0.0, 0.5)),
+        "d": ("loguniform", (1e-4, 1e-2)),
+        "e": ("quniform", (0.2, 0.6, 0.2)),
+        "f": ("quniform", (1, 3, 1)),
+        "g": ("quniform", (2, 8, 2)),
+    }
+    # what sweep.yaml keeps gives the same space again
+    assert parse_space(yaml.safe_load(yaml.safe_dump(space.content))) == space
+    for key in "fg":
+        (domain,) = space.domains[key]
+        generator = np.random.default_rng(0)
+        assert {domain.draw(generator) for _ in range(200)} == {1, 2, 3} if key == "f" else {2, 4, 6, 8}
 
 
 def test_recbole_hyper_file(tmp_path: Path) -> None:
