@@ -47,6 +47,7 @@ def compare(arguments: argparse.Namespace) -> int:
     from recbole_hyper.experiment.scores import missing_text, rank_scores
     from recbole_hyper.experiment.seeds import read_seeds
     from recbole_hyper.runs.folder import plan_runs, seed_folder
+    from recbole_hyper.training.build import read_data
 
     models, name_of_data = arguments.models, arguments.dataset
     scores, tuned = check_names(arguments)
@@ -79,7 +80,9 @@ def compare(arguments: argparse.Namespace) -> int:
     if arguments.segments:
         paths += save_segments(compared, arguments.segments, items, folder)
     if arguments.package:
-        paths.append(write_package(Path(arguments.package), compared, folder, tuned=tuned, scores=scores))
+        _, split = read_data(first)
+        package = Path(arguments.package)
+        paths.append(write_package(package, compared, folder, split=split, tuned=tuned, scores=scores))
     print(*paths, sep="\n")
     return 1 if failed else 0
 

@@ -18,14 +18,16 @@ from recbole_hyper.evaluation.pairs import read_cases
 from recbole_hyper.evaluation.results import protocol_text
 from recbole_hyper.evaluation.statistics import case_values
 from recbole_hyper.experiment.comparison import Comparison
+from recbole_hyper.experiment.splitlight import write_splitlight
 from recbole_hyper.files import file_digest, read_json, replaced_folder, write_json, write_text, write_yaml
 from recbole_hyper.options import PLACE
 from recbole_hyper.runs.folder import CONFIG, RESULT, seed_folder
 from recbole_hyper.settings import deciding
+from recbole_hyper.types import Split
 
 ABOUT, README, SETTINGS = "package.json", "README.md", "settings.yaml"
 FORMAT = 1
-RUNS, DATA, SWEEPS, SCORES, PLUGINS = "runs", "data", "sweeps", "scores", "plugins"
+RUNS, DATA, SWEEPS, SCORES, PLUGINS, SPLITLIGHT = "runs", "data", "sweeps", "scores", "plugins", "splitlight"
 REPEATED = "repeated"
 OF_A_RUN = (RESULT, CONFIG, "cases_test.parquet", "cases_valid.parquet", "train.csv")
 # keys that the command or the place sets
@@ -34,11 +36,18 @@ _PLACES = 6  # a figure in a repetition may differ in the digits behind
 
 
 def write_package(
-    folder: Path, comparison: Comparison, source: Path, *, tuned: Mapping[str, Path], scores: Mapping[str, Path]
+    folder: Path,
+    comparison: Comparison,
+    source: Path,
+    *,
+    split: Split,
+    tuned: Mapping[str, Path],
+    scores: Mapping[str, Path],
 ) -> Path:
     """Write the package of the ``comparison`` in the folder ``source`` to ``folder``, which must not exist.
 
-    ``tuned`` are the sweeps that chose a model's settings, ``scores`` the files of other libraries, both by name.
+    ``split`` is the split of all models, ``tuned`` are the sweeps that chose a model's settings, ``scores`` the files
+    of other libraries, both by name.
     """
     require_new(folder)
     first = comparison.first
@@ -54,6 +63,7 @@ def write_package(
                 for one in OF_A_RUN:
                     if (run / one).is_file():
                         _copy(run / one, seed_folder(part / RUNS / name, seed) / one)
+        write_splitlight(split, part / SPLITLIGHT / dataset, str(first["protocol"]).replace(" ", "-"))
         for name, sweep in tuned.items():
             for one in ("sweep.yaml", "sweep.json", "trials.csv"):
                 _copy(sweep / one, part / SWEEPS / name / one)
@@ -175,7 +185,8 @@ def _readme(content: Mapping[str, Any], comparison: Comparison) -> str:
             "## Protocol\n\n" + "\n".join(f"* {key}: {value}" for key, value in content["protocol"].items()) + "\n",
             "## Models\n\n" + "\n".join(models) + f"\n\n`{SETTINGS}` has every value of every model.\n",
             f"## Environment\n\n{environment}; commit {content['commit']}; {device}.\n",
-            f"## Files\n\n`{RUNS}/` has each run: result, configuration, epochs, and the rank of every case.\n",
+            f"## Files\n\n`{RUNS}/` has each run: result, configuration, epochs, and the rank of every case. "
+            f"`{SPLITLIGHT}/` has the parts of the split as SplitLight reads them (arXiv 2602.19339).\n",
         ]
     )
 

@@ -281,10 +281,10 @@ def spelled(value: Any) -> Any:
         return value
     from ray.tune.search import sample
 
-    sampler = value.get_sampler()
-    step = ()
+    sampler: Any = value.get_sampler()
+    step: tuple[Any, ...] = ()
     if isinstance(sampler, sample.Quantized):
-        sampler, step = sampler.sampler, (sampler.q,)
+        step, sampler = (sampler.q,), sampler.sampler
     if isinstance(value, sample.Categorical):
         return {"choice": list(value.categories)}
     if isinstance(value, sample.Float) and isinstance(sampler, sample.LogUniform) and not step:
