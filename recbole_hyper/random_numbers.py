@@ -84,6 +84,14 @@ def restore_random_state(state: dict[str, Any], loader: Any) -> None:
         generator.set_state(state["loader"])
 
 
+def seed_process(seed: int, reproducibility: bool) -> None:
+    """Seed every global generator; with ``reproducibility``, cuDNN takes deterministic kernels only."""
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002  RecBole draws from numpy's global generator
+    torch.manual_seed(seed)
+    torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = not reproducibility, bool(reproducibility)
+
+
 @contextlib.contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Seed every global generator as a run does at its start, and restore their states at the end."""

@@ -1,7 +1,7 @@
 """From a split to batches: right-padded windows with a target at every position, or RecBole's (prefix, target) rows."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +60,11 @@ def gather(
         return np.zeros(inside.shape, dtype=kind)
     index = np.where(inside, (store.offsets[rows] + starts)[:, None] + columns, 0)
     return np.where(inside, values[index], 0).astype(kind, copy=False)
+
+
+def as_batch(columns: Mapping[str, torch.Tensor]) -> Interaction:
+    """Return columns of equal length as a batch of RecBole."""
+    return Interaction(dict(columns))
 
 
 def case_interaction(cases: Cases, width: int, config: Any) -> Interaction:

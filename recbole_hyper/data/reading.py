@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.data.source import Source
 from recbole_hyper.data.tables import open_table
 from recbole_hyper.errors import ConfigError, DataError
+from recbole_hyper.host.intervals import intervals, within
 
 logger = logging.getLogger("recbole_hyper")
 
@@ -93,22 +93,6 @@ def _kept_values(source: Source, path: Path, block: Rows, kinds: Mapping[str, st
             plain = original_ids(column.values.chunk(0)) if name in source.escaped_columns else column.values
             keep &= plain.to_pandas().isin(list(allowed)).to_numpy()
     return keep
-
-
-def intervals(text: str) -> list[tuple[str, float, float, str]]:
-    """Parse intervals such as ``[5,inf)`` or ``[1,2];(4,9)`` with RecBole's parser."""
-    from recbole.data.dataset import Dataset
-
-    # the method only uses the dataset's logger
-    return Dataset._parse_intervals_str(SimpleNamespace(logger=logger), text)
-
-
-def within(values: npt.NDArray, allowed: str) -> Mask:
-    """Return which values are in one of the intervals, by RecBole's rules."""
-    from recbole.data.dataset import Dataset
-
-    inside = Dataset._within_intervals(None, values, intervals(allowed))
-    return np.full(len(values), inside) if isinstance(inside, bool) else inside
 
 
 def fewest(text: str | None) -> int | None:

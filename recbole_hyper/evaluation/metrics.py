@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
-import torch
-from recbole.evaluator.collector import DataStruct
-from recbole.evaluator.register import metrics_dict
 
 from recbole_hyper.config.checks import DIVERSITY, NOVELTY, OWN_METRICS
 from recbole_hyper.evaluation.beyond_accuracy import intra_list_diversity, novelty, popularity_miscalibration
 from recbole_hyper.evaluation.results import counted
+from recbole_hyper.host.metrics import Lists, metric_of_recbole
 from recbole_hyper.types import Cases, Ranks
 
 # metrics over all lists together, in which RecBole would count the zeros that fill short lists
@@ -54,17 +53,10 @@ def compute_metrics(
     inside = np.flatnonzero(ranks.ranks <= largest)
     hits[inside, ranks.ranks[inside] - 1] = 1
     hits[:, -1] = 1  # every case has one target
-    struct = DataStruct()
-    struct.set("rec.topk", torch.from_numpy(hits))
     items = ranks.top_items[:, :largest].astype(np.int64)
     items = np.pad(items, ((0, 0), (0, largest - items.shape[1])))
-    struct.set("rec.items", torch.from_numpy(items))
-    ones = np.ones_like(ranks.ranks)
-    struct.set("rec.meanrank", torch.from_numpy(np.stack([ranks.ranks, ranks.n_candidates, ones], axis=1)).double())
-    struct.set("data.num_items", n_items)
-    struct.set("data.num_users", n_users)
-    struct.set("data.count_items", item_counts or Counter())
-    struct.set("data.count_users", user_counts or Counter())
+    counts = item_counts or Counter(), user_counts or Counter()
+    lists = Lists(hits, items, ranks.ranks, ranks.n_candidates, n_items, n_users, *counts)
     settings = {"topk": list(topk), "metric_decimal_place": decimals, "tail_ratio": tail_ratio}
     short = bool((items == 0).any())
     result: dict[str, float] = {}
@@ -73,10 +65,9 @@ def compute_metrics(
             values = _own_metric(key, items, topk, item_counts, cases, item_tokens)
             result |= {f"{key}@{k}": round(value, decimals) for k, value in values.items()}
         elif short and key in _OVER_ALL_LISTS:
-            result |= _without_zeros(key, struct, settings)
+            result |= _without_zeros(key, lists, settings)
         else:
-            values = metrics_dict[key](settings).calculate_metric(struct)
-            result |= {metric: float(value) for metric, value in values.items()}
+            result |= metric_of_recbole(key, lists, settings)
     return result
 
 
@@ -97,17 +88,14 @@ def _own_metric(
     return novelty(items, counts, topk) if key == NOVELTY else popularity_miscalibration(items, cases, counts, topk)
 
 
-def _without_zeros(key: str, struct: DataStruct, settings: dict[str, Any]) -> dict[str, float]:
+def _without_zeros(key: str, lists: Lists, settings: dict[str, Any]) -> dict[str, float]:
     """Return a metric over all lists, without the zeros that fill short lists."""
-    items = struct.get("rec.items")
     result = {}
     for k in settings["topk"]:
         # one long list: these metrics do not depend on whose list an item is in
-        listed = items[:, :k][items[:, :k] > 0][None]
-        struct.set("rec.items", listed)
-        metric = metrics_dict[key]({**settings, "topk": [listed.shape[1]]})
-        result[f"{key}@{k}"] = float(next(iter(metric.calculate_metric(struct).values())))
-    struct.set("rec.items", items)
+        listed = lists.items[:, :k][lists.items[:, :k] > 0][None]
+        keys = {**settings, "topk": [listed.shape[1]]}
+        result[f"{key}@{k}"] = next(iter(metric_of_recbole(key, replace(lists, items=listed), keys).values()))
     return result
 
 

@@ -11,14 +11,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from recbole.data.interaction import Interaction
-from recbole.model.abstract_recommender import AbstractRecommender
-from recbole.utils import ModelType
 from torch import Tensor
 
-from recbole_hyper.data.loader import gather, history_interaction, history_matrix, multiply
+from recbole_hyper.data.loader import as_batch, gather, history_interaction, history_matrix, multiply
 from recbole_hyper.encoders.base import length_groups
 from recbole_hyper.evaluation.ranking import Scorer
+from recbole_hyper.host.models import has_full_ranking
 from recbole_hyper.types import Prefixes, Split
 
 logger = logging.getLogger("recbole_hyper")
@@ -68,7 +66,7 @@ def full_sort_scorer(model: Any, config: Any) -> Scorer:
     length, device, n_items = int(config["MAX_ITEM_LIST_LENGTH"]), config["device"], model.n_items
     size = max(1, min(int(config["eval_batch_size"]), TOKENS_PER_BATCH // length))
     score_all = model.full_sort_predict
-    if not has_full_ranking(model):
+    if not has_full_ranking(type(model)):
         score_all = _by_predict(model, config, max(1, TOKENS_PER_BATCH // length))
 
     @torch.no_grad()
@@ -83,11 +81,6 @@ def full_sort_scorer(model: Any, config: Any) -> Scorer:
     return score
 
 
-def has_full_ranking(model: Any) -> bool:
-    """Return whether a RecBole model scores all items at once."""
-    return type(model).full_sort_predict is not AbstractRecommender.full_sort_predict
-
-
 def _by_predict(model: Any, config: Any, size: int) -> Callable[[Any], Tensor]:
     """Return a function that scores all items with ``predict`` (NeuMF), for ``size`` pairs of row and item at once."""
 
@@ -95,7 +88,7 @@ def _by_predict(model: Any, config: Any, size: int) -> Callable[[Any], Tensor]:
         scores = []
         for start in range(0, len(batch) * model.n_items, size):
             pair = torch.arange(start, min(start + size, len(batch) * model.n_items), device=config["device"])
-            part = Interaction({name: batch[name][pair // model.n_items] for name in batch.columns})
+            part = as_batch({name: batch[name][pair // model.n_items] for name in batch.columns})
             part[config["ITEM_ID_FIELD"]] = pair % model.n_items
             scores.append(model.predict(part).reshape(-1))
         return torch.cat(scores)
@@ -114,7 +107,7 @@ def fold_in_scorer(model: Any) -> Scorer | None:
 
 def learns_users(model_class: Any) -> bool:
     """Return whether a RecBole model has parameters per user, instead of reading a history."""
-    return model_class.type in (ModelType.GENERAL, ModelType.TRADITIONAL) and model_class.__name__ not in FOLD_IN
+    return model_class.type.name in ("GENERAL", "TRADITIONAL") and model_class.__name__ not in FOLD_IN
 
 
 def require_known_users(model_class: Any, split: Split) -> None:
@@ -161,7 +154,7 @@ def _autoencoder(model: Any) -> Scorer:
         own = copy.copy(model)
         own.get_rating_matrix = lambda user: ratings
         users = torch.zeros(len(cases), dtype=torch.int64, device=model.device)
-        return own.full_sort_predict(Interaction({model.USER_ID: users})).view(len(cases), -1)
+        return own.full_sort_predict(as_batch({model.USER_ID: users})).view(len(cases), -1)
 
     return score
 

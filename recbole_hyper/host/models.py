@@ -183,6 +183,31 @@ def _text(node: ast.AST) -> Iterator[str]:
         yield node.value
 
 
+def training_loader(config: Any, training: Any) -> Any:
+    """Return RecBole's loader of pairs for a general model, with the negatives of ``train_neg_sample_args``."""
+    from recbole.data.utils import get_dataloader
+    from recbole.sampler import Sampler
+
+    arguments, sampler = config["train_neg_sample_args"], None
+    if arguments["distribution"] != "none":
+        sampler = Sampler(["train"], [training], arguments["distribution"], arguments["alpha"]).set_phase("train")
+    return get_dataloader(config, "train")(config, training, sampler, shuffle=config["shuffle"])
+
+
+def trainer_class(config: Any, cls: type) -> type:
+    """Return the trainer of a model: ``XTrainer`` in the files of a model ``X``, or else RecBole's."""
+    from recbole.utils import get_trainer
+
+    return trainer_of(cls) or get_trainer(config["MODEL_TYPE"], config["model"])
+
+
+def has_full_ranking(cls: type) -> bool:
+    """Return whether a RecBole model scores all items at once."""
+    from recbole.model.abstract_recommender import AbstractRecommender
+
+    return cls.full_sort_predict is not AbstractRecommender.full_sort_predict  # type: ignore[attr-defined]
+
+
 # methods of RecBole's data set class that protocols replace here
 DECIDED = ("build", "leave_one_out", "split_by_ratio", "time_based_split", "data_augmentation", "_benchmark_presets")
 

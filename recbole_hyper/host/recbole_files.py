@@ -39,6 +39,13 @@ def recbole_models(folders: Sequence[str] = MODEL_FOLDERS) -> dict[str, Path]:
     return files
 
 
+def data_arguments() -> list[str]:
+    """Return RecBole's keys that determine the data."""
+    from recbole.utils.argument_list import dataset_arguments
+
+    return list(dataset_arguments)
+
+
 def later_model(name: str) -> str:
     """Return why a model that needs another release of RecBole is missing, "" for any other name."""
     release = LATER_MODELS.get(name)

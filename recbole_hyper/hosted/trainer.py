@@ -9,11 +9,11 @@ import recbole.trainer.trainer as host
 import torch
 
 from recbole_hyper.errors import ConfigError
+from recbole_hyper.host.loggers import lent_loggers
 from recbole_hyper.hosted.data import CaseData, TrainingData
 from recbole_hyper.hosted.old_checkpoints import readable
 from recbole_hyper.hyperbolic.riemannian import restore_training_state
 from recbole_hyper.training.checkpoint import checkpoint_errors
-from recbole_hyper.training.loggers import lent_loggers
 from recbole_hyper.training.loop import Loop
 
 

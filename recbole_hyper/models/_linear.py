@@ -11,17 +11,14 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 import torch
-from recbole.data.interaction import Interaction
-from recbole.model.abstract_recommender import GeneralRecommender
-from recbole.utils import InputType, ModelType
 from torch import Tensor, nn
 
 from recbole_hyper.data.dataset import SequenceDataset
-from recbole_hyper.data.loader import accumulate, history_steps
+from recbole_hyper.data.loader import accumulate, as_batch, history_steps
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.evaluation.ranking import Scorer
 from recbole_hyper.files import replaced
-from recbole_hyper.models.contract import OwnModel
+from recbole_hyper.models.base import OneStepRecommender
 from recbole_hyper.options import PLACE, Option
 from recbole_hyper.types import Prefixes
 
@@ -33,15 +30,12 @@ Arrays = dict[str, npt.NDArray[Any]]
 _recent: dict[str, tuple[str, Arrays]] = {}
 
 
-class LinearRecommender(OwnModel, GeneralRecommender):
+class LinearRecommender(OneStepRecommender):
     """A model that fits in one step, its only epoch, and folds binary histories into linear states to score them.
 
     New users and successive evaluation therefore need no new fit. The learned values are buffers
     (:meth:`keep_learned`), which the weights file contains if ``save_data`` is True.
     """
-
-    input_type = InputType.POINTWISE
-    type = ModelType.TRADITIONAL
 
     def __init__(self, config: Any, dataset: Any) -> None:
         super().__init__(config, dataset)
@@ -130,8 +124,8 @@ class OneStep:
     def __len__(self) -> int:
         return 1
 
-    def __iter__(self) -> Iterator[Interaction]:
-        yield Interaction({})
+    def __iter__(self) -> Iterator[Any]:
+        yield as_batch({})
 
 
 def cached(

@@ -6,8 +6,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
-from recbole.model.abstract_recommender import SequentialRecommender
-from recbole.utils import InputType
+from recbole.model.abstract_recommender import GeneralRecommender, SequentialRecommender
+from recbole.utils import InputType, ModelType
 from torch import Tensor, nn
 
 from recbole_hyper import registry
@@ -41,6 +41,13 @@ class Supervision(NamedTuple):
 
     places: Places
     weights: Tensor | None
+
+
+class OneStepRecommender(OwnModel, GeneralRecommender):
+    """Base of the models that fit in one step, as a RecBole recommender."""
+
+    input_type = InputType.POINTWISE
+    type = ModelType.TRADITIONAL
 
 
 class HyperRecommender(OwnModel, SequentialRecommender):

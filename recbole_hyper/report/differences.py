@@ -5,8 +5,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from recbole.utils import ModelType
-
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.config.recbole_keys import REFUSED
 from recbole_hyper.models.base import HyperRecommender
@@ -23,7 +21,7 @@ def read_settings(model: str, config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a configuration that decides what ``model`` learns."""
     bound = _bound(model)
     # a model that is fitted in one step has no epochs to select from
-    one_step = bound is not None and bound["MODEL_TYPE"] == ModelType.TRADITIONAL
+    one_step = bound is not None and bound["MODEL_TYPE"].name == "TRADITIONAL"
     ignored = PLACE_KEYS | ({"valid_metric"} if one_step else set())
     return {key: value for key, value in config.items() if key not in ignored and not (bound and bound.ignores(key))}
 

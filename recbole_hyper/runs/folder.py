@@ -19,6 +19,7 @@ from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.config.checks import schedule_keys
 from recbole_hyper.errors import LockedError
 from recbole_hyper.files import locked, plain, read_json, read_written_yaml, require_no_link
+from recbole_hyper.host.loggers import EVENTS
 from recbole_hyper.options import AUTO, GROWS, PLACE
 from recbole_hyper.runs.plugin_files import PLUGINS, require_same_plugins
 from recbole_hyper.runs.ready import CURVATURE, DATA_DEFAULTS
@@ -26,7 +27,6 @@ from recbole_hyper.runs.saved_data import ABOUT, DATA, read_about
 from recbole_hyper.settings import deciding
 from recbole_hyper.training.build import read_data
 from recbole_hyper.training.checkpoint import REFIT, STATE, WEIGHTS, CheckpointError
-from recbole_hyper.training.loggers import EVENTS
 
 CONFIG, RESULT, LOG = "config.yaml", "result.json", "run.log"
 # format of the folder and version of the package that wrote it; version 0.1.0 wrote none

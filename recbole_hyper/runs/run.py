@@ -10,7 +10,6 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from recbole.utils import ModelType, init_seed
 
 from recbole_hyper import devices
 from recbole_hyper.config import Config
@@ -22,16 +21,16 @@ from recbole_hyper.data.reading import given_store
 from recbole_hyper.evaluation import results, statistics
 from recbole_hyper.evaluation.metrics import SAME, list_overlap
 from recbole_hyper.evaluation.results import protocol_report
-from recbole_hyper.evaluation.scorers import fold_in_scorer, full_sort_scorer, has_full_ranking, require_known_users
+from recbole_hyper.evaluation.scorers import fold_in_scorer, full_sort_scorer, require_known_users
 from recbole_hyper.files import write_json, write_yaml
 from recbole_hyper.host import leaks
-from recbole_hyper.host.models import one_line
+from recbole_hyper.host.models import has_full_ranking, one_line
 from recbole_hyper.kernels.clock import COMPILING, Stopwatch
 from recbole_hyper.matmul import gpu_precision
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.contract import OwnModel, n_learned
 from recbole_hyper.models.part_checks import check_parts
-from recbole_hyper.random_numbers import seeded
+from recbole_hyper.random_numbers import seed_process, seeded
 from recbole_hyper.runs.card import write_card
 from recbole_hyper.runs.folder import ABOUT_RUN, CONFIG, RESULT, claimed_folder, files_of_resumed_run, logging_to
 from recbole_hyper.runs.plugin_files import keep_digests
@@ -133,7 +132,7 @@ def run_claimed(
     start, watch, compiled = perf_counter(), Stopwatch(), COMPILING.seconds
     with logging_to(output_dir, config["state"]):
         use_threads(config["n_threads"])
-        init_seed(config["seed"], config["reproducibility"])
+        seed_process(config["seed"], config["reproducibility"])
         logger.info("device: %s", devices.in_words(devices.describe(config["device"])))
         data, split = (read or read_data)(config)
         if not test:
@@ -195,7 +194,7 @@ def _train_and_test(
             ranks = trainer.best_ranks or rank(model, config, valid, progress)
             outcome.update(report_part(config, valid, ranks, output_dir))
             overlap, k = list_overlap(ranks), ranks.top_items.shape[1]
-            if config["MODEL_TYPE"] == ModelType.SEQUENTIAL and overlap is not None and overlap >= SAME:
+            if config["MODEL_TYPE"].name == "SEQUENTIAL" and overlap is not None and overlap >= SAME:
                 logger.warning(_SAME_LISTS, 100 * overlap, k, config["learning_rate"], config["weight_decay"])
         seconds, tested = dict(trainer.seconds), trainer
         outcome.update(epochs=len(trainer.history), best_epoch=trainer.best_epoch, refit_epochs=0, seconds=seconds)
@@ -233,7 +232,7 @@ def checked_for_leaks(model: Any, config: Config, split: Split) -> dict[str, str
         return {}
     cases = split.valid if len(split.valid) else split.test
     with one_line(type(model), "while it ranked"):
-        if not has_full_ranking(model):
+        if not has_full_ranking(type(model)):
             with seeded(0):
                 full_sort_scorer(model.eval(), config)(cases[:1])
             return {}
@@ -326,7 +325,7 @@ def _refit(data: SequenceDataset, split: Split, selecting: Any, progress: bool) 
     config, folder = selecting.config, selecting.output_dir / REFIT
     metric = f"valid_{config['valid_metric'].lower()}"
     logger.info("refit on train + validation for %d epochs", selecting.best_epoch + 1)
-    init_seed(config["seed"], config["reproducibility"])
+    seed_process(config["seed"], config["reproducibility"])
     folder.mkdir(exist_ok=True)
     trainer, loader, *_ = _prepared(config, data, split, split.refit_lengths, folder)
     if isinstance(trainer.model, OwnModel):

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from recbole.utils import ModelType
 from torch import Tensor
 
 from recbole_hyper.config import Config
@@ -55,7 +54,7 @@ def continuation(folder: Path, config_files: Sequence[str | Path]) -> tuple[Path
 def require_same_model(config: Config) -> None:
     """Raise ConfigError if ``config`` has another model or another part than the run that it starts from."""
     folder = Path(config["init_from"])
-    if issubclass(config.model_class, LinearRecommender) or config["MODEL_TYPE"] == ModelType.TRADITIONAL:
+    if issubclass(config.model_class, LinearRecommender) or config["MODEL_TYPE"].name == "TRADITIONAL":
         raise ConfigError(f"init_from: {config['model']} is fitted in one step, without initial weights")
     before = read_config(folder)
     keys = ("model", *(PARTS if parts_of(config.model_class) else ()))

@@ -3,15 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-from recbole.data.utils import get_dataloader
-from recbole.sampler import Sampler
-from recbole.utils import ModelType
-
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.dataset import SequenceDataset, dataset_of_model, read_dataset
 from recbole_hyper.data.loader import PrefixLoader
 from recbole_hyper.data.sequences import SequenceStore
-from recbole_hyper.host.models import one_line
+from recbole_hyper.host.models import one_line, training_loader
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.protocols.base import make_split
@@ -45,14 +41,9 @@ def build(config: Config, data: SequenceDataset, split: Split, lengths: Any) -> 
         model.encoder.compile(dynamic=True)
     if isinstance(model, OwnModel):
         return model, model.training_loader(training, split.store, lengths, config), training
-    if config["MODEL_TYPE"] not in (ModelType.GENERAL, ModelType.TRADITIONAL):
+    if config["MODEL_TYPE"].name not in ("GENERAL", "TRADITIONAL"):
         raise ConfigError(f"{config['model']}: only sequential and general models of RecBole run under these protocols")
-    arguments = config["train_neg_sample_args"]
-    sampler = None
-    if arguments["distribution"] != "none":
-        sampler = Sampler(["train"], [training], arguments["distribution"], arguments["alpha"]).set_phase("train")
-    loader = get_dataloader(config, "train")(config, training, sampler, shuffle=config["shuffle"])
-    return model, loader, training
+    return model, training_loader(config, training), training
 
 
 def build_model(config: Config, data: SequenceDataset, store: SequenceStore, lengths: Any) -> Any:
@@ -68,4 +59,4 @@ def build_model(config: Config, data: SequenceDataset, store: SequenceStore, len
 
 
 def _reads_prefixes(config: Config) -> bool:
-    return config["MODEL_TYPE"] == ModelType.SEQUENTIAL and config.model_class.origin != "own"
+    return config["MODEL_TYPE"].name == "SEQUENTIAL" and config.model_class.origin != "own"

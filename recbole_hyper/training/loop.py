@@ -8,21 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from recbole.utils import dict2str, early_stopping
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 from tqdm import tqdm
 
 from recbole_hyper.data.device_windows import PackedBatch
 from recbole_hyper.devices import half_precision, moved
+from recbole_hyper.host.loggers import hyperparameters
 from recbole_hyper.kernels.clock import Stopwatch
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.random_numbers import order_state
 from recbole_hyper.training.graphs import StepGraphs, why_no_graphs
-from recbole_hyper.training.loggers import hyperparameters
 from recbole_hyper.training.memory import PeakMemory, give_back_freed
 from recbole_hyper.training.optim import build_optimizer
-from recbole_hyper.training.progress import Training
+from recbole_hyper.training.progress import Training, early_stopping
 from recbole_hyper.training.validation import Evaluation
 
 logger = logging.getLogger("recbole_hyper")
@@ -188,7 +187,7 @@ class Loop(Training):
         self.tensorboard.add_scalar("Vaild_score", score, epoch)
         seconds = self.history[-1]["valid_seconds"]
         logger.info("epoch %d evaluating [time: %.2fs, valid_score: %f]", epoch, seconds, score)
-        logger.info("valid result: \n%s", dict2str(result))
+        logger.info("valid result: \n%s", "    ".join(f"{metric} : {value}" for metric, value in result.items()))
         self.best_valid_score, self.cur_step, stop, best = early_stopping(
             score, self.best_valid_score, self.cur_step, self.stopping_step, self.valid_metric_bigger
         )

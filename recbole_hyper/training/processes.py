@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from recbole.data.interaction import Interaction
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -54,7 +53,7 @@ class Shares:
     def __len__(self) -> int:
         return len(self.loader)
 
-    def __iter__(self) -> Iterator[Interaction]:
+    def __iter__(self) -> Iterator[Any]:
         for batch, weight in self.loader.share(self.rank, self.size):
             self.weight = int(weight)
             yield batch
@@ -70,7 +69,7 @@ class WholeBatchLoss(nn.Module):
         own.model, own.forward = model, model.calculate_loss
         self.shares, self.module = shares, DistributedDataParallel(own)
 
-    def forward(self, interaction: Interaction) -> Tensor:
+    def forward(self, interaction: Any) -> Tensor:
         """Return the loss, shape (), with the same value in every process."""
         targets = interaction[TARGET_LIST]
         own = self.shares.weight * (targets != 0).sum().float()

@@ -9,11 +9,11 @@ from time import monotonic
 from typing import Any
 
 import torch
-from recbole.utils import ModelType, early_stopping
 from torch import Tensor
 
 from recbole_hyper.config.checks import schedule_keys
 from recbole_hyper.files import write_csv
+from recbole_hyper.host.loggers import EVENTS, EventFile, WandbRun
 from recbole_hyper.hyperbolic.riemannian import restore_training_state
 from recbole_hyper.kernels.clock import Stopwatch
 from recbole_hyper.models.contract import OwnModel
@@ -21,7 +21,6 @@ from recbole_hyper.random_numbers import random_state, restore_random_state
 from recbole_hyper.training import checkpoint
 from recbole_hyper.training.averaging import WeightAverage
 from recbole_hyper.training.checkpoint import STATE, WEIGHTS, CheckpointError
-from recbole_hyper.training.loggers import EVENTS, EventFile, WandbRun
 from recbole_hyper.training.memory import PeakMemory
 from recbole_hyper.training.optim import RateSchedule, build_scheduler, own_rates
 from recbole_hyper.training.processes import agreed, gathered, world
@@ -34,6 +33,16 @@ RESTORED = ("cur_step", "best_epoch", "best_valid_score", "best_valid_result", "
 
 class DivergedError(ValueError):
     """The training loss is NaN or infinite; the message names epoch and step."""
+
+
+def early_stopping(score: float, best: float, step: int, patience: int, bigger: bool) -> tuple[float, int, bool, bool]:
+    """Return (best score, validations since then, whether to stop, whether ``score`` is the best), by RecBole's rule.
+
+    An equal score is the best too; training stops after more than ``patience`` validations that were worse.
+    """
+    if score >= best if bigger else score <= best:
+        return score, 0, False, True
+    return best, step + 1, step + 1 > patience, False
 
 
 class Training:
@@ -64,7 +73,7 @@ class Training:
 
     def __init__(self, config: Any, model: Any, output_dir: Path) -> None:
         self.config, self.model, self.output_dir, self.device = config, model, output_dir, config["device"]
-        self.one_step = config["MODEL_TYPE"] == ModelType.TRADITIONAL
+        self.one_step = config["MODEL_TYPE"].name == "TRADITIONAL"
         self.epochs: int = 1 if self.one_step else config["epochs"]
         self.eval_step, self.stopping_step = config["eval_step"], config["stopping_step"]
         self.valid_metric, self.valid_metric_bigger = config["valid_metric"].lower(), config["valid_metric_bigger"]

@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from recbole.utils import get_trainer
 
 from recbole_hyper.host import models
+from recbole_hyper.host.loggers import lent_loggers
 from recbole_hyper.kernels.clock import Stopwatch
 from recbole_hyper.models.part_checks import require_loss
 from recbole_hyper.training.checkpoint import CheckpointError
-from recbole_hyper.training.loggers import lent_loggers
 from recbole_hyper.training.memory import PeakMemory, give_back_freed
 from recbole_hyper.training.progress import Training
 from recbole_hyper.training.validation import Evaluation
@@ -23,7 +22,7 @@ NOT_RESUMABLE = {"RecVAE", "DiffRec", "LDiffRec"}
 
 def recbole_training(config: Any, model: Any, output_dir: Path) -> Any:
     """Return a trainer for a RecBole model: RecBole's, or ``XTrainer`` in the files of a third-party model ``X``."""
-    base = models.trainer_of(type(model)) or get_trainer(config["MODEL_TYPE"], config["model"])
+    base = models.trainer_class(config, type(model))
     return type(f"Run{base.__name__}", (RecBoleTraining, base), {})(config, model, output_dir)
 
 
