@@ -106,6 +106,23 @@ def test_no_circle_of_imports() -> None:
     assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == ["b", "c"]
 
 
+# the rooms that know RecBole, the base class of models, and the loader, whose batches are RecBole's
+KNOW_RECBOLE = ("config/", "data/loader.py", "host/", "hosted/", "models/base.py")
+
+
+def test_only_host_imports_recbole() -> None:
+    """All other files use RecBole through these."""
+    importing = []
+    for file in ROOT.rglob("*.py"):
+        nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+        modules = {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
+        modules |= {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+        if any(name.split(".")[0] == "recbole" for name in modules):
+            importing.append(file.relative_to(ROOT).as_posix())
+    assert len(importing) > 8
+    assert [file for file in importing if not file.startswith(KNOW_RECBOLE)] == []
+
+
 def test_only_patches_change_other_packages() -> None:
     """Only hosted/patches assigns to attributes of imported recbole, numpy, pandas, scipy or torch modules."""
     wrong = []

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from recbole_hyper import registry
 from recbole_hyper.data.data_defaults import stand_ins
-from recbole_hyper.data.dataset import TARGET_LIST, SequenceDataset
+from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.device_windows import PLACES, ROWS, WEIGHTS
 from recbole_hyper.data.item_features import ItemFeatures
 from recbole_hyper.data.loader import WindowLoader
@@ -23,6 +23,7 @@ from recbole_hyper.errors import ConfigError
 from recbole_hyper.evaluation.ranking import Scorer
 from recbole_hyper.evaluation.scorers import encode_cases, state_scorer
 from recbole_hyper.geometry.head import OutputHead
+from recbole_hyper.host.dataset import TARGET_LIST
 from recbole_hyper.losses.base import Loss
 from recbole_hyper.losses.negatives import NegativeSampler
 from recbole_hyper.models.contract import OwnModel

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from recbole_hyper.data.dataset import TARGET_LIST
+from recbole_hyper.host.dataset import TARGET_LIST
 
 
 def world() -> tuple[int, int]:
