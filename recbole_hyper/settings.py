@@ -247,9 +247,10 @@ def declared() -> Mapping[str, Option]:
     return by_key
 
 
-def deciding(*what: str) -> frozenset[str]:
-    """Return the keys that decide at least one of ``what``."""
-    return frozenset(key for key, option in declared().items() if set(what) & set(option.decides))
+def deciding(*what: str, among: Mapping[str, Option] | None = None) -> frozenset[str]:
+    """Return the keys that decide at least one of ``what``, by default among those of all parts, which are imported."""
+    options = declared() if among is None else among
+    return frozenset(key for key, option in options.items() if set(what) & set(option.decides))
 
 
 def is_text(key: str) -> bool:

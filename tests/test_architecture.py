@@ -106,8 +106,8 @@ def test_no_circle_of_imports() -> None:
     assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == ["b", "c"]
 
 
-# the rooms that know RecBole, the base class of models, and the loader, whose batches are RecBole's
-KNOW_RECBOLE = ("config/", "data/loader.py", "host/", "hosted/", "models/base.py")
+# the rooms that know RecBole, the base class of models, and the loaders, whose batches are RecBole's
+KNOW_RECBOLE = ("config/", "data/device_windows.py", "data/loader.py", "host/", "hosted/", "models/base.py")
 
 
 def test_only_host_imports_recbole() -> None:

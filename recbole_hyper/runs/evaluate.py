@@ -35,8 +35,10 @@ from recbole_hyper.yaml_files import merge
 
 logger = logging.getLogger("recbole_hyper")
 
-# keys that change neither what was learned nor the cases
-EVALUATION_KEYS = deciding(RANKING) | {"data_path"}
+
+def evaluation_keys() -> frozenset[str]:
+    """Return the keys that an evaluation may change: they change neither what was learned nor the cases."""
+    return deciding(RANKING) | {"data_path"}
 
 
 def evaluate(
@@ -54,7 +56,7 @@ def evaluate(
 
     Args:
         output_dir: folder of the run.
-        config_dict: keys of ``EVALUATION_KEYS``; of ``eval_args`` only ``mode`` may change.
+        config_dict: keys of :func:`evaluation_keys`; of ``eval_args`` only ``mode`` may change.
         data: a csv or parquet file, or a frame, with users, items and times; its interactions after ``since`` are the
             test cases, see :func:`new_cases`.
         since: a date, or a time as in the data; None means the newest time of the run's data.
@@ -127,11 +129,11 @@ def _file_name(mode: Any, changes: Mapping[str, Any]) -> str:
 
 
 def _with_changes(content: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    unknown = sorted(set(changes) - EVALUATION_KEYS)
+    unknown = sorted(set(changes) - evaluation_keys())
     if unknown:
         raise ConfigError(
             f"{', '.join(unknown)}: cannot change in the evaluation of a finished run; allowed are "
-            f"{', '.join(sorted(EVALUATION_KEYS))}"
+            f"{', '.join(sorted(evaluation_keys()))}"
         )
     eval_args = changes.get("eval_args", {})
     if not isinstance(eval_args, Mapping) or set(eval_args) - {"mode"}:

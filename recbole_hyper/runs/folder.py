@@ -24,7 +24,7 @@ from recbole_hyper.options import AUTO, GROWS, PLACE
 from recbole_hyper.runs.plugin_files import PLUGINS, require_same_plugins
 from recbole_hyper.runs.ready import CURVATURE, DATA_DEFAULTS
 from recbole_hyper.runs.saved_data import ABOUT, DATA, read_about
-from recbole_hyper.settings import deciding
+from recbole_hyper.settings import SETTINGS, deciding
 from recbole_hyper.training.build import read_data
 from recbole_hyper.training.checkpoint import REFIT, STATE, WEIGHTS, CheckpointError
 
@@ -38,8 +38,7 @@ _OF_TRAINING = ("train.csv", WEIGHTS, STATE, REFIT, "cases_valid.parquet", "case
 LOCK = ".run.lock"
 _NO_RUN = "not the configuration of a run"
 # keys that a resume may only raise: more epochs, more patience, a refit
-UPWARDS = sorted(deciding(GROWS))
-RESUMABLE_KEYS = deciding(PLACE, GROWS)
+UPWARDS = sorted(deciding(GROWS, among=SETTINGS))
 
 
 def files_of_resumed_run(settings: Mapping[str, Any], *, named: bool) -> list[Path]:
@@ -189,7 +188,7 @@ def require_continued(config: Config, folder: Path) -> dict[str, Any]:
     # a key that did not exist then had its present default, or was off
     defaults = config.internal_config_dict
     earlier = {key: defaults.get(key, None if value else value) for key, value in now.items()} | before
-    keys = sorted((now.keys() | before.keys()) - RESUMABLE_KEYS)
+    keys = sorted((now.keys() | before.keys()) - deciding(PLACE, GROWS))
     if changed := [key for key in keys if not config.ignores(key) and now.get(key) not in (earlier.get(key), AUTO)]:
         detail = "; ".join(f"{key}: {earlier.get(key)!r} before, {now.get(key)!r} now" for key in changed[:5])
         raise ConfigError(

@@ -14,12 +14,14 @@ from recbole_hyper.data.sequences import SequenceStore, write_array
 from recbole_hyper.files import digest, locked, plain, read_json, write_json
 from recbole_hyper.host.recbole_files import data_arguments
 from recbole_hyper.options import DATA, SPLIT
-from recbole_hyper.settings import deciding
+from recbole_hyper.settings import SETTINGS, deciding
 from recbole_hyper.training.build import read_data
 from recbole_hyper.types import Cases, Split
 
 # keys that determine the data and its split
-DATA_KEYS = sorted({*data_arguments(), *deciding(DATA, SPLIT), "dataset", "encoding"} - {"MAX_ITEM_LIST_LENGTH"})
+DATA_KEYS = sorted(
+    {*data_arguments(), *deciding(DATA, SPLIT, among=SETTINGS), "dataset", "encoding"} - {"MAX_ITEM_LIST_LENGTH"}
+)
 
 # format of the saved files; increase it when they change, so that a resumed sweep does not map old ones
 FORMAT = 4
