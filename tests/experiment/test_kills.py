@@ -1,0 +1,50 @@
+"""A comparison whose driver and runs are killed: the same command continues, and the table is that of no kill."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import psutil
+import pytest
+
+from tests.conftest import SMALL
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("finished", [0, 2])
+def test_a_killed_comparison_continues(finished: int, random_data: Path, tmp_path: Path) -> None:
+    keys = {
+        **SMALL,
+        "data_path": str(random_data),
+        "use_gpu": False,
+        "epochs": 4,
+        "topk": [5],
+        "valid_metric": "NDCG@5",
+    }
+    words = [f"--{key}={value}" for key, value in keys.items()]
+    asked = [sys.executable, "-m", "recbole_hyper", "compare", "--models=Pop,SASRecCE", "--dataset=random"]
+    asked += ["--seeds=1,2", "--max_concurrent=1", *words]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    cut = tmp_path / "cut"
+    process = subprocess.Popen([*asked, f"--output_dir={cut}"], env=environment, stdout=subprocess.DEVNULL)
+    end = time.monotonic() + 200
+    epochs = f"SASRecCE/seed-{1 if finished else '*'}/train.csv"
+    while time.monotonic() < end and process.poll() is None:
+        done = len(list(cut.glob("*/seed-*/result.json")))
+        if done >= finished and (finished == 0 or list(cut.glob(epochs))):
+            break
+        time.sleep(0.05)
+    for one in [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]:
+        one.send_signal(signal.SIGKILL)
+    process.wait()
+    for folder in (cut, tmp_path / "whole"):
+        subprocess.run([*asked, f"--output_dir={folder}"], env=environment, check=True, stdout=subprocess.DEVNULL)
+    tables = [pd.read_csv(folder / "compare.csv") for folder in (cut, tmp_path / "whole")]
+    measured = ["train_seconds", "total_seconds", "peak_memory_mib"]
+    pd.testing.assert_frame_equal(*(table.drop(columns=measured) for table in tables))
