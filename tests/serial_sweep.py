@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
-from typing import Any
 
+from recbole_hyper.experiment.experiment import Experiment, Run
 from recbole_hyper.sweep.trial import Plan, Trial, run_trial
 from recbole_hyper.sweep.tuner import Workers
 
@@ -42,6 +42,6 @@ def run_trials(
             return
 
 
-def run_each(function: Callable[..., Any], calls: list[tuple[Any, ...]], workers: Workers) -> list[Any]:
+def run_each(runs: Sequence[Run], start: Callable[[Run], None], workers: Workers) -> None:
     """Stand in for :func:`recbole_hyper.sweep.tuner.run_each`."""
-    return [function(*arguments) for arguments in calls]
+    Experiment(runs, progress=False).execute(start)

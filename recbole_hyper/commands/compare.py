@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recbole_hyper.cluster import cluster
 from recbole_hyper.commands import argument, command, dataset, duration, words
 from recbole_hyper.experiment.experiment import Experiment, Run, keys_file, run_alone
 from recbole_hyper.settings import COMMON
@@ -67,7 +68,8 @@ def compare(arguments: argparse.Namespace) -> int:
         for seed, keys in plan_runs(name, name_of_data, seeds or [None], folder / name, settings[name]).items()
     ]
     at_once = arguments.max_concurrent or at_a_time(runs, configs)
-    experiment = Experiment(runs, at_once, arguments.ray_address, arguments.time_budget)
+    connect = partial(cluster, arguments.ray_address) if arguments.ray_address else None
+    experiment = Experiment(runs, at_once, connect, arguments.time_budget)
     results, failed = train(experiment, folder)
     places = {name: {seed: seed_folder(folder / name, seed) for seed in by_seed} for name, by_seed in results.items()}
     notes = {}

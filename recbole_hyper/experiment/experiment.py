@@ -1,7 +1,8 @@
 """An experiment is a list of runs, which one executor trains: in this process, in several, or on a Ray cluster.
 
-``run --seeds``, ``compare`` and ``reproduce`` plan their runs before the first one starts. Each run has its own folder,
-so the same command continues after a kill: finished runs are not repeated, and a stopped run resumes.
+``run --seeds``, ``compare`` and ``reproduce`` plan their runs before the first one starts, and a sweep its tested runs.
+Each run has its own folder, so the same command continues after a kill: finished runs are not repeated, and a stopped
+run resumes. The trials of a sweep, whose number is not known before, run on Ray Tune.
 """
 
 import contextlib
@@ -10,12 +11,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from recbole_hyper.cluster import cluster
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.files import read_json, write_yaml
 from recbole_hyper.runs.folder import RESULT
@@ -63,14 +64,17 @@ class Outcome:
 class Experiment:
     """Runs, and how they are executed.
 
-    At most ``processes`` are trained at a time, on the Ray cluster at ``address`` if there is one, whose machines must
-    share the folders. After ``time_budget`` seconds no run is started; None sets no limit.
+    At most ``processes`` are trained at a time. ``connect`` yields ray, connected to a cluster whose machines share the
+    folders of the runs, and ``resources`` are what Ray reserves for each; None trains here. After ``time_budget``
+    seconds no run is started; None sets no limit. ``progress`` prints a line for each run.
     """
 
     runs: Sequence[Run]
     processes: int = 1
-    address: str | None = None
+    connect: Callable[[], AbstractContextManager[Any]] | None = None
     time_budget: float | None = None
+    resources: Mapping[str, Any] = field(default_factory=lambda: {"num_cpus": 1, "max_retries": 2})
+    progress: bool = True
 
     def __post_init__(self) -> None:
         if self.processes < 1:
@@ -89,7 +93,7 @@ class Experiment:
         A name fails if one of its runs fails, and the other runs go on. An error that ``start`` raises ends all.
         """
         failed: dict[str, str] = {}
-        progress = _Progress(self.runs)
+        progress = _Progress(self.runs, silent=not self.progress)
         waiting = [run for run in self.runs if run.keys is not None]
         running: dict[Future[str | None], Run] = {}
         with self._submitter(start) as submit:
@@ -116,9 +120,9 @@ class Experiment:
     @contextlib.contextmanager
     def _submitter(self, start: Start) -> Iterator[Callable[[Run], Future[str | None]]]:
         """Yield a function that begins a run and returns its future."""
-        if self.address is not None:
-            with cluster(self.address) as ray:
-                remote = ray.remote(num_cpus=1, max_retries=2)(start)
+        if self.connect is not None:
+            with self.connect() as ray:
+                remote = ray.remote(**self.resources)(start)
                 yield lambda run: remote.remote(run).future()
         elif self.processes > 1:
             with ThreadPoolExecutor(self.processes) as pool:
@@ -130,11 +134,12 @@ class Experiment:
 class _Progress:
     """Prints a line for each run that is finished or starts, with the time left at the pace of this session."""
 
-    def __init__(self, runs: Sequence[Run]) -> None:
+    def __init__(self, runs: Sequence[Run], *, silent: bool = False) -> None:
+        self.silent = silent
         self.numbers = {run.folder: f"[{number}/{len(runs)}] {run.label}" for number, run in enumerate(runs, 1)}
         self.begun, self.n_done, self.n_todo = perf_counter(), 0, sum(run.keys is not None for run in runs)
         for run in runs:
-            if run.keys is None:
+            if run.keys is None and not silent:
                 print(f"{self.numbers[run.folder]}: finished before, {run.result}", flush=True)
 
     def seconds(self) -> float:
@@ -147,7 +152,8 @@ class _Progress:
         if self.n_done:
             left = self.n_todo - self.n_done
             text += f"  ({left} left, about {in_minutes(self.seconds() / self.n_done * left)})"
-        print(f"{self.numbers[run.folder]}{text}", flush=True)
+        if not self.silent:
+            print(f"{self.numbers[run.folder]}{text}", flush=True)
 
 
 def _done(value: str | None) -> Future[str | None]:

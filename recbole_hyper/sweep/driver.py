@@ -18,7 +18,7 @@ from recbole_hyper.data.data_defaults import MOST_EPOCHS
 from recbole_hyper.evaluation.compare import deviation
 from recbole_hyper.evaluation.results import commit, versions
 from recbole_hyper.evaluation.tables import table
-from recbole_hyper.experiment.experiment import in_minutes
+from recbole_hyper.experiment.experiment import Run, in_minutes
 from recbole_hyper.files import plain, write_json, write_text
 from recbole_hyper.host import user_files
 from recbole_hyper.sweep.checks import bind_base, bind_values
@@ -320,11 +320,20 @@ class _Sweep:
         """Test the winner with each seed and return what sweep.json says about it; finished runs are not repeated."""
         first = int(self.plan.config(best.settings)["seed"])
         folders = {seed: final_folder(self.plan, best, seed) for seed in range(first, first + self.options["n_seeds"])}
-        missing = [seed for seed, folder in folders.items() if not (folder / "result.json").is_file()]
-        if len(missing) == 1:  # in this process, as starting workers takes longer
-            run_final(self.plan, best, missing[0])
-        elif missing:
-            run_each(run_final, [(self.plan, best, seed) for seed in missing], self.workers)
+        runs = [
+            Run(self.plan.model, self.plan.dataset, seed, {}, folder, best.name)
+            for seed, folder in folders.items()
+            if not (folder / "result.json").is_file()
+        ]
+        plan, final = self.plan, run_final
+
+        def start(run: Run) -> None:
+            final(plan, best, int(run.seed or 0))
+
+        if len(runs) == 1:  # in this process, as starting workers takes longer
+            start(runs[0])
+        elif runs:
+            run_each(runs, start, self.workers)
         tests = [read_final(folder) for folder in folders.values()]
         values = {name: [test[name] for test in tests] for name in tests[0]}
         return {

@@ -5,13 +5,14 @@ import errno
 import json
 import math
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from recbole_hyper.cluster import cluster
 from recbole_hyper.errors import ConfigError, NoSpaceError
+from recbole_hyper.experiment.experiment import Experiment, Run
 from recbole_hyper.files import is_no_space
 from recbole_hyper.sweep.trial import FAILED, STOPPED, UNFINISHED, Plan, Trial, close_trial, read_record, run_trial
 
@@ -110,11 +111,10 @@ def run_trials(
             raise errors[0]
 
 
-def run_each(function: Callable[..., Any], calls: list[tuple[Any, ...]], workers: Workers) -> list[Any]:
-    """Call ``function`` with each tuple of arguments in parallel; each call has the resources of a trial."""
-    with workers.connected() as ray:
-        remote = ray.remote(num_cpus=workers.cpu, num_gpus=workers.gpu, max_retries=0)(function)
-        return ray.get([remote.remote(*arguments) for arguments in calls])
+def run_each(runs: Sequence[Run], start: Callable[[Run], None], workers: Workers) -> None:
+    """Train the ``runs`` that are not finished, in parallel; each has the resources of a trial."""
+    resources = {"num_cpus": workers.cpu, "num_gpus": workers.gpu, "max_retries": 0}
+    Experiment(runs, len(runs), workers.connected, resources=resources, progress=False).execute(start)
 
 
 def _closed(plan: Plan, ray_trial: Any, *, stopped: bool, died: bool) -> Trial:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from recbole_hyper.cluster import cluster as connected
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.experiment import experiment
 from recbole_hyper.experiment.experiment import OUT_OF_TIME, Experiment, Run, in_minutes
@@ -103,7 +105,7 @@ def test_a_cluster_trains_the_runs(tmp_path: Path) -> None:
             run.result.write_text(f'{{"model": "{run.model}"}}')
             return None
 
-        outcome = Experiment(planned(tmp_path, "abc"), 3, cluster.address).execute(start)
+        outcome = Experiment(planned(tmp_path, "abc"), 3, partial(connected, cluster.address)).execute(start)
     finally:
         cluster.shutdown()
     assert outcome.failed == {"b": "it broke"}

@@ -16,6 +16,7 @@ import pytest
 
 from recbole_hyper.cluster import cluster
 from recbole_hyper.errors import NoSpaceError
+from recbole_hyper.experiment.experiment import Run
 from recbole_hyper.sweep import driver, sweep, trial, tuner
 from recbole_hyper.sweep.trial import read_record
 from tests import serial_sweep
@@ -204,17 +205,18 @@ def test_ray_ends_for_want_of_memory(
     assert outcome["trials"] == {"finished": 2}
 
 
-def test_what_ray_raises_is_one_line(ray_cluster: Any) -> None:
-    def full() -> None:
+def test_what_ray_raises_is_one_line(ray_cluster: Any, tmp_path: Path) -> None:
+    def full(run: Run) -> None:
         raise RuntimeError("PytorchStreamWriter failed writing file data/0: file write failed")
 
-    def die() -> None:
+    def die(run: Run) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
+    runs = [Run("SASRecCE", "tiny", 1, {}, tmp_path)]
     with pytest.raises(NoSpaceError):
-        tuner.run_each(full, [()], tuner.Workers())
+        tuner.run_each(runs, full, tuner.Workers())
     with pytest.raises(ConnectionError, match=r"a process of Ray died.*--resume=True"):
-        tuner.run_each(die, [()], tuner.Workers())
+        tuner.run_each(runs, die, tuner.Workers())
 
 
 # waits for a trial that has the checkpoint of an epoch and kills the process that holds its lock
