@@ -1,12 +1,18 @@
 """``recbole-hyper recommend RUN --users=all --output=recs.parquet``: the recommendations of a finished run."""
 
 import argparse
+import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from recbole_hyper.commands import argument, command, finished_run, options_of, words
 
 _SHOWN = 5
+# of files of ids
+_SUFFIXES = (".txt", ".csv", ".tsv", ".parquet", ".gz")
+
+logger = logging.getLogger("recbole_hyper")
 
 
 def switch(text: str) -> bool:
@@ -19,11 +25,11 @@ def switch(text: str) -> bool:
 @command(
     "recommend items with a finished run: to a file for any number of users, or as a table for a few",
     *finished_run(),
-    argument("--users", help="all (default), ids as anna,ben, or a file of ids: .txt, .csv or .parquet"),
+    argument("--users", help="all (default), ids as anna,ben, or a file of ids (.txt, .csv, .parquet), also as @FILE"),
     argument("--histories", type=Path, help="table of interactions, text or parquet, with user, item and time"),
     argument("--k", type=int, default=10, help="items per user (default 10)"),
-    argument("--items", type=Path, help="file of the items that may be recommended; new ones need their features"),
-    argument("--exclude", type=Path, help="file of items to leave out; with a column of users, per user"),
+    argument("--items", help="items that may be recommended: ids or a file, as for --users; new ones need features"),
+    argument("--exclude", help="items to leave out: ids or a file; a column of users excludes them per user"),
     argument("--exclude_seen", type=switch, help="leave out items of the history; default: as in the run"),
     argument("--unknown", choices=("skip", "error"), default="skip", help="skip or refuse unknown users and items"),
     argument("--cold", choices=("popular", "error"), default="popular", help="lists of users without known items"),
@@ -55,7 +61,9 @@ def recommend(arguments: argparse.Namespace) -> int:
 
     if arguments.users is not None and arguments.histories is not None:
         raise ValueError("--users and --histories exclude each other; leave one out")
-    users = _users(arguments.users)
+    users = None if arguments.users == "all" else ids_or_file("users", arguments.users)
+    for name in ("items", "exclude"):
+        setattr(arguments, name, ids_or_file(name, getattr(arguments, name)))
     if arguments.output is not None:
         inputs = (getattr(arguments, name) for name in ("histories", "items", "exclude", "catalogue", "boost"))
         stream.require_output(arguments.output, (path for path in (users, *inputs) if isinstance(path, Path)))
@@ -71,6 +79,8 @@ def recommend(arguments: argparse.Namespace) -> int:
     else:
         ids = read_id_file(users, model.names, "user_id", layout) if isinstance(users, Path) else users
         query = model.query(users=stream.all_users(model) if ids is None else ids, **how)
+        if isinstance(users, list):
+            _name_unknown(users, query.owners == 0)
     if arguments.catalogue is not None:
         model.use_catalogue(read_table(arguments.catalogue))
     rules = {name: getattr(arguments, name) for name in ("where", "diversity", "diversity_by")}
@@ -78,8 +88,8 @@ def recommend(arguments: argparse.Namespace) -> int:
     if arguments.boost is not None:
         rules["boost"] = read_boosts(arguments.boost, model.names)
     lists = {
-        "items": None if arguments.items is None else read_id_file(arguments.items, model.names, "item_id"),
-        "exclude": None if arguments.exclude is None else read_exclusions(arguments.exclude, model.names),
+        "items": _read(arguments.items, lambda file: read_id_file(file, model.names, "item_id")),
+        "exclude": _read(arguments.exclude, lambda file: read_exclusions(file, model.names)),
     }
     plan = model.catalogue.plan(**options_of(model.catalogue.plan, arguments) | lists | {"rules": rules})
     n = len(query)
@@ -112,7 +122,7 @@ def _add_items(model: Any, arguments: argparse.Namespace) -> dict[str, str]:
     from recbole_hyper.files import file_digest
 
     file, features = arguments.items, set(model.scorer.features)
-    if file is None or not features or file.suffix == ".txt":
+    if not isinstance(file, Path) or not features or file.suffix == ".txt":
         return {}
     table, before = read_table(file), len(model.item_ids)
     if not features <= set(table.column_names):
@@ -124,12 +134,36 @@ def _add_items(model: Any, arguments: argparse.Namespace) -> dict[str, str]:
     return {"items": file_digest(file)}
 
 
-def _users(text: str | None) -> Path | list[str] | None:
-    """Return the file of ids, the ids themselves, or None for all users."""
-    if text in (None, "all"):
+def ids_or_file(name: str, text: str | None) -> Path | list[str] | None:
+    """Return the file or the ids that an option names, None without the option.
+
+    A file is a path that exists, or any path after ``@``: ids may have dots and slashes. ValueError for an empty option
+    or a missing file.
+    """
+    if text is None:
         return None
-    path = Path(text)
-    return path if path.exists() or path.suffix or "/" in text else words(text)
+    path = Path(text.removeprefix("@"))
+    if text.startswith("@") and not path.is_file():
+        raise ValueError(f"--{name}={text}: the file {path} does not exist")
+    if path.is_file():
+        return path
+    if not (ids := words(text)):
+        raise ValueError(f"--{name}={text}: no id; write ids as --{name}=a,b, or a file as --{name}=@FILE")
+    return ids
+
+
+def _read(given: Path | list[str] | None, read: Callable[[Path], Any]) -> Any:
+    return read(given) if isinstance(given, Path) else given
+
+
+def _name_unknown(users: list[str], unknown: Any) -> None:
+    """Warn about typed ids that the data do not have; ValueError if all of them look like names of files."""
+    wrong = [user for user, missing in zip(users, unknown, strict=True) if missing]
+    if wrong and len(wrong) == len(users) and all(Path(one).suffix in _SUFFIXES for one in wrong):
+        raise ValueError(f"--users: there is neither a file nor a user {wrong[0]!r}")
+    if wrong:
+        names = ", ".join(map(repr, wrong[:_SHOWN])) + (" ..." if len(wrong) > _SHOWN else "")
+        logger.warning("--users: not in the data: %s", names)
 
 
 def _mapping(name: str, text: str) -> dict[str, Any]:

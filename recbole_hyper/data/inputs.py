@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import chain
@@ -24,6 +25,8 @@ from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.data.tables import Table, open_table, read_columns
 from recbole_hyper.data.times import in_unit, to_numbers
 from recbole_hyper.errors import DataError
+
+logger = logging.getLogger("recbole_hyper")
 
 # more names of the column of each field, such as the names in the data of the run
 Names = Mapping[str, Collection[str]]
@@ -98,9 +101,18 @@ def of_table(table: Table, unit: str | None = None) -> Histories:
         names = natural(values.take(pa.array(np.unique(codes, return_index=True)[1])))
     offsets = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(names)))])
     timed = "timestamp" in columns and not table.form.positions
-    where = f"by the column {columns['timestamp']!r}" if timed else "like the rows, which have no times"
+    where = f"by the column {columns['timestamp']!r}" if timed else _untimed(table)
     times = interactions["timestamp"][order] if timed else None
     return Histories(names, True, offsets, item_codes[order], text_array(items.dictionary), times, where)
+
+
+def _untimed(table: Table) -> str:
+    """Return how a table without times is sorted, in words, with the columns that may be times."""
+    unused = [name for name in table.form.names if name not in table.columns.values()]
+    if not unused or table.form.positions:
+        return "like the rows, which have no times"
+    hint = f"if one of the unused columns ({', '.join(unused)}) has the times, name it: --columns=timestamp=NAME"
+    return f"like the rows, because no column is known as the times; {hint}"
 
 
 def _times(
@@ -223,13 +235,21 @@ def read_exclusions(path: Path, own: Names, layout: Layout | None = None) -> Any
 
 
 def read_boosts(path: Path, own: Names) -> dict[str, float]:
-    """Return {item id: number} from a table with a column ``boost``; DataError if it is missing."""
+    """Return {item id: number} from a table with a column ``boost``; the first row of an item counts.
+
+    DataError if the column is missing, or has a value that is not a number.
+    """
     rows = open_table(_file(path), fields=("item_id",), optional=(), own=own, others=("boost",)).read_all()
     column = single(rows[name]) if (name := guess.OTHER + "boost") in rows else pa.array([], pa.float64())
     values, good = to_numbers(column)
     if not good.all():
         raise DataError(f"{path}: {column[int(np.argmin(good))].as_py()!r} in the column boost is not a number")
-    return dict(zip(rows["item_id"].to_pylist(), values.tolist(), strict=True))
+    boosts: dict[str, float] = {}
+    for item, value in zip(rows["item_id"].to_pylist(), values.tolist(), strict=True):
+        boosts.setdefault(item, value)
+    if len(boosts) < len(values):
+        logger.warning("%s: %d rows repeat an item; its first row counts", path, len(values) - len(boosts))
+    return boosts
 
 
 def read_table(path: Path) -> pa.Table:

@@ -26,7 +26,7 @@ def _similarity(one: int, other: int, vectors: Any, kinds: Any) -> float:
         return 1.0 if kinds[one] == kinds[other] and kinds[one] >= 0 else 0.0
     total = 0.0
     for j in range(vectors.shape[1]):
-        total += float(vectors[one, j]) * float(vectors[other, j])
+        total += np.float64(vectors[one, j]) * np.float64(vectors[other, j])
     return total
 
 
@@ -52,7 +52,9 @@ def choose_rows(
             count += 1
         if count == 0:
             continue
-        low, width = float(scores[i, count - 1]), float(scores[i, 0]) - float(scores[i, count - 1])
+        # float() would keep float32 in a compiled function
+        low = np.float64(scores[i, count - 1])
+        width = np.float64(scores[i, 0]) - low
         free = np.ones(count, np.bool_)
         used = np.zeros((len(limits), count), np.int32)
         similarity = np.full(count, -np.inf)
@@ -65,7 +67,7 @@ def choose_rows(
             for j in range(count):
                 if not free[j]:
                     continue
-                value = float(scores[i, j])
+                value = np.float64(scores[i, j])
                 if diversity > 0:
                     relevance = (value - low) / width if width > 0 else 0.0
                     value = (1 - diversity) * relevance - (diversity * similarity[j] if place > 0 else 0.0)

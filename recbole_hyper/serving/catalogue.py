@@ -69,6 +69,8 @@ class Catalogue:
         """
         column = column_of_items(table, item_column, own)
         ids = as_text(table[column].combine_chunks())
+        if repeated := len(ids) - ids.null_count - len(ids.drop_null().unique()):
+            logger.warning("the catalogue has %d rows that repeat an item; its first row counts", repeated)
         rows = pc.index_in(pa.array(self.item_tokens[1:].tolist(), pa.string()), value_set=ids)
         if rows.null_count == len(rows):
             raise ConfigError(f"no id of the catalogue's column {column!r} is an item of the model")

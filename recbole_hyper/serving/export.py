@@ -33,6 +33,8 @@ WRITTEN_BY = "recbole-hyper export"
 Tokens = Sequence[str] | npt.NDArray[Any]
 #: suffix of the file, by format
 SUFFIXES = {"onnx": ".onnx", "program": ".pt2", "vectors": ".parquet"}
+# an index beyond every table
+_OUTSIDE = 1 << 40
 # protobuf files are limited to 2 GiB
 _LARGEST = (1 << 31) - (64 << 20)
 
@@ -68,7 +70,9 @@ class Graph(nn.Module):
     Inputs are item_id_list (B, L) of any length, right-padded with 0, item_length (B,), and timestamp_list (B, L)
     float64 if the encoder reads times. With ``scores`` the output is the scores (B, n_items) of all items, column 0
     padding. With ``top_k`` the outputs are the best items (B, k) and their scores, best first, filled up with item 0
-    and -inf; ``exclude_seen`` adds the input seen_items (B, S), whose items are left out.
+    and -inf; ``exclude_seen`` adds the input seen_items (B, S), whose items are left out; 0 fills its rows up.
+
+    The program that runs the graph raises an error for an item number or an item_length that is negative or too large.
     """
 
     def __init__(
@@ -97,9 +101,11 @@ class Graph(nn.Module):
         # always max_length wide: torch cannot trace an encoder whose width is a minimum
         positions = torch.arange(self.max_length)
         read_lengths = lengths.clamp(max=self.max_length)
-        index = ((lengths - read_lengths)[:, None] + positions).clamp(max=items.shape[1] - 1)
-        padding = positions >= read_lengths[:, None]
+        padding = (positions >= read_lengths[:, None]) & (lengths >= 0)[:, None]
+        index = ((lengths - read_lengths)[:, None] + positions).masked_fill((lengths < 0)[:, None], _OUTSIDE)
+        index = index.masked_fill(padding, 0)
         newest, *newest_times = (column.gather(1, index).masked_fill(padding, 0) for column in (items, *times))
+        newest = _refused_if_negative(newest)
         states = self.encoder.last(newest, read_lengths, *newest_times)
         if self.table is None:
             return states
@@ -108,9 +114,15 @@ class Graph(nn.Module):
             scores = self.mixture(scores, newest, read_lengths)
         if self.top_k is None:
             return scores
-        excluded = torch.cat((torch.zeros_like(lengths).unsqueeze(1), *inputs[self.n_read :]), dim=1)
+        seen = [_refused_if_negative(one) for one in inputs[self.n_read :]]
+        excluded = torch.cat((torch.zeros_like(lengths).unsqueeze(1), *seen), dim=1)
         values, best = scores.scatter(1, excluded, -torch.inf).topk(self.top_k, dim=1)
         return torch.where(values == -torch.inf, 0, best), values
+
+
+def _refused_if_negative(numbers: Tensor) -> Tensor:
+    """Return item numbers; a negative one, which ONNX would count from the end, points outside of every table."""
+    return numbers.masked_fill(numbers < 0, _OUTSIDE)
 
 
 def trace(graph: Graph) -> ExportedProgram:

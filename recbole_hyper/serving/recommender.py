@@ -148,9 +148,9 @@ class Recommender:
     def use_catalogue(self, table: Any, item_column: str | None = None) -> None:
         """Use the columns of a table, such as category, price and stock, in rules.
 
-        ``table`` (pandas, polars or Arrow) has a row per item and replaces an earlier one. ``item_column`` names its
-        column of original ids; None looks for the name in the run's data, then for a usual name. ConfigError if the
-        table has no ids, or no item of the model.
+        ``table`` (pandas, polars, Arrow, or a mapping from columns to their values) has a row per item and replaces an
+        earlier one; the first row of an item counts. ``item_column`` names its column of original ids; None looks for
+        the name in the run's data, then for a usual name. ConfigError if the table has no ids, or no item of the model.
         """
         self.catalogue = self.catalogue.with_columns(_arrow(table), item_column, self.names["item_id"])
 
@@ -353,9 +353,16 @@ class Recommender:
 
 
 def _arrow(table: Any) -> pa.Table:
-    """Return a pandas, polars or Arrow table as an Arrow table."""
+    """Return a table of pandas, polars or Arrow, or a mapping of columns, as an Arrow table; ConfigError for others."""
     table = table.to_arrow() if hasattr(table, "to_arrow") else table
-    return table if isinstance(table, pa.Table) else pa.Table.from_pandas(table, preserve_index=False)
+    try:
+        frame = pd.DataFrame(dict(table)) if isinstance(table, Mapping) else table
+        return frame if isinstance(frame, pa.Table) else pa.Table.from_pandas(frame, preserve_index=False)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"a table of {type(table).__name__} cannot be read ({error}); pass a frame of pandas or polars, an Arrow "
+            "table, or a mapping from columns to lists of equal length, such as {'item_id': ['a'], 'price': [5]}"
+        ) from error
 
 
 def _read_only(values: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from recbole_hyper import load
 from recbole_hyper.cli import main
-from recbole_hyper.commands.recommend import _mapping, _users, switch
+from recbole_hyper.commands.recommend import _mapping, ids_or_file, switch
+
+from recbole_hyper.data.inputs import read_boosts
+from recbole_hyper.errors import ConfigError
 
 
 @pytest.mark.parametrize(("text", "value"), [("true", True), ("True", True), ("FALSE", False)])
@@ -22,15 +26,73 @@ def test_other_words_are_no_switch(text: str) -> None:
         switch(text)
 
 
-def test_users_are_all_ids_or_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_or_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert _users(None) is _users("all") is None
-    assert _users("anna, ben") == ["anna", "ben"]
-    assert _users("ids.txt") == Path("ids.txt")  # which is then missing: an id has no suffix
-    assert _users("some/where") == Path("some/where")
-    assert _users("anna") == ["anna"]
+    assert ids_or_file("users", None) is None
+    assert ids_or_file("users", "anna, ben") == ["anna", "ben"]
+    # ids have dots and slashes
+    for one in ("anna@example.org", "17850.0", "123.456", "some/where", "a.txt"):
+        assert ids_or_file("users", one) == [one]
+        assert ids_or_file("items", f"x,{one}") == ["x", one]
     Path("anna").touch()
-    assert _users("anna") == Path("anna")
+    assert ids_or_file("users", "anna") == ids_or_file("users", "@anna") == Path("anna")
+    Path("folder").mkdir()
+    assert ids_or_file("users", "folder") == ["folder"]
+    with pytest.raises(ValueError, match="--users=@gone: the file gone does not exist"):
+        ids_or_file("users", "@gone")
+    for empty in ("", ",", " "):
+        with pytest.raises(ValueError, match=f"--items={empty}: no id; write ids as --items=a,b, or a file"):
+            ids_or_file("items", empty)
+
+
+def test_typed_ids(folder: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
+    def table(*words: str) -> list[list[str]]:
+        assert main(["recommend", str(folder), *words]) == 0
+        return [line.split() for line in capsys.readouterr().out.splitlines()[2:-1]]
+
+    rows = table("--users=u1,anna@example.org", "--k=2")
+    assert [row[0] for row in rows] == ["u1", "u1", "anna@example.org", "anna@example.org"]
+    assert "--users: not in the data: 'anna@example.org'" in caplog.text
+    assert "1 users are unknown to the model and got the most popular items" in caplog.text
+    assert {row[2] for row in table("--users=u1,u2", "--items=i2,i3,i7", "--k=3", "--exclude_seen=False")} <= {
+        "i2",
+        "i3",
+        "i7",
+    }
+    assert "i2" not in {row[2] for row in table("--users=u1", "--exclude=i2", "--k=10", "--exclude_seen=False")}
+    assert main(["recommend", str(folder), "--users=ids.txt"]) == 1
+    assert "error: --users: there is neither a file nor a user 'ids.txt'" in capsys.readouterr().err
+    assert main(["recommend", str(folder), "--users="]) == 1
+    assert "error: --users=: no id" in capsys.readouterr().err
+
+
+def test_histories_whose_times_have_an_unknown_name(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "orders.csv"
+    file.write_text("user_id,item_id,when,price\nanna,i3,20,1\nanna,i5,10,2\n")
+    assert main(["recommend", str(folder), f"--histories={file}", "--k=1"]) == 0
+    said = capsys.readouterr().out
+    assert "because no column is known as the times; if one of the unused columns (when, price) has the times" in said
+    assert main(["recommend", str(folder), f"--histories={file}", "--k=1", "--columns=timestamp=when"]) == 0
+    assert "histories sorted by the column 'when'" in capsys.readouterr().out
+    file.write_text("user_id,item_id\nanna,i3\nanna,i5\n")
+    assert main(["recommend", str(folder), f"--histories={file}", "--k=1"]) == 0
+    assert "histories sorted like the rows, which have no times" in capsys.readouterr().out
+
+
+def test_the_first_row_of_an_item_counts(folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The last row of a boost counted, but the first row of a catalogue."""
+    (tmp_path / "boost.csv").write_text("item_id,boost\ni7,30\ni2,-1\ni7,-30\n")
+    assert read_boosts(tmp_path / "boost.csv", {}) == {"i7": 30.0, "i2": -1.0}
+    assert "1 rows repeat an item; its first row counts" in caplog.text
+    model = load(folder)
+    model.use_catalogue({"item_id": ["i1", "i2", "i1"], "kind": ["a", "b", "c"]})
+    assert "the catalogue has 1 rows that repeat an item; its first row counts" in caplog.text
+    assert model.recommend(histories=[["i3"]], k=1, rules={"where": "kind = 'a'"})["item_id"].tolist() == ["i1"]
+    for wrong in ({"item_id": ["i1"], "kind": ["a", "b"]}, [1, 2], "catalogue.csv", {"i1": {"kind": "a"}}):
+        with pytest.raises(ConfigError):
+            model.use_catalogue(wrong)
 
 
 def test_rules_as_mappings() -> None:

@@ -71,6 +71,16 @@ def test_lists_are_those_of_the_loop(seed: int, diversity: float, by: str) -> No
         assert values == [own[row.index(item)] if item else float(LOWEST) for item in found]
 
 
+def test_equal_values_are_in_item_order() -> None:
+    """With diversity 1/4, 3/4 * 2/3 equals 3/4 - 1/4; 2/3 in float32 would put the later item first."""
+    items = np.array([[1, 2, 3, 4]], np.int32)
+    scores = np.array([[3, 3, 2, 0]], np.float32)
+    kinds = np.array([-1, 0, 0, 1, 2], np.int32)
+    nothing = np.empty((0, 0), np.float32)
+    top, _ = choose_rows(items, scores, 3, np.empty((0, 5), np.int32), np.empty(0, np.int32), 0.25, nothing, kinds)
+    assert top.tolist() == [[1, 2, 3]]
+
+
 def test_lists_are_filled_from_all_items() -> None:
     generator = np.random.default_rng(0)
     scores = generator.integers(0, 9, (3, N_ITEMS)).astype(np.float32)

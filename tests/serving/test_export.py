@@ -162,6 +162,28 @@ def test_an_exported_encoder_is_described(made: Made, tmp_path: Path, capsys: py
     assert content["sha256"] == file_digest(file)
 
 
+@pytest.mark.parametrize("format", ["onnx", "program"])
+def test_impossible_inputs_are_refused(format: str, made: Made, tmp_path: Path) -> None:
+    """A length beyond the width repeated the last item, and a negative number counted items from the end."""
+    model, tokens = made("SASRecCE")
+    file = tmp_path / ("model.onnx" if format == "onnx" else "model.pt2")
+    export(model, tokens, LENGTH, file, format=format, top_k=4, exclude_seen=True)
+    if format == "onnx":
+        session = onnxruntime.InferenceSession(file)
+        call: Any = lambda *given: session.run(None, feeds(*given))  # noqa: E731
+    else:
+        program = torch.export.load(file).module()
+        call = lambda *given: program(*given)  # noqa: E731
+    items, lengths, seen = torch.tensor([[3, 5, 0], [7, 2, 9]]), torch.tensor([2, 3]), torch.tensor([[4, 0], [1, 2]])
+    assert len(call(items, lengths, seen)[0]) == 2
+    assert len(call(items, torch.tensor([0, 3]), seen)[0]) == 2
+    wrong = [(items, torch.tensor([2, 4]), seen), (items, torch.tensor([-1, 3]), seen), (-items, lengths, seen),
+             (items + model.head.n_items, lengths, seen), (items, lengths, -seen)]  # fmt: skip
+    for given in wrong:
+        with pytest.raises(Exception, match=r"(?i)out of|bounds|range|INVALID_ARGUMENT"):
+            call(*given)
+
+
 def test_a_list_ends_if_all_items_are_excluded(made: Made, tmp_path: Path) -> None:
     model, tokens = made("SASRecCE")
     export(model, tokens, LENGTH, tmp_path / "model.pt2", format="program", top_k=4, exclude_seen=True)
