@@ -76,9 +76,24 @@ def full_sort_scorer(model: Any, config: Any) -> Scorer:
             # RecBole also passes the target, which no score may depend on; here it is left out
             batch = history_interaction(cases[slice(start, start + size)], length, config)
             parts.append(score_all(batch.to(device)).view(-1, n_items))
-        return torch.cat(parts).to(torch.float32)
+        return as_float32(torch.cat(parts))
 
     return score
+
+
+def as_float32(scores: Tensor) -> Tensor:
+    """Return scores as float32; warn if that makes different ones of a row's 100 best equal."""
+    result = scores.to(torch.float32)
+    if scores.dtype in (torch.float64, torch.int64, torch.int32):
+        best = scores.topk(min(100, scores.shape[1]), dim=1).values
+        tied = ((best[:, 1:] != best[:, :-1]) & (best[:, 1:].float() == best[:, :-1].float())).any(dim=1)
+        if bool(tied.any()):
+            logger.warning(
+                "%d of %d cases have %s scores that float32 cannot tell apart: they tie, and a target ranks behind all "
+                "items with its score; subtract a row's mean or multiply, so that differences have 6 digits",
+                int(tied.sum()), len(tied), str(scores.dtype).removeprefix("torch."),
+            )  # fmt: skip
+    return result
 
 
 def _by_predict(model: Any, config: Any, size: int) -> Callable[[Any], Tensor]:

@@ -67,7 +67,7 @@ def choose_rows(
             for j in range(count):
                 if not free[j]:
                     continue
-                value = np.float64(scores[i, j])
+                value: Any = np.float64(scores[i, j])
                 if diversity > 0:
                     relevance = (value - low) / width if width > 0 else 0.0
                     value = (1 - diversity) * relevance - (diversity * similarity[j] if place > 0 else 0.0)

@@ -28,4 +28,8 @@ class Files(Protocol):
             raise ProtocolError(
                 "refit: True would train on the histories of the validation file, which repeat the training file"
             )
+        if not store.parts[:, 2].any():
+            self.title = "files of training and test, no validation"
+        elif not store.parts[:, 3].any():
+            self.title = "files of training and validation, no test"
         return split_of_parts(store, store.parts, successive=self.successive, refit=self.refit)

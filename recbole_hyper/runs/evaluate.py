@@ -110,7 +110,7 @@ def evaluate(
     write_json(folder / name, result)
     for count, value in split.counts.items() if data is not None else ():
         if value:
-            print(f"{count}: {value}")
+            print(f"{count}: {in_words(float(value)) if count in ('since', 'until') else value}")
     print(metrics_table(outcome))
     for part in ("valid", "test"):
         if rows := outcome.get(f"{part}_segments"):
@@ -190,9 +190,25 @@ def new_cases(
     }
     cases = Cases.build(merged, rows[usable], ends[usable])
     if not len(cases):
-        newest = pd.Timestamp(start, unit="s") if start > 1e6 else start
-        raise ConfigError(f"--data: no interaction after {newest} can be ranked: {counts}; another --since=DATE?")
+        raise ConfigError(f"--data: {_why_none(counts, read, times, start)}")
     return cases, {**counts, "until": float(cases.times.max())}
+
+
+def in_words(time: float) -> str:
+    """Return a time as a date, or as the number that it is if it is no Unix time."""
+    return str(pd.Timestamp(time, unit="s").round("s")) if time > 1e8 else str(time)
+
+
+def _why_none(counts: Mapping[str, Any], read: Histories, times: npt.NDArray[np.float64], start: float) -> str:
+    """Return why no interaction of a table is a test case, and what may help."""
+    if not len(times):
+        return "the table has no interaction"
+    none = f"no interaction after {in_words(start)} can be ranked"
+    reasons = [f"{value} {name}" for name, value in counts.items() if name.startswith("new interactions") and value]
+    newest = f"the newest of its {len(times)} interactions is from {in_words(float(times.max()))}"
+    if not reasons:
+        return f"{none}: the table has nothing new, {newest}; --since=DATE sets an earlier time"
+    return f"{none}: {'; '.join(reasons)} ({newest})"
 
 
 def _merged(store: SequenceStore, read: Histories, times: npt.NDArray[np.float64]) -> tuple[SequenceStore, Any]:

@@ -17,7 +17,7 @@ import yaml
 
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.config.checks import schedule_keys
-from recbole_hyper.errors import LockedError
+from recbole_hyper.errors import LockedError, did_you_mean
 from recbole_hyper.files import locked, plain, read_json, read_written_yaml, require_no_link
 from recbole_hyper.host.loggers import EVENTS
 from recbole_hyper.options import AUTO, GROWS, PLACE
@@ -65,7 +65,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     """Return the configuration of the run in ``folder``; ConfigError for no run, or a plugin that has changed."""
     file = folder / CONFIG
     if not file.is_file():
-        raise ConfigError(f"{folder} has no run: {CONFIG} is missing")
+        raise ConfigError(_no_run(folder))
     content = read_written_yaml(file, _NO_RUN)
     if not {"model", "dataset"} <= set(content):
         raise ConfigError(f"{file} is not the configuration of a run: it names no model and no dataset")
@@ -76,6 +76,16 @@ def read_config(folder: Path) -> dict[str, Any]:
         # 0.1.0 also wrote RecBole's opposite of exclude_seen, which had no effect
         content.pop("repeatable", None)
     return content
+
+
+def _no_run(folder: Path) -> str:
+    """Return why ``folder`` has no run, with a folder of a run that it may mean."""
+    runs = [str(other.parent) for other in folder.parent.glob(f"*/{CONFIG}")] if folder.parent.is_dir() else []
+    if not folder.exists():
+        return f"the folder {folder} does not exist{did_you_mean(folder, runs)}"
+    inside = [str(other.parent) for other in sorted(folder.glob(f"*/{CONFIG}"))[:3]]
+    hint = f"; runs are in {', '.join(inside)}" if inside else ""
+    return f"{folder} has no run: {CONFIG} is missing{hint}"
 
 
 def require_finished(folder: Path, alternative: str = "") -> None:

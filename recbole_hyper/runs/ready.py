@@ -23,10 +23,19 @@ DATA_DEFAULTS = "data_defaults.json"
 
 
 def check_against_data(config: Config, split: Split) -> None:
-    """Raise ConfigError for a ``topk`` above the number of items, or an encoder that needs times but has none."""
+    """Raise ConfigError for a ``topk`` above the number of items, or an encoder that needs times but has none.
+
+    If the user did not set ``topk``, the default becomes shorter instead, and so does the cut-off of ``valid_metric``.
+    """
     largest, items = max(config["topk"]), split.store.n_items - 1
     if largest > items:
-        raise ConfigError(f"topk={largest}: the data has only {items} items")
+        if {"topk", "valid_metric"} & config.external_config_dict.keys():
+            raise ConfigError(f"topk={largest}: the data has only {items} items; set topk and valid_metric to fewer")
+        config["topk"] = sorted({min(k, items) for k in config["topk"]})
+        config["valid_metric"] = f"{config['valid_metric'].partition('@')[0]}@{items}"
+        logger.info(
+            "the data has only %d items: topk=%s, valid_metric=%s", items, config["topk"], config["valid_metric"]
+        )
     if reads_times(config) and not Source.of(config).timed:
         raise ConfigError(
             f"encoder={config['encoder']} reads times, but {Source.of(config).path('inter')} is read without any: add "

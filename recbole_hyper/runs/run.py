@@ -9,6 +9,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import numpy as np
 import torch
 
 from recbole_hyper import devices
@@ -19,7 +20,7 @@ from recbole_hyper.data.item_features import diversity_tokens
 from recbole_hyper.data.loader import case_interaction
 from recbole_hyper.data.reading import given_store
 from recbole_hyper.evaluation import results, statistics
-from recbole_hyper.evaluation.metrics import SAME, list_overlap
+from recbole_hyper.evaluation.metrics import SAME, chance_overlap, list_overlap
 from recbole_hyper.evaluation.results import protocol_report
 from recbole_hyper.evaluation.scorers import fold_in_scorer, full_sort_scorer, require_known_users
 from recbole_hyper.files import write_json, write_yaml
@@ -56,9 +57,9 @@ _STARTED = (
     "learning_rate {rate}, at most {epochs} epochs (--learning_rate and --epochs change them)"
 )
 _SAME_LISTS = (
-    "two validation cases share %.0f %% of their %d best items on average: the model recommends nearly the same items "
-    "to everyone, as before it learns from sequences; more epochs, a lower learning_rate (%s) or weight_decay (%s) may "
-    "help"
+    "two validation cases share %.0f %% of their %d best items on average (%.0f %% if lists were drawn by popularity): "
+    "the model recommends nearly the same items to everyone, as before it learns from sequences; more epochs, a lower "
+    "learning_rate (%s) or weight_decay (%s) may help"
 )
 
 
@@ -193,9 +194,8 @@ def _train_and_test(
         if len(valid):
             ranks = trainer.best_ranks or rank(model, config, valid, progress)
             outcome.update(report_part(config, valid, ranks, output_dir))
-            overlap, k = list_overlap(ranks), ranks.top_items.shape[1]
-            if config["MODEL_TYPE"].name == "SEQUENTIAL" and overlap is not None and overlap >= SAME:
-                logger.warning(_SAME_LISTS, 100 * overlap, k, config["learning_rate"], config["weight_decay"])
+            if config["MODEL_TYPE"].name == "SEQUENTIAL":
+                _warn_of_equal_lists(config, ranks, valid)
         seconds, tested = dict(trainer.seconds), trainer
         outcome.update(epochs=len(trainer.history), best_epoch=trainer.best_epoch, refit_epochs=0, seconds=seconds)
         if split.refit_lengths is not None:
@@ -224,6 +224,17 @@ def _train_and_test(
         "parameters": n_learned(model),
         **about,
     }
+
+
+def _warn_of_equal_lists(config: Config, ranks: Ranks, valid: Evaluation) -> None:
+    """Warn if the kept weights recommend nearly the same items to everyone, judged against lists by popularity."""
+    overlap, k = list_overlap(ranks), ranks.top_items.shape[1]
+    if overlap is None:
+        return
+    chance = chance_overlap(np.array(list(valid.item_counts.values()), dtype=float), k)
+    if overlap - chance >= SAME * (1 - chance):
+        shares = 100 * overlap, k, 100 * chance
+        logger.warning(_SAME_LISTS, *shares, config["learning_rate"], config["weight_decay"])
 
 
 def checked_for_leaks(model: Any, config: Config, split: Split) -> dict[str, str]:

@@ -10,7 +10,6 @@ import pytest
 from recbole_hyper import load
 from recbole_hyper.cli import main
 from recbole_hyper.commands.recommend import _mapping, ids_or_file, switch
-
 from recbole_hyper.data.inputs import read_boosts
 from recbole_hyper.errors import ConfigError
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.optimize import brentq
 
 from recbole_hyper import run
-from recbole_hyper.evaluation.metrics import CANDIDATES, CASES, compute_metrics, list_overlap
+from recbole_hyper.evaluation.metrics import CANDIDATES, CASES, chance_overlap, compute_metrics, list_overlap
 from recbole_hyper.types import Ranks
 from tests.conftest import SMALL, write_inter
 
@@ -72,6 +73,23 @@ def test_what_would_be_chance_has_none() -> None:
     assert list_overlap(ranked(lists, n_candidates=10 * CANDIDATES)) == 1.0
 
 
+def test_chance_is_that_of_lists_drawn_by_popularity() -> None:
+    assert chance_overlap(np.ones(200), 10) == pytest.approx(10 / 200, rel=1e-9)
+    assert chance_overlap(np.ones(10), 10) == 1.0
+    # Poisson sampling, drawn
+    random = np.random.default_rng(0)
+    counts = 1 / np.arange(1.0, 301) ** 1.5
+    chance = chance_overlap(counts, 10)
+    probabilities = random.random((4000, 300))
+    m = brentq(lambda m: (1 - np.exp(-m * counts)).sum() - 10, 0, 1e9)
+    lists = probabilities < 1 - np.exp(-m * counts)
+    shared = (lists.sum(0) * (lists.sum(0) - 1)).sum() / (4000 * 3999 * 10)
+    assert lists.sum(1).mean() == pytest.approx(10, abs=0.2)
+    assert chance == pytest.approx(shared, abs=0.01)
+    # a third of the items in common is far from nearly the same for such a catalogue
+    assert 0.4 < chance < 0.6
+
+
 def test_a_run_says_that_everyone_gets_the_same(tmp_path: Path) -> None:
     """Seven steps on a circle of 150 items; where weight_decay keeps all weights at 0, all scores are equal."""
     rows = [(f"u{user}", f"i{(user + 7 * step) % 150}", step) for user in range(150) for step in range(10)]
@@ -91,5 +109,6 @@ def test_a_run_says_that_everyone_gets_the_same(tmp_path: Path) -> None:
         said[weight_decay] = re.findall(r"two validation cases share .*", (out / "run.log").read_text())
     assert said[0.0] == []
     assert len(said[10.0]) == 1
-    assert "of their 5 best items on average: the model recommends nearly the same items to everyone" in said[10.0][0]
+    assert "of their 5 best items on average (3 % if lists were drawn by popularity)" in said[10.0][0]
+    assert "the model recommends nearly the same items to everyone" in said[10.0][0]
     assert "weight_decay (10.0)" in said[10.0][0]

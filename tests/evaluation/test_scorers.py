@@ -18,7 +18,7 @@ from recbole_hyper.config import Config
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.loader import whole_histories
 from recbole_hyper.data.sequences import SequenceStore
-from recbole_hyper.evaluation.scorers import FOLD_IN, encode_cases, fold_in_scorer, require_known_users
+from recbole_hyper.evaluation.scorers import FOLD_IN, as_float32, encode_cases, fold_in_scorer, require_known_users
 from recbole_hyper.protocols.base import make_split
 from recbole_hyper.types import Cases
 from tests.conftest import write_inter
@@ -118,3 +118,16 @@ def test_a_batch_encodes_as_each_case_alone(random_data: Path, model: str) -> No
         torch.testing.assert_close(encode_cases(net, cut, 9, config["device"]), together, atol=1e-5, rtol=1e-5)
         with pytest.raises(ValueError, match="no cases to encode"):
             encode_cases(net, split.test[:0], 4, config["device"])
+
+
+def test_scores_that_float32_cannot_tell_apart_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    fine = torch.tensor([[0.0, 1.0, 1.0 + 1e-9, 3.0], [0.0, 1.0, 1.0, 2.0]], dtype=torch.float64)
+    assert as_float32(fine).dtype == torch.float32
+    assert "1 of 2 cases have float64 scores that float32 cannot tell apart" in caplog.text
+    caplog.clear()
+    as_float32(torch.tensor([[0, 2**24, 2**24 + 1]]))
+    assert "1 of 1 cases have int64 scores" in caplog.text
+    caplog.clear()
+    for good in (fine[1:], fine.float(), torch.tensor([[0, 5, 6]])):
+        as_float32(good)
+    assert caplog.text == ""

@@ -19,6 +19,7 @@ from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.errors import DataError
 from recbole_hyper.files import read_json
 from recbole_hyper.protocols.base import ProtocolError, check, make_split
+from recbole_hyper.protocols.files import Files
 from recbole_hyper.runs.evaluate import evaluate
 from recbole_hyper.serving.stream import all_users
 from recbole_hyper.training.shared import load_split, share
@@ -123,6 +124,21 @@ def test_two_files_are_training_and_test(tmp_path: Path) -> None:
     assert len(split.valid) == 0
     with pytest.raises(ProtocolError, match="refit: True needs a validation part"):
         split_of(data, benchmark_filename=["a", "b"], refit=True)
+
+
+def test_the_heading_names_the_parts() -> None:
+    tokens = np.array(["[PAD]", "a", "b", "c"])
+    for sizes, title in (((2, 0, 1), "files of training and test, no validation"),
+                         ((2, 1, 0), "files of training and validation, no test"),
+                         ((1, 1, 1), "files of training, validation and test")):  # fmt: skip
+        store = SequenceStore(
+            offsets=np.array([0, 3]), items=np.array([1, 2, 3], np.int32), times=np.arange(3.0), users=np.array([1]),
+            user_tokens=np.array(["[PAD]", "u"]), item_tokens=tokens, parts=np.array([[0, *sizes]]),
+        )  # fmt: skip
+        protocol = Files.__new__(Files)
+        protocol.successive = protocol.refit = False
+        protocol.split(store)
+        assert protocol.title == title
 
 
 def test_nothing_of_the_files_is_dropped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -14,7 +14,7 @@ from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.errors import NoSpaceError
 from recbole_hyper.files import locked
 from recbole_hyper.runs.evaluate import evaluate
-from recbole_hyper.runs.folder import is_finished
+from recbole_hyper.runs.folder import is_finished, read_config
 from recbole_hyper.training.checkpoint import CheckpointError, save_weights
 from recbole_hyper.training.loop import Loop
 from tests.conftest import SMALL
@@ -268,3 +268,17 @@ def test_errors_of_this_package_are_not_blamed_on_recbole(random_data: Path, mon
     monkeypatch.setattr("recbole.config.configurator.Config._set_default_parameters", fault)
     with pytest.raises(ConfigError, match="RecBole cannot use this configuration: AttributeError"):
         Config("SASRecCE", "random", config_dict=keys)
+
+
+def test_a_folder_that_does_not_exist_has_a_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "saved" / "shop").mkdir(parents=True)
+    (tmp_path / "saved" / "shop" / "config.yaml").touch()
+    for folder, message in (
+        ("saved/shopp", "the folder saved/shopp does not exist; did you mean saved/shop?"),
+        ("nowhere/at/all", "the folder nowhere/at/all does not exist"),
+        ("saved", "saved has no run: config.yaml is missing; runs are in saved/shop"),
+    ):
+        with pytest.raises(ConfigError) as error:
+            read_config(Path(folder))
+        assert str(error.value) == message

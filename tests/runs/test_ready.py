@@ -1,10 +1,12 @@
-"""Between data and model: the origin of an estimated curvature."""
+"""Between data and model: the origin of an estimated curvature, and small catalogues."""
 
 from pathlib import Path
 
 import pytest
 
 from recbole_hyper import run
+from recbole_hyper.config import ConfigError
+from tests.conftest import SMALL, write_inter
 from tests.training.common import settings
 
 
@@ -30,3 +32,17 @@ def test_only_curved_models_estimate_a_curvature(
     assert "curvature_origin" not in flat
     gru = run("HGRU4Rec", "random", config_dict=settings(random_data, tmp_path / "gru", **keys))
     assert gru["curvature_origin"] == "estimated from the training data"
+
+
+def test_a_small_catalogue_shortens_the_default_lists(tmp_path: Path) -> None:
+    write_inter(
+        tmp_path, "tiny", [(f"u{user}", f"i{(user + step) % 7}", step) for user in range(9) for step in range(5)]
+    )
+    keys = {**SMALL, "data_path": str(tmp_path), "epochs": 1}
+    result = run("SASRecCE", "tiny", config_dict={**keys, "output_dir": str(tmp_path / "run")})
+    assert {name for name in result["test"] if name.startswith("ndcg")} == {"ndcg@1", "ndcg@5", "ndcg@7"}
+    assert (
+        "the data has only 7 items: topk=[1, 5, 7], valid_metric=NDCG@7" in (tmp_path / "run" / "run.log").read_text()
+    )
+    with pytest.raises(ConfigError, match="topk=10: the data has only 7 items"):
+        run("SASRecCE", "tiny", config_dict={**keys, "output_dir": str(tmp_path / "other"), "topk": [10]})
