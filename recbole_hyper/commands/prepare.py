@@ -1,28 +1,31 @@
 """``recbole-hyper prepare``: convert raw public data to RecBole atomic files."""
 
 import argparse
+import re
 import sys
+from pathlib import Path
 
 from recbole_hyper.commands import argument, command, options_of
 
 
 @command(
     "convert raw public data (MovieLens, Amazon, Yelp, csv, ...) to RecBole atomic files",
-    argument("name", nargs="?", help="a public data set, or your own name with --source"),
+    argument("name", nargs="?", help="a public data set, or your name for --source; else the name of the file"),
     argument("--list", action="store_true", help="list the public data sets and the raw formats, then stop"),
     argument("--source", help="raw file, zip or tar archive, folder (also of parquet parts), or .inter file"),
     argument("--output", default="dataset", help="folder of data sets (default: %(default)s)"),
     argument("--format", help="raw format, if the file's name and first bytes do not show it; see --list"),
-    argument("--columns", help="columns of a table: user_id=...,item_id=...,timestamp=...[,rating=...]"),
+    argument("--columns", help="columns of a table: user_id=...,item_id=...,timestamp=...; a+b orders equal times"),
     argument("--separator", help="for csv and atomic files: character between values; \\t is a tab"),
     argument("--no_header", action="store_true", help="for csv without a header: columns are numbered from 1"),
-    argument("--time_format", help="times of a table: unix, unix_ms, unix_us, unix_ns, iso, or '%%m %%d, %%Y'"),
+    argument("--time_format", help="unix, unix_ms, unix_us, unix_ns, steps, excel, ticks, iso, or '%%m %%d, %%Y'"),
     argument("--quoting", help="for csv: csv (values in double quotes) or none (a quote is text)"),
     argument("--encoding", help="of text, by its Python name: utf-8, utf-16, cp1252, ..."),
     argument("--missing_ids", help="for csv: drop or keep ids such as NA or null"),
     argument("--where", help="condition on the rows to read: \"event = 'view' and price > 0\""),
     argument("--items", help="table with a row per item, for the .item file"),
     argument("--returns", help="column of quantities; one below 0 cancels the purchase before it"),
+    argument("--basket", help="column of orders: all items of an order get its time; evaluate them by split LB"),
     argument("--order", default="time", help="time, or file: use the order of the rows instead of times"),
     argument("--since", help="earliest time to keep: a date or Unix seconds"),
     argument("--until", help="latest time to keep; a date includes the whole day"),
@@ -44,6 +47,8 @@ def prepare(arguments: argparse.Namespace) -> int:
     from recbole_hyper.data.prepare.statistics import notes, rows
     from recbole_hyper.evaluation.tables import table
 
+    if arguments.source is not None and arguments.name is None:
+        arguments.name = name_of(arguments.source)
     if arguments.list or arguments.name is None:
         _list()
         return 0 if arguments.list else 2
@@ -54,7 +59,7 @@ def prepare(arguments: argparse.Namespace) -> int:
     try:
         layout = Layout(
             columns=named_columns(arguments.columns),
-            separator=arguments.separator.replace("\\t", "\t") if arguments.separator else None,
+            separator=arguments.separator.replace("\\t", "\t") if arguments.separator is not None else None,
             header=False if arguments.no_header else None,
             time_format=arguments.time_format,
             quoting=arguments.quoting,
@@ -67,11 +72,11 @@ def prepare(arguments: argparse.Namespace) -> int:
         return 130
     for label, count in result.steps:
         print(f"{count:>12,} interactions: {label}")
-    counts = rows(result.statistics, result.entry.published, positions=result.positions)
+    counts = rows(result.statistics, result.entry.published, clock=result.clock)
     print(f"{result.entry.name}\n{table(counts)}")
     for line in notes(result.statistics, result.entry.published):
         print(line)
-    if result.positions:
+    if result.clock == "positions":
         print("The source has no times: the timestamps are positions in each user's sequence, from 1.")
     print(result.path)
     return 0
@@ -100,7 +105,21 @@ def named_columns(text: str | None) -> dict[str, str] | None:
     if wrong:
         known = "user_id=COLUMN,item_id=COLUMN,timestamp=COLUMN[,rating=COLUMN]"
         raise DataError(f"--columns={text}: {wrong[0]!r} is not understood; write {known}")
+    names = [field.strip() for field, _, _ in pairs]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise DataError(f"--columns={text}: {twice[0]} is named twice; name one column for it")
     return {field.strip(): column.strip() for field, _, column in pairs}
+
+
+def name_of(source: str) -> str:
+    """Return a name for the data in a file or a folder: its name without endings; DataError if that has no letters."""
+    from recbole_hyper.errors import DataError
+
+    plain = Path(source).name.split(".")[0] or Path(source).name
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", plain).strip("-_")
+    if not name:
+        raise DataError(f"--source={source}: the data need a name: recbole-hyper prepare NAME --source={source}")
+    return name
 
 
 def _list() -> None:

@@ -26,6 +26,7 @@ from recbole_hyper.files import file_digest
 # errors of decompressors and Arrow for invalid bytes; zipfile raises RuntimeError if a password is needed
 _DAMAGED = (zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError, EOFError, RuntimeError, pa.ArrowException)
 _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2")
+_MARKS = ("_SUCCESS", "_committed_", "_started_", "_metadata", "_common_metadata")  # files that Spark adds to a folder
 _COMPRESSED: dict[str, Callable[[BinaryIO], Any]] = {".gz": gzip.open, ".bz2": bz2.open}
 
 
@@ -149,9 +150,15 @@ def _members(path: Path) -> list[SourceFile]:
     with damage_named(path):
         if path.suffix.lower() == ".zip":
             with zipfile.ZipFile(path) as archive:
-                return [SourceFile(path, entry.filename) for entry in archive.infolist() if not entry.is_dir()]
+                return [SourceFile(path, entry.filename) for entry in archive.infolist() if _is_data(entry)]
         with tarfile.open(path) as tar:
             return [SourceFile(path, entry.name) for entry in tar if entry.isfile()]
+
+
+def _is_data(entry: zipfile.ZipInfo) -> bool:
+    """Return whether a member is a file, and not one that a Mac adds (``__MACOSX/._x``, ``.DS_Store``)."""
+    parts = Path(entry.filename).parts
+    return not entry.is_dir() and parts[0] != "__MACOSX" and not parts[-1].startswith((".", "._"))
 
 
 def matches(name: str, pattern: str) -> bool:
@@ -176,6 +183,7 @@ def contents(source: Path) -> list[SourceFile]:
     else:
         plain = [path for path in sorted(source.rglob("*")) if path.is_file() and not path.name.startswith(".")]
         parts = [path for path in plain if not path.name.startswith("_")]
+        plain = [path for path in plain if not path.name.startswith(_MARKS)]
         many = len(parts) > 1 or any(path.parent != source for path in parts)
         if many and all(matches(path.name, "*.parquet") for path in parts):
             return [SourceFile(source, parts=tuple(SourceFile(path) for path in parts))]

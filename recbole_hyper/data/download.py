@@ -1,7 +1,7 @@
 """Gets missing data sets by RecBole's names: prepares them if this package can, else downloads RecBole's files.
 
 A download becomes a data set in one step, when it is complete: the archive has the length that the server announced,
-passes its checksums, and contains the .inter file. SOURCE.json beside it has the address and the digests.
+passes its checksums, and contains a .inter file that can be read. SOURCE.json beside it has the address and digests.
 """
 
 import functools
@@ -13,6 +13,10 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
+from recbole_hyper.data.atomic import typed_header
 from recbole_hyper.data.prepare import public
 from recbole_hyper.data.prepare.cleaning import Cleaning
 from recbole_hyper.data.prepare.pipeline import prepare
@@ -101,6 +105,7 @@ def _fetch(name: str, address: str, folder: Path) -> None:
             if not (part / f"{name}.inter").is_file():
                 files_in_it = ", ".join(sorted(path.name for path in part.iterdir())) or "nothing"
                 raise ConfigError(f"the archive has no {archive.stem}.inter, but {files_in_it}")
+            _check_rows(part / f"{name}.inter")
             files = {path.name: file_digest(path) for path in sorted(part.iterdir()) if path.is_file()}
             write_json(part / "SOURCE.json", {"address": address, "bytes": size, "sha256": digest, "files": files})
     except NoSpaceError:
@@ -113,3 +118,13 @@ def _fetch(name: str, address: str, folder: Path) -> None:
             f"{name} could not be downloaded from {address}: {reason}. Nothing was saved; get the file in another way "
             f"and run 'recbole-hyper prepare {name} --source=FILE'"
         ) from error
+
+
+def _check_rows(path: Path) -> None:
+    """Read a file of interactions once, in pieces; ValueError if its header or one of its lines is invalid."""
+    types = typed_header(path, "\t", None)
+    kinds = {f"{name}:{kind}": pa.float64() if kind == "float" else pa.string() for name, kind in types.items()}
+    parse = pacsv.ParseOptions(delimiter="\t", quote_char=False)
+    rows = sum(len(batch) for batch in pacsv.open_csv(path, None, parse, pacsv.ConvertOptions(column_types=kinds)))
+    if not rows:
+        raise ValueError(f"{path.name} has no interactions")

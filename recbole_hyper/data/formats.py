@@ -18,15 +18,17 @@ _KNOWN = {
         "user uid customerid customer reviewerid reviewer username visitorid memberid accountid playerid buyerid "
         "clientid shopperid personid",
         "sessionid session",
+        "email customeremail useremail emailaddress",
     ),
     "item_id": (
         "parentasin",
         "item iid asin productid movieid sku articleid songid trackid bookid gameid businessid videoid newsid goodsid "
-        "isbn appid placeid venueid contentid aid",
+        "isbn appid placeid venueid contentid aid lineitemsku stockcode productcode itemcode",
     ),
     "timestamp": (
         "time date datetime unixreviewtime unixtime unixtimestamp ts createdat eventtime eventtimestamp orderedat "
-        "orderdate purchasedate purchasedat transactiondate tdat clickedat watchedat viewedat",
+        "orderdate purchasedate purchasedat transactiondate tdat clickedat watchedat viewedat invoicedate",
+        "ordernumber",
     ),
     "rating": ("ratings stars overall score",),
 }
@@ -50,6 +52,9 @@ class Layout:
         for key, allowed in (("quoting", ("none", "csv")), ("missing_ids", ("drop", "keep"))):
             if getattr(self, key) not in (None, *allowed):
                 raise DataError(f"{key}={getattr(self, key)!r} is unknown; allowed: {', '.join(allowed)}")
+        for key in ("encoding", "separator"):
+            if getattr(self, key) == "":
+                raise DataError(f"--{key}= is empty; leave it out for a guess")
         try:
             "".encode(self.encoding or "utf-8")
         except LookupError as error:
@@ -76,7 +81,7 @@ class Format(Layout):
     @property
     def quoted(self) -> bool:
         """Whether values may be in double quotes and then contain separators and line ends."""
-        return self.kind == "csv" and self.quoting != "none" and len(self.separator or "") == 1
+        return self.kind == "csv" and self.quoting != "none" and len((self.separator or "").encode()) == 1
 
     @property
     def exact(self) -> bool:
@@ -162,13 +167,26 @@ def columns_of(
             missing.append(field)
     missing += [column for column in chosen.values() if not {column, column.partition(".")[0]} & set(names)]
     if missing:
-        raise DataError(
-            f"{where} has no column {', '.join(missing)}; its columns: {', '.join(names)}; name them by "
-            "--columns=user_id=...,item_id=...,timestamp=...[,rating=...] (without a header: --no_header)"
-        )
+        raise _missing(where, missing, names, chosen, fields)
     for field, column in chosen.items():
         if list(names).count(column) > 1:
             raise DataError(f"{where} has two columns {column!r}; rename one")
         if others := [other for other in chosen if other != field and chosen[other] == column]:
             raise DataError(f"{where}: column {column!r} would be {field} and {others[0]}; name another by --columns")
     return chosen
+
+
+def _missing(
+    where: str, missing: Sequence[str], names: Sequence[str], chosen: Mapping[str, str], fields: Collection[str]
+) -> DataError:
+    """Return the error for ``missing`` columns, with what was found and an option to copy."""
+    found = ", ".join(f"{field}={column}" for field, column in chosen.items() if column not in missing)
+    found = f"; found {found}" if found else ""
+    option = ",".join(f"{field}={chosen.get(field, '...')}" for field in fields if field != "rating")
+    if blank := next((name for name in names if " " in name), None):
+        option = f"'{option}' (in quotes for names with blanks, such as {blank!r})"
+    timeless = "; a table without times: --order=file" if "timestamp" in missing else ""
+    return DataError(
+        f"{where} has no column {', '.join(missing)}; its columns: {', '.join(names)}{found}; name them by "
+        f"--columns={option}{timeless} (without a header: --no_header)"
+    )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import csv
 import json
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -14,7 +16,7 @@ import pyarrow.parquet as pq
 
 from recbole_hyper.data.archives import SourceFile, matches
 from recbole_hyper.data.blocks import FIRST_BYTES, Block, Malformed, blocks, quoted
-from recbole_hyper.data.formats import FIELDS, Format, formats
+from recbole_hyper.data.formats import FIELDS, Format, Layout, formats
 from recbole_hyper.data.ids import as_text
 from recbole_hyper.data.parsers import Frame, Source, hive_keys, parsed, pieces
 from recbole_hyper.data.times import guessed_time_format
@@ -25,27 +27,35 @@ _LINES = 100
 _SAMPLE = 10_000
 TYPES = ("token", "float", "token_seq", "float_seq")
 _MARKS = {b"\xff\xfe\x00\x00": "utf-32", b"\x00\x00\xfe\xff": "utf-32", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+_AMAZON = re.compile(r"[1-5](\.0)?,(9|1[0-9])[0-9]{8}")  # a rating and Unix seconds
 OTHER = "column "  # prefix of the names of columns that are not fields
 
 
-def format_of(file: SourceFile, timed: bool = True) -> str:
+def format_of(file: SourceFile, timed: bool = True, layout: Layout | None = None) -> str:
     """Return the format, guessed by the file's name, else its first bytes; without times, two columns are enough."""
+    encoding, columns = (layout.encoding, layout.columns) if layout else (None, None)
     first = (file.parts or (file,))[0]
     if file.parts and matches(first.name, "*.parquet"):
         return "parquet"
     for name, form in formats().items():
-        fits = not form.own and any(matches(first.name, pattern) for pattern in form.files)
+        if form.own or not any(matches(first.name, pattern) for pattern in form.files):
+            continue
         # a published format with a header must have its columns
-        if fits and (form.kind != "csv" or {*(form.columns or {}).values()} <= {*_table(first, form).names}):
+        if form.kind != "csv" or _has_columns(first, replace(form, encoding=encoding)):
             return name
     if first.first_bytes(4) == b"PAR1":
         return "parquet"
-    lines = head(first)
+    lines = head(first, encoding)
+    if columns is None and (amazon := _amazon_ratings(lines)):
+        return amazon
+    if any(line.startswith(("{'", "{u'")) for line in lines[:1]) and not _objects(lines):
+        return "python-dictionaries"
     if _objects(lines) or (lines and lines[0].startswith("[") and any("{" in line for line in lines[:2])):
         return "jsonl"
     if lines and len(cells := lines[0].split("\t")) > 1 and all(":" in cell for cell in cells):
         return "atomic"
-    if any(len(_cells(line, separator)) > 1 + timed for line in lines[:1] for separator in _SEPARATORS):
+    separators = (layout.separator,) if layout and layout.separator else _SEPARATORS
+    if any(len(_cells(line, separator)) > 1 + timed for line in lines[:1] for separator in separators):
         return "csv"
     if not timed and lines and len(lines[0].split()) > 1:
         return "sequences"
@@ -56,11 +66,26 @@ def format_of(file: SourceFile, timed: bool = True) -> str:
     )
 
 
+def _has_columns(file: SourceFile, form: Format) -> bool:
+    return {*(form.columns or {}).values()} <= {*_table(file, form).names}
+
+
+def _amazon_ratings(lines: Sequence[str]) -> str | None:
+    """Return the format of Amazon's ratings without a header, by the place of the item codes of ten characters."""
+    rows = [line.split(",") for line in lines]
+    if not rows or any(len(row) != 4 or not _AMAZON.fullmatch(",".join(row[2:])) for row in rows):
+        return None
+    places = [sum(len(row[place]) == 10 for row in rows) for place in (0, 1)]
+    if max(places) * 2 <= len(rows) or places[0] == places[1]:
+        return None
+    return "amazon-ratings-2018" if places[0] > places[1] else "amazon-ratings-2014"
+
+
 def named(file: SourceFile, form: Format, keys: bool = True) -> Format:
     """Return the format with its encoding and the names of the file's columns (of JSON only if ``keys``)."""
     if form.encoding is None and form.kind != "parquet":
         form = replace(form, encoding=guessed_encoding(file.first_bytes(FIRST_BYTES)))
-    return HEADERS[form.kind](file, form) if form.kind in HEADERS and (keys or form.kind != "json") else form
+    return HEADERS[form.kind](file, form) if form.kind in HEADERS and (keys or form.kind not in _BY_KEY) else form
 
 
 def guessed_options(given: Format, guess: Format) -> list[str]:
@@ -117,7 +142,7 @@ def _table(file: SourceFile, form: Format) -> Format:
         raise DataError(f"{file}: the first line is empty; it must name the columns, such as item_id:token")
     lines, types = lines or [""], []
     separator = form.separator or separator_of(lines)
-    if form.kind == "csv" and form.quoting is None and len(separator) == 1:
+    if form.kind == "csv" and form.quoting is None and len(separator.encode()) == 1:
         data = file.first_bytes(FIRST_BYTES, form.encoding)
         form = replace(form, quoting="csv" if quoted(data, separator, len(data) < FIRST_BYTES) else "none")
     header, cells = form.header is not False, _cells(lines[0], separator, "none" if form.exact else form.quoting)
@@ -143,20 +168,28 @@ def separator_of(lines: Sequence[str], default: str = ",") -> str:
     return max(likely, key=lambda each: likely[each], default=default)
 
 
-def _objects(lines: Sequence[str]) -> list[dict[str, object]]:
-    """Return the JSON objects among the lines; [] if most lines are something else."""
+def _dictionary(line: str) -> object:
+    try:
+        return ast.literal_eval(line)
+    except (SyntaxError, MemoryError) as error:
+        raise ValueError(line) from error
+
+
+def _objects(lines: Sequence[str], load: Callable[[str], object] = json.loads) -> list[dict[str, object]]:
+    """Return the objects among the lines, of JSON or what ``load`` reads; [] if most lines are something else."""
     objects: list[dict[str, object]] = []
     for line in lines:
         with contextlib.suppress(ValueError, RecursionError):
-            value = json.loads(line)
+            value = load(line)
             objects += [value] if isinstance(value, dict) else []
     return objects if 2 * len(objects) > len(lines) else []
 
 
 def _keys(file: SourceFile, form: Format) -> Format:
     """Add the keys that most of the first JSON objects have, or that the user names."""
-    objects = _objects(head(file, form.encoding))
-    if not objects and isinstance(block := next(pieces(file, form, False), None), Block):
+    load = json.loads if form.kind == "json" else _dictionary
+    objects = _objects(head(file, form.encoding), load)
+    if not objects and form.kind == "json" and isinstance(block := next(pieces(file, form, False), None), Block):
         objects = _objects([line.decode("utf-8", "replace") for line in block.lines().to_pylist()[:_LINES]])
     if not objects:
         raise DataError(f"{file}: the first lines are neither one JSON object per line nor an array of objects")
@@ -172,7 +205,8 @@ def _schema(file: SourceFile, form: Format) -> Format:
     return replace(form, names=[*names, *hive_keys(part, file)])
 
 
-HEADERS = {"csv": _table, "atomic": _table, "json": _keys, "parquet": _schema}
+HEADERS = {"csv": _table, "atomic": _table, "json": _keys, "literals": _keys, "parquet": _schema}
+_BY_KEY = ("json", "literals")
 
 
 def sample(source: Source, form: Format, column: str) -> pa.Array:

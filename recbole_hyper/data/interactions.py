@@ -48,6 +48,31 @@ class Interactions:
         self.users, self.items, self.times = self.users[rows], self.items[rows], self.times[rows]
         self.ratings = None if self.ratings is None else self.ratings[rows]
 
+    def take(self, order: npt.NDArray[np.intp]) -> None:
+        """Put the rows in this order."""
+        self.users, self.items, self.times = self.users[order], self.items[order], self.times[order]
+        self.ratings = None if self.ratings is None else self.ratings[order]
+        self.quantities = None if self.quantities is None else self.quantities[order]
+
+    def group_baskets(self, baskets: npt.NDArray[np.integer]) -> int:
+        """Give all rows of a user's basket the time of its first, and other baskets of the user other times.
+
+        ``baskets`` (n,) are numbers of baskets. A basket that begins less than 1 (second or step) after the one before
+        it is moved to 1 after it. Returns the number of baskets that were moved.
+        """
+        pairs = self.users.astype(np.int64) * (int(baskets.max(initial=0)) + 1) + baskets
+        _, rows, basket = np.unique(pairs, return_index=True, return_inverse=True)
+        begins = np.full(len(rows), np.inf)
+        np.minimum.at(begins, basket, self.times)
+        order = np.lexsort((rows, begins, self.users[rows]))
+        owners, starts = self.users[rows][order], begins[order]
+        places = pd.Series(owners).groupby(owners).cumcount().to_numpy()
+        spread = pd.Series(starts - places).groupby(owners).cummax().to_numpy() + places
+        moved = spread > starts
+        begins[order] = np.where(moved, spread, starts)
+        self.times = begins[basket]
+        return int(moved.sum())
+
     def copies(self) -> npt.NDArray[np.bool_]:
         """Return which rows equal an earlier one in user, item, time and rating."""
         columns = {"user": self.users, "item": self.items, "time": self.times, "rating": self.ratings}

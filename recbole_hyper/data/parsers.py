@@ -195,7 +195,7 @@ def hive_keys(part: SourceFile, whole: SourceFile) -> dict[str, str | None]:
 def delimited(block: Block, form: Format, malformed: Malformed) -> Rows:
     """One record per line, with values between separators; lines without any value are skipped."""
     data, separator, columns = block.data, form.separator or "", form.columns or {}
-    mark = separator if len(separator) == 1 else next((m for m in _STAND_INS if m.encode() not in data), "")
+    mark = separator if len(separator.encode()) == 1 else next((m for m in _STAND_INS if m.encode() not in data), "")
     if not mark:
         raise DataError(f"{malformed.name}: cannot combine the separator {separator!r} with control characters")
     if mark != separator:

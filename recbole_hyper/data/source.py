@@ -18,6 +18,10 @@ from recbole_hyper.data.ids import original_ids
 from recbole_hyper.errors import ConfigError, DataError, did_you_mean
 from recbole_hyper.files import read_json
 
+_TIMELESS = (
+    ". Without times: 'recbole-hyper prepare NAME --source=FILE --order=file' takes the order of the file; models "
+    "without sequences need none with eval_args: {order: RO}"
+)
 CARD = "SOURCE.json"  # written by ``prepare`` beside the files
 
 
@@ -184,6 +188,7 @@ class Source:
                         f"{path} has no column {field!r} ({key}). Its columns: {', '.join(types)}."
                         f"{did_you_mean(field, types, f' Did you mean --{key}=', n=1)} "
                         "Columns are tab-separated and named 'name:type' (token, float, token_seq, float_seq)"
+                        + (_TIMELESS if key == "TIME_FIELD" else "")
                     )
                 if loaded != "*" and field not in loaded:
                     raise DataError(f"column {field!r} ({key}) is not loaded: add it to load_col inter: {loaded}")

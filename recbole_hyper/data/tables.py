@@ -32,6 +32,7 @@ logger = logging.getLogger("recbole_hyper")
 Mask = npt.NDArray[np.bool_]
 _NO_TIME = "not a finite time; times are timestamps, dates, ISO text, or Unix seconds or milliseconds"
 _NO_NUMBER = "not a finite number (for dates see 'recbole-hyper prepare' --format=csv --time_format)"
+_NOT_NOW = "before 1990 or after tomorrow"
 _SHOWN = ("user_id", "item_id", "rating", "timestamp")
 _SHORT = {"user_id": "no user", "item_id": "no item", "timestamp": "no time", "rating": "no rating"}
 
@@ -123,7 +124,8 @@ def open_table(
     if isinstance(source, Frame):
         form = Format(kind="frame", columns=(layout or Layout()).columns, names=source.names)
     else:
-        name = format or guess.format_of(source, timed="timestamp" in fields and "timestamp" not in optional)
+        timed = "timestamp" in fields and "timestamp" not in optional
+        name = format or guess.format_of(source, timed, layout)
         form = find(name).set(layout, name)
     columns = form.columns or {}
     if isinstance(source, SourceFile):
@@ -234,9 +236,11 @@ def _seconds(rows: Rows, form: Format, malformed: Malformed) -> tuple[npt.NDArra
     """Return Unix seconds and which times are valid; DataError if a guessed unit does not fit all of them."""
     values, unit = rows.columns["timestamp"], form.time_format or "unix"
     seconds, good = times.to_seconds(values, unit)
+    if form.guessed and unit != "steps":
+        good &= times.plausible(seconds, values.type)
     if form.guessed and unit in times.UNITS and not pa.types.is_temporal(values.type):
         numbers = seconds * times.UNITS[unit]
-        if (row := times.mixed_units(np.where(good, numbers, 0.0), unit)) >= 0:
+        if (row := times.mixed_units(np.nan_to_num(numbers), unit)) >= 0:
             other = times.unit_of(abs(numbers[row]))
             days = [f"{times.day(numbers[row] / times.UNITS[one])} by --time_format={one}" for one in (unit, other)]
             column, value = (form.columns or {})["timestamp"], as_text(values)[row].as_py()
@@ -253,6 +257,8 @@ def _count_bad(rows: Rows, row: int, bad: str, form: Format, malformed: Malforme
     values = {name: rows.columns[name][row].as_py() for name in _SHOWN if name in rows.columns}
     texts = {name: decoded(value) for name, value in values.items()}
     value, text, is_id = values[bad], texts[bad], bad.endswith("_id")
+    moment = rows.columns[bad].slice(row, 1) if bad == "timestamp" and form.guessed else None
+    readable = moment is not None and bool(times.to_seconds(moment, form.time_format or "unix")[1][0])
     missing = is_id and form.missing_ids == "drop" and str(text or "").strip() in ("", *MISSING_IDS)
     if isinstance(malformed, Refused):
         if missing:
@@ -260,11 +266,14 @@ def _count_bad(rows: Rows, row: int, bad: str, form: Format, malformed: Malforme
         elif is_id:
             malformed.add(line, f"the id in {column!r} is {id_fault(value if text is None else text)}", "")
         else:
-            malformed.add(line, f"{text!r} in {column!r} is {_NO_NUMBER if form.kind == 'atomic' else _NO_TIME}", "")
+            fault = _NOT_NOW if readable else _NO_NUMBER if form.kind == "atomic" else _NO_TIME
+            malformed.add(line, f"{text!r} in {column!r} is {fault}", "")
         return
     reason = _SHORT[bad]
     if any(isinstance(one, bytes) and texts[name] is None for name, one in values.items()):
         reason = "not UTF-8; give the file's --encoding"
+    elif readable:
+        reason = f"the time is {_NOT_NOW} (--time_format={form.time_format} keeps such rows)"
     elif missing and value:
         reason += " (--missing_ids=keep reads such words as ids)"
     shown = [values[name].decode("utf-8", "backslashreplace") if text is None and values[name] else text

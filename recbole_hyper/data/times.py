@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import time
+import warnings
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from pandas.tseries.api import guess_datetime_format
 
 from recbole_hyper.data.ids import Good, as_mask, is_text, to_strings
 from recbole_hyper.errors import DataError
@@ -26,6 +28,14 @@ _EARLIEST = 631_152_000.0
 _DAY = 86_400.0
 # smaller numbers are steps or positions, not dates
 _STEPS = 100_000
+# numbers that count from another day than 1970-01-01: their unit per second, and Unix seconds of their zero
+_CALENDARS = {
+    "excel": (1 / _DAY, -25_569 * _DAY),  # days since 1899-12-30, the serial numbers of spreadsheets
+    "ticks": (1e7, -62_135_596_800.0),  # 100 ns since 0001-01-01, the ticks of .NET
+}
+NAMED_FORMATS = (*UNITS, "steps", *_CALENDARS, "iso")
+# pandas cannot guess these
+_PATTERNS = ("%a %b %d %H:%M:%S %z %Y", "%m/%d/%Y %I:%M %p", "%d/%m/%Y %I:%M %p")
 _MONTH, _DAYS, _HOURS, _SIXTY = r"(0[1-9]|1[0-2])", r"(0[1-9]|[12][0-9]|3[01])", r"([01][0-9]|2[0-3])", r"[0-5][0-9]"
 # dates and moments written as numbers
 _COMPACT = {
@@ -70,8 +80,8 @@ def unit_of_times(times: npt.NDArray[Any]) -> str | None:
 def to_seconds(values: pa.Array, time_format: str) -> tuple[Seconds, Good]:
     """Return the Unix seconds of numbers, text or Arrow timestamps (UTC without a zone), and which of them are valid.
 
-    ``time_format`` is a key of ``UNITS``, ``iso`` (2019-01-31, 2019-01-31T10:20:30Z) or a pattern of strptime; else
-    DataError.
+    ``time_format`` is a key of ``UNITS``, ``steps`` (numbers that are no dates stay as they are), ``excel`` (days since
+    1899-12-30), ``ticks`` (.NET), ``iso`` (2019-01-31, 2019-01-31T10:20:30Z) or a pattern of strptime; else DataError.
     """
     if pa.types.is_date(values.type):
         values = values.cast(pa.timestamp("s"))
@@ -79,12 +89,15 @@ def to_seconds(values: pa.Array, time_format: str) -> tuple[Seconds, Good]:
         return _from_timestamps(values)
     if pa.types.is_boolean(values.type) or pa.types.is_time(values.type) or pa.types.is_duration(values.type):
         raise DataError(f"times of type {values.type} are not moments; use dates, or Unix seconds or milliseconds")
-    if time_format in UNITS:
+    if time_format in UNITS or time_format == "steps":
         numbers, good = to_numbers(values)
-        return (numbers if time_format == "unix" else numbers / UNITS[time_format]), good
+        return (numbers / UNITS.get(time_format, 1.0) if time_format not in ("unix", "steps") else numbers), good
+    if time_format in _CALENDARS:
+        numbers, good = to_numbers(values)
+        return _from_calendar(numbers, time_format), good
     if time_format != "iso" and "%" not in time_format:
-        known = ", ".join(UNITS)
-        raise DataError(f"time_format={time_format!r} is unknown; allowed: {known}, iso, or a pattern like '%m %d, %Y'")
+        known = ", ".join(NAMED_FORMATS)
+        raise DataError(f"time_format={time_format!r} is unknown; allowed: {known}, or a pattern like '%m %d, %Y'")
     text, _ = to_strings(values)
     if time_format == "iso":
         try:
@@ -106,6 +119,12 @@ def _from_timestamps(values: pa.Array) -> tuple[Seconds, Good]:
     return micros.to_numpy(zero_copy_only=False).astype(np.float64) / 1e6, good
 
 
+def _from_calendar(numbers: Seconds, name: str) -> Seconds:
+    unit, zero = _CALENDARS[name]
+    # a spreadsheet's fraction of a day is exact to about a millisecond
+    return np.round(numbers / unit + zero, 3)
+
+
 def _without_point(text: pa.Array) -> pa.Array:
     return pc.replace_substring_regex(text, r"^([0-9]+)\.0*$", r"\1")
 
@@ -113,23 +132,79 @@ def _without_point(text: pa.Array) -> pa.Array:
 def guessed_time_format(values: pa.Array, column: str = "times") -> str | None:
     """Return the time format that fits at least half of ``values``, None if there is none.
 
-    Numbers are judged by their size: 20190131 and 20190131102030 are days and moments, numbers below 100,000 are steps.
-    DataError, with all possible meanings, for other numbers that would be before 1990 or after tomorrow, and for
-    booleans.
+    Numbers are judged by their size: 20190131 and 20190131102030 are days and moments, numbers below 100,000 are steps,
+    or days of a spreadsheet if all are between 1990 and tomorrow. Text is ISO, or has a pattern that pandas guesses.
+    DataError, with all possible meanings, for other values that would be before 1990 or after tomorrow, for days and
+    months in unknown order, and for booleans.
     """
     seconds, good = to_numbers(values) if _numeric(values) else (np.zeros(0), np.zeros(0, bool))
     if len(good) and good.mean() >= 0.5:
-        text = _without_point(to_strings(values)[0])
-        for pattern, form in _COMPACT.items():
-            if as_mask(pc.match_substring_regex(text, pattern)).mean() >= 0.5:
-                return form
-        middle = float(np.median(np.abs(seconds[good])))
-        unit = unit_of(middle)
-        if middle >= _STEPS and not _likely(np.array([middle / UNITS[unit]]))[0]:
-            raise _ambiguous(column, text, seconds, good, unit)
+        return _format_of_numbers(values, seconds, good, column)
+    seconds, good = to_seconds(values, "iso")
+    if len(good) and good.mean() >= 0.5:
+        form: str | None = "iso"
+    else:
+        form = _pattern_of(values, column)
+        if form is None:
+            return None
+        seconds, good = to_seconds(values, form)
+    at = _middle(seconds, good)
+    if not plausible(seconds[at : at + 1], values.type)[0]:
+        raise _unlikely(column, to_strings(values)[0][at].as_py(), [(str(form), seconds[at])])
+    return form
+
+
+def _format_of_numbers(values: pa.Array, numbers: Seconds, good: Good, column: str) -> str:
+    text = _without_point(to_strings(values)[0])
+    for pattern, form in _COMPACT.items():
+        if as_mask(pc.match_substring_regex(text, pattern)).mean() >= 0.5:
+            return form
+    at = _middle(np.abs(numbers), good)
+    for name in _CALENDARS:
+        if _likely(_from_calendar(numbers[good], name)).mean() >= 0.95:
+            return name
+    if abs(numbers[at]) < _STEPS:
+        return "steps"
+    unit = unit_of(abs(numbers[at]))
+    if _likely(numbers[at : at + 1] / UNITS[unit])[0]:
         return unit
-    _, good = to_seconds(values, "iso")
-    return "iso" if len(good) and good.mean() >= 0.5 else None
+    readings = [(unit, numbers[at] / UNITS[unit])]
+    for pattern, form in _SHORT.items():
+        if as_mask(pc.match_substring_regex(text, pattern)).mean() >= 0.5:
+            moment, readable = to_seconds(text.slice(at, 1), form)
+            readings += [(form, moment[0])] * bool(readable[0])
+    raise _unlikely(column, text[at].as_py(), readings)
+
+
+def _middle(numbers: Seconds, good: Good) -> int:
+    """Return the place of the median of the ``good`` numbers, the upper one of two."""
+    return int(np.argsort(np.where(good, numbers, np.inf))[int(good.sum()) // 2])
+
+
+def _pattern_of(values: pa.Array, column: str) -> str | None:
+    """Return the pattern of strptime that fits most of the text; DataError if the day could also be the month."""
+    texts = to_strings(values)[0]
+    filled = texts.filter(pc.greater(pc.binary_length(texts), 0)).to_pylist()
+    if not filled:
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # pandas warns that a day is not a month
+        examples = {filled[0], filled[len(filled) // 2], filled[-1]}
+        guesses = [guess_datetime_format(text, dayfirst=first) for text in examples for first in (False, True)]
+    fits = {}
+    for pattern in dict.fromkeys((*filter(None, guesses), *_PATTERNS)):
+        seconds, good = to_seconds(texts, pattern)
+        fits[pattern] = (int(good.sum()), seconds, good)
+    best = max(count for count, _, _ in fits.values())
+    if 2 * best < len(texts):
+        return None
+    readings = {pattern: seconds for pattern, (count, seconds, _) in fits.items() if count == best}
+    pattern, first = next(iter(readings.items()))
+    good = fits[pattern][2]
+    if others := [p for p, seconds in readings.items() if not np.array_equal(seconds[good], first[good])]:
+        row = int(np.argmax(good & (readings[others[0]] != first)))
+        raise _ambiguous(column, texts[row].as_py(), [(p, readings[p][row]) for p in (pattern, *others)])
+    return pattern
 
 
 def _numeric(values: pa.Array) -> bool:
@@ -140,20 +215,24 @@ def _likely(seconds: Seconds) -> Good:
     return (seconds >= _EARLIEST) & (seconds <= time.time() + _DAY)
 
 
-def _ambiguous(column: str, text: pa.Array, numbers: Seconds, good: Good, unit: str) -> DataError:
-    """Return the error for numbers that are unlikely dates, with all their possible meanings."""
-    middle = int(np.argsort(np.where(good, np.abs(numbers), np.inf))[int(good.sum()) // 2])
-    example = text[middle].as_py()
-    readings = [(unit, numbers[middle] / UNITS[unit])]
-    for pattern, form in _SHORT.items():
-        if as_mask(pc.match_substring_regex(text, pattern)).mean() >= 0.5:
-            moment, readable = to_seconds(text.slice(middle, 1), form)
-            readings += [(form, moment[0])] * bool(readable[0])
+def plausible(seconds: Seconds, kind: pa.DataType) -> Good:
+    """Return which times are between 1990 and tomorrow, or of a column that already has dates, 1970 and tomorrow."""
+    earliest = 0.0 if pa.types.is_temporal(kind) else _EARLIEST
+    return (seconds >= earliest) & (seconds <= time.time() + _DAY)
+
+
+def _ambiguous(column: str, example: str, readings: list[tuple[str, float]]) -> DataError:
+    listed = ", or ".join(f"{day(moment)} by --time_format={form!r}" for form, moment in readings)
+    return DataError(f"the times in {column!r}, such as {example}, are {listed}; set the right option")
+
+
+def _unlikely(column: str, example: str, readings: list[tuple[str, float]]) -> DataError:
+    """Return the error for times that are unlikely dates, with all their possible meanings."""
     listed = ", ".join(f"{day(moment)} by --time_format={form}" for form, moment in readings)
-    return DataError(
-        f"the times in {column!r}, such as {example}, are unlikely dates: {listed}; set the right option (for a frame, "
-        "convert the column to datetimes)"
-    )
+    advice = "set the right option"
+    if readings[0][0] in UNITS:
+        advice += " (--time_format=steps for numbers that are not dates; in a frame, convert the column to datetimes)"
+    return DataError(f"the times in {column!r}, such as {example}, are unlikely dates: {listed}; {advice}")
 
 
 def mixed_units(numbers: Seconds, unit: str) -> int:
@@ -188,7 +267,7 @@ def in_unit(values: pa.Array, unit: str | None) -> Seconds:
             form = None
             with contextlib.suppress(DataError):  # not dates in any unit or format
                 form = guessed_time_format(values.slice(0, 10_000))
-            if unit is None or form is None or (form in UNITS and unit_of_times(numbers[:10_000]) is None):
+            if unit is None or form in (None, "steps"):
                 return numbers
     seconds, good = to_seconds(values, form or "iso")
     if not good.all():

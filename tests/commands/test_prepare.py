@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from recbole_hyper.cli import main
-from recbole_hyper.commands.prepare import _changes, named_columns
+from recbole_hyper.commands.prepare import _changes, name_of, named_columns
 from recbole_hyper.errors import DataError
 
 
@@ -19,6 +19,8 @@ def test_columns_by_field() -> None:
         "timestamp": "the time",
     }
     assert named_columns("") is named_columns(None) is None
+    with pytest.raises(DataError, match="user_id is named twice"):
+        named_columns("user_id=a,user_id=b")
 
 
 @pytest.mark.parametrize("text", ["who", "user_id=", "user=who", "user_id=a,,item_id=b"])
@@ -57,3 +59,48 @@ def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert "  ml-1m " in printed
     assert main(["prepare"]) == 2
     assert capsys.readouterr().out == printed
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("orders.csv", "orders"),
+        ("a b.csv.gz", "a-b"),
+        ("/x/my.orders.csv", "my"),
+        (".hidden", "hidden"),
+        ("ü1.csv", "1"),
+    ],
+)
+def test_a_source_without_a_name_takes_that_of_the_file(source: str, name: str) -> None:
+    assert name_of(source) == name
+
+
+def test_a_file_without_letters_needs_a_name() -> None:
+    with pytest.raises(DataError, match=r"the data need a name: recbole-hyper prepare NAME --source=---\.csv"):
+        name_of("---.csv")
+
+
+def test_a_file_is_prepared_under_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("orders.csv").write_text("user,item,time,event\na,x,2020-01-01,v\n")
+    assert main(["prepare", "--source=orders.csv"]) == 0
+    assert (tmp_path / "dataset" / "orders" / "orders.inter").is_file()
+    assert main(["prepare", "--source=orders.csv", "--where=event = 'q'"]) != 0
+    assert "--where=\"event = 'q'\" keeps no row of orders.csv" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--encoding=", "--separator="])
+def test_an_empty_option_is_an_error(option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    raw = tmp_path / "orders.csv"
+    raw.write_text("user,item,time\na,x,2020-01-01\n")
+    assert main(["prepare", "o", f"--source={raw}", f"--output={tmp_path}", option]) != 0
+    assert f"{option} is empty; leave it out" in capsys.readouterr().err
+
+
+def test_a_separator_beyond_ascii(tmp_path: Path) -> None:
+    raw = tmp_path / "orders.csv"
+    raw.write_text("user§item§time§title\na§x§2020-01-01§1, 2\n", encoding="utf-8")
+    assert main(["prepare", "o", f"--source={raw}", f"--output={tmp_path}", "--separator=§"]) == 0
+    assert (tmp_path / "o" / "o.inter").read_text().splitlines()[1:] == ["a\tx\t1577836800"]

@@ -223,3 +223,48 @@ def test_a_folder_of_parts_is_one_table(ending: str, tmp_path: Path) -> None:
     (tmp_path / "in" / f"part-1.{ending}").write_text("user,item,time\nu,x\n" if ending == "csv" else '{"user": 1}\n')
     with pytest.raises(DataError, match=f"part-1.{ending}"):
         lines_of(tmp_path / "in", tmp_path)
+
+
+def table(name: str) -> str:
+    return f"user,item,time\n{name},x,2020-01-01\n{name},y,2020-01-02\n"
+
+
+def test_files_that_a_mac_adds_to_a_zip_are_no_data(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "orders.zip", "w") as archive:
+        archive.writestr("orders/orders.csv", table("a"))
+        archive.writestr("__MACOSX/orders/._orders.csv", b"\0\1\2")
+        archive.writestr("orders/.DS_Store", b"\0")
+    assert len(lines_of(tmp_path / "orders.zip", tmp_path)) == 2
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_csv_folder_of_spark_is_one_table(parts: int, tmp_path: Path) -> None:
+    folder = tmp_path / "orders.csv"
+    folder.mkdir()
+    for number in range(parts):
+        (folder / f"part-0000{number}-0f1e-c000.csv").write_text(table(f"u{number}"))
+        (folder / f".part-0000{number}-0f1e-c000.csv.crc").write_bytes(b"crc")
+    for name in ("_SUCCESS", "._SUCCESS.crc", "_committed_123", "_started_123"):
+        (folder / name).write_bytes(b"")
+    assert len(lines_of(folder, tmp_path)) == 2 * parts
+
+
+def test_the_ratings_of_movielens_are_found_beside_other_files(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "ml-latest-small.zip", "w") as archive:
+        archive.writestr("ml/ratings.csv", f"userId,movieId,rating,timestamp\n1,2,5,{T}\n")
+        archive.writestr("ml/movies.csv", "movieId,title,genres\n2,Heat,Crime\n")
+        archive.writestr("ml/README.txt", "text")
+    assert lines_of(tmp_path / "ml-latest-small.zip", tmp_path) == [f"1\t2\t5\t{T}"]
+
+
+def test_the_only_table_beside_other_files_is_read(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "orders.zip", "w") as archive:
+        archive.writestr("orders.csv", table("a"))
+        archive.writestr("LICENCE", "text")
+    assert len(lines_of(tmp_path / "orders.zip", tmp_path)) == 2
+    with zipfile.ZipFile(tmp_path / "orders.zip", "a") as archive:
+        archive.writestr("more.csv", table("b"))
+    with pytest.raises(
+        DataError, match=r"several files \(orders\.csv, LICENCE, more\.csv\); give one by --source=FILE"
+    ):
+        lines_of(tmp_path / "orders.zip", tmp_path)

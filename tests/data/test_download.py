@@ -38,6 +38,10 @@ FILES: dict[str, tuple[bytes, int]] = {
     "Broken.zip": (GOOD[: len(GOOD) // 2], len(GOOD)),
     "Damaged.zip": (damaged := GOOD[:60] + b"!!!!" + GOOD[64:], len(damaged)),
     "Text.zip": (text := b"<html>not here</html>", len(text)),
+    "Cut.zip": (cut := zipped(Cut_inter=INTER + "u1\ti1\n"), len(cut)),
+    "Word.zip": (word := zipped(Word_inter=INTER.rpartition("\t")[0] + "\tword\n"), len(word)),
+    "Page.zip": (page := zipped(Page_inter="<html>not here</html>"), len(page)),
+    "Bare.zip": (bare := zipped(Bare_inter=HEADER), len(bare)),
     "Empty.zip": (empty := zipped(README="nothing"), len(empty)),
 }
 
@@ -62,6 +66,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Server)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     names = {name: name.lower() for name in ("Far", "Inside", "Broken", "Damaged", "Text", "Empty", "Gone")}
+    names |= {name: name.lower() for name in ("Cut", "Word", "Page", "Bare")}
     names["Far2"] = "amazon-beauty"
     lines = [
         f"{known}: http://127.0.0.1:{server.server_port}/{name.removesuffix('2')}.zip\n"
@@ -101,6 +106,10 @@ def test_a_name_of_recboles_list_is_fetched_once(name: str, place: Path, capsys:
         ("text", "not a complete zip archive"),
         ("empty", r"has no Empty\.inter, but README"),
         ("gone", "HTTP Error 403"),
+        ("cut", "Expected 3 columns, got 2"),
+        ("word", "could not convert|invalid value|conversion error"),
+        ("page", "not 'name:type'"),
+        ("bare", "no interactions"),
     ],
 )
 def test_what_is_no_data_set_never_becomes_one(name: str, says: str, place: Path) -> None:

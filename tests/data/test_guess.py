@@ -314,3 +314,56 @@ def test_one_column_is_not_read_as_two_fields(tmp_path: Path) -> None:
     layout = Layout(columns={"user_id": "user", "item_id": "user"})
     with pytest.raises(DataError, match="'user' is both user_id and item_id"):
         prepared(f"user,item,time\na,x,{T}\n", tmp_path, format="csv", layout=layout)
+
+
+@pytest.mark.parametrize(
+    ("header", "columns"),
+    [
+        ("Customer Email,Lineitem sku,Created at", "user_id=Customer Email,item_id=Lineitem sku,timestamp=Created at"),
+        ("Name,Email,Lineitem sku,Created at", "user_id=Email,item_id=Lineitem sku,timestamp=Created at"),
+        ("InvoiceNo,StockCode,InvoiceDate,CustomerID", "user_id=CustomerID,item_id=StockCode,timestamp=InvoiceDate"),
+        ("user_id,product_id,order_number", "user_id=user_id,item_id=product_id,timestamp=order_number"),
+        ("session,email,sku,ts", "user_id=session,item_id=sku,timestamp=ts"),
+    ],
+)
+def test_columns_of_shops_are_guessed(header: str, columns: str, tmp_path: Path) -> None:
+    row = ",".join("2020-01-01" if one in columns.rpartition("=")[2] else one for one in header.split(","))
+    (tmp_path / "raw.csv").write_text(f"{header}\n{row}\n")
+    _, (said,) = guessed(tmp_path / "raw.csv", tmp_path / "out")
+    assert f"--columns={columns} " in " ".join(shlex.split(said))
+
+
+def test_a_missing_column_shows_what_was_found_and_an_option_to_copy(tmp_path: Path) -> None:
+    (tmp_path / "raw.csv").write_text("Buyer Name,Lineitem sku,note\na,x,1\n")
+    with pytest.raises(DataError) as caught:
+        prepare("mine", source=tmp_path / "raw.csv", output=tmp_path / "out")
+    text = str(caught.value)
+    assert (
+        "has no column user_id, timestamp; its columns: Buyer Name, Lineitem sku, note; found item_id=Lineitem" in text
+    )
+    assert "--columns='user_id=...,item_id=Lineitem sku,timestamp=...' (in quotes for names with blanks" in text
+    assert "a table without times: --order=file" in text
+
+
+def test_the_encoding_is_used_for_the_guess_of_the_format(tmp_path: Path) -> None:
+    text = "user,item,time\nJosé,x,2020-01-01\n"
+    (tmp_path / "raw.csv").write_bytes(text.encode("utf-16-le"))  # no byte order mark
+    written, _ = guessed(tmp_path / "raw.csv", tmp_path / "out", layout=Layout(encoding="utf-16-le"))
+    assert written == ["José\tx\t1577836800"]
+
+
+@pytest.mark.parametrize("item_first", [True, False])
+def test_ratings_of_amazon_without_a_header(item_first: bool, tmp_path: Path) -> None:
+    pair = ["B00AAAAAAA,A1REVIEWER0001", "B00BBBBBBB,A1REVIEWER0002"]
+    pair = pair if item_first else [",".join(one.split(",")[::-1]) for one in pair]
+    (tmp_path / "Beauty.csv").write_text("".join(f"{one},5.0,{T}\n" for one in pair))
+    written, _ = guessed(tmp_path / "Beauty.csv", tmp_path / "out")
+    assert written[0] == f"A1REVIEWER0001\tB00AAAAAAA\t5\t{T}"
+
+
+def test_python_dictionaries_in_a_json_file(tmp_path: Path) -> None:
+    lines = [f"{{'user': 'a', 'item': 'it\\'s {n}', 'time': {T + n}, u'text': u'x'}}" for n in range(3)]
+    (tmp_path / "reviews.json").write_text("\n".join(lines) + "\n")
+    written, (said,) = guessed(tmp_path / "reviews.json", tmp_path / "out")
+    assert written[0] == f"a\tit's 0\t{T}"
+    assert "--format=python-dictionaries" in said

@@ -9,12 +9,13 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from recbole_hyper.cli import main
 from recbole_hyper.data.formats import Layout
 from recbole_hyper.data.inputs import read_histories
 from recbole_hyper.data.prepare.pipeline import prepare
-from recbole_hyper.data.times import in_unit
+from recbole_hyper.data.times import guessed_time_format, in_unit, to_seconds
 from recbole_hyper.errors import DataError
-from tests.data.raw import T, interactions_of
+from tests.data.raw import T, interactions_of, prepared
 
 
 def test_dates_come_in_the_unit_of_the_run() -> None:
@@ -75,3 +76,88 @@ def test_units_mixed_between_the_parts_of_a_folder_are_an_error(tmp_path: Path) 
     layout = Layout(time_format="unix")
     result = prepare("mine", source=tmp_path / "in", format="csv", layout=layout, output=tmp_path / "out")
     assert result.statistics.interactions == 2
+
+
+def guess(values: list[Any]) -> str | None:
+    return guessed_time_format(pa.array(values))
+
+
+@pytest.mark.parametrize(
+    ("values", "form", "first"),
+    [
+        ([1, 2, 3], "steps", 1),
+        (["829", "1111"], "steps", 829),
+        (["43882.96", "43883.5"], "excel", 1_582_326_144),
+        ([43_882, 43_884], "excel", 1_582_243_200),
+        ([637_000_000_000_000_000] * 2, "ticks", 1_564_403_200),
+        (["Fri Feb 21 16:00:00 -0700 2020"], "%a %b %d %H:%M:%S %z %Y", 1_582_326_000),
+        (["31.12.2019"], "%d.%m.%Y", 1_577_750_400),
+        (["13/02/2020", "01/03/2020"], "%d/%m/%Y", 1_581_552_000),
+        (["12/13/2010 8:26", "12/1/2010 8:28"], "%m/%d/%Y %H:%M", 1_292_228_760),
+        (["6/4/2018 3:45 PM", "6/13/2018 3:45 AM"], "%m/%d/%Y %I:%M %p", 1_528_127_100),
+        (["Oct 11, 2017", "May 1, 2018"], "%b %d, %Y", 1_507_680_000),
+    ],
+)
+def test_formats_are_guessed(values: list[Any], form: str, first: float) -> None:
+    assert guess(values) == form
+    assert to_seconds(pa.array(values), form)[0][0] == first
+
+
+@pytest.mark.parametrize("values", [["abc", "d"], ["10:20"], ["", ""]])
+def test_other_text_is_not_guessed(values: list[Any]) -> None:
+    assert guess(values) is None
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (["01/02/2020", "01/03/2020"], r"2020-01-02 by --time_format='%m/%d/%Y', or 2020-02-01 by .*'%d/%m/%Y'"),
+        (["9999-12-31"] * 2, "unlikely dates: 9999-12-31 by --time_format=iso"),
+        (["0001-01-01"] * 2, r"such as 0001-01-01, are unlikely dates: .* by --time_format=iso"),
+        (["1969-07-20", "1969-07-21"], r"unlikely dates: 1969-07-2. by --time_format=iso"),
+        (["2099-07-20"], "unlikely dates: 2099-07-20 by --time_format=iso"),
+        ([-1_600_000_000] * 2, "such as -1600000000, are unlikely dates: 1919-04-20"),
+        ([28_000_000, 28_000_001], r"1970-11-21 .*--time_format=steps for numbers that are not dates"),
+    ],
+)
+def test_unlikely_or_ambiguous_dates_are_an_error(values: list[Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        guess(values)
+
+
+@pytest.mark.parametrize("odd", ["9999-12-31", "0001-01-01", "1969-12-31", "2099-01-01 10:00:00"])
+def test_single_unlikely_dates_are_left_out_and_listed(odd: str, tmp_path: Path) -> None:
+    text = f"user,item,time\na,x,2020-01-02\na,y,{odd}\na,z,2020-01-01\n"
+    rows, said = prepared(text, tmp_path, max_malformed=0.5)
+    assert [row[1] for row in rows] == ["z", "x"]
+    assert any("line 3: the time is before 1990 or after tomorrow (--time_format=iso keeps" in line for line in said)
+    with pytest.raises(DataError, match="before 1990 or after tomorrow"):
+        prepared(text, tmp_path)
+    rows, _ = prepared(text, tmp_path, layout=Layout(time_format="iso"))
+    assert len(rows) == 3
+
+
+def test_a_number_that_is_no_date_among_dates(tmp_path: Path) -> None:
+    text = f"user,item,time\na,x,{T}\na,y,-1\na,z,0\na,w,{T}\nb,x,{T}\n"
+    rows, _ = prepared(text, tmp_path, max_malformed=0.9)
+    assert [row[1] for row in rows] == ["x", "w", "x"]
+
+
+def test_dates_of_a_frame_from_1970_on_are_taken() -> None:
+    frame = pd.DataFrame({"user_id": "u", "item_id": ["a", "b"], "timestamp": pd.to_datetime([5, 9], unit="s")})
+    assert interactions_of(frame)["timestamp"].to_pylist() == [5, 9]
+    with pytest.raises(DataError, match="unlikely dates: 1969"):
+        interactions_of(frame.assign(timestamp=pd.to_datetime([-5, -9], unit="s")))
+
+
+def test_steps_are_shown_without_dates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    raw = tmp_path / "steps.csv"
+    raw.write_text("user,item,time\na,x,2\na,y,1\n")
+    assert main(["prepare", f"--source={raw}", f"--output={tmp_path / 'out'}"]) == 0
+    printed = capsys.readouterr().out
+    assert "--time_format=steps" in printed
+    assert "step 1" in printed
+    assert "1970" not in printed
+    large = raw.read_text().replace(",2", ",28000001").replace(",1", ",28000000")
+    rows, _ = prepared(large, tmp_path, layout=Layout(time_format="steps"))
+    assert [row[2] for row in rows] == ["28000000", "28000001"]

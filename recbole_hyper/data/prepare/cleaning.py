@@ -9,17 +9,21 @@ import pyarrow as pa
 
 from recbole_hyper.data.filters import COUNTS, DUPLICATES, FILTERS, filtered, repeated
 from recbole_hyper.data.interactions import Interactions
-from recbole_hyper.data.times import to_seconds
+from recbole_hyper.data.times import to_seconds, unit_of
 from recbole_hyper.errors import DataError
 
 # dates without a time of day, and their unit
 _WHOLE = {r"\d{4}([-/])\d{1,2}\1\d{1,2}Z?": "D", r"\d{4}[-/]\d{1,2}Z?": "M"}
+_NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)"
+_DURATION = rf"{_NUMBER}|(\d+(\.\d+)?\s*[a-zA-Z]+\s*)+|\d+:\d\d(:\d\d)?"
+_SHORT_DATE = r"(19|20)\d\d(0[1-9]|1[0-2])"
 
 
 @dataclass(frozen=True)
 class Cleaning:
     """The steps of cleaning, in this order (except for duplicates_after_filter)."""
 
+    basket: str | None = None  # column of orders; the rows of an order get the time of its first one
     returns: str | None = None  # column of quantities; purchases that were returned completely are dropped
     since: str | None = None  # earliest time, a date or Unix seconds; None keeps all
     until: str | None = None  # latest time; a day or month without a time of day is included completely
@@ -49,8 +53,24 @@ class Cleaning:
             seconds(str(bound))
 
 
-def apply(data: Interactions, cleaning: Cleaning) -> tuple[Interactions, list[tuple[str, int]]]:
-    """Sort and clean the interactions in place; also return the number of rows after each step."""
+def check_times(cleaning: Cleaning, clock: str) -> None:
+    """Raise DataError for options of time that do not suit the times: ``dates``, ``steps`` or ``positions``."""
+    for key in ("since", "until", "session_gap"):
+        value = getattr(cleaning, key)
+        if value is None or clock == "dates":
+            continue
+        if clock == "positions":
+            raise DataError(f"--{key}={value} needs times, but the rows are in the order of the file; drop the option")
+        if not re.fullmatch(_NUMBER, str(value).strip()):
+            raise DataError(f"--{key}={value}: the times are steps, not dates; give a number of steps")
+
+
+def apply(data: Interactions, cleaning: Cleaning, clock: str = "dates") -> tuple[Interactions, list[tuple[str, int]]]:
+    """Sort and clean the interactions in place; also return the number of rows after each step.
+
+    The times of ``data`` are ``dates``, ``steps`` or ``positions``; DataError for options that do not suit them.
+    """
+    check_times(cleaning, clock)
     steps = [("read", len(data))]
 
     def keep(rows: np.ndarray, label: str, advice: str = "") -> None:
@@ -91,25 +111,43 @@ def apply(data: Interactions, cleaning: Cleaning) -> tuple[Interactions, list[tu
 
 def gap_seconds(text: str) -> float:
     """Return the seconds of a duration such as 30min, 2h or 1800; DataError if it is invalid or not above 0."""
+    plain = str(text).strip()
     try:
-        gap = float(text) if re.fullmatch(r"[0-9.]+", str(text)) else pd.Timedelta(text).total_seconds()
+        if not re.fullmatch(_DURATION, plain):
+            raise ValueError(text)
+        gap = float(plain) if re.fullmatch(_NUMBER, plain) else pd.Timedelta(plain).total_seconds()
     except ValueError as error:
-        raise DataError(f"session_gap={text!r} is not a duration; write 30min, 2h, 1d or seconds") from error
+        raise DataError(f"session_gap={text!r} is not a duration; write 30min, 1.5h, 1d or seconds") from error
     if not gap > 0:
         raise DataError(f"session_gap={text!r} must be above 0")
     return gap
 
 
 def seconds(text: str, *, last: bool = False) -> float:
-    """Return the Unix seconds of a date, a moment (UTC) or a number, with ``last`` the end of a day or month."""
+    """Return the Unix seconds of a date, a moment (UTC) or a number, with ``last`` the end of a day or month.
+
+    A number is read as the times of a table are: 20240102 is a date, 1704153600000 are milliseconds, and numbers below
+    100,000 are steps.
+    """
     text = str(text).strip()
-    for form in ("unix", "iso"):
-        values, good = to_seconds(pa.array([text]), form)
-        # a year alone would be read as a moment in 1970
-        if good[0] and not re.fullmatch(r"\d{4}", text):
-            unit = next((unit for pattern, unit in _WHOLE.items() if re.fullmatch(pattern, text)), None)
+    written = re.sub(r"^((?:19|20)\d\d)(\d\d)(\d\d)$", r"\1-\2-\3", text)
+    if re.fullmatch(_SHORT_DATE, text):
+        raise DataError(f"time {text!r} may be a month or a number; write {text[:4]}-{text[4:]}, or {text}.0")
+    # a year alone would be read as a moment in 1970
+    for form in _forms(written) if not re.fullmatch(r"\d{4}", text) else ():
+        values, good = to_seconds(pa.array([written]), form)
+        if good[0]:
+            unit = next((unit for pattern, unit in _WHOLE.items() if re.fullmatch(pattern, written)), None)
             if unit is None or not last:
                 return float(values[0])
             following = np.datetime64(int(values[0]), "s").astype(f"datetime64[{unit}]") + 1
             return float(np.nextafter(float(following.astype("datetime64[s]").astype(np.int64)), -np.inf))
     raise DataError(f"time {text!r} must be a date (2019-01-31 or 2019-01-31 10:20:30) or a number of Unix seconds")
+
+
+def _forms(text: str) -> list[str]:
+    """Return the time formats to try, the likeliest first."""
+    if not re.fullmatch(_NUMBER, text):
+        return ["iso"]
+    compact = [form for digits, form in ((12, "%Y%m%d%H%M"), (14, "%Y%m%d%H%M%S")) if len(text) == digits]
+    return [*(compact if text.startswith(("19", "20")) else ()), unit_of(abs(float(text)))]

@@ -8,7 +8,7 @@ import os
 import re
 import shlex
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,26 +18,24 @@ import pyarrow.compute as pc
 from tqdm import tqdm
 
 from recbole_hyper.data import formats, guess
-from recbole_hyper.data.archives import SourceFile, contents, parts_of, pick
+from recbole_hyper.data.archives import SourceFile, contents, matches, parts_of, pick
 from recbole_hyper.data.blocks import Malformed
-from recbole_hyper.data.formats import FIELDS
-from recbole_hyper.data.ids import as_text, escaped
-from recbole_hyper.data.interactions import NO_IDS, Interactions, joined, write_interactions
-from recbole_hyper.data.parsers import Rows
+from recbole_hyper.data.ids import escaped
+from recbole_hyper.data.interactions import NO_IDS, Interactions, write_interactions
 from recbole_hyper.data.prepare import public
-from recbole_hyper.data.prepare.cleaning import Cleaning, apply
+from recbole_hyper.data.prepare.cleaning import Cleaning, apply, check_times
+from recbole_hyper.data.prepare.columns import open_source
 from recbole_hyper.data.prepare.items import Items, read_items
 from recbole_hyper.data.prepare.public import Candidate, Entry
 from recbole_hyper.data.prepare.statistics import Statistics, describe
 from recbole_hyper.data.source import CARD
-from recbole_hyper.data.tables import open_table
-from recbole_hyper.data.times import to_numbers
 from recbole_hyper.data.where import parse_where
 from recbole_hyper.errors import DataError, did_you_mean
 from recbole_hyper.files import file_digest, replaced, write_json
 from recbole_hyper.host.recbole_files import recbole_folder
 
 MAX_MALFORMED = 0.001
+_TABLES = ("*.csv", "*.tsv", "*.json", "*.jsonl", "*.ndjson", "*.parquet")
 ORDERS = ("time", "file")
 
 
@@ -50,7 +48,7 @@ class Prepared:
     entry: Entry
     steps: tuple[tuple[str, int], ...]
     malformed: Malformed
-    positions: bool
+    clock: str  # what the times are: ``dates``, ``steps``, or ``positions`` of the rows
 
 
 def prepare(
@@ -100,61 +98,42 @@ def prepare(
         if source is None:
             say(entry.licence)
             source = public.fetch(entry, Path(stack.enter_context(tempfile.TemporaryDirectory())), say)
-        file, candidate = choose(entry, Path(source), format, timed=order == "time")
+        layout = layout or formats.Layout()
+        file, candidate = choose(entry, Path(source), format, order == "time", layout)
         unchanged = contextlib.ExitStack()
         unchanged.enter_context(file.unchanged())
         cleaning = _cleaning(entry, candidate, changes or {})
         malformed = Malformed(file.name, max_malformed)
-        rated = cleaning.threshold is not None or "rating" in ((layout or formats.Layout()).columns or {})
-        others = [*(condition.columns if condition else ()), *([cleaning.returns] if cleaning.returns else ())]
-        table = open_table(
-            file,
-            layout,
-            format=candidate.format,
-            fields=[name for name in FIELDS if order == "time" or name != "timestamp"],
-            optional=() if rated and cleaning.threshold is None else ("rating",),
-            others=tuple(dict.fromkeys(others)),
-        )
-        table = dataclasses.replace(table, blank_ratings=not rated and bool(table.form.own))
-        options = guess.guessed_options(formats.find(candidate.format).set(layout, candidate.format), table.form)
+        columns = condition.columns if condition else ()
+        reader = open_source(file, candidate.format, layout, cleaning, columns, order)
+        table = reader.table
+        options = guess.guessed_options(formats.find(candidate.format).set(layout, candidate.format), reader.form)
         if options or (format is None and candidate not in entry.sources):
             say("guessed: " + shlex.join([f"--format={candidate.format}", *options]))
         say(f"reading {file.name}" + (f" of {file.path.name}" if file.member else "") + f" as {candidate.format}")
+        by_rows = table.form.positions or order == "file"
+        clock = "positions" if by_rows else "steps" if table.form.time_format == "steps" else "dates"
+        check_times(cleaning, clock)
         known_items = None if items is None else read_items(Path(items), table.columns["item_id"])
-        data = _read(table.blocks(malformed, condition, progress), cleaning.returns)
+        try:
+            data = reader.read(table.blocks(malformed, condition, progress), say)
+        except DataError as error:
+            if where is not None and not (malformed.good or malformed.count):
+                raise DataError(f"--where={where!r} keeps no row of {file.name}") from error
+            raise
         _report_unreadable(data, malformed, say)
         if prefix := candidate.user_prefix:
             data.user_tokens = pc.replace_substring_regex(data.user_tokens, f"^{re.escape(prefix)}", "")
         if table.form.refusing and order == "time":
             CHECKS[table.form.refusing](data)
-        data, steps = apply(data, cleaning)
-        positions = table.form.positions or order == "file"
-        result = Prepared(path, describe(data), entry, tuple(steps), malformed, positions)
+        data, steps = apply(data, cleaning, clock)
+        result = Prepared(path, describe(data), entry, tuple(steps), malformed, clock)
         _check_counts(entry, result.statistics)
+        _report_ties(result, say)
         card = _card(result, file, candidate, cleaning) | {"columns": table.columns, "where": where}
         unchanged.close()
         _write(data, path, card, progress, say, known_items)
     return result
-
-
-def _read(blocks: Iterator[Rows], column: str | None) -> Interactions:
-    """Join the blocks and the ``column`` of quantities; DataError, with the line, for an invalid number."""
-    quantities: list[Any] = []
-
-    def with_quantities() -> Iterator[Rows]:
-        for block in blocks:
-            values = block.columns[f"{guess.OTHER}{column}"]
-            numbers, good = to_numbers(values)
-            if not good.all():
-                row = int(np.argmin(good))
-                value = as_text(values)[row].as_py()
-                raise DataError(f"--returns={column}: {value!r} in line {block.lines[row]} is not a number")
-            quantities.append(numbers)
-            yield block
-
-    data = joined(with_quantities() if column else blocks)
-    data.quantities = np.concatenate(quantities) if quantities else None
-    return data
 
 
 def _report_unreadable(data: Interactions, malformed: Malformed, say: Callable[[str], None]) -> None:
@@ -164,6 +143,13 @@ def _report_unreadable(data: Interactions, malformed: Malformed, say: Callable[[
         say(f"{blank:,} ratings are not numbers and are left blank")
         if blank == len(data):
             data.ratings = None
+
+
+def _report_ties(result: Prepared, say: Callable[[str], None]) -> None:
+    if result.statistics.tied > 0.5 and not result.entry.about:
+        say(f"{result.statistics.tied:.0%} of a user's neighbouring interactions have equal times, in the order of the "
+            "file; a second column orders them (--columns=timestamp=date+step), or evaluate whole baskets: "
+            "eval_args split {LB: valid_and_test}")  # fmt: skip
 
 
 def _cleaning(entry: Entry, candidate: Candidate, changes: dict[str, Any]) -> Cleaning:
@@ -188,7 +174,9 @@ def _card(result: Prepared, file: SourceFile, candidate: Candidate, cleaning: Cl
         "address": entry.address or None,
         "terms": entry.terms or None,
         "tokens": entry.tokens or None,
-        "timestamps": "positions in the user's sequence" if result.positions else "Unix seconds",
+        "timestamps": {"dates": "Unix seconds", "steps": "steps", "positions": "positions in the user's sequence"}[
+            result.clock
+        ],
         "cleaning": dataclasses.asdict(cleaning),
         "rows": dict(result.steps),
         "malformed_lines": result.malformed.count,
@@ -257,7 +245,9 @@ def _check_target(path: Path, overwrite: bool) -> None:
         raise DataError(f"{path} exists and was not written by prepare; add --overwrite to replace it")
 
 
-def choose(entry: Entry, source: Path, format: str | None, timed: bool = True) -> tuple[SourceFile, Candidate]:
+def choose(
+    entry: Entry, source: Path, format: str | None, timed: bool = True, layout: formats.Layout | None = None
+) -> tuple[SourceFile, Candidate]:
     """Find the raw file in ``source`` and how to read it; DataError if no file matches, or its format is unknown."""
     files = contents(source)
     if format is not None:
@@ -275,13 +265,34 @@ def choose(entry: Entry, source: Path, format: str | None, timed: bool = True) -
         if file := pick(files, candidate.files):
             return file, candidate
     file = files[0] if len(files) == 1 else parts_of(source, files)
-    if file is not None and not entry.sources:
-        return file, Candidate(guess.format_of(file, timed), ())
+    if not entry.sources:
+        if file is None and (likely := _published(files)):
+            return likely
+        tables = [one for one in files if any(matches(one.name, ending) for ending in _TABLES)]
+        file = file or (tables[0] if len(tables) == 1 else None)
+        if file is not None:
+            return file, Candidate(guess.format_of(file, timed, layout), ())
+        names = ", ".join(one.name for one in files[:8]) + (", ..." if len(files) > 8 else "")
+        raise DataError(
+            f"{source} has several files ({names}); give one by --source=FILE, unpacked if needed"
+        )
     known = ", ".join(f"{name} ({c.format})" for c in (*entry.sources, atomic) for name in c.files)
     raise DataError(
         f"{source} has no known file of {entry.name}, which are {known}. For a file of another name add "
         f"--format=NAME ({', '.join(sorted(formats.formats()))})"
     )
+
+
+def _published(files: Sequence[SourceFile]) -> tuple[SourceFile, Candidate] | None:
+    """Return the only file among several that has the name of a published format, such as MovieLens' ratings.csv."""
+    found: dict[tuple[str, str], SourceFile] = {}
+    for name, form in formats.formats().items():
+        patterns = [] if form.own else form.files
+        found |= {(str(file), name): file for file in files if any(matches(file.name, one) for one in patterns)}
+    if len(found) != 1:
+        return None
+    (_, name), file = next(iter(found.items()))
+    return file, Candidate(name, ())
 
 
 def _check_counts(entry: Entry, statistics: Statistics) -> None:

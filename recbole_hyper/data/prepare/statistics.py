@@ -62,8 +62,11 @@ def describe(data: Interactions) -> Statistics:
     )
 
 
-def rows(statistics: Statistics, published: Sequence[Published], *, positions: bool = False) -> list[dict[str, Any]]:
-    """Return the rows of a table of our counts, with a column per paper; with ``positions`` there are no dates."""
+def rows(statistics: Statistics, published: Sequence[Published], *, clock: str = "dates") -> list[dict[str, Any]]:
+    """Return the rows of a table of our counts, with a column per paper; only a ``clock`` of dates is shown as dates.
+
+    ``clock`` is ``dates``, ``steps`` or ``positions``.
+    """
     table: list[dict[str, Any]] = []
     for label, form in (("users", ","), ("items", ","), ("interactions", ","), ("density", ".3%")):
         table.append({"": label, "this file": format(getattr(statistics, label), form)})
@@ -76,8 +79,9 @@ def rows(statistics: Statistics, published: Sequence[Published], *, positions: b
         "repeated pairs": f"{statistics.repeated:,}",
         "ties in time": f"{statistics.tied:.1%}",
     }
-    times = {"first": day(statistics.first_time), "last": day(statistics.last_time)}
-    own |= {"times": "positions"} if positions else times
+    shown = day if clock == "dates" else "step {:g}".format
+    times = {"first": shown(statistics.first_time), "last": shown(statistics.last_time)}
+    own |= {"times": "positions"} if clock == "positions" else times
     return [*table, *({"": label, "this file": text} for label, text in own.items())]
 
 

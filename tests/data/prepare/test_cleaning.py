@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from recbole_hyper.data.prepare import public
-from recbole_hyper.data.prepare.cleaning import Cleaning, apply, seconds
+from recbole_hyper.data.prepare.cleaning import Cleaning, apply, gap_seconds, seconds
 from recbole_hyper.errors import DataError
 from tests.data.raw import CODED, T, interactions, lines_of
 
@@ -76,10 +76,53 @@ def test_a_threshold_needs_ratings() -> None:
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("2019-01-01", 1_546_300_800.0), ("2019-12-31 00:00:00", 1_577_750_400.0), ("1546300800.5", 1_546_300_800.5)],
+    [
+        ("2019-01-01", 1_546_300_800.0),
+        ("2019-12-31 00:00:00", 1_577_750_400.0),
+        ("1546300800.5", 1_546_300_800.5),
+        ("20240102", 1_704_153_600.0),
+        ("202401021530", 1_704_209_400.0),
+        ("1700000000000", 1_700_000_000.0),
+        ("10", 10.0),
+        ("202401.0", 202_401.0),
+    ],
 )
 def test_times_on_the_command_line(text: str, value: float) -> None:
     assert seconds(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("202401", "a month or a number; write 2024-01, or 202401.0"), ("2024", "a date"), ("20241350", "a date")],
+)
+def test_times_that_mean_two_things_or_none(text: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        seconds(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "gap"),
+    [("60 ", 60), ("+60", 60), ("1.5h", 5400), ("30min", 1800), ("2h 30m", 9000), ("01:30:00", 5400), (".5", 0.5)],
+)
+def test_pauses_between_sessions(text: str, gap: float) -> None:
+    assert gap_seconds(text) == gap
+
+
+@pytest.mark.parametrize("text", ["60,5", "1,5h", "-5", "0", "1e3", "5 furlongs", "", "min"])
+def test_pauses_that_cannot_be_read(text: str) -> None:
+    with pytest.raises(DataError, match=r"session_gap=.*(is not a duration|must be above 0)"):
+        gap_seconds(text)
+
+
+@pytest.mark.parametrize("key", ["since", "until", "session_gap"])
+def test_positions_and_steps_are_not_compared_with_seconds(key: str) -> None:
+    cleaning = Cleaning(**{key: "2"})
+    with pytest.raises(DataError, match=rf"--{key}=2 needs times, but the rows are in the order of the file"):
+        apply(interactions(CODED), cleaning, "positions")
+    apply(interactions(CODED), cleaning, "steps")
+    text = "30min" if key == "session_gap" else "2020-01-01"
+    with pytest.raises(DataError, match=rf"--{key}={text}: the times are steps, not dates"):
+        apply(interactions(CODED), Cleaning(**{key: text}), "steps")
 
 
 DAY = 1_577_750_400.0  # 2019-12-31

@@ -26,4 +26,5 @@ def test_statistics_by_hand() -> None:
     assert users == {"": "users", "this file": "3", "same": "3", "other": "4 *"}
     assert items == {"": "items", "this file": "3", "same": "3", "other": None}
     assert (first["this file"], last["this file"]) == ("1970-01-01", "1970-01-01 00:00:30")
-    assert rows(found, [], positions=True)[-1] == {"": "times", "this file": "positions"}
+    assert [row["this file"] for row in rows(found, [], clock="steps")[-2:]] == ["step 0", "step 30"]
+    assert rows(found, [], clock="positions")[-1] == {"": "times", "this file": "positions"}

@@ -1,0 +1,135 @@
+"""Reads a table with the columns that only ``prepare`` understands: times in several columns, quantities and orders."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from recbole_hyper.data import guess
+from recbole_hyper.data.archives import SourceFile
+from recbole_hyper.data.formats import FIELDS, Format, Layout, find
+from recbole_hyper.data.ids import as_text
+from recbole_hyper.data.interactions import Interactions, joined
+from recbole_hyper.data.parsers import Rows
+from recbole_hyper.data.prepare.cleaning import Cleaning
+from recbole_hyper.data.prepare.time_columns import TimeColumns, time_columns
+from recbole_hyper.data.tables import Table, open_table
+from recbole_hyper.data.times import to_numbers
+from recbole_hyper.errors import DataError
+
+# names of a column of quantities, which may have returns
+_QUANTITIES = ("quantity", "qty", "units")
+
+
+@dataclasses.dataclass(frozen=True)
+class Reader:
+    """An open table and its further columns."""
+
+    table: Table
+    moments: TimeColumns | None  # if the time is in several columns
+    returns: str | None  # column of quantities that cancel purchases
+    basket: str | None  # column of orders
+    quantity: str | None  # column of quantities that the user did not name
+
+    @property
+    def form(self) -> Format:
+        """The format, with the columns of the times as the user would write them."""
+        columns = self.table.form.columns
+        if self.moments is None or columns is None:
+            return self.table.form
+        return dataclasses.replace(self.table.form, columns={**columns, "timestamp": "+".join(self.moments.columns)})
+
+    def read(self, blocks: Iterator[Rows], say: Callable[[str], None]) -> Interactions:
+        """Join the blocks and apply the further columns; DataError, with the line, for an invalid value."""
+        kept: dict[str, list[pa.Array]] = {name: [] for name in self._kept()}
+        quantities: list[Any] = []
+        negative = 0
+
+        def noted() -> Iterator[Rows]:
+            nonlocal negative
+            for block in blocks:
+                if self.moments is not None:
+                    block = self.moments.with_times(block, str(self.table.source))
+                for name, parts in kept.items():
+                    parts.append(block.columns[guess.OTHER + name])
+                if self.returns:
+                    quantities.append(_quantities(block, self.returns))
+                if self.quantity:
+                    numbers, good = to_numbers(block.columns[guess.OTHER + self.quantity])
+                    negative += int((numbers[good] < 0).sum())
+                yield block
+
+        data = joined(noted())
+        data.quantities = np.concatenate(quantities) if quantities else None
+        columns = {name: pa.chunked_array(parts).combine_chunks() for name, parts in kept.items() if parts}
+        if self.basket and len(data):
+            moved = data.group_baskets(_numbered(self.basket, columns[self.basket]))
+            if moved:
+                say(f"{moved:,} orders begin at the time of the user's order before them; each was moved to 1 after it")
+        if self.moments is not None and self.moments.ordering and len(data):
+            data.take(self.moments.order(columns))
+        if negative:
+            say(f"{negative:,} rows have a {self.quantity} below 0: these are returns, but they count as purchases; "
+                f"--returns={self.quantity} cancels both")  # fmt: skip
+        return data
+
+    def _kept(self) -> list[str]:
+        ordering = self.moments.others if self.moments is not None and self.moments.ordering else ()
+        return list(dict.fromkeys([*ordering, *([self.basket] if self.basket else [])]))
+
+
+def open_source(
+    file: SourceFile, format: str, layout: Layout, cleaning: Cleaning, others: Collection[str], order: str
+) -> Reader:
+    """Open a file with all columns that ``cleaning`` and a condition (``others``) need; raises as ``open_table``."""
+    form = find(format).set(layout, format)
+    names, moments = list[str](), None
+    if "columns" in form.own:
+        named = guess.named(file, form)
+        names = list(named.names)
+        if order == "time":
+            moments = time_columns(layout, names, lambda name: guess.sample(file, named, name))
+    quantities = [name for name in names if name.lower() in _QUANTITIES and not cleaning.returns]
+    columns = [*others, *quantities[:1], *filter(None, (cleaning.returns, cleaning.basket))]
+    fields = [name for name in FIELDS if order == "time" or name != "timestamp"]
+    if moments is not None:
+        layout = moments.layout(layout)
+        columns += moments.others
+        fields = [name for name in fields if name != "timestamp" or moments.ordering]
+    rated = cleaning.threshold is not None or "rating" in (layout.columns or {})
+    table = open_table(
+        file,
+        layout,
+        format=format,
+        fields=fields,
+        optional=() if rated and cleaning.threshold is None else ("rating",),
+        others=tuple(dict.fromkeys(columns)),
+    )
+    table = dataclasses.replace(table, blank_ratings=not rated and bool(table.form.own))
+    return Reader(table, moments, cleaning.returns, cleaning.basket, next(iter(quantities), None))
+
+
+def _quantities(block: Rows, column: str) -> Any:
+    values = block.columns[f"{guess.OTHER}{column}"]
+    numbers, good = to_numbers(values)
+    if not good.all():
+        row = int(np.argmin(good))
+        raise DataError(
+            f"--returns={column}: {as_text(values)[row].as_py()!r} in line {block.lines[row]} is not a number"
+        )
+    return numbers
+
+
+def _numbered(column: str, values: pa.Array) -> Any:
+    """Return a number (n,) for each order id; DataError for a missing one."""
+    texts = as_text(values)
+    blank = pc.equal(pc.fill_null(pc.utf8_trim_whitespace(texts), ""), "")
+    if count := pc.sum(blank).as_py():
+        raise DataError(f"--basket={column}: {count:,} rows have no order; leave them out by --where, or drop --basket")
+    return pd.factorize(texts.to_pandas())[0]
