@@ -273,9 +273,7 @@ def choose(
         if file is not None:
             return file, Candidate(guess.format_of(file, timed, layout), ())
         names = ", ".join(one.name for one in files[:8]) + (", ..." if len(files) > 8 else "")
-        raise DataError(
-            f"{source} has several files ({names}); give one by --source=FILE, unpacked if needed"
-        )
+        raise DataError(f"{source} has several files ({names}); give one by --source=FILE, unpacked if needed")
     known = ", ".join(f"{name} ({c.format})" for c in (*entry.sources, atomic) for name in c.files)
     raise DataError(
         f"{source} has no known file of {entry.name}, which are {known}. For a file of another name add "
