@@ -134,6 +134,8 @@ def make_split(store: SequenceStore, config: Any) -> Split:
     for part, cases in (("validation", split.valid), ("test", split.test)):
         if len(cases):
             split.counts[f"{part} targets that are not in the training part"] = cold_targets(cases, split)
+            if timed and (ties := tied_targets(cases)):
+                split.counts[f"{part} targets at the time of their history's last interaction"] = ties
     seed = config["candidate_seed"]
     drawn = {part: _with_candidates(part, mode, split, store, seed) for part, mode in arguments["mode"].items()}
     split = dataclasses.replace(split, **drawn)
@@ -201,6 +203,12 @@ def _check_points(split: Split) -> None:
 def cold_targets(cases: Cases, split: Split) -> int:
     """Return how many targets have no training interaction."""
     return int((~known_items(split.store, split.train_lengths)[cases.targets]).sum())
+
+
+def tied_targets(cases: Cases) -> int:
+    """Return how many targets have the time of the last interaction of their history, such as items of one order."""
+    before = cases.store.times[cases.store.offsets[cases.rows] + cases.ends - 1]
+    return int((cases.times == before).sum())
 
 
 def repeated_targets(cases: Cases) -> int:

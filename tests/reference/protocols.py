@@ -128,3 +128,21 @@ def ratio_of_all(triples: list[Triple], sizes: tuple[int, int, int]) -> Parts:
         if trains:
             train[user].append(items[place])
     return train, asked[1], asked[2]
+
+
+def last_basket(triples: list[Triple]) -> Parts:
+    """Baskets are equal times; each item of a held-out basket is a case, once, after everything before the basket."""
+    train, valid, test = {}, [], []
+    for user, row in by_user(triples).items():
+        baskets: dict[float, list[str]] = {}
+        for item, time in row:
+            baskets.setdefault(time, []).append(item)
+        ordered = list(baskets.values())
+        kept = ordered[: {1: 1, 2: 1}.get(len(ordered), len(ordered) - 2)]
+        train[user] = [item for basket in kept for item in basket]
+        before = list(train[user])
+        for place, basket in enumerate(ordered[len(kept) :], len(kept) + 1):
+            part = test if place == len(ordered) else valid
+            part += [(user, tuple(before), item) for item in dict.fromkeys(basket)]
+            before += basket
+    return train, valid, test

@@ -153,6 +153,7 @@ def test_command_options_reach_the_cleaning_and_the_card(
     assert "2 interactions: rating >= 4" in output
     card = json.loads((tmp_path / "mine" / "SOURCE.json").read_text())
     assert card["cleaning"] == {
+        "basket": None,
         "returns": None,
         "since": "85",
         "until": None,
