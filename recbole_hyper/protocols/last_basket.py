@@ -17,9 +17,9 @@ class LastBasket(Protocol):
     """``{LB: valid_and_test | valid_only | test_only}``: a basket is the interactions of a user with equal times.
 
     The last basket of a user is the test, the one before it the validation. Each item of a basket is a case, once, and
-    all of them have the history before the basket, so no target follows an item of the same order. With valid_and_test a
-    user with 2 baskets has no validation case, and a user with 1 basket only trains. ``prepare --basket=ORDER_ID``
-    gives the items of an order one time. With ``refit: True`` the final model trains on all but the test baskets.
+    all of them have the history before the basket, so no target follows an item of the same order. With
+    valid_and_test a user with 2 baskets has no validation case, and a user with 1 basket only trains.
+    ``prepare --basket=ORDER_ID`` gives the items of an order one time. With ``refit: True`` the final model trains on all but the test baskets.
     """
 
     title = "last basket out"
