@@ -63,6 +63,14 @@ def boundary(times: npt.NDArray[np.float64], where: Any) -> float:
     return float(start)
 
 
+def length_of(times: npt.NDArray[np.float64], duration: str) -> float:
+    """Return a duration such as "30 minutes" in the unit of ``times``; ValueError for anything else."""
+    span = read_point(duration)
+    if not isinstance(span, pd.Timedelta):
+        raise ValueError(f"{duration!r} is not a duration of minutes, hours, days or weeks")
+    return span.total_seconds() * UNITS[unit_of(float(times.max(initial=0.0)))]
+
+
 def latest_start(times: npt.NDArray[np.float64], start: float, end: float, limit: int) -> float:
     """Return the first time from ``start`` on that leaves at most ``limit`` interactions before ``end``."""
     inside = np.sort(times[(times >= start) & (times < end)])

@@ -7,12 +7,10 @@ import numpy as np
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.protocols.base import Protocol, ProtocolError
 from recbole_hyper.protocols.leave_one_out import PARTS
-from recbole_hyper.protocols.parts import split_of_parts
-from recbole_hyper.registry import register
-from recbole_hyper.types import Cases, Int64, Split
+from recbole_hyper.protocols.parts import distinct, split_of_parts
+from recbole_hyper.types import Int64, Split
 
 
-@register("protocols", "LB")
 class LastBasket(Protocol):
     """``{LB: valid_and_test | valid_only | test_only}``: a basket is the interactions of a user with equal times.
 
@@ -23,6 +21,7 @@ class LastBasket(Protocol):
     all but the test baskets.
     """
 
+    name = "LB"
     title = "last basket out"
 
     def __init__(self, argument: Any, *, successive: bool = False, refit: bool = False, by_user: bool = True) -> None:
@@ -49,7 +48,7 @@ class LastBasket(Protocol):
         train = store.lengths - valid - test
         parts = np.stack([np.zeros_like(train), train, valid, test], axis=1)
         split = split_of_parts(store, parts, refit=self.refit)
-        (valid_cases, repeats), (test_cases, more) = _distinct(split.valid), _distinct(split.test)
+        (valid_cases, repeats), (test_cases, more) = distinct(split.valid), distinct(split.test)
         notes: dict[str, Any] = {
             "users": store.n_rows,
             "users with 1 basket, trained on only": int((counts == 1).sum()),
@@ -75,10 +74,3 @@ def basket_sizes(store: SequenceStore) -> tuple[Int64, Int64, Int64]:
         np.where(counts >= 2, padded[ends], 0),
         counts,
     )
-
-
-def _distinct(cases: Cases) -> tuple[Cases, int]:
-    """Return the first case of each row and target, and how many others there were."""
-    _, first = np.unique(cases.rows * cases.store.n_items + cases.targets, return_index=True)
-    kept = np.sort(first)
-    return cases[kept], len(cases) - len(kept)

@@ -56,6 +56,13 @@ def split_of_parts(store: SequenceStore, parts: Int64, *, refit: bool, successiv
     return Split(store, train_lengths, cases[0], cases[1], refit_lengths=refit_lengths, counts=counts)
 
 
+def distinct(cases: Cases) -> tuple[Cases, int]:
+    """Return the first case of each row and target, and how many others there were."""
+    _, first = np.unique(cases.rows * cases.store.n_items + cases.targets, return_index=True)
+    kept = np.sort(first)
+    return cases[kept], len(cases) - len(kept)
+
+
 def count_by_row(store: SequenceStore, mask: npt.NDArray[np.bool_]) -> Int64:
     """Return the number (U,) of interactions of each row where ``mask`` is True."""
     return np.bincount(store.row_of[mask], minlength=store.n_rows).astype(np.int64)

@@ -153,3 +153,58 @@ def test_items_that_only_the_test_part_has_are_dropped_and_counted() -> None:
     allgone = [t for t in triples if t[2] < 21] + [("b", "only", 22.0), ("c", "other", 23.0)]
     with pytest.raises(ProtocolError, match="the test part has no case"):
         make_split(store_of(allgone), config_of({"GT": POINTS}))
+
+
+def gap_triples() -> list[Triple]:
+    """Minutes of two users; the parts start at minute 100 (validation) and 200 (test)."""
+    rows = {
+        "u": [(1, "a"), (2, "b"), (80, "c"), (105, "a"), (106, "b"), (150, "a"), (180, "d"), (201, "a"), (202, "b"),
+              (203, "a"), (204, "x")],
+        "v": [(3, "a"), (4, "c"), (5, "d"), (90, "b"), (120, "c"), (210, "d")],
+        "w": [(95, "a"), (190, "b"), (220, "a")],
+    }  # fmt: skip
+    return [(user, item, 60.0 * minute) for user, row in rows.items() for minute, item in row]
+
+
+GAP = {"valid": "1970-01-01 01:40:00", "test": "1970-01-01 03:20:00", "gap": "30 minutes", "target": "all"}
+
+
+def test_a_gap_and_all_targets_by_hand() -> None:
+    split = make_split(store_of(gap_triples()), config_of({"GT": GAP}))
+    train, valid, test = unpack(split)
+    assert train == {"u": ["a", "b"], "v": ["a", "c", "d"]}
+    # w has nothing before the gap; a is a target of u once; 180 is in the gap before the test
+    assert valid == [("u", ("a", "b"), "a"), ("u", ("a", "b"), "b"), ("v", ("a", "c", "d"), "c")]
+    history = ("a", "b", "c", "a", "b", "a")
+    assert test == [("u", history, "a"), ("u", history, "b"), ("v", ("a", "c", "d", "b", "c"), "d"), ("w", ("a",), "a")]
+    assert split.counts["interactions in the gaps before validation and test, left out"] == 5
+    assert split.counts["test interactions with unknown items, left out"] == 1
+    refit = make_split(store_of(gap_triples()), config_of({"GT": GAP}, refit=True))
+    assert refit.refit_lengths is not None
+    assert refit.refit_lengths.tolist() == [6, 5, 1]
+
+
+def test_a_gap_with_one_target_per_user() -> None:
+    points = {**GAP, "target": None}
+    _, valid, test = unpack(make_split(store_of(gap_triples()), config_of({"GT": points})))
+    assert valid == [("u", ("a", "b"), "a"), ("v", ("a", "c", "d"), "c")]
+    assert [case[0] for case in test] == ["u", "v", "w"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"gap": "4 months"}, "gap='4 months' is not a duration of minutes, hours, days or weeks"),
+        ({"gap": "soon"}, "gap='soon' is not"),
+        ({"gap": 5}, "gap=5"),
+    ],
+)
+def test_a_gap_that_is_not_a_duration(change: dict, message: str) -> None:
+    with pytest.raises(ProtocolError, match=message):
+        make_split(store_of(gap_triples()), config_of({"GT": GAP | change}))
+
+
+def test_all_targets_are_not_successive() -> None:
+    arguments = config_of({"GT": GAP}, eval_args={"successive": True})
+    with pytest.raises(ProtocolError, match="target: all has one history per user; drop successive"):
+        make_split(store_of(gap_triples()), arguments)

@@ -118,7 +118,7 @@ def prepare(
         try:
             data = reader.read(table.blocks(malformed, condition, progress), say)
         except DataError as error:
-            if where is not None and not (malformed.good or malformed.count):
+            if where is not None and "has no interactions" in str(error):
                 raise DataError(f"--where={where!r} keeps no row of {file.name}") from error
             raise
         _report_unreadable(data, malformed, say)
