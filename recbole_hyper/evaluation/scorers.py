@@ -114,7 +114,7 @@ def _by_predict(model: Any, config: Any, size: int) -> Callable[[Any], Tensor]:
 def fold_in_scorer(model: Any) -> Scorer | None:
     """Return a scorer that passes the history of each case to a RecBole model, None if the model cannot take one.
 
-    In RecBole, EASE, ItemKNN and autoencoders score a user by the training part only, and new users not at all.
+    In RecBole, EASE and autoencoders score a user by the training part only, and new users not at all.
     """
     make = FOLD_IN.get(type(model).__name__)
     return None if make is None else make(model)
@@ -156,11 +156,6 @@ def _similarity(model: Any) -> Scorer:
     return lambda cases: multiply(history_matrix(cases), weights)
 
 
-def _neighbours(model: Any) -> Scorer:
-    weights = model.w.tocsr()
-    return lambda cases: torch.from_numpy((history_matrix(cases) @ weights).toarray()).to(torch.float32)
-
-
 def _autoencoder(model: Any) -> Scorer:
     @torch.no_grad()
     def score(cases: Prefixes) -> Tensor:
@@ -176,7 +171,6 @@ def _autoencoder(model: Any) -> Scorer:
 
 FOLD_IN: dict[str, Callable[[Any], Scorer]] = {
     "EASE": _similarity,
-    "ItemKNN": _neighbours,
     "MultiVAE": _autoencoder,
     "MultiDAE": _autoencoder,
     "RecVAE": _autoencoder,

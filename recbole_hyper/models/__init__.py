@@ -4,6 +4,7 @@ _NAMES = {
     "neural": "SASRecBCE SASRecCE HSASRec HSASRecCE gSASRec eSASRec SASRecBCEPlus SASRecSampledCE SASRecSCE SASRecRECE "
     "HSASRecSCE HSTU FuXi GRU4RecCE HGRU4Rec FMLPRec FMLPRecCE BSARec DualRec DualSASRec DualGRU4Rec DualFMLPRec",
     "easer": "EASER",
+    "itemknn": "ItemKNN",
     "memory": "FMLPRecMemory",
     "pop": "Pop",
     "puresvd": "PureSVDN",

@@ -23,6 +23,7 @@ from recbole_hyper.evaluation.results import cases_frame, metrics_table, not_new
 from recbole_hyper.evaluation.scorers import learns_users
 from recbole_hyper.evaluation.segments import check_segments, segment_table, segments_text
 from recbole_hyper.files import digest, file_digest, plain, write_json
+from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.options import RANKING
 from recbole_hyper.runs.folder import require_finished
 from recbole_hyper.runs.load import load_model, read_finished, read_run
@@ -177,7 +178,8 @@ def new_cases(
     rows = np.searchsorted(merged.offsets, positions, side="right") - 1
     ends = positions - merged.offsets[rows]
     is_new_user = merged.users[rows] >= len(store.user_tokens)
-    refused = is_new_user if learns_users(config.model_class) else np.zeros(len(positions), dtype=bool)
+    by_user = not issubclass(config.model_class, OwnModel) and learns_users(config.model_class)
+    refused = is_new_user if by_user else np.zeros(len(positions), dtype=bool)
     usable = (ends > 0) & ~refused
     counts: dict[str, Any] = {
         "protocol": "new data",

@@ -39,7 +39,7 @@ def training_cases(split: Any) -> tuple[Cases, torch.Tensor]:
     return Cases.build(split.store, rows, split.train_lengths[rows]), torch.from_numpy(split.store.users[rows])
 
 
-@pytest.mark.parametrize("model", ["EASE", "ItemKNN", "MultiVAE", "MultiDAE", "RecVAE", "MacridVAE"])
+@pytest.mark.parametrize("model", ["EASE", "MultiVAE", "MultiDAE", "RecVAE", "MacridVAE"])
 def test_folding_in_the_training_history_is_the_model_itself(random_data: Path, model: str) -> None:
     net, config, split, _ = prepared(model, random_data)
     cases, users = training_cases(split)
