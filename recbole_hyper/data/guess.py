@@ -41,7 +41,7 @@ def format_of(file: SourceFile, timed: bool = True, layout: Layout | None = None
         if form.own or not any(matches(first.name, pattern) for pattern in form.files):
             continue
         # a published format with a header must have its columns
-        if form.kind != "csv" or _has_columns(first, replace(form, encoding=encoding)):
+        if form.kind not in ("csv", "parquet") or _has_columns(first, replace(form, encoding=encoding)):
             return name
     if first.first_bytes(4) == b"PAR1":
         return "parquet"
@@ -67,7 +67,7 @@ def format_of(file: SourceFile, timed: bool = True, layout: Layout | None = None
 
 
 def _has_columns(file: SourceFile, form: Format) -> bool:
-    return {*(form.columns or {}).values()} <= {*_table(file, form).names}
+    return {*(form.columns or {}).values()} <= {*HEADERS[form.kind](file, form).names}
 
 
 def _amazon_ratings(lines: Sequence[str]) -> str | None:

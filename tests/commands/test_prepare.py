@@ -88,7 +88,7 @@ def test_a_file_is_prepared_under_its_name(
     assert main(["prepare", "--source=orders.csv"]) == 0
     assert (tmp_path / "dataset" / "orders" / "orders.inter").is_file()
     assert main(["prepare", "--source=orders.csv", "--where=event = 'q'"]) != 0
-    assert "--where=\"event = 'q'\" keeps no row of orders.csv" in capsys.readouterr().err
+    assert "orders.csv: none of the 1 rows meets the condition" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("option", ["--encoding=", "--separator="])

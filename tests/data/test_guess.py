@@ -367,3 +367,25 @@ def test_python_dictionaries_in_a_json_file(tmp_path: Path) -> None:
     written, (said,) = guessed(tmp_path / "reviews.json", tmp_path / "out")
     assert written[0] == f"a\tit's 0\t{T}"
     assert "--format=python-dictionaries" in said
+
+
+def test_yambda_and_other_files_of_its_name(tmp_path: Path) -> None:
+    """Times of Yambda are seconds from 0: steps for this package."""
+    columns = {
+        "uid": [1, 1, 2],
+        "timestamp": [25_000_005, 25_000_000, 5],
+        "item_id": [7, 8, 7],
+        "is_organic": [1, 0, 1],
+    }
+    pq.write_table(pa.table({**columns, "played_ratio_pct": [60, 70, 10]}), tmp_path / "listens.parquet")
+    written, (said,) = guessed(tmp_path / "listens.parquet", tmp_path / "out")
+    assert written == ["1\t8\t25000000", "1\t7\t25000005", "2\t7\t5"]
+    assert "--format=yambda" in said
+    (tmp_path / "in").mkdir()
+    source = tmp_path / "in" / "listens.parquet"
+    (tmp_path / "listens.parquet").rename(source)
+    result = prepare("yambda-50m", source=source, output=tmp_path / "out", where="played_ratio_pct >= 50")
+    assert (result.statistics.interactions, result.clock) == (2, "steps")
+    pq.write_table(pa.table({"user": ["a"], "sku": ["x"], "time": [T]}), tmp_path / "likes.parquet")
+    _, (said,) = guessed(tmp_path / "likes.parquet", tmp_path / "out", overwrite=True)
+    assert "--format=parquet" in said

@@ -115,12 +115,7 @@ def prepare(
         clock = "positions" if by_rows else "steps" if table.form.time_format == "steps" else "dates"
         check_times(cleaning, clock)
         known_items = None if items is None else read_items(Path(items), table.columns["item_id"])
-        try:
-            data = reader.read(table.blocks(malformed, condition, progress), say)
-        except DataError as error:
-            if where is not None and "has no interactions" in str(error):
-                raise DataError(f"--where={where!r} keeps no row of {file.name}") from error
-            raise
+        data = reader.read(table.blocks(malformed, condition, progress), say)
         _report_unreadable(data, malformed, say)
         if prefix := candidate.user_prefix:
             data.user_tokens = pc.replace_substring_regex(data.user_tokens, f"^{re.escape(prefix)}", "")
