@@ -59,14 +59,15 @@ class SequenceDataset(StoreDataset):
         A training row is a window, with inputs in ``item_id_list`` and targets in ``target_list`` (0 for none).
         Validation and test rows are RecBole's: history, length, target.
         """
-        from recbole_hyper.data.loader import case_interaction, window_interaction, windows
+        from recbole_hyper.data.loader import BatchSettings, case_interaction, window_interaction, windows
         from recbole_hyper.protocols.base import make_split
 
         split, length = make_split(self.store, self.config), self.max_item_list_len
+        settings = BatchSettings.of(self.config)
         fields = self.restrict(split.store, split.train_lengths)
         self._list_field_properties()
-        train = window_interaction(windows(split.store, split.train_lengths, length), length, self.config)
-        parts = [case_interaction(cases, length, self.config) for cases in (split.valid, split.test)]
+        train = window_interaction(windows(split.store, split.train_lengths, length), length, settings)
+        parts = [case_interaction(cases, length, settings) for cases in (split.valid, split.test)]
         return [fields.copy(interactions) for interactions in (train, *parts)]
 
 

@@ -67,44 +67,68 @@ def as_batch(columns: Mapping[str, torch.Tensor]) -> Interaction:
     return Interaction(dict(columns))
 
 
-def case_interaction(cases: Cases, width: int, config: Any) -> Interaction:
+@dataclass(frozen=True)
+class BatchSettings:
+    """The names of a batch's columns, and its times: none (""), "exact", or "rounded" to float32 as in RecBole."""
+
+    user: str
+    item: str
+    time: str
+    suffix: str
+    length: str
+    times: str
+
+    @classmethod
+    def of(cls, config: Any) -> "BatchSettings":
+        """Return the settings of a configuration; a loader reads them once."""
+        return cls(
+            user=config["USER_ID_FIELD"],
+            item=config["ITEM_ID_FIELD"],
+            time=config["TIME_FIELD"],
+            suffix=config["LIST_SUFFIX"],
+            length=config["ITEM_LIST_LENGTH_FIELD"],
+            times="exact" if reads_times(config) else "rounded" if config.model_class.origin == "third" else "",
+        )
+
+
+def case_interaction(cases: Cases, width: int, settings: BatchSettings) -> Interaction:
     """Return cases as RecBole's Interaction: the last ``width`` items of each history, its length, and the target.
 
     Encoders that read times get the times of the history too. Third-party models get RecBole's: float32, which rounds
     Unix seconds to 64 or 128 s, with the time of the target.
     """
-    return _interaction(cases, width, config, cases.targets, lambda: cases.times)
+    return _interaction(cases, width, settings, cases.targets, lambda: cases.times)
 
 
-def history_interaction(histories: Prefixes, width: int, config: Any) -> Interaction:
+def history_interaction(histories: Prefixes, width: int, settings: BatchSettings) -> Interaction:
     """Return :func:`case_interaction` of histories without a target; the columns of the target are 1."""
     ones = np.ones(len(histories))
-    return _interaction(histories, width, config, ones, lambda: ones)
+    return _interaction(histories, width, settings, ones, lambda: ones)
 
 
 def _interaction(
-    histories: Prefixes, width: int, config: Any, targets: npt.NDArray, times: Callable[[], npt.NDArray]
+    histories: Prefixes, width: int, settings: BatchSettings, targets: npt.NDArray, times: Callable[[], npt.NDArray]
 ) -> Interaction:
     store, rows, ends = histories.store, histories.rows, histories.ends
-    item, time, suffix = config["ITEM_ID_FIELD"], config["TIME_FIELD"], config["LIST_SUFFIX"]
+    item, time, suffix = settings.item, settings.time, settings.suffix
     starts = np.maximum(ends - width, histories.starts)
     columns = {
-        config["USER_ID_FIELD"]: store.users[rows],
+        settings.user: store.users[rows],
         item: targets.astype(np.int64),
         item + suffix: gather(store, rows, starts, ends, width),
-        config["ITEM_LIST_LENGTH_FIELD"]: ends - starts,
+        settings.length: ends - starts,
     }
-    if reads_times(config):
+    if settings.times == "exact":
         columns[time + suffix] = gather(store, rows, starts, ends, width, times=True)
-    elif config.model_class.origin == "third":
+    elif settings.times == "rounded":
         columns[time + suffix] = gather(store, rows, starts, ends, width, times=True).astype(np.float32)
         columns[time] = times().astype(np.float32)
     return Interaction({name: torch.from_numpy(column) for name, column in columns.items()})
 
 
-def window_interaction(part: Cases, width: int, config: Any) -> Interaction:
+def window_interaction(part: Cases, width: int, settings: BatchSettings) -> Interaction:
     """Return :func:`windows` as an Interaction, with all their targets in the column ``target_list``."""
-    interaction = case_interaction(part, width, config)
+    interaction = case_interaction(part, width, settings)
     targets = gather(part.store, part.rows, part.starts + 1, part.ends + 1, width)
     interaction.update(Interaction({"target_list": torch.from_numpy(targets)}))
     return interaction
@@ -117,7 +141,7 @@ class BatchLoader:
 
     def __init__(self, dataset: Any, config: Any) -> None:
         self.dataset = self._dataset = dataset
-        self.config = config
+        self.config, self.settings = config, BatchSettings.of(config)
         self.shuffle = bool(config["shuffle"])
         self.batch_size = int(config["train_batch_size"])
         self.drop_last = bool(config["drop_last"])
@@ -202,21 +226,21 @@ class WindowLoader(BatchLoader):
 
     def _on_host(self, index: Int64) -> Interaction:
         part = self._windows[index]
-        return window_interaction(part, int((part.ends - part.starts).max()), self.config)
+        return window_interaction(part, int((part.ends - part.starts).max()), self.settings)
 
 
 def _device_windows(store: SequenceStore, config: Any, *, fills: bool) -> DeviceWindows | None:
     """Return the maker of batches on the run's device, None for a CPU and for data that would fill its memory."""
-    timed, device = reads_times(config), config["device"]
+    settings, device = BatchSettings.of(config), config["device"]
+    timed = settings.times == "exact"
     if not DeviceWindows.fits(store, device, times=timed):
         return None
-    suffix = config["LIST_SUFFIX"]
     names = Names(
-        user=config["USER_ID_FIELD"],
-        items=config["ITEM_ID_FIELD"] + suffix,
-        length=config["ITEM_LIST_LENGTH_FIELD"],
+        user=settings.user,
+        items=settings.item + settings.suffix,
+        length=settings.length,
         targets="target_list",
-        times=config["TIME_FIELD"] + suffix if timed else None,
+        times=settings.time + settings.suffix if timed else None,
     )
     return DeviceWindows(store, device, int(config["MAX_ITEM_LIST_LENGTH"]), names, fills=fills)
 
@@ -250,7 +274,7 @@ class PrefixLoader(BatchLoader):
 
     def view(self) -> Any:
         """Return the dataset with RecBole's table of prefixes as ``inter_feat``; its rows are built when read."""
-        view = self.dataset.copy(PrefixTable(self.store, self._rows, self._ends, self.width, self.config))
+        view = self.dataset.copy(PrefixTable(self.store, self._rows, self._ends, self.width, self.settings))
         for name in ("inter_matrix", "history_item_matrix", "history_user_matrix"):
             # the table has no row for a user's first interaction, which is still a training interaction
             setattr(view, name, getattr(self.dataset, name))
@@ -258,9 +282,9 @@ class PrefixLoader(BatchLoader):
 
     def _make(self, index: Int64) -> Interaction:
         cases = Cases.build(self.store, self._rows[index], self._ends[index])
-        batch = case_interaction(cases, self.width, self.config)
+        batch = case_interaction(cases, self.width, self.settings)
         if self._negatives:
-            item = self.config["ITEM_ID_FIELD"]
+            item = self.settings.item
             positives = batch[item].numpy()
             drawn = self.generator.integers(1, self.store.n_items - 1, size=(self._negatives, len(positives)))
             drawn += drawn >= positives  # skips the target
@@ -273,17 +297,22 @@ class PrefixTable(Interaction):
     """RecBole's (prefix, target) rows: users, targets and lengths as columns; histories are built when read."""
 
     def __init__(
-        self, store: SequenceStore, rows: npt.NDArray[np.int32], ends: npt.NDArray[np.int32], width: int, config: Any
+        self,
+        store: SequenceStore,
+        rows: npt.NDArray[np.int32],
+        ends: npt.NDArray[np.int32],
+        width: int,
+        settings: BatchSettings,
     ) -> None:
-        item = config["ITEM_ID_FIELD"]
+        item = settings.item
         columns = {
-            config["USER_ID_FIELD"]: store.users[rows],
+            settings.user: store.users[rows],
             item: store.items[store.offsets[rows] + ends].astype(np.int64),
-            config["ITEM_LIST_LENGTH_FIELD"]: np.minimum(ends, width).astype(np.int64),
+            settings.length: np.minimum(ends, width).astype(np.int64),
         }
         super().__init__({name: torch.from_numpy(column) for name, column in columns.items()})
         self._column = _Histories(store, rows, ends, width)
-        self._list_field = item + config["LIST_SUFFIX"]
+        self._list_field = item + settings.suffix
 
     def __getitem__(self, index: Any) -> Any:
         return self._column if isinstance(index, str) and index == self._list_field else super().__getitem__(index)

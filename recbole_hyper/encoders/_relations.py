@@ -12,8 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recbole_hyper.encoders import options as opt
-from recbole_hyper.encoders.base import TimedEncoder, check_length, newest
-from recbole_hyper.encoders.dropout import Dropout
+from recbole_hyper.encoders.base import Dropout, TimedEncoder, check_length, newest
 from recbole_hyper.options import Option
 from recbole_hyper.values import PositiveInt
 

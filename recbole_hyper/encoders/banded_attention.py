@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from recbole_hyper.encoders.dropout import dropout as drop
+from recbole_hyper.encoders.base import dropout as drop
 
 
 class Heads(NamedTuple):

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from recbole_hyper.encoders import options as opt
 from recbole_hyper.encoders._window_filters import WindowFilterEncoder, WindowFilterLayer
-from recbole_hyper.encoders.dropout import Dropout
+from recbole_hyper.encoders.base import Dropout
 from recbole_hyper.options import Option
 from recbole_hyper.values import NonNegativeInt, Share
 

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from recbole_hyper.encoders import options as opt
-from recbole_hyper.encoders.base import Encoder
-from recbole_hyper.encoders.dropout import Dropout
+from recbole_hyper.encoders.base import Dropout, Encoder
 from recbole_hyper.options import Option
 
 

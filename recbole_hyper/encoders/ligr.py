@@ -6,8 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recbole_hyper.encoders import options as opt
-from recbole_hyper.encoders.base import initialize
-from recbole_hyper.encoders.dropout import Dropout
+from recbole_hyper.encoders.base import Dropout, initialize
 from recbole_hyper.encoders.transformer import PositionalEncoder, SelfAttention
 
 

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from recbole_hyper.encoders import options as opt
-from recbole_hyper.encoders.base import Encoder, newest
-from recbole_hyper.encoders.dropout import Dropout
+from recbole_hyper.encoders.base import Dropout, Encoder, newest
 from recbole_hyper.encoders.gru import resolve_width
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.hyperbolic import _math as hyperbolic

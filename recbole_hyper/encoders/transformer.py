@@ -8,8 +8,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recbole_hyper.encoders import options as opt
-from recbole_hyper.encoders.base import ACTIVATIONS, Encoder, check_length, initialize, newest, positions_from_end
-from recbole_hyper.encoders.dropout import Dropout, dropout
+from recbole_hyper.encoders.base import (
+    ACTIVATIONS,
+    Dropout,
+    Encoder,
+    check_length,
+    dropout,
+    initialize,
+    newest,
+    positions_from_end,
+)
 from recbole_hyper.options import Option
 
 

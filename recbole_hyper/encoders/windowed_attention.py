@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from recbole_hyper.encoders import options as opt
 from recbole_hyper.encoders.banded_attention import Heads, blocked_attention, dense_attention
-from recbole_hyper.encoders.base import ACTIVATIONS, Encoder, Trace, check_length
-from recbole_hyper.encoders.dropout import Dropout
+from recbole_hyper.encoders.base import ACTIVATIONS, Dropout, Encoder, Trace, check_length
 from recbole_hyper.encoders.windows import narrow_heads, resolve_windows
 from recbole_hyper.options import Option
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recbole_hyper.data.loader import as_batch, gather, history_interaction, history_matrix, multiply
+from recbole_hyper.data.loader import BatchSettings, as_batch, gather, history_interaction, history_matrix, multiply
 from recbole_hyper.encoders.base import length_groups
 from recbole_hyper.evaluation.ranking import Scorer
 from recbole_hyper.host.models import has_full_ranking
@@ -65,7 +65,7 @@ def full_sort_scorer(model: Any, config: Any) -> Scorer:
     """Return the scorer of a RecBole model, by its full_sort_predict or else its predict."""
     length, device, n_items = int(config["MAX_ITEM_LIST_LENGTH"]), config["device"], model.n_items
     size = max(1, min(int(config["eval_batch_size"]), TOKENS_PER_BATCH // length))
-    score_all = model.full_sort_predict
+    settings, score_all = BatchSettings.of(config), model.full_sort_predict
     if not has_full_ranking(type(model)):
         score_all = _by_predict(model, config, max(1, TOKENS_PER_BATCH // length))
 
@@ -74,7 +74,7 @@ def full_sort_scorer(model: Any, config: Any) -> Scorer:
         parts = []
         for start in range(0, len(cases), size):
             # RecBole also passes the target, which no score may depend on; here it is left out
-            batch = history_interaction(cases[slice(start, start + size)], length, config)
+            batch = history_interaction(cases[slice(start, start + size)], length, settings)
             parts.append(score_all(batch.to(device)).view(-1, n_items))
         return as_float32(torch.cat(parts))
 

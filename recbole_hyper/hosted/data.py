@@ -13,7 +13,7 @@ from recbole.utils import ModelType
 
 from recbole_hyper.config import ConfigError
 from recbole_hyper.data.dataset import SequenceDataset, read_dataset
-from recbole_hyper.data.loader import WindowLoader, case_interaction
+from recbole_hyper.data.loader import BatchSettings, WindowLoader, case_interaction
 from recbole_hyper.models._linear import OneStep
 from recbole_hyper.protocols.base import make_split
 from recbole_hyper.registry import parts_of
@@ -85,7 +85,8 @@ class CaseData:
     @cached_property
     def _loader(self) -> FullSortEvalDataLoader:
         cases = self.cases
-        rows = self._training.copy(case_interaction(cases, int(self.config["MAX_ITEM_LIST_LENGTH"]), self.config))
+        length, settings = int(self.config["MAX_ITEM_LIST_LENGTH"]), BatchSettings.of(self.config)
+        rows = self._training.copy(case_interaction(cases, length, settings))
         sampler = None
         if self.config["MODEL_TYPE"] != ModelType.SEQUENTIAL:
             sampler = SimpleNamespace(used_ids=_used(cases, self._training.user_num))

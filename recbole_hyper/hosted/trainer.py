@@ -1,6 +1,7 @@
 """RecBole's trainer for models of this package: RecBole's interface and checkpoint, this package's loop and ranking."""
 
 import functools
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,7 @@ class HostedLoop(Loop):
 
     def __init__(self, config: Any, model: Any, trainer: HostedTrainer) -> None:
         super().__init__(config, model, Path(config["checkpoint_dir"]))
+        self._seconds_between_saves = math.inf
         self.trainer = trainer
         self.saved = True
 
@@ -149,9 +151,6 @@ class HostedLoop(Loop):
 
     def _write_state(self) -> None:
         """Do nothing, as above."""
-
-    def _is_time(self) -> bool:
-        return False
 
     def _write_history(self) -> None:
         """Do nothing: the log has losses and metrics."""

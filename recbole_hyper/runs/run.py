@@ -17,7 +17,7 @@ from recbole_hyper.config import Config
 from recbole_hyper.data.dataset import SequenceDataset, describe
 from recbole_hyper.data.download import with_data
 from recbole_hyper.data.item_features import diversity_tokens
-from recbole_hyper.data.loader import case_interaction
+from recbole_hyper.data.loader import BatchSettings, case_interaction
 from recbole_hyper.data.reading import given_store
 from recbole_hyper.evaluation import results, statistics
 from recbole_hyper.evaluation.metrics import SAME, chance_overlap, list_overlap
@@ -248,7 +248,9 @@ def checked_for_leaks(model: Any, config: Config, split: Split) -> dict[str, str
                 full_sort_scorer(model.eval(), config)(cases[:1])
             return {}
         width = int(config["MAX_ITEM_LIST_LENGTH"])
-        leak = leaks.check(model, config, cases, partial(case_interaction, width=width, config=config))
+        leak = leaks.check(
+            model, config, cases, partial(case_interaction, width=width, settings=BatchSettings.of(config))
+        )
     return {"leak_check": leak} if leak else {}
 
 

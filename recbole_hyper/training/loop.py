@@ -2,9 +2,11 @@
 
 import itertools
 import logging
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import torch
@@ -21,6 +23,7 @@ from recbole_hyper.random_numbers import order_state
 from recbole_hyper.training.graphs import StepGraphs, why_no_graphs
 from recbole_hyper.training.memory import PeakMemory, give_back_freed
 from recbole_hyper.training.optim import build_optimizer
+from recbole_hyper.training.processes import agreed, world
 from recbole_hyper.training.progress import Training, early_stopping
 from recbole_hyper.training.validation import Evaluation
 
@@ -96,7 +99,7 @@ class Loop(Training):
         scaler = torch.amp.GradScaler(self.device.type, enabled=self.scales)
         if now.scaler:
             scaler.load_state_dict(now.scaler)
-        self._n_read = now.step
+        self._n_read, several = now.step, world()[1] > 1
         self.model.train()
         with PeakMemory(self.device) as memory:
             # a resume draws the batches of the earlier steps again, for the same state of the loader's generator
@@ -106,7 +109,10 @@ class Loop(Training):
                     self.schedule.set_rates(epoch, now.step, n_steps)
                 self.train_step(batch, scaler)
                 now.step += 1
-                if now.step % self._steps_between_reads == 0 and self._is_time() and now.step < n_steps:
+                if now.step % self._steps_between_reads:
+                    continue
+                due = monotonic() - self._saved_at >= self._seconds_between_saves
+                if (agreed(due) if several else due) and now.step < n_steps:
                     self._read_losses()
                     now.seconds, now.scaler = spent + watch.seconds(), scaler.state_dict()
                     self._write_state()
@@ -137,7 +143,7 @@ class Loop(Training):
         if self.average is not None:
             self.average.count()
         if self.graphs is None or not isinstance(batch, PackedBatch):
-            self._step(moved(batch, self.device), scaler, self._note_losses)
+            self._step(batch if self.device.type == "cpu" else moved(batch, self.device), scaler, self._note_losses)
             return
         self._note_losses(self.graphs.run(batch, lambda made: self._step(made, scaler)))
 
@@ -179,6 +185,11 @@ class Loop(Training):
                 self.require_finite(value, first + step)
             self.under_way.sums[name] = self.under_way.sums.get(name, 0.0) + value
         self._n_read = first + losses[-1][0]
+
+    def require_finite(self, loss: float, step: int) -> None:
+        """Raise DivergedError for a loss that is NaN or infinite; ``step`` counts from 1."""
+        if not math.isfinite(loss):
+            super().require_finite(loss, step)
 
     def validate(self, valid: Evaluation, show_progress: bool = False) -> float:
         """Rank validation, save the weights if they are the best so far, and return the score."""

@@ -23,7 +23,7 @@ from recbole_hyper.training.averaging import WeightAverage
 from recbole_hyper.training.checkpoint import STATE, WEIGHTS, CheckpointError
 from recbole_hyper.training.memory import PeakMemory
 from recbole_hyper.training.optim import RateSchedule, build_scheduler, own_rates
-from recbole_hyper.training.processes import agreed, gathered, world
+from recbole_hyper.training.processes import gathered, world
 from recbole_hyper.training.validation import Evaluation, metrics, rank
 from recbole_hyper.types import Ranks
 
@@ -90,7 +90,8 @@ class Training:
         self._best_other: dict[str, Any] = {}
         # weights of the best epoch by ``eval_step``, if the extra validation replaced them by those of the last epoch
         self._best_by_step: dict[str, Tensor] | None = None
-        self._saved_at = monotonic()
+        self._saved_at, minutes = monotonic(), config["checkpoint_minutes"]
+        self._seconds_between_saves = math.inf if minutes is None or self.one_step else 60.0 * minutes
         self.tensorboard = EventFile(output_dir / EVENTS if config["log_tensorboard"] else None)
         self.wandblogger = WandbRun(config, output_dir)
 
@@ -238,11 +239,6 @@ class Training:
         """Write checkpoint.pt every ``checkpoint_step`` epochs and at the end."""
         if self.finished or not len(self.history) % int(self.config["checkpoint_step"]):
             self._write_state()
-
-    def _is_time(self) -> bool:
-        """Return whether ``checkpoint_minutes`` have passed since the last checkpoint."""
-        minutes = self.config["checkpoint_minutes"]
-        return agreed(minutes is not None and not self.one_step and monotonic() - self._saved_at >= 60 * minutes)
 
     def _write_state(self) -> None:
         checkpoint.save_state(self.output_dir / STATE, self._state())

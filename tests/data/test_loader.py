@@ -13,6 +13,7 @@ import pytest
 from recbole_hyper.config import Config
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.loader import (
+    BatchSettings,
     PrefixLoader,
     WindowLoader,
     case_interaction,
@@ -179,8 +180,8 @@ def test_histories_are_unchanged() -> None:
 @pytest.mark.parametrize("model", ["SASRec", "BERT4Rec"])
 def test_recbole_gets_the_columns_of_a_case_with_its_target_hidden(model: str) -> None:
     config = Config(model, "ml-100k", [], {"interactions": "given"})
-    case = case_interaction(Cases.build(STORE, [0], [2]), 4, config)
-    columns = history_interaction(asked([1, 2]), 4, config)
+    case = case_interaction(Cases.build(STORE, [0], [2]), 4, BatchSettings.of(config))
+    columns = history_interaction(asked([1, 2]), 4, BatchSettings.of(config))
     assert set(columns.columns) == set(case.columns)
     name = config["ITEM_ID_FIELD"]
     assert columns[name].tolist() == [1]
@@ -191,6 +192,8 @@ def test_recbole_gets_the_columns_of_a_case_with_its_target_hidden(model: str) -
 
 
 def test_empty_histories() -> None:
-    columns = history_interaction(asked([], []), 3, Config("SASRec", "ml-100k", [], {"interactions": "given"}))
+    columns = history_interaction(
+        asked([], []), 3, BatchSettings.of(Config("SASRec", "ml-100k", [], {"interactions": "given"}))
+    )
     assert columns["item_length"].tolist() == [0, 0]
     assert columns["item_id_list"].tolist() == [[0] * 3] * 2

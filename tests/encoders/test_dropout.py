@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from recbole_hyper.encoders.dropout import Dropout, dropout
+from recbole_hyper.encoders.base import Dropout, dropout
 from recbole_hyper.encoders.transformer import causal_attention
 
 

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from recbole_hyper.encoders.base import Encoder
-from recbole_hyper.encoders.dropout import Dropout
+from recbole_hyper.encoders.base import Dropout, Encoder
 from recbole_hyper.encoders.dual import DualEncoder, DualRecEncoder, reversal, trace_reversed
 from recbole_hyper.encoders.dual_fmlp import DualFMLPEncoder
 from recbole_hyper.encoders.dual_gru import DualGRUEncoder

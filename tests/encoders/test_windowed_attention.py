@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recbole_hyper.encoders.dropout import Dropout
+from recbole_hyper.encoders.base import Dropout
 from recbole_hyper.encoders.windowed_attention import WindowedAttention
 from tests.encoders.windowed import make_encoder, random_batch
 from tests.reference import dualrec as reference
