@@ -1,0 +1,71 @@
+"""The files that a batch enters from the loader to the optimizer's step, counted."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import recbole_hyper
+from recbole_hyper import run
+from recbole_hyper.data.loader import BatchLoader
+from recbole_hyper.training.loop import Loop
+from tests.conftest import SMALL, cycle_rows, write_inter
+
+PACKAGE = f"{Path(recbole_hyper.__file__).parent}/"
+WAY = {
+    *(
+        "data/loader.py",
+        "types.py",
+        "training/loop.py",
+        "models/base.py",
+        "encoders/base.py",
+        "encoders/transformer.py",
+    ),
+    *("geometry/base.py", "geometry/head.py", "losses/_chunks.py", "losses/_stream.py", "losses/ce.py", "matmul.py"),
+    *("kernels/compiled.py", "kernels/softmax.py"),
+}
+HEADS = {
+    "SASRecCE": {"geometry/euclidean.py"},
+    "HSASRecCE": {"geometry/poincare.py", "geometry/_lifts.py", "geometry/_math.py"},
+}
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> dict[str, Any]:
+    data = write_inter(tmp_path / "data", "cycle", cycle_rows(users=60))
+    keys = {**SMALL, "data_path": str(data), "output_dir": str(tmp_path / "run"), "use_gpu": False, "epochs": 2}
+    return {**keys, "hidden_dropout_prob": 0.1, "curvature": 1.0, "train_batch_size": 32}
+
+
+@pytest.mark.parametrize("model", sorted(HEADS))
+def test_files_that_a_batch_enters(model: str, keys: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the loader to the optimizer's step; on a CPU, with a kernel that is compiled."""
+    entered = set[str]()
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
+            entered.add(frame.f_code.co_filename.removeprefix(PACKAGE))
+
+    train_epoch, make = Loop.train_epoch, BatchLoader.__iter__
+
+    def batches(self: BatchLoader) -> Any:
+        entered.clear()  # the first epoch imports what it needs
+        sys.setprofile(note)
+        yield from make(self)
+        sys.setprofile(None)
+
+    def epoch(self: Loop, *arguments: Any) -> None:
+        monkeypatch.setattr(BatchLoader, "__iter__", batches)
+        try:
+            train_epoch(self, *arguments)
+        finally:
+            sys.setprofile(None)
+            monkeypatch.setattr(BatchLoader, "__iter__", make)
+
+    monkeypatch.setattr(Loop, "train_epoch", epoch)
+    run(model, "cycle", config_dict=keys)
+    assert entered - WAY == HEADS[model]
+    assert len(entered) <= (15 if model == "SASRecCE" else 17)
