@@ -2,7 +2,7 @@
 
 import numbers
 from collections.abc import Iterable
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from importlib import import_module
 from pathlib import Path
 
@@ -54,12 +54,18 @@ def did_you_mean(
 def near_key(name: str, known: Iterable[str]) -> str:
     """Return the one of ``known`` of which ``name`` is a misspelling, "" for none.
 
-    A slip leaves out, adds or changes a letter, or swaps two neighbors. A name may have two slips, and a word two only
-    if it has more than five letters: ``save_path`` is not a misspelling of ``save_data``, nor ``d_state`` of ``state``.
+    Both have the same number of words, and each word is near: ``save_path`` is no misspelling of ``save_data``, nor
+    ``d_state`` of ``state``. A missing or additional ``_`` is one too.
     """
-    slips = ((one, _slips(name.lower(), one.lower())) for one in known if one != name)
-    near = sorted((count, one) for one, count in slips if count is not None)
-    return near[0][1] if near else ""
+
+    def is_near(one: str) -> bool:
+        words, others = name.lower().split("_"), one.lower().split("_")
+        if "".join(words) == "".join(others):
+            return words != others
+        pairs = zip(words, others, strict=False)
+        return len(words) == len(others) and all(SequenceMatcher(None, *pair).ratio() >= 0.75 for pair in pairs)
+
+    return next(iter(get_close_matches(name, filter(is_near, known), 1, 0.8)), "")
 
 
 # names of keys in other tools
@@ -84,36 +90,6 @@ def near_hint(name: str, known: Iterable[str]) -> str:
             sorted(key for key in known if len(name) > 3 and key.startswith(f"{name}_"))[:3]
         )
     return f"; did you mean {near}?" if near else did_you_mean(name, known, n=1, cutoff=0.85)
-
-
-def _slips(name: str, other: str) -> int | None:
-    """Return the number of slips between two keys, None if there are too many."""
-    words, others = name.split("_"), other.split("_")
-    if len(words) != len(others):
-        return 1 if min(len(name), len(other)) > 4 and _distance(name, other) == 1 else None
-    total = 0
-    for word, another in zip(words, others, strict=True):
-        count = _distance(word, another) if abs(len(word) - len(another)) <= 2 else 3
-        longest = max(len(word), len(another))
-        if count > (2 if longest > 5 else 1 if longest > 3 else 0):
-            return None
-        total += count
-    return total if 0 < total <= 2 and len(name) > 4 else None
-
-
-def _distance(first: str, second: str) -> int:
-    """Return the number of slips between two words: their restricted Damerau-Levenshtein distance."""
-    before: list[int] = []
-    row = list(range(len(second) + 1))
-    for i, letter in enumerate(first, 1):
-        last, row, older = row, [i], before
-        for j, other in enumerate(second, 1):
-            cost = min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (letter != other))
-            if i > 1 and j > 1 and letter == second[j - 2] and first[i - 2] == other:
-                cost = min(cost, older[j - 2] + 1)
-            row.append(cost)
-        before = last
-    return row[-1]
 
 
 def require(extra: str, what: str, *modules: str) -> None:

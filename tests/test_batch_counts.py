@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -69,3 +70,11 @@ def test_files_that_a_batch_enters(model: str, keys: dict[str, Any], monkeypatch
     run(model, "cycle", config_dict=keys)
     assert entered - WAY == HEADS[model]
     assert len(entered) <= (15 if model == "SASRecCE" else 17)
+
+
+def test_the_page_on_the_package_names_the_way() -> None:
+    page = (Path(recbole_hyper.__file__).parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    way = page.partition("## The way of a batch")[2].partition("\n## ")[0]
+    assert {file for file in re.findall(r"`([\w/]+\.py)`", way) if not file.startswith("tests/")} == WAY | HEADS[
+        "SASRecCE"
+    ]
