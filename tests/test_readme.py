@@ -26,11 +26,19 @@ MORE = {
     "delta": ["--dataset=ml-100k", "--ranks", "16", "--sample_sizes", "100", "--repeats=2", "--no_figures", "--quiet"],
     "prepare": ["--list"],
     "keys": ["--loss_type=sce"],
+    "verify": [],
 }
 # values for the placeholders of docs/commands.md
-NAMES = {"RUN": "saved/shop", "ITEM": "lamp", "A,B": "Pop,EASER", "MODEL": "SASRecCE", "KIND": "models"}
-# commands that end with an error, and what it says: the data set of the recipe is not there
-REFUSED = {"reproduce": "dataset 'amazon-beauty' was not found"}
+NAMES = {
+    "PACKAGE": "saved/package",
+    "RUN": "saved/shop",
+    "ITEM": "lamp",
+    "A,B": "Pop,EASER",
+    "MODEL": "SASRecCE",
+    "KIND": "models",
+}
+# commands that end with an error, and what it says: the recipe's data set and the package are not there
+REFUSED = {"reproduce": "dataset 'amazon-beauty' was not found", "verify": "saved/package has no package"}
 
 
 def section(title: str) -> str:

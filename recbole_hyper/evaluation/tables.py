@@ -296,7 +296,8 @@ def markdown_text(text: str) -> str:
 
 def latex_text(text: str) -> str:
     """Return ``text`` on one line, escaped so that LaTeX prints it literally."""
-    return "".join(_LATEX.get(letter, letter) for letter in " ".join(text.split()))
+    # two hyphens would become a dash
+    return "".join(_LATEX.get(letter, letter) for letter in " ".join(text.split())).replace("--", "-{}-")
 
 
 def _own_digits(value: Any) -> str:

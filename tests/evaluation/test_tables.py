@@ -138,4 +138,5 @@ def test_plain_rows() -> None:
 
 def test_what_means_something_elsewhere() -> None:
     assert markdown_text("a|b<i>\n") == "a\\|b&lt;i&gt; "
+    assert latex_text("see --seeds") == "see -{}-seeds"
     assert latex_text("a_b^~\\{") == r"a\_b\textasciicircum{}\textasciitilde{}\textbackslash{}\{"
