@@ -14,8 +14,9 @@ from typing import Any
 
 from recbole_hyper.devices import in_words
 from recbole_hyper.errors import ConfigError
+from recbole_hyper.evaluation.compare import split_words
 from recbole_hyper.evaluation.pairs import read_cases
-from recbole_hyper.evaluation.results import protocol_text
+from recbole_hyper.evaluation.results import candidates_text
 from recbole_hyper.evaluation.statistics import case_values
 from recbole_hyper.experiment.comparison import Comparison
 from recbole_hyper.experiment.splitlight import write_splitlight
@@ -109,20 +110,26 @@ def require_new(folder: Path) -> None:
 
 
 def protocol_words(result: Mapping[str, Any]) -> dict[str, str]:
-    """Return what audits ask about the protocol, by subject."""
-    config = result.get("config", {})
+    """Return what audits ask about the protocol that all models share, by subject."""
+    words = split_words(result["eval_args"]["split"])
     seen = "not candidates" if result["exclude_seen"] else "candidates"
-    refit = "on train + validation, for the best number of epochs" if config.get("refit") else "none"
     return {
-        "split": f"{protocol_text(result)}; {result['eval_args']['split']}",
-        "selection": f"the epoch with the best {config.get('valid_metric')} on validation, computed every "
-        f"{config.get('eval_step')} epochs; the test is ranked once, at the end",
-        "candidates": str(result["eval_args"].get("mode")),
+        "split": f"{result['protocol']}{words and f' ({words})'}",
+        "selection": f"the epoch with the best {result['config'].get('valid_metric')} on validation; the test is "
+        "ranked once, at the end",
+        "candidates": candidates_text(result["eval_args"].get("mode", "full")),
         "seen items": f"items of the history are {seen}",
-        "refit": refit,
-        "windows of the training": f"train_windows={config.get('train_windows', 'not read')}",
         "ties": str(result.get("ties", "a target ranks behind every candidate with an equal score")),
     }
+
+
+def training_words(result: Mapping[str, Any]) -> dict[str, str]:
+    """Return what audits ask about the training of one model, by subject."""
+    config = result["config"]
+    refit = "on train + validation, for the best number of epochs" if result.get("refit_epochs") else "none"
+    # a model that is fitted in one step has no epochs to select from, and no windows
+    steps = {"validated_every": "eval_step", "train_windows": "train_windows"}
+    return {"refit": refit, **{name: str(config[key]) for name, key in steps.items() if config.get(key) is not None}}
 
 
 def _settings(by_seed: Mapping[int | None, Mapping[str, Any]]) -> dict[str, Any]:
@@ -140,6 +147,7 @@ def _about(name: str, comparison: Comparison, tuned: Mapping[str, Path]) -> dict
     content: dict[str, Any] = {"seeds": [result["seed"] for result in by_seed.values()]}
     if "scores" in first:
         return {**content, "scores": first["scores"], "missing": first["missing"]}
+    content |= training_words(first)
     content["epochs"] = [result["epochs"] for result in by_seed.values()]
     content["best_epoch"] = [result["best_epoch"] for result in by_seed.values()]
     if name not in tuned:
