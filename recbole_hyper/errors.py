@@ -65,7 +65,8 @@ def near_key(name: str, known: Iterable[str]) -> str:
         pairs = zip(words, others, strict=False)
         return len(words) == len(others) and all(SequenceMatcher(None, *pair).ratio() >= 0.75 for pair in pairs)
 
-    return next(iter(get_close_matches(name, filter(is_near, known), 1, 0.8)), "")
+    # another short word may be meant: mode is not model
+    return next(iter(get_close_matches(name, filter(is_near, known), 1, 0.8)), "") if len(name) > 4 else ""
 
 
 # names of keys in other tools
