@@ -9,6 +9,7 @@ import fnmatch
 import gzip
 import hashlib
 import lzma
+import re
 import tarfile
 import zipfile
 import zlib
@@ -27,6 +28,7 @@ from recbole_hyper.files import file_digest
 _DAMAGED = (zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError, EOFError, RuntimeError, pa.ArrowException)
 _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2")
 _MARKS = ("_SUCCESS", "_committed_", "_started_", "_metadata", "_common_metadata")  # files that Spark adds to a folder
+_GROUP = re.compile(rb"^([0-9]+):\r?\n", flags=re.MULTILINE)
 _COMPRESSED: dict[str, Callable[[BinaryIO], Any]] = {".gz": gzip.open, ".bz2": bz2.open}
 
 
@@ -52,6 +54,7 @@ class SourceFile:
     path: Path
     member: str | None = None
     parts: tuple[SourceFile, ...] = ()
+    grouped: bool = False  # whether a line ``12:`` is the first value of the lines after it, see :class:`Grouped`
 
     @property
     def name(self) -> str:
@@ -114,7 +117,9 @@ class SourceFile:
                 stream = stack.enter_context(cast(BinaryIO, tar.extractfile(self.member)))
             if unpack := _COMPRESSED.get(Path(self.name.lower()).suffix):
                 stream = unpack(stream)
-            yield stream if encoding in (None, "utf-8") else cast(BinaryIO, Recoded(stream, str(encoding), str(self)))
+            if encoding not in (None, "utf-8"):
+                stream = Recoded(stream, str(encoding), str(self))
+            yield cast(BinaryIO, Grouped(stream) if self.grouped else stream)
 
 
 class Recoded:
@@ -141,6 +146,34 @@ class Recoded:
             self._line += text.count("\n")
             if text or not data:
                 return text.encode("utf-8", "surrogatepass")
+
+
+class Grouped:
+    """Puts the number of a line ``12:`` before each of the lines after it, as in ``12,user,rating,date``.
+
+    The line itself becomes empty, so that line numbers stay.
+    """
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream, self._rest, self._group = stream, b"", b""
+
+    def read(self, size: int) -> bytes:
+        """Return at least ``size`` bytes, fewer only at the end."""
+        result = b""
+        while len(result) < size and (piece := self._stream.read(size) or self._rest):
+            data = self._rest + piece if piece is not self._rest else piece + b"\n"
+            end = data.rfind(b"\n") + 1
+            data, self._rest = data[:end], data[end:]
+            first, *groups = _GROUP.split(data)
+            result += self._lines(first)
+            for group, lines in zip(groups[::2], groups[1::2], strict=True):
+                self._group = group
+                result += b"\n" + self._lines(lines)
+        return result
+
+    def _lines(self, lines: bytes) -> bytes:
+        start = self._group + b","
+        return start + lines[:-1].replace(b"\n", b"\n" + start) + b"\n" if lines else b""
 
 
 def _members(path: Path) -> list[SourceFile]:
@@ -202,7 +235,7 @@ def parts_of(source: Path, files: Sequence[SourceFile]) -> SourceFile | None:
     if not source.is_dir() or len(plain) < 2 or len(endings) != 1 or len(plain) != len(files):
         return None
     heads = [file.first_bytes(1 << 16).split(b"\n", 1)[0].strip() for file in plain]
-    alike = len(set(heads)) == 1 or all(head.startswith(b"{") for head in heads)
+    alike = len(set(heads)) == 1 or all(head.startswith(b"{") or _GROUP.match(head + b"\n") for head in heads)
     return SourceFile(source, parts=tuple(plain)) if alike and all(heads) else None
 
 

@@ -77,6 +77,7 @@ class Format(Layout):
     own: Sequence[str] = ()  # the fields of Layout that the user may set
     refusing: str | None = None  # a key of ``pipeline.CHECKS``
     guessed: bool = False  # whether the time format is a guess
+    grouped: bool = False  # whether a line ``12:`` is the first value of the lines after it
 
     @property
     def quoted(self) -> bool:

@@ -27,6 +27,7 @@ _LINES = 100
 _SAMPLE = 10_000
 TYPES = ("token", "float", "token_seq", "float_seq")
 _MARKS = {b"\xff\xfe\x00\x00": "utf-32", b"\x00\x00\xfe\xff": "utf-32", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+_GROUP = re.compile(r"[0-9]+:")  # a film of the Netflix Prize
 _AMAZON = re.compile(r"[1-5](\.0)?,(9|1[0-9])[0-9]{8}")  # a rating and Unix seconds
 OTHER = "column "  # prefix of the names of columns that are not fields
 
@@ -46,6 +47,8 @@ def format_of(file: SourceFile, timed: bool = True, layout: Layout | None = None
     if first.first_bytes(4) == b"PAR1":
         return "parquet"
     lines = head(first, encoding)
+    if lines and _GROUP.fullmatch(lines[0]) and any(line.count(",") == 2 for line in lines[1:3]):
+        return "netflix"
     if columns is None and (amazon := _amazon_ratings(lines)):
         return amazon
     if any(line.startswith(("{'", "{u'")) for line in lines[:1]) and not _objects(lines):

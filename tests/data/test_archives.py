@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from recbole_hyper.data.archives import SourceFile
+from recbole_hyper.data.archives import Grouped, SourceFile
 from recbole_hyper.data.prepare import pipeline
 from recbole_hyper.data.prepare.pipeline import Prepared, prepare
 from recbole_hyper.errors import DataError
@@ -268,3 +268,33 @@ def test_the_only_table_beside_other_files_is_read(tmp_path: Path) -> None:
         DataError, match=r"several files \(orders\.csv, LICENCE, more\.csv\); give one by --source=FILE"
     ):
         lines_of(tmp_path / "orders.zip", tmp_path)
+
+
+NETFLIX = "1:\n7,3,2005-09-06\n8,5,2005-09-05\n22:\n7,4,2005-09-04\n"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+@pytest.mark.parametrize("end", ["\n", ""])
+def test_lines_of_groups_get_the_number_of_their_group(size: int, end: str) -> None:
+    stream, found = Grouped(io.BytesIO((NETFLIX[:-1] + end).encode())), b""
+    while piece := stream.read(size):
+        found += piece
+    assert found.decode() == "\n1,7,3,2005-09-06\n1,8,5,2005-09-05\n\n22,7,4,2005-09-04\n"
+
+
+@pytest.mark.parametrize("folder", [True, False])
+def test_files_of_netflix(folder: bool, tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    source.mkdir()
+    (source / "combined_data_1.txt").write_text(NETFLIX)
+    if folder:
+        (source / "combined_data_2.txt").write_text(NETFLIX.replace("1:", "31:").replace("22:", "32:"))
+    found = lines_of(source if folder else source / "combined_data_1.txt", tmp_path)
+    assert [line.split("\t")[:3] for line in found[:2]] == [
+        ["7", "22", "4"],
+        *([["7", "32", "4"]] if folder else [["7", "1", "3"]]),
+    ]
+    assert len(found) == (6 if folder else 3)
+    (source / "combined_data_1.txt").write_text(NETFLIX + "8,five\n")
+    with pytest.raises(DataError, match="line 6: 3 values instead of 4"):
+        lines_of(source / "combined_data_1.txt", tmp_path)

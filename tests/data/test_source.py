@@ -47,7 +47,7 @@ def test_models_without_sequences_need_no_times_in_random_order(tmp_path: Path) 
     (tmp_path / "mine" / "mine.inter").write_text("user_id:token\titem_id:token\n" + "\n".join(lines) + "\n")
     keys = {"data_path": str(tmp_path), "eval_args": {"order": "RO", "split": {"RS": [8, 1, 1]}, "mode": "full"}}
     assert len(stored(Config("BPR", "mine", config_dict=keys)).items) == 70
-    with pytest.raises(DataError, match="has no column 'timestamp'"):
+    with pytest.raises(DataError, match=r"has no column 'timestamp'.*--order=file.*eval_args: \{order: RO\}"):
         stored(Config("BPR", "mine", config_dict={"data_path": str(tmp_path)}))
 
 

@@ -36,6 +36,11 @@ from recbole_hyper.host.recbole_files import recbole_folder
 
 MAX_MALFORMED = 0.001
 _TABLES = ("*.csv", "*.tsv", "*.json", "*.jsonl", "*.ndjson", "*.parquet")
+# columns of published files that interactions do not have, and what to know about them
+UNUSED = {
+    "history": "it has earlier interactions, which have no times",
+    "neg_items": "it has given candidates; eval_args mode: FILE ranks among those of lines 'user item item ...'",
+}
 ORDERS = ("time", "file")
 
 
@@ -100,6 +105,9 @@ def prepare(
             source = public.fetch(entry, Path(stack.enter_context(tempfile.TemporaryDirectory())), say)
         layout = layout or formats.Layout()
         file, candidate = choose(entry, Path(source), format, order == "time", layout)
+        if formats.find(candidate.format).grouped:
+            parts = tuple(dataclasses.replace(part, grouped=True) for part in file.parts)
+            file = dataclasses.replace(file, parts=parts, grouped=True)
         unchanged = contextlib.ExitStack()
         unchanged.enter_context(file.unchanged())
         cleaning = _cleaning(entry, candidate, changes or {})
@@ -117,6 +125,8 @@ def prepare(
         known_items = None if items is None else read_items(Path(items), table.columns["item_id"])
         data = reader.read(table.blocks(malformed, condition, progress), say)
         _report_unreadable(data, malformed, say)
+        for column in UNUSED.keys() & set(table.form.names):
+            say(f"the column {column} is not read: {UNUSED[column]}")
         if prefix := candidate.user_prefix:
             data.user_tokens = pc.replace_substring_regex(data.user_tokens, f"^{re.escape(prefix)}", "")
         if table.form.refusing and order == "time":

@@ -397,3 +397,15 @@ def test_without_times_the_order_is_that_of_the_file(name: str, text: str, tmp_p
     (tmp_path / name).write_text(text)
     found = [line.split("\t")[:2] for line in lines_of(tmp_path / name, tmp_path, order="file")]
     assert found == [["a", "x"], ["a", "z"], ["a", "x"], ["b", "y"]]
+
+
+def test_columns_of_candidates_and_histories_are_named(tmp_path: Path) -> None:
+    said: list[str] = []
+    raw = tmp_path / "dev.csv"
+    raw.write_text(f"user_id\titem_id\ttime\tneg_items\na\tx\t{T}\t[1, 2]\n")
+    prepare("mine", source=raw, output=tmp_path / "out", say=said.append)
+    assert any(line.startswith("the column neg_items is not read: it has given candidates") for line in said)
+    raw = tmp_path / "behaviors.tsv"
+    raw.write_text("1\ta\t11/11/2019 9:05:58 AM\tN1 N2\tN3-1 N4-0\n")
+    prepare("mine", source=raw, output=tmp_path / "out", say=said.append)
+    assert any(line.startswith("the column history is not read: it has earlier") for line in said)
