@@ -159,9 +159,12 @@ class Grouped:
 
     def read(self, size: int) -> bytes:
         """Return at least ``size`` bytes, fewer only at the end."""
-        result = b""
-        while len(result) < size and (piece := self._stream.read(size) or self._rest):
-            data = self._rest + piece if piece is not self._rest else piece + b"\n"
+        result, ended = b"", False
+        while len(result) < size and not ended:
+            piece = self._stream.read(size)
+            ended = not piece
+            # the last line may lack its end
+            data = self._rest + (piece or b"\n" * bool(self._rest))
             end = data.rfind(b"\n") + 1
             data, self._rest = data[:end], data[end:]
             first, *groups = _GROUP.split(data)
