@@ -183,3 +183,15 @@ def test_times_are_printed_as_dates(folder: Path, tmp_path: Path) -> None:
         (tmp_path / "new.csv").write_text(f"user_id,item_id,timestamp\n{content}\n")
         with pytest.raises(ConfigError, match=message):
             evaluate(folder, data=tmp_path / "new.csv")
+
+
+@pytest.mark.parametrize("model", ["EASER", "ItemKNN"])
+def test_new_users_are_ranked_by_models_that_read_histories(model: str, random_data: Path, tmp_path: Path) -> None:
+    keys = {"data_path": str(random_data), "use_gpu": False, "topk": [5], "valid_metric": "NDCG@5"}
+    run(model, "random", config_dict={**keys, "output_dir": str(tmp_path / "run")})
+    new = pd.DataFrame(
+        {"user_id": "new", "item_id": ["i1", "i2", "i3"], "timestamp": [1_600_000_000, 1_600_000_001, 1_600_000_002]}
+    )
+    counts = evaluate(tmp_path / "run", data=new)["protocol_counts"]
+    assert counts["cases of new users"] == counts["test cases"] == 2
+    assert counts["new interactions of users that the model did not learn, not ranked"] == 0
