@@ -1,7 +1,8 @@
 """Errors that several modules raise, checks that raise them, and hints for names that are misspelled."""
 
+import contextlib
 import numbers
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from difflib import SequenceMatcher, get_close_matches
 from importlib import import_module
 from pathlib import Path
@@ -9,6 +10,39 @@ from pathlib import Path
 
 class ConfigError(ValueError):
     """A configuration that cannot run; the message names the key, its value, and what is allowed."""
+
+
+class Mistakes:
+    """The mistakes of one configuration, which a user wants to see together."""
+
+    def __init__(self) -> None:
+        self.errors: list[ValueError] = []
+
+    @contextlib.contextmanager
+    def collected(self) -> Iterator[None]:
+        """Keep a ValueError of the block as a mistake; the code behind the block runs then."""
+        try:
+            yield
+        except ValueError as error:
+            self._keep(error)
+
+    def add(self, text: str) -> None:
+        """Keep a mistake with this message."""
+        self._keep(ConfigError(text))
+
+    def _keep(self, error: ValueError) -> None:
+        # one mistake a value: messages begin with "key=value:"
+        about = str(error).partition(": ")[0]
+        if all(str(other).partition(": ")[0] != about for other in self.errors):
+            self.errors.append(error)
+
+    def raise_all(self) -> None:
+        """Raise the mistake, or for several one ConfigError with a line for each."""
+        if len(self.errors) == 1:
+            raise self.errors[0]
+        if self.errors:
+            lines = "".join(f"\n* {error}" for error in self.errors)
+            raise ConfigError(f"{len(self.errors)} mistakes:{lines}")
 
 
 class DataError(ValueError):

@@ -62,7 +62,11 @@ class Option:
     def check(self, value: Any) -> None:
         """Raise ConfigError unless the option allows ``value``."""
         if not self.allows(value):
-            raise ConfigError(f"{self.key}={value!r}: {in_words(self.kind)} is expected")
+            raise ConfigError(self.why_not(value))
+
+    def why_not(self, value: Any) -> str:
+        """Return the message for a wrong ``value``."""
+        return f"{self.key}={value!r}: {in_words(self.kind)} is expected"
 
     def allows(self, value: Any) -> bool:
         """Return whether the option allows ``value``."""

@@ -29,7 +29,7 @@ from recbole_hyper.values import (
     consists_of,
     in_words,
 )
-from recbole_hyper.yaml_files import read_yaml
+from recbole_hyper.yaml_files import packaged_yaml
 
 # optimizers for models of this package, and for RecBole's
 PLAIN_LEARNERS = ("adam", "adamw", "sgd", "adagrad", "rmsprop")
@@ -278,7 +278,7 @@ def general_defaults() -> dict[str, tuple[Any, str]]:
     """Return, by key that all models share, its default and the source of the default."""
     stock = recbole_folder() / "properties"
     files = (stock / "overall.yaml", stock / "dataset" / "sample.yaml")
-    defaults = {key: (value, "RecBole") for file in files for key, value in read_yaml(file).items()}
+    defaults = {key: (value, "RecBole") for file in files for key, value in packaged_yaml(file).items()}
     return defaults | {key: (value, "settings") for key, value in shared_defaults().items()}
 
 

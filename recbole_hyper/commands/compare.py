@@ -197,7 +197,7 @@ def settings_per_model(
     A model has the keys for all models, from files and command line, and its own keys, which win.
     """
     from recbole_hyper.config import ConfigError
-    from recbole_hyper.config.binding import parse_keys
+    from recbole_hyper.config.binding import Exact, parse_keys
     from recbole_hyper.host import user_files
     from recbole_hyper.yaml_files import config_file, merge, merged
 
@@ -220,7 +220,7 @@ def settings_per_model(
             raise ConfigError(f"--{key}: {name!r} is not compared; the models are {', '.join(models)}")
         file_of_key.pop(rest or key, None)
         merge(own[name] if dot else common, parse_keys({rest or key: value}))
-    return {name: merged(common, own[name]) for name in models}, file_of_key
+    return {name: Exact(merged(common, own[name])) for name in models}, file_of_key
 
 
 def check_all(
@@ -232,6 +232,7 @@ def check_all(
     differ in the split or in how they are ranked.
     """
     from recbole_hyper.config import Config, ConfigError
+    from recbole_hyper.config.binding import Exact
     from recbole_hyper.config.recbole_keys import TRANSLATED
     from recbole_hyper.data.download import with_data
     from recbole_hyper.options import SCORE, SPLIT
@@ -240,7 +241,7 @@ def check_all(
     def bound(**more: Any) -> dict[str, Config]:
         configs = {}
         for name in models:
-            keys = {**settings[name], "output_dir": str(folder / name), **more}
+            keys = Exact(settings[name], output_dir=str(folder / name), **more)
             places = {key: file for key, file in file_of_key.items() if key in keys}
             try:
                 configs[name] = with_data(partial(Config, name, dataset, config_dict=keys, keys_of_files=places))
@@ -265,7 +266,7 @@ def check_all(
     for name, config in configs.items():
         # a key that a model does not read may change without a new run
         ignored = {key for key in settings[name] if config.ignores(key) or key in config.foreign_keys}
-        settings[name] = {key: value for key, value in settings[name].items() if key not in ignored}
+        settings[name] = Exact((key, value) for key, value in settings[name].items() if key not in ignored)
     return configs
 
 

@@ -4,7 +4,7 @@ import importlib.util
 import logging
 import re
 import shlex
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ from recbole.utils import ModelType
 
 from recbole_hyper import registry, settings
 from recbole_hyper.config.parts import CURVATURE
-from recbole_hyper.errors import ConfigError, MissingDataError, did_you_mean
+from recbole_hyper.errors import ConfigError, MissingDataError, Mistakes, did_you_mean
 from recbole_hyper.options import AUTO, Option
 from recbole_hyper.values import InnerShare, NonNegativeInt, PositiveFloat, PositiveInt, ShareBelow1, allows, in_words
 
@@ -43,8 +43,9 @@ def check_all(
     options: Mapping[str, Option],
     model: type,
     others: Collection[str],
+    mistakes: Mistakes,
 ) -> None:
-    """Raise ConfigError for the first mistake in the configuration ``final`` of the class ``model``.
+    """Add the mistakes in the configuration ``final`` of the class ``model`` to ``mistakes``.
 
     Args:
         keys: the keys that the user sets.
@@ -53,71 +54,89 @@ def check_all(
         options: every declared option.
         model: class of the model.
         others: keys to which a third party's model gives its own meaning; their values are not checked.
+        mistakes: gets all mistakes.
     """
     columns = final.get("load_col")
     named = isinstance(columns, dict) and all(names == "*" or isinstance(names, list) for names in columns.values())
     if columns is not None and not named:
-        raise ConfigError(f"load_col={columns!r}: a mapping such as {{inter: [user_id, item_id]}} is expected")
-    check_metrics(final["metrics"], final["topk"])
+        mistakes.add(f"load_col={columns!r}: a mapping such as {{inter: [user_id, item_id]}} is expected")
+    before = len(mistakes.errors)
+    with mistakes.collected():
+        check_metrics(final["metrics"], final["topk"])
+    ranked = len(mistakes.errors) == before
     if not final.get("diversity_features") and DIVERSITY in str(final["metrics"]).lower():
-        raise ConfigError(
+        mistakes.add(
             "metrics: IntraListDiversity compares items by columns of the .item file; name these columns, such as "
             "--diversity_features=[class]"
         )
     sequential = model.type == ModelType.SEQUENTIAL  # type: ignore[attr-defined]
-    check_eval_args(final["eval_args"], sequential=sequential, refit=bool(final.get("refit")))
+    with mistakes.collected():
+        check_eval_args(final["eval_args"], sequential=sequential, refit=bool(final.get("refit")))
     own = ({key: value for key, value in values.items() if key not in others} for values in (keys, final, defaults))
-    check_values(*own, options=options)
-    check_combinations(final)
+    for text in wrong_values(*own, options=options):
+        mistakes.add(text)
+    for text in wrong_combinations(final):
+        mistakes.add(text)
     allowed = settings.LEARNERS if registry.parts_of(model) else settings.RECBOLE_LEARNERS
     for key, value in final.items():
         chosen = value == AUTO and value != defaults.get(key) and key in options and not settings.is_text(key)
         if chosen and not registry.parts_of(model):
-            raise ConfigError(
-                f"{key}='auto': only neural models of this package choose a value; {model.__name__} needs one"
-            )
+            mistakes.add(f"{key}='auto': only neural models of this package choose a value; {model.__name__} needs one")
     # RecBole's trainer silently uses adam for any other name
     if str(final["learner"]).lower() not in allowed:
-        raise ConfigError(f"learner={final['learner']!r} is unknown to {model.__name__}; allowed: {', '.join(allowed)}")
-    check_valid_metric(final["valid_metric"], final["metrics"], final["topk"])
+        mistakes.add(f"learner={final['learner']!r} is unknown to {model.__name__}; allowed: {', '.join(allowed)}")
+    if ranked:
+        with mistakes.collected():
+            check_valid_metric(final["valid_metric"], final["metrics"], final["topk"])
 
 
-def check_values(
+def wrong_values(
     keys: Mapping[str, Any], final: Mapping[str, Any], defaults: Mapping[str, Any], *, options: Mapping[str, Option]
-) -> None:
-    """Raise ConfigError for a value that its option does not allow, or that is not of the type of RecBole's default."""
+) -> Iterator[str]:
+    """Yield a message for each value that its option, or the type of RecBole's default, does not allow."""
     for key, value in keys.items():
         default = defaults.get(key)
         if value is None or default is None or key == "train_neg_sample_args" or is_ours(key, default, options):
             continue
         wanted = type(default)
         if wanted in (bool, int, float, str) and not allows(wanted, value):
-            raise ConfigError(f"{key}={value!r}: {in_words(wanted)} is expected (default: {default!r})")
+            yield f"{key}={value!r}: {in_words(wanted)} is expected (default: {default!r})"
     # check a curvature even if nothing is curved
-    check_ranges({**final, **{key: keys[key] for key in CURVATURE if key in keys}}, options, defaults)
+    yield from out_of_range({**final, **{key: keys[key] for key in CURVATURE if key in keys}}, options, defaults)
     for key, value in final.items():
         # RecBole's models name their rates differently
         if key.endswith("dropout_prob") and value != AUTO and not allows(ShareBelow1, value):
-            raise ConfigError(f"{key}={value!r}: a number in [0, 1) is expected")
+            yield f"{key}={value!r}: a number in [0, 1) is expected"
     for key, (inside, needed, expected) in _MAPPINGS.items():
         value = final.get(key)
+        if value is not None and not isinstance(value, dict):
+            continue  # out of range
         right = needed <= set(value or needed) <= set(inside)
         entries = {name: "inf" if entry == float("inf") else entry for name, entry in (value or {}).items()}
         if not right or not all(allows(inside[name], entry) for name, entry in entries.items()):
-            raise ConfigError(f"{key}={value!r}: {expected} is expected")
+            yield f"{key}={value!r}: {expected} is expected"
 
 
-def check_ranges(
-    values: Mapping[str, Any], options: Mapping[str, Option], defaults: Mapping[str, Any] | None = None
-) -> None:
-    """Raise ConfigError for the first of ``values`` that its option does not allow; other keys are skipped.
+def out_of_range(
+    values: Mapping[str, Any], options: Mapping[str, Option], defaults: Mapping[str, Any]
+) -> Iterator[str]:
+    """Yield a message for each of ``values`` that its option does not allow; other keys are skipped.
 
     A key is skipped too if its default is not allowed: then a model of RecBole gives it another meaning.
     """
     for key, value in values.items():
-        default = (defaults or {}).get(key)
-        is_open = value is None and default is None and defaults is not None
-        if is_ours(key, default, options) and not is_open:
+        option, default = options.get(key), defaults.get(key)
+        if option is None or (value is None and default is None) or option.allows(value):
+            continue
+        # a value that is wrong for us may be right for a model of RecBole, as its default shows
+        if default is None or option.allows(default):
+            yield option.why_not(value)
+
+
+def check_ranges(values: Mapping[str, Any], options: Mapping[str, Option]) -> None:
+    """Raise ConfigError for the first of ``values`` that its option does not allow; other keys are skipped."""
+    for key, value in values.items():
+        if key in options:
             options[key].check(value)
 
 
@@ -132,25 +151,21 @@ def schedule_keys(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key: config[key] for key in ("lr_schedule", "warmup_ratio") if key in config and config[key]}  # noqa: RUF019
 
 
-def check_combinations(config: Mapping[str, Any]) -> None:
-    """Raise ConfigError for keys that cannot be combined, or that need a package which is missing."""
+def wrong_combinations(config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a message for keys that cannot be combined, or that need a package which is missing."""
     learner, decay = config.get("learner"), config.get("weight_decay")
     if config.get("rowwise_update") and (str(learner).lower() != "adam" or decay):
-        raise ConfigError(
+        yield (
             f"rowwise_update: true goes with learner: adam and without weight_decay, which changes every row; "
             f"got learner={learner!r}, weight_decay={decay!r}"
         )
     if config.get("lr_plateau") and (schedule := schedule_keys(config)):
         key, value = next(iter(schedule.items()))
-        raise ConfigError(
-            f"{key}={value!r} and lr_plateau={config['lr_plateau']!r} both set the learning rate; choose one"
-        )
+        yield (f"{key}={value!r} and lr_plateau={config['lr_plateau']!r} both set the learning rate; choose one")
     if config.get("selected_features") and config.get("interactions") == "given":
-        raise ConfigError(
-            "selected_features needs the .item file of a data set; a frame of interactions has no such file"
-        )
+        yield ("selected_features needs the .item file of a data set; a frame of interactions has no such file")
     if config.get("log_wandb") and importlib.util.find_spec("wandb") is None:
-        raise ConfigError("log_wandb: true needs the package wandb: 'pip install wandb', or leave log_wandb out")
+        yield ("log_wandb: true needs the package wandb: 'pip install wandb', or leave log_wandb out")
 
 
 def check_eval_args(arguments: Any, *, sequential: bool, refit: bool = False) -> None:

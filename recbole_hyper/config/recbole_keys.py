@@ -125,11 +125,13 @@ def without_effect(model: Any) -> dict[str, str]:
     return {key: entry.why for entry in NO_EFFECT if entry.when(model) for key in entry.keys}
 
 
-def check_refused(config: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a key that no run supports."""
-    for key, (nothing, why) in REFUSED.items():
-        if key in config and config[key] not in nothing:
-            raise ConfigError(f"{key} is not supported ({key}={config[key]!r}): {why}")
+def refusals(config: Mapping[str, Any]) -> list[str]:
+    """Return a message for each key that no run supports."""
+    return [
+        f"{key} is not supported ({key}={config[key]!r}): {why}"
+        for key, (nothing, why) in REFUSED.items()
+        if key in config and config[key] not in nothing
+    ]
 
 
 # RecBole's keys that set a key of this package, which a run records instead

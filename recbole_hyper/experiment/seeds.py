@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from recbole_hyper.config import Config, ConfigError
-from recbole_hyper.config.binding import parse_value
+from recbole_hyper.config.binding import parse_keys, parse_value
 from recbole_hyper.data.download import with_data
 from recbole_hyper.evaluation.compare import seeds_table
 from recbole_hyper.experiment.experiment import Experiment, Run
@@ -40,7 +40,8 @@ def run_seeds(
     if (config_dict or {}).get("init_from"):
         raise ConfigError("init_from: one run starts from one run; leave out --seeds, or set --seed")
     # stopped runs resume by themselves
-    settings = {key: value for key, value in (config_dict or {}).items() if key != "resume"}
+    settings = parse_keys(config_dict or {}).copy()
+    settings.pop("resume", None)
     if interactions is not None:
         settings["interactions"] = "given"
     files = list(config_files or [])

@@ -10,6 +10,7 @@ from recbole.utils import get_model
 from recbole_hyper import registry
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.config.binding import parse_keys
+from recbole_hyper.config.resolve import resolve
 from recbole_hyper.hosted.pickles import plain_config
 from recbole_hyper.yaml_files import config_file, merged
 
@@ -56,8 +57,8 @@ class HostedConfig(Config):
         config_dict: Mapping[str, Any] | None = None,
     ) -> None:
         files, typed = [config_file(path) for path in config_file_list or ()], parse_keys(_command_line())
-        self._typed = list(typed)
-        self.bind(model, dataset, files, merged(parse_keys(config_dict or {}), typed), {})
+        keys, unread = merged(parse_keys(config_dict or {}), typed), RUN_ONLY
+        self.adopt(resolve(model, dataset, files, keys, find_model=_model_of_recbole, unread=unread, optional=typed))
         for key, (harmless, advice) in REFUSED.items():
             if self[key] not in harmless:
                 raise ConfigError(f"{key}={self[key]!r} does not work with RecBole's own functions; {advice}")
@@ -66,25 +67,13 @@ class HostedConfig(Config):
         """Pickle as plain values."""
         return plain_config(self)
 
-    def find_model(self, model: str | type) -> type:
-        """Return the class that RecBole's own functions use for ``model``."""
-        if isinstance(model, str):
-            return get_model(model)
-        _require_own_name(model)
-        return model
 
-    def _unread(self) -> dict[str, str]:
-        reasons = {**super()._unread(), **RUN_ONLY}
-        reasons.pop("checkpoint_dir", None)
-        return reasons
-
-    def _check_keys(self) -> None:
-        known = self.known_keys()
-        for key in self._typed:
-            if key not in known:
-                logger.warning("--%s on the command line is not a key of this configuration and is ignored", key)
-                self.external_config_dict.pop(key, None)
-        super()._check_keys()
+def _model_of_recbole(model: str | type) -> type:
+    """Return the class that RecBole's own functions use for ``model``."""
+    if isinstance(model, str):
+        return get_model(model)
+    _require_own_name(model)
+    return model
 
 
 def _command_line() -> dict[str, str]:

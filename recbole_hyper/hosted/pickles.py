@@ -2,10 +2,8 @@
 
 from typing import Any
 
-from recbole_hyper.host.models import keys_in_source
-
 # attributes of a Config that are rebuilt when it is loaded
-_NOT_SAVED = ("model_class", "yaml_loader", "_own_keys")
+_NOT_SAVED = ("model_class", "yaml_loader", "resolved")
 
 
 def plain_config(config: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -24,5 +22,4 @@ def restored_config(state: dict[str, Any], hosted: bool) -> Any:
     config.__dict__.update(state)
     if hosted:
         config.model_class = get_model(config.model)
-        config._own_keys = keys_in_source(config.model_class)
     return config

@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from recbole_hyper.config import Config, ConfigError
+from recbole_hyper.config.binding import Exact, parse_keys
 from recbole_hyper.config.checks import schedule_keys
 from recbole_hyper.errors import LockedError, did_you_mean
 from recbole_hyper.files import locked, plain, read_json, read_written_yaml, require_no_link
@@ -41,24 +42,25 @@ _NO_RUN = "not the configuration of a run"
 UPWARDS = sorted(deciding(GROWS, among=SETTINGS))
 
 
-def files_of_resumed_run(settings: Mapping[str, Any], *, named: bool) -> list[Path]:
-    """Return the configuration file of the run that ``settings`` resume, or [] for a new run.
+def resumed_config(settings: Mapping[str, Any], *, named: bool) -> dict[str, Any]:
+    """Return the configuration of the run that ``settings`` resume, or {} for a new run.
 
     ConfigError if there is nothing to resume and the model is not ``named`` either.
     """
     if not settings.get("resume") or not settings.get("output_dir"):
-        return []
+        return {}
     file = Path(settings["output_dir"]) / CONFIG
     if file.is_file():
-        if read_config(file.parent).keys() != read_written_yaml(file, _NO_RUN).keys():
+        content = read_config(file.parent)
+        if content.keys() != read_written_yaml(file, _NO_RUN).keys():
             raise ConfigError(
                 f"{file.parent} was written by an earlier version: it can be loaded and evaluated, but not resumed; "
                 "train again in another output_dir"
             )
-        return [file]
+        return content
     if not named:
         raise ConfigError(f"{file.parent} has no run to resume: {CONFIG} is missing")
-    return []
+    return {}
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -198,7 +200,8 @@ def require_continued(config: Config, folder: Path) -> dict[str, Any]:
     # a key that did not exist then had its present default, or was off
     defaults = config.internal_config_dict
     earlier = {key: defaults.get(key, None if value else value) for key, value in now.items()} | before
-    keys = sorted((now.keys() | before.keys()) - deciding(PLACE, GROWS))
+    resumable = deciding(PLACE, GROWS, among=config.options())
+    keys = sorted((now.keys() | before.keys()) - resumable)
     if changed := [key for key in keys if not config.ignores(key) and now.get(key) not in (earlier.get(key), AUTO)]:
         detail = "; ".join(f"{key}: {earlier.get(key)!r} before, {now.get(key)!r} now" for key in changed[:5])
         raise ConfigError(
@@ -266,15 +269,16 @@ def plan_runs(
     elif _holds_run(folder):
         raise ConfigError(f"{folder} has a single run; choose another output_dir for several seeds")
     plans: dict[int | None, dict[str, Any] | None] = {}
+    settings = parse_keys(settings)
     for seed in seeds:
-        keys, run_folder = {**settings, **({} if seed is None else {"seed": seed})}, seed_folder(folder, seed)
+        keys, run_folder = Exact(settings, **({} if seed is None else {"seed": seed})), seed_folder(folder, seed)
         config = Config(model, dataset, list(config_files), keys)
         plans[seed] = None
         if not is_finished(config, run_folder):
             content = config.plain()
             # a resumed run keeps the earlier values of missing keys, so pass all keys that may change
             keys |= {key: content[key] for key in (*UPWARDS, "save_cases", "data_path") if key in content}
-            plans[seed] = {**keys, "output_dir": str(run_folder), "resume": _holds_run(run_folder)}
+            plans[seed] = Exact(keys, output_dir=str(run_folder), resume=_holds_run(run_folder))
     return plans
 
 

@@ -23,13 +23,6 @@ from recbole_hyper.yaml_files import merge
 logger = logging.getLogger("recbole_hyper")
 
 
-class _StoredConfig(Config):
-    """The configuration of a run that saved its data, so that the data set may be missing."""
-
-    def _check_dataset(self, root: str) -> None:
-        pass
-
-
 def load(output_dir: str | Path, *, unfinished: bool = False, trust_plugins: bool = False) -> Recommender:
     """Load a finished run as a :class:`Recommender`; its folder is enough, on any machine with the package.
 
@@ -102,8 +95,7 @@ def _read(content: Mapping[str, Any], saved: SavedData | None, *, cases: bool) -
 
     A RecBole model that may read features needs the data set: ConfigError if it is missing or has changed.
     """
-    recorded = dict.fromkeys(content, "")
-    config: Config = (Config if saved is None else _StoredConfig)(config_dict=content, keys_of_files=recorded)
+    config = Config(stored=content, with_files=saved is None)
     if saved is None:
         return config, *read_data(config)
     if not saved.about["features"] or config.model_class.origin == "own":
@@ -111,7 +103,7 @@ def _read(content: Mapping[str, Any], saved: SavedData | None, *, cases: bool) -
         return config, data, make_split(saved.store, config) if cases else saved.split
     who = f"{content['model']} was trained on features, which only the data set has"
     try:
-        config = Config(config_dict=content, keys_of_files=recorded)
+        config = Config(stored=content)
     except ConfigError as error:
         raise ConfigError(f"{who}: {error}") from error
     data, split = read_data(config)

@@ -14,6 +14,7 @@ import torch
 
 from recbole_hyper import devices
 from recbole_hyper.config import Config
+from recbole_hyper.config.binding import Exact, parse_keys
 from recbole_hyper.data.dataset import SequenceDataset, describe
 from recbole_hyper.data.download import with_data
 from recbole_hyper.data.item_features import diversity_tokens
@@ -33,7 +34,7 @@ from recbole_hyper.models.contract import OwnModel, n_learned
 from recbole_hyper.models.part_checks import check_parts
 from recbole_hyper.random_numbers import seed_process, seeded
 from recbole_hyper.runs.card import write_card
-from recbole_hyper.runs.folder import ABOUT_RUN, CONFIG, RESULT, claimed_folder, files_of_resumed_run, logging_to
+from recbole_hyper.runs.folder import ABOUT_RUN, CONFIG, RESULT, claimed_folder, logging_to, resumed_config
 from recbole_hyper.runs.plugin_files import keep_digests
 from recbole_hyper.runs.ready import check_against_data, log_split, resolve_auto
 from recbole_hyper.runs.saved_data import FORMAT, reader_of_saved_data, require_saved_data, save_data
@@ -99,16 +100,15 @@ def run(
         DataError, ProtocolError: unusable data or an unusable split.
         DivergedError, NonFiniteScoreError: training diverged.
     """
-    settings = dict(config_dict or {})
+    settings = parse_keys(config_dict or {}).copy()
     if interactions is not None:
         settings["interactions"] = "given"
     named = bool(model or settings.get("model") or config_files or settings.get("init_from"))
-    files = [*files_of_resumed_run(settings, named=named), *(config_files or [])]
-    if settings.get("init_from") and len(files) == len(config_files or []):
-        before, changes = continuation(Path(settings["init_from"]), config_files or [])
-        settings = {**changes, **settings, "init_from": str(before.parent.absolute())}
-        files = [before, *files]
-    config = with_data(lambda: Config(model, dataset, config_file_list=files, config_dict=settings))
+    stored, files = resumed_config(settings, named=named), list(config_files or [])
+    if settings.get("init_from") and not stored:
+        stored, changes = continuation(Path(settings["init_from"]), files)
+        settings = Exact({**changes, **settings, "init_from": str(Path(settings["init_from"]).absolute())})
+    config = with_data(lambda: Config(model, dataset, files, settings, stored=stored))
     if config["init_from"]:
         require_same_model(config)
     if interactions is not None:

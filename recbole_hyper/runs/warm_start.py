@@ -22,7 +22,7 @@ from recbole_hyper.models._linear import LinearRecommender
 from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.models.item_vectors import FeaturedEmbedding, NumberFeature
 from recbole_hyper.registry import parts_of
-from recbole_hyper.runs.folder import CONFIG, RESULT, read_config, require_finished
+from recbole_hyper.runs.folder import RESULT, read_config, require_finished
 from recbole_hyper.runs.saved_data import SavedData, read_saved_data
 from recbole_hyper.runs.trained_on import TrainedOn, learned_by
 from recbole_hyper.training.checkpoint import REFIT, WEIGHTS, CheckpointError, read_weights
@@ -32,8 +32,8 @@ from recbole_hyper.yaml_files import config_file, read_yaml
 RATE, EPOCHS = 1 / 2, 1 / 4
 
 
-def continuation(folder: Path, config_files: Sequence[str | Path]) -> tuple[Path, dict[str, Any]]:
-    """Return the configuration file of the finished run in ``folder``, and the keys that a warm start changes.
+def continuation(folder: Path, config_files: Sequence[str | Path]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the configuration of the finished run in ``folder``, and the keys that a warm start changes.
 
     ``learning_rate`` is half of the earlier one, ``epochs`` a quarter of the epochs up to its best, at least 2; after
     another warm start both stay. Keys in ``config_files`` do not change.
@@ -48,7 +48,7 @@ def continuation(folder: Path, config_files: Sequence[str | Path]) -> tuple[Path
         if isinstance(before.get("learning_rate"), float | int):
             changes["learning_rate"] = before["learning_rate"] * RATE
     own_keys = {key for file in config_files for key in read_yaml(config_file(file))}
-    return folder / CONFIG, {key: value for key, value in changes.items() if key not in own_keys}
+    return before, {key: value for key, value in changes.items() if key not in own_keys}
 
 
 def require_same_model(config: Config) -> None:

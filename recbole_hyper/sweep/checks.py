@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from recbole_hyper.config import Config, ConfigError
+from recbole_hyper.config.binding import Exact
 from recbole_hyper.config.parts import PARTS, part_keys
 from recbole_hyper.data.download import with_data
 from recbole_hyper.errors import near_hint
@@ -35,13 +36,13 @@ def bind_base(
     ``file_of_key`` names the file of each key that comes from one.
     """
     with quiet():
-        base = with_data(lambda: Config(model, dataset, config_dict=dict(fixed), keys_of_files=file_of_key))
+        base = with_data(lambda: Config(model, dataset, config_dict=Exact(fixed), keys_of_files=file_of_key))
     for text in base.remarks:
         logger.warning("%s", text)
     if (base["num_workers"] or 1) > 1:
         raise ConfigError("num_workers: trials of a sweep are single processes; leave it out")
     # a condition may name the model, the data set and any key of the package; a domain only keys of a trial
-    known = base.known_keys() | (set(declared()) - set(space.domains))
+    known = base.resolved.known_keys() | (set(declared()) - set(space.domains))
     for key in PARTS.keys() & space.domains.keys():
         for name in (name for domain in space.domains[key] for name in domain.values):
             with contextlib.suppress(ConfigError):  # an unknown name fails when it is bound
@@ -78,7 +79,7 @@ def bind_values(plan: Plan, space: Space, trials: Sequence[Settings], base: Mapp
                 config = plan.config(settings)
                 bound.update([*plan.fixed, *settings])
                 unread.update(key for key in settings if config.ignores(key))
-                unread.update(plan.fixed.keys() & config.unread_keys().keys())
+                unread.update(plan.fixed.keys() & config.resolved.unread().keys())
                 errors[name] = None
             except ValueError as error:
                 errors[name] = error

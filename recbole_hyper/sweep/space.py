@@ -37,8 +37,9 @@ from typing import Any
 
 import numpy as np
 
-from recbole_hyper.config.binding import RECBOLE_PROPERTIES, parse_value, recbole_values
+from recbole_hyper.config.binding import parse_value
 from recbole_hyper.config.parts import PARTS, part_keys
+from recbole_hyper.config.resolve import RECBOLE_PROPERTIES, recbole_values
 from recbole_hyper.errors import ConfigError, did_you_mean
 from recbole_hyper.settings import declared
 from recbole_hyper.values import is_number, takes

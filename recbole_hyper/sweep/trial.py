@@ -17,6 +17,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from recbole_hyper.config import Config, ConfigError
+from recbole_hyper.config.binding import Exact
 from recbole_hyper.files import digest, is_no_space, locked, naming_full_disk, read_json, write_json
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.runs.run import run
@@ -79,7 +80,7 @@ class Plan:
     def config(self, settings: Settings) -> Config:
         """Return the configuration of a trial; ConfigError if it cannot run."""
         with quiet():
-            return Config(self.model, self.dataset, config_dict={**self.fixed, **settings})
+            return Config(self.model, self.dataset, config_dict=Exact({**self.fixed, **settings}))
 
     def data(self, config: Config) -> Any:
         """Return the data and the split of ``config``, which trials with the same data keys share."""
@@ -94,7 +95,7 @@ class Plan:
         keys = {**self.fixed, **keys, "output_dir": str(folder), "n_threads": self.threads, "show_progress": False}
         with isolated(folder, self.threads):
             return resume_or_restart(
-                folder, lambda resume: run(self.model, self.dataset, config_dict={**keys, "resume": resume}, **options)
+                folder, lambda resume: run(self.model, self.dataset, config_dict=Exact(keys, resume=resume), **options)
             )
 
 

@@ -12,7 +12,7 @@ from recbole_hyper import registry
 from recbole_hyper.cli import main
 from recbole_hyper.commands import overview
 from recbole_hyper.commands.overview import KINDS
-from recbole_hyper.config.binding import model_class
+from recbole_hyper.config.resolve import model_class
 from recbole_hyper.host.recbole_files import recbole_models
 from recbole_hyper.report.recipes import recipes
 from recbole_hyper.yaml_files import properties_folder

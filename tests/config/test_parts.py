@@ -10,8 +10,8 @@ import pytest
 
 from recbole_hyper import registry
 from recbole_hyper.config import Config
-from recbole_hyper.config.binding import model_class
 from recbole_hyper.config.parts import PARTS, part_defaults, part_keys, parts_of_model
+from recbole_hyper.config.resolve import model_class
 from recbole_hyper.config.tables import of_model
 from recbole_hyper.yaml_files import properties_folder, read_yaml
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from recbole_hyper.config import ConfigError
-from recbole_hyper.config.binding import all_known_keys, model_class
+from recbole_hyper.config.resolve import all_known_keys, model_class
 from recbole_hyper.report.recipes import read_recipe, recipes
 
 

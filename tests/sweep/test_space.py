@@ -16,7 +16,7 @@ from ray import tune
 
 from recbole_hyper.cli import main
 from recbole_hyper.config import ConfigError
-from recbole_hyper.config.binding import all_known_keys, model_class
+from recbole_hyper.config.resolve import all_known_keys, model_class
 from recbole_hyper.sweep.space import list_keys, parse_space, read_space
 from recbole_hyper.yaml_files import properties_folder, read_yaml
 from tests.sweep.conftest import FAST
