@@ -305,8 +305,11 @@ class _Resolver:
         if plugins:
             given["plugins"] = plugins
         if registry.parts_of(self.cls):
-            with found.mistakes.collected():
+            try:
                 old_keys.rename_loss(given, found.model)
+            except ConfigError as error:
+                found.mistakes.add(str(error))
+                del given["loss_type"]
         for key in PARTS.keys() & given.keys():
             with found.mistakes.collected():
                 given[key] = part_name(key, given[key])
@@ -347,9 +350,9 @@ class _Resolver:
         elif issubclass(cls, registry.Model):
             layers.append((own_yaml, model_yaml))
         elif self.third_party:
-            layers += self._layers_of_files(models.defaults_files(cls))
+            layers += self._layers_of_files(models.defaults_files(cls), given)
         elif recbole_file.is_file():
-            layers += self._layers_of_files([recbole_file])
+            layers += self._layers_of_files([recbole_file], {})
         data_sets = packaged_yaml(properties_folder() / "datasets.yaml")
         layers.append(("datasets.yaml", data_sets.get(self.found.dataset) or {}))
         return layers
@@ -368,8 +371,8 @@ class _Resolver:
             del given[key]
         return given
 
-    def _layers_of_files(self, files: Sequence[Path]) -> list[tuple[str, Mapping[str, Any]]]:
-        """Return the defaults in ``files`` of a model of RecBole or of a third party."""
+    def _layers_of_files(self, files: Sequence[Path], given: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+        """Return the defaults in ``files`` of a model of RecBole or of a third party; ``given`` are the user's keys."""
         layers: list[tuple[str, Mapping[str, Any]]] = []
         for file in files:
             if RECBOLE_PROPERTIES in file.parents:
@@ -381,7 +384,7 @@ class _Resolver:
             own = {key: value for key, value in content.items() if key not in old_keys.SET_BY_RECBOLE}
             layers.append((file.name, own))
         stated = merged(*(layer for _, layer in layers))
-        is_ce = {**stated, **self.found.given}.get("loss_type") == "CE"
+        is_ce = {**stated, **given}.get("loss_type") == "CE"
         if is_ce and self.sequential and "train_neg_sample_args" not in stated:
             # RecBole refuses its default of one negative for a cross-entropy model
             layers.append(("its loss CE", {"train_neg_sample_args": None}))
@@ -405,15 +408,18 @@ class _Resolver:
 
         for key in old_keys.SET_BY_RECBOLE & found.files.keys():
             found.foreign.append(key)
+        misspelled: Collection[str] = ()
         suspects = [key for key in {**found.files, **given} if not is_known(key) and key not in found.foreign]
         if suspects:
             known = found.known_keys()
             of_files = known - (in_beside - all_known_keys() - found.own_keys) | named
             unknown = [key for key in suspects if key not in (of_files if key in found.files else known)]
-            self._sort_unknown(unknown, known, optional)
+            misspelled = self._sort_unknown(unknown, known, optional)
         found.foreign.sort(key=list(found.files).index)
         for file in filter(None, dict.fromkeys(found.files[key] for key in found.foreign)):
-            names = ", ".join(key for key in found.foreign if found.files[key] == file)
+            names = ", ".join(key for key in found.foreign if found.files[key] == file and key not in misspelled)
+            if not names:
+                continue
             if given.get("strict"):
                 found.mistakes.add(f"{file}: nothing reads {names}; remove it, or leave out --strict")
             else:
@@ -424,9 +430,9 @@ class _Resolver:
         for key, why in found.unread().items():
             self.warn(f"{found.model} does not read {key}: the key has no effect in this run; {why}")
 
-    def _sort_unknown(self, unknown: Sequence[str], known: Collection[str], optional: Collection[str]) -> None:
-        """Sort ``unknown`` keys into foreign ones, misspelled ones, and those that may be left out."""
-        found, slips = self.found, dict[str, list[str]]()
+    def _sort_unknown(self, unknown: Sequence[str], known: Collection[str], optional: Collection[str]) -> set[str]:
+        """Sort ``unknown`` keys into foreign ones, misspelled ones, which are returned, and those that are left out."""
+        found, misspelled, slips = self.found, set[str](), dict[str, list[str]]()
         foreign = [key for key in unknown if key in found.files]
         found.foreign += foreign
         read = [key for key in known if not found.ignores(key)] if foreign else []
@@ -435,6 +441,7 @@ class _Resolver:
                 # a file beside a model has keys of its own, and a stored configuration was checked
                 is_own = not found.files[key] or Path(found.files[key]).name in self.beside
                 if near := "" if is_own else near_key(key, read):
+                    misspelled.add(key)
                     slips.setdefault(found.files[key], []).append(f"unknown key {key!r}, did you mean {near}?")
             elif key in optional:
                 self.warn(f"--{key} on the command line is not a key of this configuration and is ignored")
@@ -444,6 +451,7 @@ class _Resolver:
                 found.given.pop(key, None)
         for file, texts in slips.items():
             found.mistakes.add(f"{file}: {' '.join(texts)}")
+        return misspelled
 
     def set_values(self) -> None:
         """Set and check the values."""

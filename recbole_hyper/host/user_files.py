@@ -1,11 +1,10 @@
 """Reads users' configuration files: old keys, the word None, duplicate keys and unknown keys."""
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recbole_hyper.errors import ConfigError, near_key
 from recbole_hyper.host import old_keys
 from recbole_hyper.yaml_files import merged, read_yaml
 
@@ -51,24 +50,3 @@ def without_words(value: Any) -> Any:
     if isinstance(value, list):
         return [without_words(entry) for entry in value]
     return None if value == "None" else value
-
-
-def foreign_keys(
-    file_of: Mapping[str, str], known: Collection[str], read: Collection[str], *, strict: bool = False
-) -> list[str]:
-    """Return the keys that neither RecBole nor the model reads, and warn about them; ``file_of`` has the file by key.
-
-    ConfigError for a key within two letters of one that is ``read``, and with ``strict`` for every such key.
-    """
-    foreign = [key for key in file_of if key not in known or key in old_keys.SET_BY_RECBOLE]
-    near = {key: near_key(key, read) for key in foreign if key not in old_keys.SET_BY_RECBOLE}
-    if any(near.values()):
-        file = next(file_of[key] for key in near if near[key])
-        slips = [f"unknown key {key!r}, did you mean {other}?" for key, other in near.items() if other]
-        raise ConfigError(f"{file}: {' '.join(slips)}")
-    for file in filter(None, dict.fromkeys(file_of[key] for key in foreign)):  # a resumed run has warned before
-        names = ", ".join(key for key in foreign if file_of[key] == file)
-        if strict:
-            raise ConfigError(f"{file}: nothing reads {names}; remove it, or leave out --strict")
-        warn_once(Path(file), f"nothing reads {names}")
-    return foreign

@@ -260,9 +260,9 @@ def test_errors_of_this_package_are_not_blamed_on_recbole(random_data: Path, mon
         raise AttributeError("a fault of ours")
 
     keys = {**SMALL, "data_path": str(random_data)}
-    for name in ("_check_dataset", "_check_keys", "_defaults"):
+    for name in ("find_data", "check_keys", "set_defaults"):
         with monkeypatch.context() as changed:
-            changed.setattr(Config, name, fault)
+            changed.setattr(f"recbole_hyper.config.resolve._Resolver.{name}", lambda *_, **__: fault())
             with pytest.raises(AttributeError, match="a fault of ours"):
                 Config("SASRecCE", "random", config_dict=keys)
     monkeypatch.setattr("recbole.config.configurator.Config._set_default_parameters", fault)
