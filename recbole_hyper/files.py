@@ -25,6 +25,7 @@ import psutil
 import yaml
 
 from recbole_hyper.errors import ConfigError, LockedError, NoSpaceError
+from recbole_hyper.yaml_files import Dumper
 
 # the system's codes for a full disk, a quota and a file too large
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -133,7 +134,7 @@ def write_json(path: Path, content: Any) -> None:
 
 def write_yaml(path: Path, content: Mapping[str, Any], *, sort_keys: bool = True) -> None:
     """Write a mapping as YAML, which ``--config_files`` can read."""
-    text = yaml.safe_dump(plain(content, nan_to_null=False), sort_keys=sort_keys, allow_unicode=True)
+    text = yaml.dump(plain(content, nan_to_null=False), Dumper=Dumper, sort_keys=sort_keys, allow_unicode=True)
     write_text(path, text)
 
 

@@ -9,12 +9,14 @@ The checks of a configuration, ``recbole-hyper keys`` and the documentation read
 meaning in this part.
 """
 
+import contextlib
 import dataclasses
 import enum
 import functools
 import inspect
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, Literal
 
@@ -83,10 +85,40 @@ def options_of(constructor: Any) -> dict[str, Option]:
     return dict(_stated(constructor))
 
 
-def check_options(constructor: Any, **values: Any) -> None:
-    """Raise ConfigError if an option of ``constructor`` does not allow its value."""
-    for name, value in values.items():
-        _stated(constructor)[name].check(value)
+# whether the values of the options were checked before, with the whole configuration
+_checked = ContextVar("checked", default=False)
+
+
+@contextlib.contextmanager
+def checked_before() -> Iterator[None]:
+    """Build parts in a block without another check of their options, as their configuration was checked."""
+    token = _checked.set(True)
+    try:
+        yield
+    finally:
+        _checked.reset(token)
+
+
+def check_options(options: Mapping[str, Option], values: Mapping[str, Any]) -> None:
+    """Raise ConfigError if an option does not allow its value; ``values`` without an option are skipped."""
+    for name in () if _checked.get() else values:
+        if name in options:
+            options[name].check(values[name])
+
+
+def out_of_range(
+    values: Mapping[str, Any], options: Mapping[str, Option], defaults: Mapping[str, Any]
+) -> Iterator[str]:
+    """Yield a message for each of ``values`` that the option of its key does not allow; other keys are skipped.
+
+    A key is skipped too if its default is not allowed: then a model of RecBole gives it another meaning.
+    """
+    for key in options.keys() & values.keys():
+        option, value, default = options[key], values[key], defaults.get(key)
+        if (value is None and default is None) or option.allows(value):
+            continue
+        if default is None or option.allows(default):
+            yield option.why_not(value)
 
 
 @functools.cache
@@ -125,6 +157,12 @@ def _kind(hint: Any, default: Any) -> Any:
     if hint is not None:
         return hint if is_plain(hint) else Any
     return bool if isinstance(default, bool) else float if isinstance(default, int | float) else Any
+
+
+def all_arguments(options: Mapping[str, Option], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return :func:`arguments` with the defaults of the other options."""
+    defaults = {argument: option.default for argument, option in options.items() if option.default is not OPEN}
+    return defaults | arguments(options, values)
 
 
 def arguments(options: Mapping[str, Option], values: Mapping[str, Any]) -> dict[str, Any]:

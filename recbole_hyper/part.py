@@ -4,6 +4,7 @@ A part of the package is the last class of its kind in its file: ``losses/sce.py
 is one file, and finding one imports no other.
 """
 
+import functools
 import importlib
 import importlib.util
 import pkgutil
@@ -22,12 +23,20 @@ class Part:
     model_defaults: ClassVar[Mapping[str, Any]] = {}
 
     @classmethod
-    def options(cls) -> dict[str, Option]:
+    def options(cls) -> Mapping[str, Option]:
         """Return the options that the constructor declares, by argument."""
         return options_of(cls)
 
     @classmethod
-    def defaults(cls) -> dict[str, Any]:
+    def check(cls, width: int, **options: Any) -> None:
+        """Raise ValueError for ``options`` that do not go together for states of ``width``.
+
+        It is called with all options before data are read.
+        """
+
+    @classmethod
+    @functools.cache
+    def defaults(cls) -> Mapping[str, Any]:
         """Return the default of every key that belongs to the part."""
         values: dict[str, Any] = {}
         for base in reversed(cls.__mro__):

@@ -66,7 +66,7 @@ def options(part: type) -> Mapping[str, Option]:
     return part.own_options if issubclass(part, Model) else {}
 
 
-def defaults(part: type) -> dict[str, Any]:
+def defaults(part: type) -> Mapping[str, Any]:
     """Return the defaults of a part, or of a model itself, by configuration key."""
     if issubclass(part, Part):
         return part.defaults()

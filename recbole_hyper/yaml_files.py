@@ -52,6 +52,13 @@ class Loader(yaml.SafeLoader):
 Loader.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+0123456789."))
 
 
+class Dumper(yaml.SafeDumper):
+    """PyYAML's safe dumper, which quotes a text that :class:`Loader` would read as a number: '1e-3'."""
+
+
+Dumper.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+0123456789."))
+
+
 def parse_yaml(text: str, where: str, twice: list[tuple[str, Any, Any]] | None = None) -> Any:
     """Return the plain value that ``text`` spells; errors call the text ``where``.
 

@@ -135,6 +135,11 @@ class Config(ResolvedConfig):
         return self.resolved.reasons
 
     @property
+    def file_of_key(self) -> dict[str, str]:
+        """The configuration file of each key that comes from one; "" for a stored configuration."""
+        return self.resolved.files
+
+    @property
     def foreign_keys(self) -> Sequence[str]:
         """Keys of configuration files that nothing reads."""
         return self.resolved.foreign

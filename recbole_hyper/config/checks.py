@@ -14,7 +14,7 @@ from recbole.utils import ModelType
 from recbole_hyper import registry, settings
 from recbole_hyper.config.parts import CURVATURE
 from recbole_hyper.errors import ConfigError, MissingDataError, Mistakes, did_you_mean
-from recbole_hyper.options import AUTO, Option
+from recbole_hyper.options import AUTO, Option, out_of_range
 from recbole_hyper.values import InnerShare, NonNegativeInt, PositiveFloat, PositiveInt, ShareBelow1, allows, in_words
 
 logger = logging.getLogger("recbole_hyper")
@@ -78,9 +78,8 @@ def check_all(
     for text in wrong_combinations(final):
         mistakes.add(text)
     allowed = settings.LEARNERS if registry.parts_of(model) else settings.RECBOLE_LEARNERS
-    for key, value in final.items():
-        chosen = value == AUTO and value != defaults.get(key) and key in options and not settings.is_text(key)
-        if chosen and not registry.parts_of(model):
+    for key in () if registry.parts_of(model) else final:
+        if final[key] == AUTO != defaults.get(key) and key in options and not settings.is_text(key):
             mistakes.add(f"{key}='auto': only neural models of this package choose a value; {model.__name__} needs one")
     # RecBole's trainer silently uses adam for any other name
     if str(final["learner"]).lower() not in allowed:
@@ -94,19 +93,19 @@ def wrong_values(
     keys: Mapping[str, Any], final: Mapping[str, Any], defaults: Mapping[str, Any], *, options: Mapping[str, Option]
 ) -> Iterator[str]:
     """Yield a message for each value that its option, or the type of RecBole's default, does not allow."""
-    for key, value in keys.items():
+    for key in keys:
         default = defaults.get(key)
-        if value is None or default is None or key == "train_neg_sample_args" or is_ours(key, default, options):
-            continue
         wanted = type(default)
-        if wanted in (bool, int, float, str) and not allows(wanted, value):
-            yield f"{key}={value!r}: {in_words(wanted)} is expected (default: {default!r})"
+        if wanted not in (bool, int, float, str) or keys[key] is None or is_ours(key, default, options):
+            continue
+        if not allows(wanted, keys[key]):
+            yield f"{key}={keys[key]!r}: {in_words(wanted)} is expected (default: {default!r})"
     # check a curvature even if nothing is curved
     yield from out_of_range({**final, **{key: keys[key] for key in CURVATURE if key in keys}}, options, defaults)
-    for key, value in final.items():
+    for key in final:
         # RecBole's models name their rates differently
-        if key.endswith("dropout_prob") and value != AUTO and not allows(ShareBelow1, value):
-            yield f"{key}={value!r}: a number in [0, 1) is expected"
+        if key.endswith("dropout_prob") and final[key] != AUTO and not allows(ShareBelow1, final[key]):
+            yield f"{key}={final[key]!r}: a number in [0, 1) is expected"
     for key, (inside, needed, expected) in _MAPPINGS.items():
         value = final.get(key)
         if value is not None and not isinstance(value, dict):
@@ -115,22 +114,6 @@ def wrong_values(
         entries = {name: "inf" if entry == float("inf") else entry for name, entry in (value or {}).items()}
         if not right or not all(allows(inside[name], entry) for name, entry in entries.items()):
             yield f"{key}={value!r}: {expected} is expected"
-
-
-def out_of_range(
-    values: Mapping[str, Any], options: Mapping[str, Option], defaults: Mapping[str, Any]
-) -> Iterator[str]:
-    """Yield a message for each of ``values`` that its option does not allow; other keys are skipped.
-
-    A key is skipped too if its default is not allowed: then a model of RecBole gives it another meaning.
-    """
-    for key, value in values.items():
-        option, default = options.get(key), defaults.get(key)
-        if option is None or (value is None and default is None) or option.allows(value):
-            continue
-        # a value that is wrong for us may be right for a model of RecBole, as its default shows
-        if default is None or option.allows(default):
-            yield option.why_not(value)
 
 
 def check_ranges(values: Mapping[str, Any], options: Mapping[str, Option]) -> None:

@@ -227,7 +227,7 @@ def resolve(
         stored: the configuration of an earlier run, over which files and keys win; its values stay as they are.
         places: file by key of ``keys``, for those that were read from one; nothing needs to read such a key.
         find_model: returns the class by a name.
-        unread: keys that this kind of run does not read, and why.
+        unread: keys that this kind of run does not read, and why; "" for a key that it reads.
         optional: keys that are left out with a warning if nothing knows them.
         with_files: False if the data set may be missing.
 
@@ -330,7 +330,7 @@ class _Resolver:
             reasons = {key: why for key, why in reasons.items() if key not in found.own_keys}
         if found.parts and not is_curved(found.defaults):
             reasons |= dict.fromkeys(CURVATURE, "neither the geometry nor the encoder is curved")
-        found.reasons = {**reasons, **unread}
+        found.reasons = {key: why for key, why in {**reasons, **unread}.items() if why}
 
     def _layers(self) -> list[tuple[str, Mapping[str, Any]]]:
         """Return the defaults with their sources; later ones win."""

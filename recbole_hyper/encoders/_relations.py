@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recbole_hyper.encoders import options as opt
-from recbole_hyper.encoders.base import Dropout, TimedEncoder, check_length, newest
+from recbole_hyper.encoders.base import Dropout, TimedEncoder, check_heads, check_length, newest
 from recbole_hyper.options import Option
 from recbole_hyper.values import PositiveInt
 
@@ -94,8 +94,8 @@ class RelationalBlock(nn.Module):
         super().__init__()
         self.n_heads, self.max_length, self.std = n_heads, max_length, initializer_range
         for name, width in (("attention_dim", attention_dim), ("linear_dim", linear_dim)):
-            if width is None and hidden_size % n_heads:
-                raise ValueError(f"n_heads={n_heads} does not divide hidden_size={hidden_size}; set {name}")
+            if width is None:
+                check_heads(hidden_size, n_heads, f"; set {name}")
         keys, values = (n_heads * (width or hidden_size // n_heads) for width in (attention_dim, linear_dim))
         gates = self.channels * values
         self.widths = (values, keys)
@@ -147,6 +147,12 @@ class RelationalEncoder(TimedEncoder):
 
     # published code, cut off at two deviations
     model_defaults = {"initializer": "normal"}
+
+    @classmethod
+    def check(cls, width: int, **options: Any) -> None:
+        for name in ("attention_dim", "linear_dim"):
+            if options[name] is None:
+                check_heads(width, options["n_heads"], f"; set {name}")
 
     def __init__(
         self,

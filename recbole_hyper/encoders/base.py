@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -14,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recbole_hyper.geometry.head import OutputHead
-from recbole_hyper.options import Option, options_of
+from recbole_hyper.options import Option, check_options, options_of
 from recbole_hyper.part import Part
 
 # activations of feed-forward parts, by RecBole's names
@@ -76,10 +77,7 @@ class Encoder(Part, nn.Module, ABC):
 
     def __new__(cls, *arguments: Any, **options: Any) -> Self:
         """Check the options before the constructor uses them."""
-        known = cls.options()
-        for name, value in options.items():
-            if name in known:
-                known[name].check(value)
+        check_options(cls.options(), options)
         return super().__new__(cls)
 
     def __init__(self, item_embedding: nn.Embedding) -> None:
@@ -88,7 +86,19 @@ class Encoder(Part, nn.Module, ABC):
         self.__dict__["item_embedding"] = item_embedding
 
     @classmethod
-    def options(cls) -> dict[str, Option]:
+    def check(cls, width: int, **options: Any) -> None:
+        if heads := options.get("n_heads"):
+            check_heads(width, heads)
+
+    @classmethod
+    def least_weights(cls, width: int, **options: Any) -> int:
+        """Return a lower bound on the number of weights for states of ``width``, without the item vectors."""
+        layers, inner = options.get("n_layers") or 1, options.get("inner_size") or 0
+        return (options.get("max_length") or 0) * width + layers * width * (width + 2 * inner)
+
+    @classmethod
+    @functools.cache
+    def options(cls) -> Mapping[str, Option]:
         """Return the options by argument; the key of ``max_length`` is MAX_ITEM_LIST_LENGTH."""
         options: dict[str, Option] = {}
         for part in (cls, *cls.made_of):
@@ -237,6 +247,12 @@ def supervised_states(
         answers.append(targets[group][found])
         rows.append(found[0] + group.start)
     return torch.cat(states), torch.cat(answers), torch.cat(rows)
+
+
+def check_heads(width: int, n_heads: int, advice: str = "") -> None:
+    """Raise ValueError, which ends with ``advice``, unless ``n_heads`` divides the width of the states."""
+    if n_heads < 1 or width % n_heads:
+        raise ValueError(f"n_heads={n_heads} does not divide hidden_size={width}{advice}")
 
 
 def dropout(x: Tensor, p: float) -> Tensor:

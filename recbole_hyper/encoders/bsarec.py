@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from recbole_hyper.encoders import options as opt
 from recbole_hyper.encoders._window_filters import WindowFilterEncoder, WindowFilterLayer
-from recbole_hyper.encoders.base import Dropout
+from recbole_hyper.encoders.base import Dropout, check_heads
 from recbole_hyper.options import Option
 from recbole_hyper.values import NonNegativeInt, Share
 
@@ -35,8 +35,7 @@ class Attention(nn.Module):
 
     def __init__(self, hidden_size: int, n_heads: int, dropout: float) -> None:
         super().__init__()
-        if hidden_size % n_heads:
-            raise ValueError(f"n_heads={n_heads} does not divide hidden_size={hidden_size}")
+        check_heads(hidden_size, n_heads)
         self.n_heads = n_heads
         self.query, self.key, self.value, self.output = (nn.Linear(hidden_size, hidden_size) for _ in range(4))
         self.dropout = Dropout(dropout)

@@ -4,6 +4,7 @@ Any causal encoder can be the backbone; its future version runs over the reverse
 ``class DualGRU(DualEncoder, backbone=GRUEncoder)``.
 """
 
+import functools
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, cast
@@ -54,6 +55,10 @@ def _reordered(states: Tensor, index: Tensor) -> Tensor:
     return at_places(states, rows.flatten(), index.flatten()).view(states.shape)
 
 
+def _transfers(directions: str, beta: float, transfer_form: str) -> bool:
+    return directions in ("both", "shared") and beta > 0 and transfer_form != "none"
+
+
 class DualEncoder(Encoder):
     r"""A past and a future encoder over one item embedding, trained together (DualRec, CIKM 2022).
 
@@ -80,13 +85,32 @@ class DualEncoder(Encoder):
             cls.backbone, cls.has_maps, cls.step_rows = backbone, backbone.has_maps, backbone.step_rows
 
     @classmethod
-    def options(cls) -> dict[str, Option]:
+    @functools.cache
+    def options(cls) -> Mapping[str, Option]:
         """Return the options of the pair and of its backbone."""
-        backbone = cls.backbone.options()
+        backbone = dict(cls.backbone.options())
         for name, (default, about) in cls.backbone_defaults.items():
             backbone[name] = replace(backbone[name], default=default, about=about)
-        options = super().options() | backbone
+        options = {**super().options(), **backbone}
         return {name: replace(one, key=f"dual_{name}") if name == "windows" else one for name, one in options.items()}
+
+    @classmethod
+    def check(cls, width: int, **options: Any) -> None:
+        names = ("dual_directions", "dual_beta", "dual_transfer", "dual_future_dropout")
+        cls._check_backbone(*(options[name] for name in names))
+        cls.backbone.check(width, **options)
+
+    @classmethod
+    def _check_backbone(cls, directions: str, beta: float, transfer_form: str, future_dropout: bool) -> None:
+        """Raise ValueError for options that the backbone does not support."""
+        if not future_dropout and not cls.backbone.directed:
+            raise ValueError(
+                f"dual_future_dropout=False needs a backbone with layer_dropout; {cls.backbone.__name__} has none"
+            )
+        if transfer_form == "attention" and _transfers(directions, beta, transfer_form) and not cls.has_maps:
+            raise ValueError(
+                f"dual_transfer='attention' needs attention maps; {cls.backbone.__name__} has none: use 'heads'"
+            )
 
     def __init__(
         self,
@@ -104,10 +128,7 @@ class DualEncoder(Encoder):
         **backbone_options: Any,
     ) -> None:
         super().__init__(item_embedding)
-        if not dual_future_dropout and not self.backbone.directed:
-            raise ValueError(
-                f"dual_future_dropout=False needs a backbone with layer_dropout; {self.backbone.__name__} has none"
-            )
+        self._check_backbone(dual_directions, dual_beta, dual_transfer, dual_future_dropout)
         backbone_options = {name: one for name, (one, _) in self.backbone_defaults.items()} | backbone_options
         self.alpha, self.beta = dual_alpha, dual_beta
         self.transfer_form, self.directions = dual_transfer, dual_directions
@@ -118,14 +139,10 @@ class DualEncoder(Encoder):
             extra |= {} if dual_future_dropout else {"layer_dropout": False}
             self.future = self.backbone(item_embedding, **backbone_options, **extra)
         self._native_future = self.backbone.directed and dual_directions != "shared"
-        if dual_transfer == "attention" and self._transfers and not self.has_maps:
-            raise ValueError(
-                f"dual_transfer='attention' needs attention maps; {self.backbone.__name__} has none: use 'heads'"
-            )
 
     @property
     def _transfers(self) -> bool:
-        return self.directions in ("both", "shared") and self.beta > 0 and self.transfer_form != "none"
+        return _transfers(self.directions, self.beta, self.transfer_form)
 
     def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
         """Return the states (B, L, d) that recommend: position i has seen items 0..i and predicts the next item."""

@@ -22,6 +22,10 @@ class GRUEncoder(Encoder):
 
     step_rows = 24  # measured: 80 at width 32, 24 at 64, 9 at 128
 
+    @classmethod
+    def check(cls, width: int, **options: Any) -> None:
+        resolve_width(options["gru_size"], width, dense=options["dense"])
+
     def __init__(
         self,
         item_embedding: nn.Embedding,

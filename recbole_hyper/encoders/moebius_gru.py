@@ -2,7 +2,7 @@
 
 import math
 from contextlib import nullcontext
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -225,6 +225,10 @@ class MoebiusGRUEncoder(Encoder):
     """
 
     step_rows = 12  # measured: 12 to 13 at widths 32 to 128
+
+    @classmethod
+    def check(cls, width: int, **options: Any) -> None:
+        resolve_width(options["gru_size"], width, dense=options["dense"])
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ from recbole_hyper.encoders.base import (
     ACTIVATIONS,
     Dropout,
     Encoder,
+    check_heads,
     check_length,
     dropout,
     initialize,
@@ -64,8 +65,7 @@ class SelfAttention(nn.Module):
 
     def __init__(self, hidden_size: int, n_heads: int, attn_dropout_prob: float) -> None:
         super().__init__()
-        if hidden_size % n_heads:
-            raise ValueError(f"n_heads={n_heads} does not divide hidden_size={hidden_size}")
+        check_heads(hidden_size, n_heads)
         self.n_heads, self.dropout = n_heads, attn_dropout_prob
         self.query = nn.Linear(hidden_size, hidden_size)
         self.key_value = nn.Linear(hidden_size, 2 * hidden_size)
@@ -219,6 +219,14 @@ class PositionalEncoder(Encoder):
         return self.dropout(self.input_norm(states)), self.max_length - lengths if self.attend_pads else None
 
 
+def check_together(attend_pads: bool, norm_placement: str, attention_init: str, initializer: str) -> None:
+    """Raise ValueError for options of a transformer that do not go together."""
+    if attend_pads and norm_placement != "query":
+        raise ValueError(f"attend_pads needs norm_placement=query, where pads stay zero, got {norm_placement!r}")
+    if attention_init == "fused" and initializer != "xavier":
+        raise ValueError(f"attention_init=fused needs initializer=xavier, got {initializer!r}")
+
+
 class TransformerEncoder(PositionalEncoder):
     """Causal transformer over item embeddings and learned positions, which count from the newest item.
 
@@ -228,6 +236,12 @@ class TransformerEncoder(PositionalEncoder):
     """
 
     made_of = (TransformerBlock,)
+
+    @classmethod
+    def check(cls, width: int, **options: Any) -> None:
+        super().check(width, **options)
+        names = ("attend_pads", "norm_placement", "attention_init", "initializer")
+        check_together(*(options[name] for name in names))
 
     def __init__(
         self,
@@ -245,10 +259,7 @@ class TransformerEncoder(PositionalEncoder):
         attend_pads: Annotated[bool, Option("attend to padding too (papers' code)")] = False,
         **more: Any,
     ) -> None:
-        if attend_pads and norm_placement != "query":
-            raise ValueError(f"attend_pads needs norm_placement=query, where pads stay zero, got {norm_placement!r}")
-        if attention_init == "fused" and initializer != "xavier":
-            raise ValueError(f"attention_init=fused needs initializer=xavier, got {initializer!r}")
+        check_together(attend_pads, norm_placement, attention_init, initializer)
         more |= {"norm_placement": norm_placement, "layer_norm_eps": layer_norm_eps}
         super().__init__(item_embedding, hidden_dropout_prob=hidden_dropout_prob, **more)
         width = item_embedding.embedding_dim

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from recbole_hyper.encoders import options as opt
 from recbole_hyper.encoders.banded_attention import Heads, blocked_attention, dense_attention
-from recbole_hyper.encoders.base import ACTIVATIONS, Dropout, Encoder, Trace, check_length
+from recbole_hyper.encoders.base import ACTIVATIONS, Dropout, Encoder, Trace, check_heads, check_length
 from recbole_hyper.encoders.windows import narrow_heads, resolve_windows
 from recbole_hyper.options import Option
 
@@ -59,8 +59,7 @@ class WindowedAttention(nn.Module):
         initializer_range: float = 0.02,
     ) -> None:
         super().__init__()
-        if n_heads < 1 or hidden_size % n_heads:
-            raise ValueError(f"n_heads={n_heads} does not divide hidden_size={hidden_size}")
+        check_heads(hidden_size, n_heads)
         if direction not in DIRECTIONS:
             raise ValueError(f"direction={direction!r} must be {' or '.join(DIRECTIONS)}")
         self.n_heads = n_heads
@@ -183,6 +182,12 @@ class WindowedAttentionEncoder(Encoder):
     directed = True
     made_of = (WindowedAttentionLayer, WindowedAttention)
     model_defaults = {"initializer": "normal"}  # published code
+
+    @classmethod
+    def check(cls, width: int, **options: Any) -> None:
+        super().check(width, **options)
+        windows = options["windows"]
+        resolve_windows("multi_scale" if windows is None else windows, options["n_heads"], options["max_length"])
 
     def __init__(
         self,

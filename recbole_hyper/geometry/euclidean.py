@@ -15,7 +15,7 @@ class Flat(Geometry):
 
     def __init__(self, temperature: float | str, start: float) -> None:
         super().__init__()
-        check_options(type(self), temperature=temperature)
+        check_options(self.options(), {"temperature": temperature})
         self.learns_from = start if temperature == "learn" else None
         self.temperature = self.learns_from or float(temperature)
 

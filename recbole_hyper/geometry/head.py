@@ -17,6 +17,17 @@ _ALL_PER_CANDIDATE = 32
 LEAST_LEARNED = 1e-6
 
 
+def check_head(offset: bool = True, offset_init: float = 0.0, theta: float = 1.0, learned: bool = False) -> None:
+    """Raise ValueError for an initial bias without biases, and for a ``learned`` curvature that starts near 0."""
+    if not isinstance(offset_init, int | float) or not math.isfinite(offset_init):
+        raise ValueError(f"offset_init (key item_bias_init) must be a finite number, got {offset_init!r}")
+    if offset_init and not offset:
+        name = f"offset_init={offset_init} (key item_bias_init)"
+        raise ValueError(f"{name} has no effect without offset=True (key item_bias)")
+    if learned and theta < LEAST_LEARNED:
+        raise ValueError(f"curvature={theta} (key curvature_init): {LEAST_LEARNED} is the least to learn from")
+
+
 class OutputHead(nn.Module):
     """Scores states against items.
 
@@ -63,11 +74,7 @@ class OutputHead(nn.Module):
                 raise ValueError(f"offset must have shape ({weight.shape[0]},), got {tuple(offset.shape)}")
             self.offset = offset
         else:
-            if not isinstance(offset_init, int | float) or not math.isfinite(offset_init):
-                raise ValueError(f"offset_init (key item_bias_init) must be a finite number, got {offset_init!r}")
-            if offset_init and not offset:
-                name = f"offset_init={offset_init} (key item_bias_init)"
-                raise ValueError(f"{name} has no effect without offset=True (key item_bias)")
+            check_head(bool(offset), offset_init)
             self.offset = nn.Parameter(weight.new_full((weight.shape[0],), offset_init)) if offset else None
         self._theta = theta
         self.log_temperature: nn.Parameter | None = None
@@ -77,8 +84,7 @@ class OutputHead(nn.Module):
         if geometry.learns_from is not None:
             self.log_temperature = nn.Parameter(weight.new_tensor(math.log(geometry.learns_from)))
         elif learn_curvature and geometry.curved:
-            if theta < LEAST_LEARNED:
-                raise ValueError(f"curvature={theta} (key curvature_init): {LEAST_LEARNED} is the least to learn from")
+            check_head(theta=theta, learned=True)
             self.log_curvature = nn.Parameter(weight.new_tensor(math.log(theta)))
 
     @property

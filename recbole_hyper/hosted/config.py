@@ -25,6 +25,7 @@ SCRIPT_OPTIONS = {
 _FOLDER = "RecBole's functions write one file into checkpoint_dir; recbole_hyper.run writes a folder"
 _REPORT = "only recbole_hyper.run writes it"
 RUN_ONLY = {
+    "checkpoint_dir": "",  # RecBole's functions read it
     **dict.fromkeys(("output_dir", "save_data", "checkpoint_step", "checkpoint_minutes"), _FOLDER),
     **dict.fromkeys(("save_cases", "confidence", "protocol_report"), _REPORT),
     "ray_address": "RecBole's functions train in one process",

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
@@ -129,6 +129,12 @@ def check_sizes(n_buckets: int, buckets_per_chunk: int, n_extra_chunks: int, rou
 
 class ReducedCrossEntropy(Loss):
     """RECE (Gusak et al. 2024): logits between chunks of sorted states and items, see ``reduced_cross_entropy``."""
+
+    @classmethod
+    def check(cls, width: int, **options: Any) -> None:
+        n_buckets, per_chunk = options["n_buckets"], options["buckets_per_chunk"]
+        more = options["n_extra_chunks"], options["rounds"]
+        check_sizes(per_chunk if n_buckets is None else n_buckets, per_chunk, *more)
 
     def __init__(
         self,

@@ -22,14 +22,14 @@ from recbole_hyper.encoders.base import Encoder, Places, initialize
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.evaluation.ranking import Scorer
 from recbole_hyper.evaluation.scorers import encode_cases, state_scorer
-from recbole_hyper.geometry.head import OutputHead
+from recbole_hyper.geometry.head import OutputHead, check_head
 from recbole_hyper.host.dataset import TARGET_LIST
 from recbole_hyper.losses.base import Loss
 from recbole_hyper.losses.negatives import NegativeSampler
 from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.models.item_vectors import FeaturedEmbedding, FeaturedHead
 from recbole_hyper.models.part_checks import blamed, is_ours
-from recbole_hyper.options import arguments
+from recbole_hyper.options import all_arguments, arguments, checked_before
 from recbole_hyper.random_numbers import OwnDraws
 from recbole_hyper.types import Prefixes
 
@@ -102,35 +102,48 @@ class HyperRecommender(OwnModel, SequentialRecommender):
 
     @classmethod
     def check_config(cls, config: Any) -> None:
-        """Build every part with a few items, so that a wrong value fails before data are read."""
+        """Raise ConfigError for options that do not go together, sizes that do not fit, and plugins that fail."""
         config = copy.copy(config)
         config.final_config_dict = {**config.final_config_dict, **stand_ins(config)}
+        geometry, learned = registry.resolve("geometry", config["geometry"]), config["curvature"] == "learn"
+        # the estimate of auto is not known yet
+        curvature = 1.0 if config[curvature_key(config)] == "auto" else resolve_curvature(config)
         try:
+            for key, kind in _KINDS.items():
+                part = registry.resolve(kind, config[key])
+                part.check(config["hidden_size"], **all_arguments(part.options(), config.final_config_dict))
+            check_head(bool(config["item_bias"]), config["item_bias_init"], curvature, learned and geometry.curved)
             cls.require_room(config, 4)
+            cls._try_plugins(config, curvature)
         except (ValueError, TypeError) as error:
             raise ConfigError(str(error)) from error
 
+    @staticmethod
+    def _try_plugins(config: Any, curvature: float) -> None:
+        """Build the parts that come from plugins, with 4 ids, as only their constructors know what is wrong."""
+        kinds = {key: registry.resolve(kind, config[key]) for key, kind in _KINDS.items()}
+        strange = {key: part for key, part in kinds.items() if not is_ours(part)}
+        if not strange:
+            return
+        with OwnDraws(seed=0):
+            embedding = new_embedding(config, 4)
+            for key, part in strange.items():
+                with blamed(part, "__init__"):
+                    if key == "geometry":
+                        _build_head(config, embedding.weight, curvature)
+                    else:
+                        build_part(key, config, *([embedding] if key == "encoder" else []))
+
     @classmethod
     def require_room(cls, config: Any, n_items: int) -> None:
-        """Raise ConfigError if training with ``n_items`` ids needs more memory for weights than the device has.
+        """Raise ConfigError if training with ``n_items`` ids surely needs more memory for weights than the device has.
 
-        This builds the parts on the meta device, without memory for their weights. Plugins and learned curvatures may
-        read values in their constructors: then it builds with 4 ids instead. It raises what a constructor raises.
+        Nothing is built: the encoder bounds the number of its weights from below.
         """
-        kinds = {key: registry.resolve(kind, config[key]) for key, kind in _KINDS.items()}
-        is_empty = all(map(is_ours, kinds.values())) and config["curvature"] != "learn"
-        # the estimate of auto is not known yet
-        curvature = 1.0 if config[curvature_key(config)] == "auto" else resolve_curvature(config)
-        with OwnDraws(seed=0), torch.device("meta" if is_empty else "cpu"):
-            embedding = new_embedding(config, n_items if is_empty else 4)
-            with blamed(kinds["encoder"], "__init__"):
-                encoder = build_part("encoder", config, embedding)
-            with blamed(kinds["geometry"], "__init__"):
-                _build_head(config, embedding.weight, curvature)
-            with blamed(kinds["loss_type"], "__init__"):
-                build_part("loss_type", config)
-        # weights, gradients and the two moments of Adam
-        needed = 4 * sum(weight.nbytes for part in (embedding, encoder) for weight in part.parameters())
+        encoder, width = registry.resolve("encoders", config["encoder"]), config["hidden_size"]
+        options = all_arguments(encoder.options(), config.final_config_dict)
+        # weights, gradients and the two moments of Adam, in float32
+        needed = 16 * (n_items * width + encoder.least_weights(width, **options))
         if needed > (available := total_memory(config["device"])):
             keys = ("MAX_ITEM_LIST_LENGTH", "hidden_size", "inner_size", "n_layers")
             sizes = ", ".join(f"{key}={config[key]}" for key in keys if config[key] is not None)
@@ -269,7 +282,8 @@ class HyperRecommender(OwnModel, SequentialRecommender):
 def build_part(key: str, config: Any, *positional: Any) -> Any:
     """Return the part that ``config`` names by ``key`` (encoder, geometry or loss_type), with its options."""
     part = registry.resolve(_KINDS[key], config[key])
-    return part(*positional, **arguments(part.options(), config.final_config_dict))
+    with checked_before():
+        return part(*positional, **arguments(part.options(), config.final_config_dict))
 
 
 def _build_head(config: Any, weight: Tensor | FeaturedEmbedding, curvature: float) -> OutputHead:

@@ -115,6 +115,6 @@ def _worker(arguments: Mapping[str, Any]) -> None:
             shutil.copytree(folder, own, ignore=lambda _, names: set(names) - needed, dirs_exist_ok=True)
         dist.barrier()
         settings |= {"output_dir": str(own), "log_wandb": bool(settings["log_wandb"]) and rank == 0}
-        config = Config(settings["model"], settings["dataset"], config_dict=settings)
+        config = Config(stored=settings)
         arguments["work"](config, own, read=lambda config: mapped(config, folder / SHARED, test=True))
         dist.barrier()
