@@ -1,7 +1,6 @@
 """Options: that parts, settings and model files agree, and that no default is stated twice."""
 
 import re
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,12 +8,10 @@ import pytest
 from annotated_types import Gt
 from pydantic import Field
 
-from recbole_hyper import cli, registry, settings
-from recbole_hyper.config import Config
+from recbole_hyper import registry, settings
 from recbole_hyper.config.checks import check_ranges
 from recbole_hyper.config.parts import PARTS, part_defaults, part_options
 from recbole_hyper.errors import ConfigError
-from recbole_hyper.models.base import build_part
 from recbole_hyper.options import OPEN, Option, arguments, options_of
 from recbole_hyper.values import PositiveFloat, PositiveInt, alternatives, in_words
 from recbole_hyper.yaml_files import properties_folder, read_yaml
@@ -125,36 +122,3 @@ def test_arguments_are_picked_by_key_and_none_keeps_the_default_unless_it_is_a_v
     assert Stated.defaults() == {"my_width": 3, "rate": 0.5}
     assert arguments(stated, {"my_width": None, "rate": None, "width": 9}) == {"width": None}
     assert arguments(stated, {"rate": 2, "other": 1}) == {"rate": 2}
-
-
-def test_a_value_passes_six_files_from_the_command_line_to_the_part() -> None:
-    """Files in which the value itself is a variable; others pass on the mapping of all keys."""
-    passed = set()
-    package = f"{PACKAGE}/"
-
-    def note(frame: Any, event: str, argument: Any) -> None:
-        for place in (frame, frame.f_back):
-            if place is not None and place.f_code.co_filename.startswith(package):
-                values = [value for value in place.f_locals.values() if isinstance(value, str | float)]
-                if "0.2537" in values or 0.2537 in values:
-                    passed.add(place.f_code.co_filename.removeprefix(package))
-
-    model = registry.resolve("models", "SASRecCE")
-    Config(model, config_dict={"interactions": "given"})  # imports are not traced
-    sys.setprofile(note)
-    try:
-        typed = cli._parse(["run", "--model=SASRecCE", "--temperature=0.2537"]).keys
-        geometry = build_part("geometry", Config(model, config_dict={**typed, "interactions": "given"}))
-    finally:
-        sys.setprofile(None)
-    assert geometry.temperature == 0.2537
-    # models/base.py builds the part from all keys
-    assert sorted({*passed, "models/base.py"}) == [
-        "cli.py",
-        "config/binding.py",
-        "config/checks.py",
-        "geometry/euclidean.py",
-        "models/base.py",
-        "options.py",
-        "values.py",
-    ]

@@ -457,7 +457,7 @@ class _Resolver:
         """Set and check the values."""
         found, given = self.found, self.found.given
         off = found.switched_off()
-        read = {key: value for key, value in given.items() if key not in off and not found.ignores(key)}
+        read = {key: given[key] for key in given if key not in off and not found.ignores(key)}
         values = found.values = copy.deepcopy(found.defaults)
         merge(values, copy.deepcopy(read))
         with found.mistakes.collected():
