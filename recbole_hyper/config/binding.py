@@ -10,7 +10,7 @@ from typing import Any
 from recbole_hyper import registry, settings
 from recbole_hyper.config.checks import OWN_METRICS, is_smaller_better
 from recbole_hyper.config.recbole_keys import TRANSLATED
-from recbole_hyper.config.resolve import Resolution, recbole_values, resolve
+from recbole_hyper.config.resolve import Resolution, Rules, recbole_values, resolve
 from recbole_hyper.devices import why_no_accelerator
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.host.models import is_third_party
@@ -106,7 +106,8 @@ class Config(ResolvedConfig):
         with_files: bool = True,
     ) -> None:
         files, keys = [config_file(path) for path in config_file_list or ()], parse_keys(config_dict or {})
-        self.adopt(resolve(model, dataset, files, keys, places=keys_of_files, stored=stored, with_files=with_files))
+        rules = Rules(with_files=with_files)
+        self.adopt(resolve(model, dataset, files, keys, places=keys_of_files, stored=stored, rules=rules))
 
     def adopt(self, resolved: Resolution) -> None:
         """Take the values of ``resolved``, log its warnings, and build the model's parts if they need a check."""

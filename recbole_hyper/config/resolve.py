@@ -95,7 +95,7 @@ IGNORED, SWITCHED_OFF = "ignored", "switched off"  # by this model; by the value
 
 @dataclass(frozen=True)
 class Entry:
-    """What a configuration says of one key.
+    """One key of a configuration.
 
     ``source`` is a file, a part ("loss sce"), "settings", "RecBole", "keys" for the command line or the dictionary, or
     "" for a key of a stored configuration. ``reader`` is the part or the model that reads the key, else "run".
@@ -205,6 +205,21 @@ class Resolution:
 OTHERS = "it belongs to other models or parts"
 
 
+def class_of(model: str | type) -> type:
+    """Return the class of a model, which may be a name or a class."""
+    return model if isinstance(model, type) else model_class(str(model))
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What differs between kinds of runs: this package's own, those in RecBole's functions, and stored ones."""
+
+    find_model: Callable[[Any], type] = class_of
+    unread: Mapping[str, str] = field(default_factory=dict)  # keys that are not read, and why; "" for one that is read
+    optional: Collection[str] = ()  # keys that are left out with a warning if nothing knows them
+    with_files: bool = True  # False if the data set may be missing
+
+
 def resolve(
     model: str | type | None,
     dataset: str | None,
@@ -213,10 +228,7 @@ def resolve(
     *,
     stored: Mapping[str, Any] | None = None,
     places: Mapping[str, str] | None = None,
-    find_model: Callable[[Any], type] = lambda model: model if isinstance(model, type) else model_class(str(model)),
-    unread: Mapping[str, str] | None = None,
-    optional: Collection[str] = (),
-    with_files: bool = True,
+    rules: Rules = Rules(),
 ) -> Resolution:
     """Return the configuration of a run of ``model`` on ``dataset``.
 
@@ -226,10 +238,7 @@ def resolve(
         keys: values from the command line or from Python, which win over the files.
         stored: the configuration of an earlier run, over which files and keys win; its values stay as they are.
         places: file by key of ``keys``, for those that were read from one; nothing needs to read such a key.
-        find_model: returns the class by a name.
-        unread: keys that this kind of run does not read, and why; "" for a key that it reads.
-        optional: keys that are left out with a warning if nothing knows them.
-        with_files: False if the data set may be missing.
+        rules: what differs between kinds of runs.
 
     Raises:
         ConfigError: no model or no data set is named, or a file, a plugin or the model cannot be read. All other
@@ -250,17 +259,17 @@ def resolve(
             broken.add(f"no {key} was named; set --{key}=NAME")
     cls: Any = None
     with broken.collected():
-        cls = models.with_origin(find_model(model)) if model is not None else None
+        cls = models.with_origin(rules.find_model(model)) if model is not None else None
     broken.raise_all()
     # the prefix selects RecBole's data set if this package has another of that name
     name = str(dataset).removeprefix(RECBOLE_DATA)
     found = Resolution(cls, cls.__name__, name, of_recbole=name != str(dataset))
     resolver = _Resolver(found)
     resolver.read(files, keys, stored, places, plugins)
-    resolver.set_defaults(unread or {})
-    resolver.check_keys(optional)
+    resolver.set_defaults(rules.unread)
+    resolver.check_keys(rules.optional)
     resolver.set_values()
-    resolver.find_data(with_files=with_files)
+    resolver.find_data(with_files=rules.with_files)
     return found
 
 
@@ -438,7 +447,7 @@ class _Resolver:
         read = [key for key in known if not found.ignores(key)] if foreign else []
         for key in unknown:
             if key in foreign:
-                # a file beside a model has keys of its own, and a stored configuration was checked
+                # a file beside a model has its own keys, and a stored configuration was checked
                 is_own = not found.files[key] or Path(found.files[key]).name in self.beside
                 if near := "" if is_own else near_key(key, read):
                     misspelled.add(key)

@@ -10,7 +10,7 @@ from recbole.utils import get_model
 from recbole_hyper import registry
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.config.binding import parse_keys
-from recbole_hyper.config.resolve import resolve
+from recbole_hyper.config.resolve import Rules, resolve
 from recbole_hyper.hosted.pickles import plain_config
 from recbole_hyper.yaml_files import config_file, merged
 
@@ -58,8 +58,9 @@ class HostedConfig(Config):
         config_dict: Mapping[str, Any] | None = None,
     ) -> None:
         files, typed = [config_file(path) for path in config_file_list or ()], parse_keys(_command_line())
-        keys, unread = merged(parse_keys(config_dict or {}), typed), RUN_ONLY
-        self.adopt(resolve(model, dataset, files, keys, find_model=_model_of_recbole, unread=unread, optional=typed))
+        keys = merged(parse_keys(config_dict or {}), typed)
+        rules = Rules(_model_of_recbole, RUN_ONLY, optional=typed)
+        self.adopt(resolve(model, dataset, files, keys, rules=rules))
         for key, (harmless, advice) in REFUSED.items():
             if self[key] not in harmless:
                 raise ConfigError(f"{key}={self[key]!r} does not work with RecBole's own functions; {advice}")
