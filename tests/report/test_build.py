@@ -227,4 +227,4 @@ def test_the_caption_names_a_line_only_where_there_is_one(tmp_path: Path) -> Non
     assert "Pareto front" not in build_report([runs], tmp_path / "one").read_text()
     costs = {"peak_memory_bytes_per_phase": {"train": 2**30}, "seconds": {"train": 9.0, "total": 9.0}}
     write_run(runs / "c", model="EASER", valid={"ndcg@10": 0.3}, test={"ndcg@10": 0.3}, **costs)
-    assert "A line is a model&#x27;s Pareto front." in build_report([runs], tmp_path / "two").read_text()
+    assert "A line is a model&#39;s Pareto front." in build_report([runs], tmp_path / "two").read_text()
