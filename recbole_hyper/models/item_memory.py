@@ -13,7 +13,8 @@ import scipy.sparse
 import torch
 from torch import Tensor, nn
 
-from recbole_hyper.data.loader import gather, history_matrix
+from recbole_hyper.data.loader import gather, history_items, history_matrix
+from recbole_hyper.devices import free_memory
 from recbole_hyper.models.ease_votes import VOTES, EaseVotes, with_votes
 from recbole_hyper.types import Cases, Prefixes
 
@@ -103,7 +104,7 @@ def log_mixture(logits: Tensor, memory: scipy.sparse.csr_matrix, share: float) -
 
 
 class MixtureTable(nn.Module):
-    """:func:`log_mixture` for an exported graph: all tensors are constants, and no step depends on values.
+    """:func:`log_mixture` for a device and an exported graph: all tensors are constants, no step depends on values.
 
     ``neighbours`` (n_items, m) are the neighbours of each item, padded with 0, and ``rates`` (n_items, m) their C / n.
     ``weights`` (n_items,) are n^0.5, 0 for items without counts.
@@ -126,6 +127,18 @@ class MixtureTable(nn.Module):
         self.register_buffer("weights", torch.from_numpy(memory.totals**_EVIDENCE))
         self.register_buffer("decays", mixture.decay ** torch.arange(memory.window))
 
+    @staticmethod
+    def fits(memory: ItemMemory, device: torch.device) -> bool:
+        """Return whether the table takes at most a quarter of the free memory of a device."""
+        sizes = np.diff(memory.counts.indptr)
+        return device.type != "cpu" and 4 * 8 * len(sizes) * int(sizes.max(initial=1)) <= free_memory(device)
+
+    def use(self, mixture: Mixture) -> MixtureTable:
+        """Change the mixture and return this table."""
+        self.share = mixture.share
+        self.decays = mixture.decay ** torch.arange(len(self.decays), device=self.decays.device)
+        return self
+
     neighbours: Tensor
     rates: Tensor
     weights: Tensor
@@ -136,15 +149,27 @@ class MixtureTable(nn.Module):
         if self.ease is not None:
             length = items.shape[1] if self.length is None else self.length
             logits = with_votes(logits, self.ease.scores(_newest(items, lengths, length), self.votes.decay), self.votes)
-        scores = logits.scatter(1, torch.zeros_like(lengths)[:, None], -math.inf).log_softmax(dim=1)
-        if not self.share:
-            return scores
-        newest = _newest(items, lengths, len(self.decays))
-        weights = self.weights[newest] * self.decays
+        return self.mixed(logits, _newest(items, lengths, len(self.decays)))
+
+    def after(self, newest: Tensor, decays: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the memory m (n, n_items) after ``newest`` (n, k) with weights ``decays`` (k,), newest first.
+
+        And the sum (n, 1) of the items' weights, 0 where m is empty, and the items (n, k m) of m, which may repeat.
+        """
+        weights = self.weights[newest] * decays
         totals = weights.sum(dim=1, keepdim=True)
         votes = (weights / totals.clamp(min=torch.finfo(torch.float32).tiny))[:, :, None] * self.rates[newest]
         neighbours = self.neighbours[newest].flatten(1).long()
-        memory = torch.zeros_like(scores).scatter_add(1, neighbours, votes.flatten(1)).gather(1, neighbours)
+        blank = votes.new_zeros(len(newest), len(self.weights))
+        return blank.scatter_add(1, neighbours, votes.flatten(1)), totals, neighbours
+
+    def mixed(self, logits: Tensor, newest: Tensor) -> Tensor:
+        """Return the scores (n, n_items) for ``logits`` (n, n_items) after ``newest`` (n, window), newest first."""
+        scores = logits.scatter(1, torch.zeros_like(newest[:, :1]), -math.inf).log_softmax(dim=1)
+        if not self.share:
+            return scores
+        whole, totals, neighbours = self.after(newest, self.decays)
+        memory = whole.gather(1, neighbours)
         mixed = ((1 - self.share) * scores.gather(1, neighbours).exp() + self.share * memory).log()
         scores = scores + (totals > 0) * math.log1p(-self.share)
         return scores.scatter(1, neighbours, torch.where(memory > 0, mixed, scores.gather(1, neighbours)))
@@ -162,8 +187,16 @@ class MixtureSearch:
     The ten best items of a mixture are among the network's ten best and the memory's items, so only these are compared.
     """
 
-    def __init__(self, memory: ItemMemory, *, exclude_seen: bool, decays: Sequence[float] = DECAYS) -> None:
-        self.memory, self.exclude_seen, self.decays = memory, exclude_seen, decays
+    def __init__(
+        self,
+        memory: ItemMemory,
+        *,
+        exclude_seen: bool,
+        decays: Sequence[float] = DECAYS,
+        table: MixtureTable | None = None,
+    ) -> None:
+        self.memory, self.exclude_seen, self.decays, self.table = memory, exclude_seen, decays, table
+        self._sums: Tensor | None = None  # of the gains of all cases, on a device
         self.gains = np.zeros((len(decays), len(SHARES)))
         self.cases = 0
 
@@ -171,6 +204,9 @@ class MixtureSearch:
         """Add cases with the network's ``logits`` (n, n_items), which this overwrites."""
         logits[:, 0] = -math.inf
         network = logits.softmax(dim=1)
+        if self.table is not None:
+            self._add_on_device(self.table, network, cases)
+            return
         n, rows = len(cases), torch.arange(len(cases), device=logits.device)
         targets = torch.from_numpy(cases.targets.astype(np.int64)).to(logits.device)
         target_values = network[rows, targets].cpu().numpy()
@@ -189,8 +225,35 @@ class MixtureSearch:
             self.gains[number] += gains.sum(axis=1)
         self.cases += n
 
+    def _add_on_device(self, table: MixtureTable, network: Tensor, cases: Cases) -> None:
+        """Add cases with the probabilities of the ``network``, by counting what is above the target in each mixture."""
+        device = network.device
+        targets = torch.from_numpy(cases.targets.astype(np.int64)).to(device)[:, None]
+        hidden = torch.zeros_like(network, dtype=torch.bool)
+        if self.exclude_seen:
+            lengths, seen = history_items(cases)
+            rows = np.repeat(np.arange(len(cases)), lengths)
+            places = torch.from_numpy(np.stack((rows, seen.astype(np.int64)))).to(device)
+            hidden[places[0], places[1]] = True
+        shown = ~hidden.gather(1, targets)[:, 0]
+        newest = torch.from_numpy(self.memory.newest(cases)).to(device)
+        ages = torch.arange(newest.shape[1], device=device)
+        gains = []
+        for decay in self.decays:
+            memory, totals, _ = table.after(newest, decay**ages)
+            for share in SHARES:
+                mixed = torch.where(totals > 0, 1.0 - share, 1.0) * network + share * memory
+                target = mixed.gather(1, targets)
+                ranks = 1 + (mixed.masked_fill_(hidden, -1.0) > target).sum(1)
+                gains.append(torch.where((ranks <= _DEPTH) & shown, 1 / torch.log2(ranks + 1.0), 0.0).double().sum())
+        found = torch.stack(gains).view(len(self.decays), len(SHARES))
+        self._sums = found if self._sums is None else self._sums + found
+        self.cases += len(cases)
+
     def best(self) -> tuple[Mixture, float, float]:
         """Return the best mixture, its NDCG@10 and the network's; of equally good mixtures the smallest share."""
+        if self._sums is not None:
+            self.gains = self._sums.cpu().numpy()
         share, decay = max(
             itertools.product(range(len(SHARES)), range(len(self.decays))),
             key=lambda pair: (self.gains[pair[1], pair[0]], -pair[0]),

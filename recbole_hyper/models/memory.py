@@ -79,6 +79,7 @@ class MemoryRecommender(HyperRecommender):
             neighbours=int(config["memory_neighbours"]),
         )
         self._memory = ItemMemory(counts, totals, window=self._window)
+        self._on_device: tuple[MixtureTable] | None = None
         self._ease, offered = EaseVotes(), config["memory_ease"]
         if offered == AUTO:
             per_item = float(np.sum(dataset.train_lengths)) / max(1, int(dataset.trained_items().sum()))
@@ -104,7 +105,7 @@ class MemoryRecommender(HyperRecommender):
         if len(cases) > _CASES:
             cases = cases[np.sort(np.random.default_rng(0).choice(len(cases), _CASES, replace=False))]
         self.eval()
-        search = MixtureSearch(self._memory, exclude_seen=self._exclude_seen)
+        search = MixtureSearch(self._memory, exclude_seen=self._exclude_seen, table=self._table())
         for logits, part in self._blocks(cases):
             search.add(logits, part)
         best, mixed, alone = search.best()
@@ -126,7 +127,7 @@ class MemoryRecommender(HyperRecommender):
     def _choose_votes(self, cases: Cases, mixture: Mixture, before: float) -> tuple[Mixture, Votes, float]:
         """Return the best mixture with votes of EASE^R, these votes and the NDCG@10; the decay of the memory stays."""
         self._fit_ease()
-        options = {"exclude_seen": self._exclude_seen, "decays": (mixture.decay,)}
+        options = {"exclude_seen": self._exclude_seen, "decays": (mixture.decay,), "table": self._table()}
         searches = {votes: MixtureSearch(self._memory, **options) for votes in VOTES if votes.share}  # type: ignore[arg-type]
         for logits, part in self._blocks(cases):
             newest = torch.from_numpy(newest_items(part, self._length)).to(logits.device)
@@ -151,24 +152,35 @@ class MemoryRecommender(HyperRecommender):
         if self._ease.chosen.share:
             self._fit_ease()
 
-    def _mixed(self, logits: Tensor, newest: npt.NDArray[np.int64]) -> Tensor:
+    def _mixed(self, logits: Tensor, newest: npt.NDArray[np.int64], mixture: Mixture, votes: Votes) -> Tensor:
         """Return log p (n, n_items) for the network's ``logits``, which this overwrites, after the ``newest`` items."""
-        (share, decay), votes = self.mixture, self._ease.chosen
         if votes.share:
             scores = self._ease.scores_in_blocks(torch.from_numpy(newest).to(logits.device), votes.decay)
             logits = with_votes(logits, scores, votes)
-        return log_mixture(logits, self._memory.after(newest[:, : self._window], decay), share)
+        newest, table = newest[:, : self._window], self._table()
+        if table is not None:
+            return table.use(mixture).mixed(logits, torch.from_numpy(newest).to(logits.device))
+        return log_mixture(logits, self._memory.after(newest, mixture.decay), mixture.share)
+
+    def _table(self) -> MixtureTable | None:
+        """Return the memory on the model's device, made once; None on a CPU, and for a memory that does not fit."""
+        if self._on_device is None and MixtureTable.fits(self._memory, self.device):
+            # in a tuple, because it is no part of the model's state
+            self._on_device = (MixtureTable(self._memory, _DEFAULT).to(self.device),)
+        return None if self._on_device is None else self._on_device[0]
 
     def case_scorer(self, config: Any) -> Scorer:
         network = state_scorer(self, self._length, config["device"])
-        return torch.no_grad()(lambda cases: self._mixed(network(cases), newest_items(cases, self._length)))
+        chosen = self.mixture, self._ease.chosen
+        return torch.no_grad()(lambda cases: self._mixed(network(cases), newest_items(cases, self._length), *chosen))
 
     @torch.no_grad()
     def full_sort_predict(self, interaction: Any) -> Tensor:
         """Return log p (B, n_items) of all items; column 0 is padding."""
         items, lengths, *times = self._histories(interaction)
         newest = newest_first(items.cpu().numpy(), lengths.cpu().numpy())
-        return self._mixed(self.head.logits(self.forward(items, lengths, *times)), newest)
+        logits = self.head.logits(self.forward(items, lengths, *times))
+        return self._mixed(logits, newest, self.mixture, self._ease.chosen)
 
     def score_table(self) -> nn.Module:
         return MixtureTable(self._memory, self.mixture, self._ease, self._length)

@@ -33,7 +33,7 @@ def test_a_step_and_a_ranked_batch_wait_a_fixed_number_of_times(
         assert step["to device"] <= (3 if "SCE" in model else 1), step.places
         assert INDEX_BACKWARD not in step.operations
     # ranks, counts, lists and their scores come back, and whether all are finite
-    assert ranking.waits <= (20 if model == "FMLPRecMemory" else 10), ranking.places  # a choice of its share, too
+    assert ranking.waits <= (12 if model == "FMLPRecMemory" else 10), ranking.places  # what the memory has chosen
 
 
 @pytest.mark.parametrize("model", ["HSASRecCE", "SASRecSCE", "DualRec"])
@@ -46,7 +46,7 @@ def test_transfers_do_not_grow_with_users_or_items(model: str, tmp_path: Path, f
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("model", ["HSASRecCE", "GRU4RecCE", "DualRec", "EASER", "PureSVDN", "Pop"])
+@pytest.mark.parametrize("model", ["HSASRecCE", "FMLPRecMemory", "GRU4RecCE", "DualRec", "EASER", "PureSVDN", "Pop"])
 def test_metrics_are_those_of_the_cpu(model: str, data: Path, tmp_path: Path, foreign: torch.device) -> None:
     """Without dropout, whose masks the device draws in another order."""
     still = dict.fromkeys(("hidden_dropout_prob", "attn_dropout_prob", "dropout_prob"), 0.0)
@@ -54,7 +54,7 @@ def test_metrics_are_those_of_the_cpu(model: str, data: Path, tmp_path: Path, fo
     for use_gpu in (True, False):
         folder = tmp_path / str(use_gpu)
         keys = small_keys(model, data, output_dir=str(folder), use_gpu=use_gpu, epochs=2, learning_rate=0.01)
-        found[use_gpu] = run(model, "random", config_dict=keys | {k: v for k, v in still.items() if model[0] in "HGD"})
+        found[use_gpu] = run(model, "random", config_dict=keys | {k: v for k, v in still.items() if model[0] in "HGDF"})
     assert found[True]["device"]["type"] == "foreign"
     assert found[False]["device"]["type"] == "cpu"
     assert found[True]["test"] == pytest.approx(found[False]["test"], abs=2e-5)

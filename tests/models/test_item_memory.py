@@ -75,20 +75,23 @@ def test_the_logarithm_stays_finite_where_a_probability_does_not() -> None:
     assert found[0, 2].item() == pytest.approx(-400 + np.log(0.5), rel=1e-5)
 
 
+@pytest.mark.parametrize("on_device", [False, True])
 @given(rows=st.lists(st.lists(st.integers(1, N_ITEMS - 1), min_size=2, max_size=7), min_size=2, max_size=6),
        exclude_seen=st.booleans(), seed=st.integers(0, 99))  # fmt: skip
 @settings(max_examples=25, deadline=None)
-def test_every_trial_is_the_ndcg_of_its_mixture(rows: Rows, exclude_seen: bool, seed: int) -> None:
-    """The few items that are compared give what a loop over all items gives."""
+def test_every_trial_is_the_ndcg_of_its_mixture(on_device: bool, rows: Rows, exclude_seen: bool, seed: int) -> None:
+    """The few items that are compared give what a loop over all items gives, and so does a device's count of all."""
     store = store_of(rows, N_ITEMS)
     memory, matrix = memory_of(ROWS), reference.counts(ROWS, N_ITEMS, WINDOW)
     cases = Cases.build(store, np.arange(len(rows)), store.lengths - 1)
     logits = torch.randn(len(rows), N_ITEMS, generator=torch.Generator().manual_seed(seed))
     network = torch.cat((torch.zeros(len(rows), 1), logits[:, 1:].softmax(1)), dim=1)
-    search = MixtureSearch(memory, exclude_seen=exclude_seen)
+    table = MixtureTable(memory, Mixture(0.5, 0.5)) if on_device else None
+    search = MixtureSearch(memory, exclude_seen=exclude_seen, table=table)
     for start in range(0, len(rows), 2):
         search.add(logits[start : start + 2].clone(), cases[start : start + 2])
     assert search.cases == len(rows)
+    search.best()
     for number, decay in enumerate(DECAYS):
         for place, share in enumerate(SHARES):
             gains = []
