@@ -42,41 +42,39 @@ class RowStream:
     ) -> None:
         self.geometry, self.needs = geometry, needs
         self.dtype = dtype = compute_dtype(states, weight, offset)
-        first = 0 if padding_idx is None else 1
+        # the first item, padding, is cut off; another one is for the kernels of Triton, which mask it
+        first, self.padding = (1, -1) if padding_idx == 0 else (0, -1 if padding_idx is None else padding_idx)
         self.first, self.targets = first, targets - first if first else targets
         self.theta = theta.detach().to(dtype).requires_grad_(needs[3]) if isinstance(theta, Tensor) else theta
 
-        def leaf(tensor: Tensor | None, needed: bool) -> Tensor | None:
-            return None if tensor is None else tensor.detach().to(dtype).requires_grad_(needed)
+        def leaf(tensor: Tensor, needed: bool) -> Tensor:
+            return tensor.detach().to(dtype).requires_grad_(needed)
 
         self.states = leaf(states, needs[0])
         self.weight = leaf(weight.detach()[first:], needs[1])
-        self.offset = leaf(None if offset is None else offset.detach()[first:], needs[2])
-        assert self.states is not None
-        assert self.weight is not None
+        self.offset = None if offset is None else leaf(offset.detach()[first:], needs[2])
         factored = geometry.factored(self.states, self.offset, theta)
         with torch.enable_grad():
             self.lifted = geometry.lift_states(
                 self.states, theta=self.theta, offset=offset is not None, factored=factored
             )
             self.terms = geometry.lift_items(self.weight, self.offset, theta=self.theta, factored=factored)
-            self.items = self.terms.vectors(self.weight)
         self.vectors = self.lifted.vectors.detach()
-        n, m = len(states), len(self.weight)
-        if budget is None:
-            budget = _chunks.default_budget(self.vectors.device)
-        width, itemsize = self.vectors.shape[1], self.vectors.element_size()
-        self.rows = max(1, rows_at_once(n, m, width, itemsize, budget, link=geometry.has_link))
+        self.budget = _chunks.default_budget(self.vectors.device) if budget is None else budget
 
     def run(self, row_weights: Tensor | None) -> tuple[Tensor, Gradients]:
         """Return the losses (n,), and unless ``row_weights`` (n,) is None the gradients of their weighted sum."""
         if not any(self.needs):
             row_weights = None
+        with torch.enable_grad():
+            self.items = self.terms.vectors(self.weight)
+        (n, width), itemsize = self.vectors.shape, self.vectors.element_size()
+        size = rows_at_once(n, len(self.items), width, itemsize, self.budget, link=self.geometry.has_link)
         items, scale = self.items.detach(), None if self.terms.scale is None else self.terms.scale.detach()
         scaled = items if scale is None else items * scale.unsqueeze(1)
         losses, by_states, by_items, by_scale = [], [], None, None
-        for start in range(0, len(self.vectors), self.rows):
-            part = slice(start, start + self.rows)
+        for start in range(0, n, max(1, size)):
+            part = slice(start, start + max(1, size))
             vectors, targets = self.vectors[part], self.targets[part].unsqueeze(1)
             logits = vectors @ items.t()
             slope = self._link(logits, part) if self.geometry.has_link else None
@@ -123,7 +121,10 @@ class RowStream:
 
     def _finish(self, by_states: Tensor, by_items: Tensor, by_scale: Tensor | None) -> Gradients:
         """Turn the gradients by the lifts into those by states, weight, offset and theta."""
-        pairs = [(self.lifted.vectors, by_states), (self.items, by_items), (self.terms.scale, by_scale)]
+        return self._back([(self.lifted.vectors, by_states), (self.items, by_items), (self.terms.scale, by_scale)])
+
+    def _back(self, pairs: list[tuple[Tensor | None, Tensor | None]]) -> Gradients:
+        """Return the gradients of the inputs from pairs (output of a lift, its gradient)."""
         known = [(one, by) for one, by in pairs if one is not None and by is not None and one.requires_grad]
         inputs = (self.states, self.weight, self.offset, self.theta if isinstance(self.theta, Tensor) else None)
         wanted = [one for one, needed in zip(inputs, self.needs, strict=True) if needed and one is not None]

@@ -1,215 +1,292 @@
-"""Exact cross-entropy on a GPU in Triton: the products, link and softmax of a tile stay in registers.
+"""Exact cross-entropy on a GPU in Triton: products, link and softmax of a tile stay in registers, in two passes.
 
-**Never timed**: no GPU was at hand. Triton's interpreter on the CPU tests the results. No tile of logits exists in
-memory: besides the gradients there are ``SPLITS`` copies of the states' gradient, 4 numbers per row and 6 per item.
+The forward pass gives losses and the states' gradients at once: their sums follow a running maximum, as attention
+kernels do with their values. The second pass gives the items' gradients. So a logit is computed twice, with four
+products in all, and no logits exist in memory: besides the gradients there are ``SPLITS`` copies of the states'.
 
 logit(i, j) = scale_j * link(multiplier_j * <space_i, weight_j> + column_i * extra_j), where the link is the identity or
-asinh(. * exp(exponent_i + exponent_j)). ``rows`` (2, n) are the column and exponent of the states, ``terms`` (4, m) the
-multiplier, extra column, scale and exponent of the items. A term that a geometry does not have is 0 or 1.
+asinh(. * exp(exponent_i + exponent_j)). ``rows`` (3, n) are column, exponent and exp(exponent) of the states, ``terms``
+(5, m) multiplier, extra column, scale, exponent and exp(exponent) of the items. A term that a geometry does not have is
+0 or 1.
+
+Triton's interpreter tests the results on a CPU, and its assembler that no register spills (sm_80 and sm_90, widths 32
+to 256; three TF32 products, which are float32, to 128). **Never timed**: no GPU was at hand.
 """
 
 import os
+from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from recbole_hyper.losses import _chunks
-from recbole_hyper.losses._stream import ItemStream
+from recbole_hyper.geometry.base import Geometry
+from recbole_hyper.losses._rows import RowStream
+from recbole_hyper.losses._stream import Gradients
 
-#: rows and items of a tile, and the widest vectors that fit
-ROWS, ITEMS, WIDEST = 64, 64, 256
-#: parts of the catalogue that run in parallel: a GPU has more processors than there are blocks of rows
-SPLITS = 8
+#: the widest vectors whose tiles fit into registers, by precision, and parts of the catalogue that run in parallel
+WIDEST, SPLITS = {"tf32x3": 128, "tf32": 256, "bf16": 256}, 8
+#: rows, items and warps of a tile in the pass of the states and in that of the items, by the width of the vectors
+TILES = {
+    32: ((32, 32, 4), (32, 32, 4)),
+    64: ((32, 32, 4), (32, 32, 4)),
+    128: ((32, 32, 8), (32, 32, 8)),
+    256: ((32, 32, 8), (32, 32, 8)),
+}
+#: three TF32 products are float32
+PRECISIONS = {"highest": "tf32x3", "high": "tf32", "medium": "bf16"}
+LOG2_E = 1.4426950408889634
+_LOG2_E = tl.constexpr(LOG2_E)
+# exponents above it leave the range of float32 when they are squared
+_FAR = tl.constexpr(40.0)
 
 
-class TritonStream(ItemStream):
-    """One evaluation with three kernels: totals, gradients of states, gradients of items. It has no tiles.
+def interprets() -> bool:
+    """Return whether Triton's interpreter runs the kernels, as in tests."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
 
-    ValueError for a device, precision, width or geometry that the kernels do not support.
-    """
 
-    def _plan(self, budget: int | None) -> None:
-        device, geometry = self.vectors.device.type, self.geometry
-        self.on_cpu = device == "cpu"
-        reason = None
-        if device != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
-            reason = f"it needs a CUDA or ROCm device, and this is {device}"
-        elif self.dtype != torch.float32:
-            reason = f"the kernels compute in float32, not in {self.dtype}"
-        elif self.dim > WIDEST:
-            reason = f"the kernels take vectors of at most {WIDEST} numbers, not {self.dim}"
-        elif self.vectors.shape[1] > self.dim + 1 or (geometry.has_link and not geometry.asinh_link):
-            reason = f"the kernels have no link but asinh and one extra column; {type(geometry).__name__} needs more"
+def unsupported(device: torch.device, dtype: torch.dtype, width: int, geometry: Geometry) -> str | None:
+    """Return why the kernels cannot compute the loss of vectors of ``width``, None if they can."""
+    if device.type != "cuda" and not interprets():
+        return f"it needs a CUDA or ROCm device, and this is {device.type}"
+    if dtype != torch.float32:
+        return f"the kernels compute in float32, not in {dtype}"
+    widest = WIDEST[PRECISIONS[torch.get_float32_matmul_precision()]]
+    if width > widest:
+        return f"the kernels take vectors of at most {widest} numbers in this matmul_precision, not {width}"
+    if geometry.has_link and not geometry.asinh_link:
+        return f"the kernels have no link but asinh; {type(geometry).__name__} needs another"
+    return None
+
+
+class _Sums(NamedTuple):
+    """What the forward pass knows of each row: log2 of the sum of exponentials, and the logit of its target by ln 2."""
+
+    log_total: Tensor
+    target: Tensor
+    slope: Tensor  # of the target's logit
+    by_states: Tensor  # the gradient of the logarithm of the sum by the lifted state (n, d + 1)
+
+
+class TritonStream(RowStream):
+    """One evaluation with two kernels, without logits in memory. The caller adds the smoothing."""
+
+    def run(self, row_weights: Tensor | None) -> tuple[Tensor, Gradients]:
+        """Return the losses (n,), and unless ``row_weights`` (n,) is None the gradients of their weighted sum."""
+        width = self.weight.shape[1]
+        reason = unsupported(self.vectors.device, self.dtype, width, self.geometry)
+        if reason is None and self.vectors.shape[1] > width + 1:
+            reason = f"the kernels have one extra column; {type(self.geometry).__name__} needs more"
         if reason is not None:
             raise ValueError(f"triton_kernel=True: {reason}; leave it out")
+        if not any(self.needs):
+            row_weights = None
+        self._prepare()
+        sums = self._forward()
+        losses = (sums.log_total - sums.target) * (1 / LOG2_E)
+        if row_weights is None:
+            return losses, Gradients()
+        return losses, self._backward(sums, row_weights)
 
-    def _sweep(self, losses: Tensor, row_weights: Tensor | None) -> None:
-        like, n, m, d = self.vectors, len(losses), self.n_items, self.dim
-        rows, terms = like.new_zeros(2, n), like.new_empty(4, m)
+    def _prepare(self) -> None:
+        """Put the lifts into the form of the kernels."""
+        like, (m, d) = self.vectors, self.weight.shape
+        n = len(like)
+        rows, terms = like.new_zeros(3, n), like.new_zeros(5, m)
+        rows[2].fill_(1.0)
+        terms[0::2].fill_(1.0)
         if like.shape[1] > d:
             rows[0] = like[:, d]
-        if self.lifted.exponent is not None:
-            rows[1] = self.lifted.exponent
-        parts = list(_chunks.spans(0, m, _chunks.GPU_BLOCK))
-        for part in parts:
-            for target, term, default in zip(terms, self._terms_of(part), (1.0, 0.0, 1.0, 0.0), strict=True):
-                target[part] = default if term is None else term.reshape(-1)
-        weight = self.weight.detach().to(self.dtype).contiguous()
-        padding = -1 if self.padding_idx is None else self.padding_idx
-        shared = (like[:, :d].contiguous(), weight, rows, terms, n, m, d, padding)
-        constants = {
-            "ASINH": self.geometry.has_link,
-            "PRECISION": "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32",
-            "WIDTH": max(16, triton.next_power_of_2(d)),
-            "ROWS": ROWS,
-            "ITEMS": ITEMS,
-        }
-        grid, share = (triton.cdiv(n, ROWS), SPLITS), triton.cdiv(triton.cdiv(m, ITEMS), SPLITS) * ITEMS
-        tops, totals = like.new_empty(2, SPLITS, n)
-        _totals[grid](*shared, share, tops, totals, **constants)
+        exponents = (self.lifted.exponent, rows), (self.terms.exponent, terms)
+        for exponent, target in exponents:
+            if exponent is not None:
+                target[-2] = exponent
+                torch.exp(exponent.clamp(max=_FAR.value), out=target[-1])
+        for target, term in zip(terms, (self.terms.multiplier, self.terms.extra, self.terms.scale), strict=False):
+            if term is not None:
+                target.copy_(term.detach().reshape(-1))
+        precision = PRECISIONS[torch.get_float32_matmul_precision()]
+        if precision == "bf16" and interprets():
+            precision = "rounded"
+        self.width = max(32, triton.next_power_of_2(d))
+        tensors = (like[:, :d].contiguous(), self.weight.detach().contiguous(), rows, terms, self.targets)
+        self.shared = (*tensors, n, m, d, self.padding)
+        self.options = {"ASINH": self.geometry.has_link, "PRECISION": precision, "WIDTH": self.width}
+
+    def _forward(self) -> _Sums:
+        like, (m, d) = self.vectors, self.weight.shape
+        n, (rows, items, warps) = len(like), TILES[self.width][0]
+        share = triton.cdiv(triton.cdiv(m, items), SPLITS) * items
+        tops, totals, target, slope = like.new_empty(4, SPLITS, n)
+        by_states = like.new_empty(SPLITS, n, d + 1)
+        outputs = (tops, totals, target, slope, by_states)
+        grid = (triton.cdiv(n, rows), SPLITS)
+        _states[grid](*self.shared, share, *outputs, **self.options, ROWS=rows, ITEMS=items, num_warps=warps)
         top = tops.amax(0)
-        total = (totals * torch.exp(tops - top)).sum(0)
-        losses.copy_(top - self.target_logits + total.log())
-        if row_weights is None:
-            return
-        weighing = torch.stack((top, row_weights / total))
-        if self.d_vectors is not None:
-            by_states = like.new_empty(SPLITS, n, d + 1)
-            _state_gradients[grid](*shared, share, weighing, by_states, **constants)
-            self.d_vectors += by_states.sum(0)[:, : like.shape[1]]
-        if self.d_weight is not None:
-            sums = like.new_empty(2, m)
-            _item_gradients[(triton.cdiv(m, ITEMS),)](*shared, weighing, self.d_weight, sums, **constants)
-            for part in parts:
-                block = self._block(part, gradients=True)
-                if block.d_extra is not None:
-                    block.d_extra[:, 0] = sums[0, part]
-                if block.d_scale is not None:
-                    block.d_scale.copy_(sums[1, part])
-                self._lift_back(block, row_weights)
+        fading = torch.exp2(tops - top)
+        total = totals.mul_(fading).sum(0)
+        by_states *= (fading / total).unsqueeze(2)
+        return _Sums(top + total.log2(), target.sum(0), slope.sum(0), by_states.sum(0))
+
+    def _backward(self, sums: _Sums, row_weights: Tensor) -> Gradients:
+        like, (m, d) = self.vectors, self.weight.shape
+        rows, items, warps = TILES[self.width][1]
+        weighing = torch.stack((sums.log_total, row_weights))
+        by_weight, others = like.new_empty(m, d), like.new_empty(2, m)
+        outputs = (weighing, by_weight, others)
+        grid = (triton.cdiv(m, items),)
+        _items[grid](*self.shared, *outputs, **self.options, ROWS=rows, ITEMS=items, num_warps=warps)
+        weight, terms = self.weight.detach(), self.terms
+        # the target's share of the states' gradient; the pass of the items has theirs
+        one = torch.nn.functional.embedding(self.targets, weight)
+        if terms.multiplier is not None:
+            one = one * terms.multiplier.detach().index_select(0, self.targets).unsqueeze(1)
+        by_vectors = sums.by_states[:, : like.shape[1]]
+        share = sums.slope.unsqueeze(1)
+        by_vectors[:, :d].addcmul_(one, share, value=-1)
+        if like.shape[1] > d:
+            extra = self.shared[3][1].index_select(0, self.targets)
+            by_vectors[:, d].addcmul_(extra, sums.slope, value=-1)
+        by_vectors = by_vectors * row_weights.unsqueeze(1)
+        by_extra, by_scale = others
+        if terms.scale is not None:
+            scale = terms.scale.detach()
+            by_weight *= scale.unsqueeze(1)
+            by_extra = by_extra * scale
+        pairs = [
+            (self.lifted.vectors, by_vectors),
+            (terms.extra, by_extra.unsqueeze(1)),
+            (terms.scale, by_scale),
+        ]
+        if terms.multiplier is not None:
+            pairs.append((terms.multiplier, torch.linalg.vecdot(by_weight, weight)))
+            by_weight *= terms.multiplier.detach().unsqueeze(1)
+        # the weight is an output of itself
+        return self._back([*pairs, (self.weight, by_weight)])
 
 
 @triton.jit
-def _states(space, rows, row, n, d, WIDTH: tl.constexpr):
-    """Load a block of states (ROWS, WIDTH), their columns and exponents (ROWS,)."""
-    place, here = tl.arange(0, WIDTH), row < n
-    vectors = tl.load(space + row[:, None] * d + place[None, :], here[:, None] & (place < d)[None, :], 0.0)
-    return vectors, tl.load(rows + row, here, 0.0), tl.load(rows + n + row, here, 0.0)
+def _product(one, other, PRECISION: tl.constexpr):
+    if PRECISION == "bf16":
+        return tl.dot(one.to(tl.bfloat16), other.to(tl.bfloat16))
+    elif PRECISION == "rounded":  # the interpreter multiplies the bits of bfloat16 as whole numbers
+        return tl.dot(one.to(tl.bfloat16).to(tl.float32), other.to(tl.bfloat16).to(tl.float32))
+    else:
+        return tl.dot(one, other, input_precision=PRECISION)
 
 
 @triton.jit
-def _items(weight, terms, item, m, d, padding, WIDTH: tl.constexpr):
-    """Load a block of items (ITEMS, WIDTH); their multipliers, extra columns, scales, exponents, and mask (ITEMS,)."""
-    place, here = tl.arange(0, WIDTH), item < m
-    start = weight + item.to(tl.int64)[:, None] * d
-    vectors = tl.load(start + place[None, :], here[:, None] & (place < d)[None, :], 0.0)
-    multiplier, extra = tl.load(terms + item, here, 0.0), tl.load(terms + m + item, here, 0.0)
-    return (
-        vectors,
-        multiplier,
-        extra,
-        tl.load(terms + 2 * m + item, here, 0.0),
-        tl.load(terms + 3 * m + item, here, 0.0),
-        here & (item != padding),
-    )
+def _linked(inner, exponent, factor, ASINH: tl.constexpr):
+    """Return asinh(inner * exp(exponent)) and its derivative by ``inner``; ``factor`` is exp(exponent) unless far."""
+    if ASINH:
+        far = exponent > _FAR
+        x = tl.where(far, 0.0, inner * factor)
+        size = tl.abs(inner)
+        # 1e-35 is below the rounding of a far product
+        root = tl.rsqrt(tl.where(far, inner * inner + 1e-35, x * x + 1.0))
+        inside = tl.where(far, size + size + 1e-35, tl.abs(x) + (x * x + 1.0) * root)
+        log = (tl.log2(inside) + tl.where(far, exponent * _LOG2_E, 0.0)) * (1.0 / _LOG2_E)
+        return tl.where(inner < 0, -log, log), tl.where(far, root, root * factor)
+    else:
+        return inner, tl.zeros_like(inner) + 1.0
 
 
 @triton.jit
-def _logits(
-    states, column, row_exp, items, multiplier, extra, scale, item_exp, mask,
-    ASINH: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """Return the logits and slopes of a tile (ROWS, ITEMS); the logit of a masked item is -inf."""
-    value = tl.dot(states, tl.trans(items), input_precision=PRECISION) * multiplier[None, :]
-    value += column[:, None] * extra[None, :]
-    slope = tl.zeros_like(value) + 1.0
-    if ASINH:  # as geometry._math.scaled_asinh_values
-        exponent = row_exp[:, None] + item_exp[None, :]
-        taken = tl.minimum(exponent, 41.36)
-        floor, size = tl.exp(-taken), tl.abs(value)
-        root = tl.sqrt(floor * floor + size * size)
-        y = size * (1.0 + size / (floor + root)) / floor
-        # log1p: the rounding of 1 + y is divided out
-        one = 1.0 + y
-        log = tl.where(one == 1.0, y, tl.log(one) * (y / tl.where(one == 1.0, 1.0, one - 1.0))) + (exponent - taken)
-        value = tl.where(value < 0, -log, tl.where(value > 0, log, 0.0))
-        slope = 1.0 / root
-    return tl.where(mask[None, :], value * scale[None, :], float("-inf")), slope
-
-
-@triton.jit
-def _totals(
-    space, weight, rows, terms, n, m, d, padding, share, top, total,
+def _states(
+    space, weight, rows, terms, targets, n, m, d, padding, share, tops, totals, target_logits, target_slopes, by_states,
     ASINH: tl.constexpr, PRECISION: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, ITEMS: tl.constexpr,
 ):  # fmt: skip
-    """Write the largest logit and the sum of exponentials for a block of rows over its share of the items."""
+    """Write the totals of a block of rows over its share of the items, and the gradient of their logarithm."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    states, column, row_exp = _states(space, rows, row, n, d, WIDTH)
-    first = tl.program_id(1) * share
-    highest, sums = tl.full((ROWS,), -3.0e38, tl.float32), tl.zeros((ROWS,), tl.float32)
-    for start in range(first, tl.minimum(first + share, m), ITEMS):
-        item = start + tl.arange(0, ITEMS)
-        items, multiplier, extra, scale, item_exp, mask = _items(weight, terms, item, m, d, padding, WIDTH)
-        logit, _ = _logits(states, column, row_exp, items, multiplier, extra, scale, item_exp, mask, ASINH, PRECISION)
-        above = tl.maximum(highest, tl.max(logit, 1))
-        sums = sums * tl.exp(highest - above) + tl.sum(tl.exp(logit - above[:, None]), 1)
-        highest = above
-    place = tl.program_id(1) * n + row
-    tl.store(top + place, highest, row < n)
-    tl.store(total + place, sums, row < n)
-
-
-@triton.jit
-def _state_gradients(
-    space, weight, rows, terms, n, m, d, padding, share, weighing, by_states,
-    ASINH: tl.constexpr, PRECISION: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, ITEMS: tl.constexpr,
-):  # fmt: skip
-    """Write the gradients (d + 1 numbers) of a block of states from its share of the items."""
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    states, column, row_exp = _states(space, rows, row, n, d, WIDTH)
-    highest, factor = tl.load(weighing + row, row < n, 0.0), tl.load(weighing + n + row, row < n, 0.0)
-    first = tl.program_id(1) * share
+    here, place = row < n, tl.arange(0, WIDTH)
+    inside = place < d
+    states = tl.load(space + row[:, None] * d + place[None, :], here[:, None] & inside[None, :], 0.0)
+    column = tl.load(rows + row, here, 0.0)
+    if ASINH:
+        exponents, factors = tl.load(rows + n + row, here, 0.0), tl.load(rows + 2 * n + row, here, 1.0)
+    wanted = tl.load(targets + row, here, -1)
+    high, sums = tl.full((ROWS,), -3.0e38, tl.float32), tl.zeros((ROWS,), tl.float32)
     by_space, by_column = tl.zeros((ROWS, WIDTH), tl.float32), tl.zeros((ROWS,), tl.float32)
+    logit_of_target, slope_of_target = tl.zeros((ROWS,), tl.float32), tl.zeros((ROWS,), tl.float32)
+    first = tl.program_id(1) * share
     for start in range(first, tl.minimum(first + share, m), ITEMS):
         item = start + tl.arange(0, ITEMS)
-        items, multiplier, extra, scale, item_exp, mask = _items(weight, terms, item, m, d, padding, WIDTH)
-        logit, slope = _logits(
-            states, column, row_exp, items, multiplier, extra, scale, item_exp, mask, ASINH, PRECISION
-        )
-        softmax = tl.exp(logit - highest[:, None]) * factor[:, None] * slope * scale[None, :]
-        by_column += tl.sum(softmax * extra[None, :], 1)
-        by_space += tl.dot(softmax * multiplier[None, :], items, input_precision=PRECISION)
-    target, place = by_states + (tl.program_id(1) * n + row) * (d + 1), tl.arange(0, WIDTH)
-    tl.store(target[:, None] + place[None, :], by_space, (row < n)[:, None] & (place < d)[None, :])
-    tl.store(target + d, by_column, row < n)
+        real = (item < m) & (item != padding)
+        items = tl.load(weight + item[:, None].to(tl.int64) * d + place[None, :], real[:, None] & inside[None, :], 0.0)
+        multiplier, extra = tl.load(terms + item, real, 0.0), tl.load(terms + m + item, real, 0.0)
+        scale = tl.load(terms + 2 * m + item, real, 0.0)
+        inner = _product(states, tl.trans(items), PRECISION) * multiplier[None, :] + column[:, None] * extra[None, :]
+        if ASINH:
+            exponent = exponents[:, None] + tl.load(terms + 3 * m + item, real, 0.0)[None, :]
+            factor = factors[:, None] * tl.load(terms + 4 * m + item, real, 1.0)[None, :]
+            value, slope = _linked(inner, exponent, factor, ASINH)
+            slope *= scale[None, :]
+            logit = value * (scale * _LOG2_E)[None, :]
+        else:
+            logit, slope = inner * (scale * _LOG2_E)[None, :], tl.zeros_like(inner) + scale[None, :]
+        hit = wanted[:, None] == item[None, :]
+        logit_of_target += tl.sum(tl.where(hit, logit, 0.0), 1)
+        slope_of_target += tl.sum(tl.where(hit, slope, 0.0), 1)
+        logit = tl.where(real[None, :], logit, float("-inf"))
+        above = tl.maximum(high, tl.max(logit, 1))
+        softmax, fading = tl.exp2(logit - above[:, None]), tl.exp2(high - above)
+        sums = sums * fading + tl.sum(softmax, 1)
+        softmax *= slope
+        by_column = by_column * fading + tl.sum(softmax * extra[None, :], 1)
+        by_space = by_space * fading[:, None] + _product(softmax * multiplier[None, :], items, PRECISION)
+        high = above
+    at = tl.program_id(1) * n + row
+    tl.store(tops + at, high, here)
+    tl.store(totals + at, sums, here)
+    tl.store(target_logits + at, logit_of_target, here)
+    tl.store(target_slopes + at, slope_of_target, here)
+    output = by_states + at.to(tl.int64) * (d + 1)
+    tl.store(output[:, None] + place[None, :], by_space, here[:, None] & inside[None, :])
+    tl.store(output + d, by_column, here)
 
 
 @triton.jit
-def _item_gradients(
-    space, weight, rows, terms, n, m, d, padding, weighing, by_weight, sums,
+def _items(
+    space, weight, rows, terms, targets, n, m, d, padding, weighing, by_weight, others,
     ASINH: tl.constexpr, PRECISION: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, ITEMS: tl.constexpr,
 ):  # fmt: skip
-    """Write gradients of lifted items: first d columns into by_weight; extra column and scale (times it) into sums."""
+    """Write the gradients of a block of items by the product, the extra column (``others`` 0) and the scale (1)."""
     item = tl.program_id(0) * ITEMS + tl.arange(0, ITEMS)
-    items, multiplier, extra, scale, item_exp, mask = _items(weight, terms, item, m, d, padding, WIDTH)
-    by_item = tl.zeros((ITEMS, WIDTH), tl.float32)
+    valid, place = item < m, tl.arange(0, WIDTH)
+    real, inside = valid & (item != padding), place < d
+    at = weight + item[:, None].to(tl.int64) * d + place[None, :]
+    items = tl.load(at, real[:, None] & inside[None, :], 0.0)
+    multiplier, extra = tl.load(terms + item, real, 0.0), tl.load(terms + m + item, real, 0.0)
+    scale = tl.load(terms + 2 * m + item, real, 0.0)
+    if ASINH:
+        exponents, factors = tl.load(terms + 3 * m + item, real, 0.0), tl.load(terms + 4 * m + item, real, 1.0)
+    by_space = tl.zeros((ITEMS, WIDTH), tl.float32)
     by_extra, by_scale = tl.zeros((ITEMS,), tl.float32), tl.zeros((ITEMS,), tl.float32)
     for start in range(0, n, ROWS):
         row = start + tl.arange(0, ROWS)
-        states, column, row_exp = _states(space, rows, row, n, d, WIDTH)
-        highest, factor = tl.load(weighing + row, row < n, 0.0), tl.load(weighing + n + row, row < n, 0.0)
-        logit, slope = _logits(
-            states, column, row_exp, items, multiplier, extra, scale, item_exp, mask, ASINH, PRECISION
-        )
-        softmax = tl.exp(logit - highest[:, None]) * factor[:, None]
-        by_scale += tl.sum(softmax * tl.where(mask[None, :], logit, 0.0), 0)
-        softmax *= slope
-        by_extra += tl.sum(softmax * column[:, None], 0)
-        by_item += tl.dot(tl.trans(softmax), states, input_precision=PRECISION)
-    place = tl.arange(0, WIDTH)
-    target = by_weight + item.to(tl.int64)[:, None] * d + place[None, :]
-    tl.store(target, by_item, (item < m)[:, None] & (place < d)[None, :])
-    tl.store(sums + item, by_extra, item < m)
-    tl.store(sums + m + item, by_scale, item < m)
+        here = row < n
+        states = tl.load(space + row[:, None] * d + place[None, :], here[:, None] & inside[None, :], 0.0)
+        column = tl.load(rows + row, here, 0.0)
+        log_total, row_weight = tl.load(weighing + row, here, 0.0), tl.load(weighing + n + row, here, 0.0)
+        wanted = tl.load(targets + row, here, -1)
+        inner = _product(items, tl.trans(states), PRECISION) * multiplier[:, None] + extra[:, None] * column[None, :]
+        if ASINH:
+            exponent = exponents[:, None] + tl.load(rows + n + row, here, 0.0)[None, :]
+            factor = factors[:, None] * tl.load(rows + 2 * n + row, here, 1.0)[None, :]
+            value, slope = _linked(inner, exponent, factor, ASINH)
+        else:
+            value = inner
+        softmax = tl.exp2(value * (scale * _LOG2_E)[:, None] - log_total[None, :])
+        softmax -= tl.where(item[:, None] == wanted[None, :], 1.0, 0.0)
+        softmax = tl.where(real[:, None], softmax * row_weight[None, :], 0.0)
+        by_scale += tl.sum(softmax * value, 1)
+        if ASINH:
+            softmax *= slope
+        by_extra += tl.sum(softmax * column[None, :], 1)
+        by_space += _product(softmax, states, PRECISION)
+    output = by_weight + item[:, None].to(tl.int64) * d + place[None, :]
+    tl.store(output, by_space, valid[:, None] & inside[None, :])
+    tl.store(others + item, by_extra, valid)
+    tl.store(others + m + item, by_scale, valid)

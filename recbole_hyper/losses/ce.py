@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
-from recbole_hyper.geometry.base import Geometry, Theta
+from recbole_hyper.geometry.base import Geometry, Theta, compute_dtype
+from recbole_hyper.geometry.euclidean import Flat
 from recbole_hyper.losses._chunks import LEAST_KEPT_ROWS, default_budget
 from recbole_hyper.losses._rows import RowStream, rows_at_once
 from recbole_hyper.losses._smoothing import lead_of_targets
@@ -20,6 +21,8 @@ from recbole_hyper.matmul import float32_products
 from recbole_hyper.options import Option
 from recbole_hyper.values import PositiveInt, ShareBelow1
 
+# logits from which on Triton computes a link faster than operations on whole rows
+LOGITS_FOR_TRITON = 1 << 24
 REDUCTIONS = ("mean", "sum", "none")
 
 
@@ -115,6 +118,8 @@ def exact_cross_entropy(
     budget = None if memory_budget is None else int(memory_budget)
     if row_weights is not None and reduction != "sum":
         raise ValueError(f"row_weights need reduction='sum', got {reduction!r}")
+    if triton_kernel is None and label_smoothing and geometry.has_link:
+        triton_kernel = False  # the kernels do not sum the logits, and another pass for their mean costs more
     stream_of = _stream_of(states, weight, offset, geometry, padding_idx, budget, triton_kernel)
     smooths = stream_of is RowStream  # it includes the smoothing
     settings = (targets, row_weights, geometry, padding_idx, budget, reduction)
@@ -139,7 +144,11 @@ def _stream_of(
     budget: int | None,
     triton_kernel: bool | None,
 ) -> Any:
-    """Return the class that evaluates: tiles on a CPU; on a device Triton's kernels, whole rows, or tiles."""
+    """Return the class that evaluates: tiles on a CPU; on a device Triton's kernels, whole rows, or tiles.
+
+    Without a choice Triton computes what its first version, in three passes, computed faster on an H100: logits with a
+    link, unless they are few, and logits that do not fit into the budget.
+    """
     if triton_kernel:
         if importlib.util.find_spec("triton") is None:
             raise ValueError("triton_kernel=True: the package triton is not installed; leave it out")
@@ -151,7 +160,23 @@ def _stream_of(
     sizes = (len(states), len(weight), states.shape[1] + (offset is not None), 4)
     whole = default_budget(states.device) if budget is None else budget
     rows = rows_at_once(*sizes, whole, link=geometry.has_link)
+    many = len(states) * len(weight) >= LOGITS_FOR_TRITON if geometry.has_link else rows < len(states)
+    if triton_kernel is None and many and _has_kernels(states, weight, offset, geometry):
+        from recbole_hyper.losses._triton import TritonStream
+
+        return TritonStream
     return RowStream if rows >= min(len(states), LEAST_KEPT_ROWS) else ItemStream
+
+
+def _has_kernels(states: Tensor, weight: Tensor, offset: Tensor | None, geometry: Geometry) -> bool:
+    """Return whether Triton's kernels compute this loss here."""
+    nvidia = states.device.type == "cuda" and torch.version.cuda is not None
+    known = isinstance(geometry, Flat) or geometry.asinh_link
+    if not nvidia or not known or importlib.util.find_spec("triton") is None:
+        return False
+    from recbole_hyper.losses._triton import unsupported
+
+    return unsupported(states.device, compute_dtype(states, weight, offset), weight.shape[1], geometry) is None
 
 
 def check_options(memory_budget: int | None, label_smoothing: float) -> None:

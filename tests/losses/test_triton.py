@@ -1,6 +1,9 @@
 """Triton's kernels of the exact cross-entropy, by Triton's interpreter on the CPU (see conftest), against float64."""
 
+import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -8,11 +11,14 @@ from torch import Tensor
 
 from recbole_hyper import registry
 from recbole_hyper.geometry.base import Geometry
-from recbole_hyper.losses import _stream
+from recbole_hyper.losses import _stream, ce
 from recbole_hyper.losses.ce import exact_cross_entropy
 from tests.losses.test_ce import full, gradients, problem
 
 pytest.importorskip("triton", reason="triton is not installed")
+
+from recbole_hyper.losses._triton import PRECISIONS, WIDEST
+
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -53,18 +59,98 @@ def test_equals_full_logits_in_float64(geometry: str, offset: bool, padding: int
 
 @pytest.mark.parametrize("reduction", ["sum", "none"])
 def test_reductions_and_factored_lifts(reduction: str) -> None:
-    """States far out, whose exponents are taken out of the lifts, as always on a GPU."""
+    """States far out, whose exponents are taken out of the lifts: as exact as the tiles, against float64."""
     states, targets, weight, offset, _ = on_device(9, 100, 8, None, size=40.0)
     geometry = geometry_of("poincare")
     assert geometry.factored(states, offset, 1.0)
-    ours, plain = (
-        exact_cross_entropy(states, targets, weight, offset, geometry, reduction=reduction, triton_kernel=kernel).sum()
-        for kernel in (True, False)
-    )
-    torch.testing.assert_close(ours, plain, rtol=1e-5, atol=1e-5)
+    found = []
+    for kernel, dtype in ((True, torch.float32), (False, torch.float32), (False, torch.float64)):
+        leaves = [one.detach().to(dtype).requires_grad_() for one in (states, weight, offset)]
+        options = {"reduction": reduction, "triton_kernel": kernel}
+        loss = exact_cross_entropy(leaves[0], targets, *leaves[1:], geometry, **options).sum()
+        found.append([one.double() for one in (loss, *gradients(loss, tuple(leaves)))])
+    for own, plain, exact in zip(*found, strict=True):
+        error, of_tiles = (float((one - exact).abs().max() / exact.abs().max()) for one in (own, plain))
+        assert error <= 3 * of_tiles + 4e-6
+
+
+@pytest.mark.parametrize("width", [32, 64, 128, 256])
+@pytest.mark.parametrize("precision", ["highest", "high", "medium"])
+def test_every_width_and_precision(precision: str, width: int) -> None:
+    """The interpreter computes TF32 in float32, and bfloat16 as it is."""
+    if width > WIDEST[PRECISIONS[precision]]:
+        pytest.skip("three products of this width would spill")
+    states, targets, weight, offset, _ = on_device(40, 90, width, 0)
     leaves = (states, weight, offset)
-    for one, other in zip(gradients(ours, leaves), gradients(plain, leaves), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    # far states need more digits than bfloat16 has
+    geometry = "cosine" if precision == "medium" else "poincare"
+    torch.set_float32_matmul_precision(precision)
+    try:
+        options = {"theta": 0.05, "padding_idx": 0, "triton_kernel": True}
+        loss = exact_cross_entropy(states, targets, weight, offset, geometry_of(geometry), **options)
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    double = [one.detach().double().requires_grad_() for one in leaves]
+    expected = full(double[0], targets, double[1], double[2], 0.05, geometry, 0)
+    allowed = 2e-2 if precision == "medium" else 1e-5 if DEVICE == "cpu" or precision == "highest" else 2e-3
+    for one, other in zip([loss, *gradients(loss, leaves)], [expected, *gradients(expected, double)], strict=True):
+        assert float((one.double() - other).abs().max() / other.abs().max()) < allowed
+
+
+@pytest.mark.parametrize("geometry", ["cosine", "euclidean", "poincare"])
+def test_row_weights_and_smoothing(geometry: str) -> None:
+    """Rows of weight 0 change nothing, wherever their targets are."""
+    states, targets, weight, offset, _ = on_device(40, 90, 8, 0)
+    row_weights = torch.rand(40, generator=torch.Generator().manual_seed(1)).to(DEVICE)
+    row_weights[25:] = 0
+    found = []
+    for kernel, rows in ((True, slice(None)), (False, slice(25))):
+        options = {"padding_idx": 0, "label_smoothing": 0.1, "reduction": "sum", "row_weights": row_weights[rows]}
+        given = (states[rows], targets[rows], weight, offset, geometry_of(geometry))
+        loss = exact_cross_entropy(*given, **options, triton_kernel=kernel)
+        found.append([loss, *gradients(loss, (states, weight, offset))])
+    for one, other in zip(*found, strict=True):
+        assert float((one - other).abs().max() / other.abs().max()) < 1e-5
+
+
+def test_what_runs_without_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On CUDA Triton for many logits with a link, and for those that do not fit; whole rows otherwise."""
+    monkeypatch.setattr(ce, "_has_kernels", lambda *_: True)
+    monkeypatch.setattr(ce, "default_budget", lambda _: 1 << 30)
+    device = torch.device("meta")
+
+    def chosen(geometry: str, n: int, m: int, **options: Any) -> str:
+        wanted = {"padding_idx": 0, "budget": None, "triton_kernel": None, **options}
+        tensors = (torch.empty(n, 64, device=device), torch.empty(m, 64, device=device), None)
+        return ce._stream_of(*tensors, geometry_of(geometry), **wanted).__name__
+
+    assert chosen("poincare", 8192, 12_000) == "TritonStream"
+    assert chosen("poincare", 8192, 12_000, triton_kernel=False) == "RowStream"
+    assert chosen("poincare", 100, 1000) == "RowStream"
+    assert chosen("euclidean", 8192, 12_000) == "RowStream"
+    assert chosen("euclidean", 8192, 262_144) == "TritonStream"
+    assert chosen("euclidean", 8192, 262_144, padding_idx=3) == "ItemStream"
+
+
+@pytest.mark.parametrize(
+    ("architecture", "width"),
+    [
+        (90, 64),
+        *(
+            pytest.param(architecture, width, marks=pytest.mark.slow)
+            for architecture in (80, 90)
+            for width in (32, 64, 128, 256)
+            if (architecture, width) != (90, 64)
+        ),
+    ],
+)
+def test_no_register_spills(architecture: int, width: int) -> None:
+    """By NVIDIA's assembler, which needs no GPU; every kernel, link and precision."""
+    command = [sys.executable, "-m", "tests.losses.spills", str(architecture), str(width)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False)
+    lines = done.stdout.splitlines()
+    assert len(lines) == 4 * sum(width <= widest for widest in WIDEST.values()), done.stderr[-2000:]
+    assert not [line for line in lines if not line.endswith(" 0 spilled")]
 
 
 def test_no_tile_is_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +163,7 @@ def test_no_tile_is_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "d", "reason"), [(torch.float64, 8, "compute in float32"), (torch.float32, 300, "at most 256 numbers")]
+    ("dtype", "d", "reason"), [(torch.float64, 8, "compute in float32"), (torch.float32, 300, "at most 128 numbers")]
 )
 def test_what_the_kernels_do_not_serve_is_refused(dtype: torch.dtype, d: int, reason: str) -> None:
     states, targets, weight, _, _ = (t.to(dtype) if t.is_floating_point() else t for t in on_device(4, 30, d, None))
