@@ -45,10 +45,8 @@ PUBLIC = {
     ),
     "the sizes of a problem": ("losses/_chunks.py:cut",),
     "a Triton kernel takes pointers and sizes one by one": (
-        "losses/_triton.py:_item_gradients",
-        "losses/_triton.py:_logits",
-        "losses/_triton.py:_state_gradients",
-        "losses/_triton.py:_totals",
+        "losses/_triton.py:_items",
+        "losses/_triton.py:_states",
     ),
 }
 

@@ -29,7 +29,7 @@ from recbole_hyper.losses._stream import Gradients
 WIDEST, SPLITS = {"tf32x3": 128, "tf32": 256, "bf16": 256}, 8
 #: rows, items and warps of a tile in the pass of the states and in that of the items, by the width of the vectors
 TILES = {
-    32: ((32, 32, 4), (32, 32, 4)),
+    32: ((32, 32, 8), (32, 32, 4)),
     64: ((32, 32, 4), (32, 32, 4)),
     128: ((32, 32, 8), (32, 32, 8)),
     256: ((32, 32, 8), (32, 32, 8)),
