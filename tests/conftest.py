@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,11 @@ import pytest
 import torch
 from hypothesis import settings
 
+if "gpu" in sys.argv:  # pytest -m gpu; its workers inherit the variable
+    os.environ["RECBOLE_HYPER_TEST_GPU"] = "1"
+if os.environ.get("RECBOLE_HYPER_TEST_GPU") != "1":
+    # a run in a test does not take the GPU because there is one: only tests with the mark gpu use it
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
 if not torch.cuda.is_available():
     # Triton's kernels run in its interpreter; read when triton is imported
     os.environ.setdefault("TRITON_INTERPRET", "1")

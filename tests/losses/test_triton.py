@@ -20,6 +20,8 @@ pytest.importorskip("triton", reason="triton is not installed")
 from recbole_hyper.losses._triton import PRECISIONS, WIDEST
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+# with pytest -m gpu the kernels run on the GPU, otherwise in Triton's interpreter
+pytestmark = [pytest.mark.gpu] if DEVICE == "cuda" else []
 
 
 def geometry_of(name: str) -> Geometry:
