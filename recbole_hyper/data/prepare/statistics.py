@@ -79,7 +79,7 @@ def rows(statistics: Statistics, published: Sequence[Published], *, clock: str =
         "repeated pairs": f"{statistics.repeated:,}",
         "ties in time": f"{statistics.tied:.1%}",
     }
-    shown = day if clock == "dates" else "step {:g}".format
+    shown = day if clock == "dates" else "step {:,.12g}".format
     times = {"first": shown(statistics.first_time), "last": shown(statistics.last_time)}
     own |= {"times": "positions"} if clock == "positions" else times
     return [*table, *({"": label, "this file": text} for label, text in own.items())]
