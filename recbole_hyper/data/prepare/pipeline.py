@@ -134,7 +134,8 @@ def prepare(
         data, steps = apply(data, cleaning, clock)
         result = Prepared(path, describe(data), entry, tuple(steps), malformed, clock)
         _check_counts(entry, result.statistics)
-        _report_ties(result, say)
+        if cleaning.basket is None:
+            _report_ties(result, say)
         card = _card(result, file, candidate, cleaning) | {"columns": table.columns, "where": where}
         unchanged.close()
         _write(data, path, card, progress, say, known_items)
