@@ -24,6 +24,8 @@ _NUMBER = re.compile(
 
 # intervals such as [5,inf) leave a bracket open, so a long file may reach some depth
 _DEEPEST = 1000
+# values of a file; anchors in anchors multiply them
+_MOST_VALUES = 100_000
 
 
 class Loader(yaml.SafeLoader):
@@ -72,7 +74,7 @@ def parse_yaml(text: str, where: str, twice: list[tuple[str, Any, Any]] | None =
     try:
         loader = Loader(text)
         loader.twice = twice
-        return loader.get_single_data()
+        content = loader.get_single_data()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f", line {mark.line + 1}" if mark else ""
@@ -81,6 +83,19 @@ def parse_yaml(text: str, where: str, twice: list[tuple[str, Any, Any]] | None =
         raise ConfigError(f"{where} is not valid YAML: {' '.join(str(error).split())}") from error
     except RecursionError as error:
         raise ConfigError(f"{where} is nested too deeply to be read") from error
+    if _n_values(content, _MOST_VALUES) > _MOST_VALUES:
+        raise ConfigError(f"{where} repeats values by anchors (&, *) without end, or too often to be read")
+    return content
+
+
+def _n_values(content: Any, most: int) -> int:
+    """Return the number of values in lists and mappings at any depth; it stops above ``most``."""
+    count, pending = 0, [content]
+    while pending and count <= most:
+        value = pending.pop()
+        count += 1
+        pending += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return count
 
 
 def _depth(text: str) -> int:
@@ -140,7 +155,7 @@ def properties_file(name: str | Path, folder: str, what: str) -> Path:
 
     ConfigError, which calls the file a ``what`` and names the nearest ones, if there is none.
     """
-    path = Path(name)
+    path = Path(name).expanduser()
     if path.is_file():
         return path
     known = {file.stem: file for file in sorted((properties_folder() / folder).glob("*.yaml"))}

@@ -10,7 +10,7 @@ from typing import Any
 from recbole_hyper import registry, settings
 from recbole_hyper.config.checks import OWN_METRICS, is_smaller_better
 from recbole_hyper.config.recbole_keys import TRANSLATED
-from recbole_hyper.config.resolve import Resolution, Rules, recbole_values, resolve
+from recbole_hyper.config.resolve import Resolution, Rules, at_home, recbole_values, resolve
 from recbole_hyper.devices import why_no_accelerator
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.host.models import is_third_party
@@ -60,7 +60,7 @@ def parse_keys(keys: Mapping[str, Any]) -> Exact:
     if isinstance(keys, Exact):
         return keys
     return Exact(
-        (key, value if settings.is_text(key) and value not in NOTHING else parse_value(value))
+        (key, at_home(key, value) if settings.is_text(key) and value not in NOTHING else parse_value(value))
         for key, value in keys.items()
     )
 

@@ -184,18 +184,18 @@ def _translate_benchmark(keys: Mapping[str, Any], final: dict[str, Any]) -> list
         raise ConfigError(
             f"benchmark_filename={names!r} names files, but the interactions are given as a frame; leave it out"
         )
+    ignored = list[str]()
     for key in _DROPPING:
         value = keys.get(key)
         if value is not None and value not in _DROPS_NOTHING:
-            raise ConfigError(
-                f"{key}={value!r} does not go with benchmark_filename, whose files are used as they were published; "
-                "filter before you split, or leave it out"
+            ignored.append(
+                f"{key}={value!r} has no effect, as in RecBole: the files of benchmark_filename are not filtered"
             )
         final[key] = None
     own = keys.get("eval_args") or {}
     mine = {"split": {"files": list(names)}, "order": "TO", "group_by": "user"}
     final["eval_args"] = {**arguments, **mine}
-    return [
+    return ignored + [
         f"eval_args {key}={own[key]!r} has no effect: the files of benchmark_filename are the parts"
         for key in mine
         if isinstance(own, Mapping) and key in own and own[key] != mine[key]

@@ -29,7 +29,7 @@ from recbole_hyper.config.parts import (
 from recbole_hyper.config.recbole_keys import REFUSED, SWITCHED, refusals, translate, without_effect
 from recbole_hyper.errors import ConfigError, Mistakes, did_you_mean, near_hint, near_key
 from recbole_hyper.host import models, old_keys, user_files
-from recbole_hyper.host.recbole_config import default_values, is_sequential
+from recbole_hyper.host.recbole_config import ResolvedConfig, default_values, is_sequential
 from recbole_hyper.host.recbole_files import later_model, recbole_folder, recbole_models
 from recbole_hyper.options import Option
 from recbole_hyper.yaml_files import merge, merged, packaged_yaml, properties_folder, read_yaml
@@ -205,6 +205,17 @@ class Resolution:
 OTHERS = "it belongs to other models or parts"
 
 
+# keys whose value is a path, in which ~ is the home folder
+PATHS = ("data_path", "output_dir", "init_from")
+# names of metrics in other libraries
+METRICS = {"hr": "Hit"}
+
+
+def at_home(key: str, value: Any) -> Any:
+    """Return the value of ``key``, with the home folder for ~ if it is a path."""
+    return os.path.expanduser(value) if key in PATHS and isinstance(value, str) else value
+
+
 def class_of(model: str | type) -> type:
     """Return the class of a model, which may be a name or a class."""
     return model if isinstance(model, type) else model_class(str(model))
@@ -282,6 +293,13 @@ class _Resolver:
         self.third_party = models.is_third_party(self.cls)
         self.beside: set[str] = set()  # files with defaults that are beside a third party's model
         found.own_keys = models.keys_in_source(self.cls)
+        # RecBole's attributes and the keys that it sets
+        self.reads_itself = {
+            *dir(ResolvedConfig),
+            *old_keys.SET_BY_RECBOLE,
+            "internal_config_dict",
+            "final_config_dict",
+        }
         # keys to which a third party's model gives its own meaning
         found.own_meaning = found.own_keys - settings.general_defaults().keys() if self.third_party else frozenset()
 
@@ -313,6 +331,14 @@ class _Resolver:
         given = found.given = merged(stored, file_keys, keys)
         if plugins:
             given["plugins"] = plugins
+        for key in given.keys() & PATHS:
+            given[key] = at_home(key, given[key])
+        if isinstance(metrics := given.get("metrics"), list | str):
+            names = [metrics] if isinstance(metrics, str) else metrics
+            given["metrics"] = [METRICS.get(str(name).lower(), name) for name in names]
+        if isinstance(metric := given.get("valid_metric"), str):
+            name, at, cut = metric.partition("@")
+            given["valid_metric"] = METRICS.get(name.lower(), name) + at + cut
         if registry.parts_of(self.cls):
             try:
                 old_keys.rename_loss(given, found.model)
@@ -472,6 +498,9 @@ class _Resolver:
         with found.mistakes.collected():
             found.remarks = translate(read, values, self.cls)
         found.warnings += found.remarks
+        unset = [key for key in found.own_keys - values.keys() if not known_at_once(key)] if self.third_party else []
+        if unset := sorted(key for key in unset if key not in self.reads_itself):
+            self.warn(f"{found.model} reads {', '.join(unset)} in its source, but no file sets it: it is None")
         check_all(given, values, found.defaults, found.options, self.cls, found.own_meaning, found.mistakes)
         if not hasattr(self.cls, "input_type") and "loss_type" not in values:
             found.mistakes.add(
