@@ -65,8 +65,6 @@ class Encoder(Part, nn.Module, ABC):
     reads_future: ClassVar[bool] = False
     # whether trace can return attention weights
     has_maps: ClassVar[bool] = False
-    # whether the constructor takes direction and layer_dropout, for a dual encoder
-    directed: ClassVar[bool] = False
     # whether it is a TimedEncoder
     reads_times: ClassVar[bool] = False
     # whether no shape depends on values, so that steps can be CUDA graphs

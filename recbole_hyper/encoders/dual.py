@@ -5,6 +5,7 @@ Any causal encoder can be the backbone; its future version runs over the reverse
 """
 
 import functools
+import inspect
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, cast
@@ -74,6 +75,8 @@ class DualEncoder(Encoder):
 
     reads_future = True
     backbone: ClassVar[type[Encoder]]
+    # whether the backbone's constructor takes direction and layer_dropout
+    directed: ClassVar[bool]
     # options with another default and meaning than the backbone's
     backbone_defaults: ClassVar[Mapping[str, tuple[Any, str]]] = {}
 
@@ -83,6 +86,7 @@ class DualEncoder(Encoder):
             if backbone.reads_times:
                 raise TypeError(f"{cls.__name__}: {backbone.__name__} reads times, which dual encoders do not pass on")
             cls.backbone, cls.has_maps, cls.step_rows = backbone, backbone.has_maps, backbone.step_rows
+            cls.directed = {"direction", "layer_dropout"} <= inspect.signature(backbone).parameters.keys()
 
     @classmethod
     @functools.cache
@@ -103,7 +107,7 @@ class DualEncoder(Encoder):
     @classmethod
     def _check_backbone(cls, directions: str, beta: float, transfer_form: str, future_dropout: bool) -> None:
         """Raise ValueError for options that the backbone does not support."""
-        if not future_dropout and not cls.backbone.directed:
+        if not future_dropout and not cls.directed:
             raise ValueError(
                 f"dual_future_dropout=False needs a backbone with layer_dropout; {cls.backbone.__name__} has none"
             )
@@ -135,10 +139,10 @@ class DualEncoder(Encoder):
         self.past = None if dual_directions == "future" else self.backbone(item_embedding, **backbone_options)
         self.future: Encoder | None = None
         if dual_directions in ("both", "future"):
-            extra: dict[str, Any] = {"direction": "future"} if self.backbone.directed else {}
+            extra: dict[str, Any] = {"direction": "future"} if self.directed else {}
             extra |= {} if dual_future_dropout else {"layer_dropout": False}
             self.future = self.backbone(item_embedding, **backbone_options, **extra)
-        self._native_future = self.backbone.directed and dual_directions != "shared"
+        self._native_future = self.directed and dual_directions != "shared"
 
     @property
     def _transfers(self) -> bool:

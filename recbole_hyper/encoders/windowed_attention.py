@@ -179,7 +179,6 @@ class WindowedAttentionEncoder(Encoder):
     """
 
     has_maps = True
-    directed = True
     made_of = (WindowedAttentionLayer, WindowedAttention)
     model_defaults = {"initializer": "normal"}  # published code
 
