@@ -1,8 +1,9 @@
-"""The files that a batch enters from the loader to the optimizer's step, counted."""
+"""The files that a batch enters, and the parts that an opened run imports, counted."""
 
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -78,3 +79,18 @@ def test_the_page_on_the_package_names_the_way() -> None:
     assert {file for file in re.findall(r"`([\w/]+\.py)`", way) if not file.startswith("tests/")} == WAY | HEADS[
         "SASRecCE"
     ]
+
+
+def test_opening_a_run_imports_its_own_parts_only(keys: dict[str, Any]) -> None:
+    run("SASRecCE", "cycle", config_dict=keys)
+    code = (
+        "import sys\nfrom recbole_hyper import load\n"
+        f"load({keys['output_dir']!r}).recommend(users=['u1'], k=3)\n"
+        "from recbole_hyper.part import Part, part_in_file\n"
+        "for kind in ('encoders', 'losses', 'geometry'):\n"
+        "    start = f'recbole_hyper.{kind}.'\n"
+        "    names = [name.removeprefix(start) for name in sys.modules if name.startswith(start)]\n"
+        "    print(kind, *(name for name in names if part_in_file(kind, name) is not None))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:3] == ["encoders transformer", "losses ce", "geometry euclidean"]
