@@ -1,48 +1,50 @@
-"""Runs Python files that a user names, once each, with the modules beside them that they import.
+"""Runs Python files that a user names, once each, with the modules that they import.
 
-The folder of a file becomes a package, so that two folders may each have a ``layers.py``. ``from layers import X`` and
-``from .layers import X`` both find the module beside the file; a module that is already imported (torch) stays.
+The folder of a file becomes a package, so that two folders may each have a ``layers.py``. An absolute import in such a
+file, at any time, looks beside the file first, then among installed packages, then in the current folder; a name of the
+standard library is never looked up beside the file. ``from . import X`` also finds what ``__init__.py`` defines.
 """
 
+import builtins
+import contextlib
+import functools
 import hashlib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Sequence
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
+import warnings
+from collections.abc import Mapping, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 # prefix of the names of these packages
 PACKAGE = "recbole_hyper_plugin_"
+# by package: its folder, and the current folder when its first file was run
+_folders: dict[str, tuple[Path, Path]] = {}
 
 
 def load(file: Path) -> ModuleType:
     """Run ``file``, unless it has been run, and return its module; its errors are not caught."""
-    package = _package(file.parent)
-    name = f"{package}.{file.stem.replace('.', '_')}"
+    name = f"{_package(file.parent)}.{file.stem.replace('.', '_')}"
     if name in sys.modules:
         return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, file)
+    spec = importlib.util.spec_from_file_location(name, file, loader=_Loader(name, str(file)))
     if spec is None or spec.loader is None:
         raise ImportError(f"{file} is not a Python file")
-    before, beside = set(sys.modules), _Beside(package, file.parent)
-    _forget_short_names()
+    before = set(sys.modules)
     sys.modules[name] = module = importlib.util.module_from_spec(spec)
-    sys.meta_path.insert(0, beside)
     try:
-        spec.loader.exec_module(module)
+        # a file that turns warnings into errors does so for itself
+        with warnings.catch_warnings():
+            spec.loader.exec_module(module)
     except BaseException:
         for other in set(sys.modules) - before:
             if other.startswith(PACKAGE):
                 del sys.modules[other]
         raise
-    finally:
-        sys.meta_path.remove(beside)
-        _forget_short_names()
-        # stays last in the path, for imports inside functions
-        sys.meta_path[:] = [finder for finder in sys.meta_path if finder != beside] + [beside]
     return module
 
 
@@ -51,8 +53,21 @@ def is_loaded(file: Path) -> bool:
     return f"{_name(file.parent)}.{file.stem.replace('.', '_')}" in sys.modules
 
 
+def run_anew(file: Path) -> ModuleType:
+    """Run ``file`` and what it imports a second time, and return that module; the first one stays in use."""
+    before = {name: module for name, module in sys.modules.items() if name.startswith(PACKAGE)}
+    for name in before:
+        del sys.modules[name]
+    try:
+        return load(file)
+    finally:
+        for name in [name for name in sys.modules if name.startswith(PACKAGE)]:
+            del sys.modules[name]
+        sys.modules.update(before)
+
+
 def modules_of(module: ModuleType) -> list[ModuleType]:
-    """Return ``module`` and the modules of its folder that it imported, directly or not."""
+    """Return ``module`` and the users' modules that it imported, directly or not."""
     by_name, pending = {module.__name__: module}, [module]
     folder = Path(getattr(module, "__file__", None) or "/nowhere/").resolve().parent
     while pending:
@@ -61,7 +76,7 @@ def modules_of(module: ModuleType) -> list[ModuleType]:
             other = sys.modules.get(name) if isinstance(name, str) else None
             if other is None or other.__name__ in by_name or not getattr(other, "__file__", None):
                 continue
-            if folder in Path(str(other.__file__)).resolve().parents:
+            if other.__name__.startswith(PACKAGE) or folder in Path(str(other.__file__)).resolve().parents:
                 by_name[other.__name__] = other
                 pending.append(other)
     return list(by_name.values())
@@ -72,8 +87,12 @@ def _package(folder: Path) -> str:
     name = _name(folder)
     if name not in sys.modules:
         package = ModuleType(name, f"The Python files of {folder}.")
-        package.__path__ = [str(folder)]
+        package.__path__, package.__package__ = [str(folder)], name
+        vars(package)["__getattr__"] = functools.partial(_from_init, package)
         sys.modules[name] = package
+        _folders[name] = folder, Path.cwd()
+        if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+            sys.meta_path.insert(0, _Finder())
     return name
 
 
@@ -81,47 +100,78 @@ def _name(folder: Path) -> str:
     return PACKAGE + hashlib.sha256(str(folder).encode()).hexdigest()[:8]
 
 
-def _forget_short_names() -> None:
-    """Remove the short names of modules beside a file, as another folder may have modules of these names."""
-    for name, module in list(sys.modules.items()):
-        if not name.startswith(PACKAGE) and getattr(module, "__name__", "").startswith(PACKAGE):
-            del sys.modules[name]
+def _from_init(package: ModuleType, name: str) -> Any:
+    """Return what ``__init__.py`` of a plugin's folder defines; it runs when it is first needed."""
+    folder = _folders[package.__name__][0]
+    file = folder / "__init__.py"
+    if not name.startswith("__") and not hasattr(package, "__file__") and file.is_file():
+        # the module of that name comes first, as this file may import what needs another RecBole
+        if not (folder / f"{name}.py").is_file():
+            package.__file__ = str(file)
+            _Loader(package.__name__, str(file)).exec_module(package)
+    with contextlib.suppress(KeyError):
+        return vars(package)[name]
+    raise AttributeError(f"{folder} has no {name!r}")
 
 
-class _Beside(MetaPathFinder, Loader):
-    """Finds modules of one folder by their short names, as modules of the folder's package."""
-
-    def __init__(self, package: str, folder: Path) -> None:
-        self.package, self.folder = package, folder
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Beside) and other.package == self.package
-
-    def __hash__(self) -> int:
-        return hash(self.package)
+class _Finder(MetaPathFinder):
+    """Finds the modules of plugin folders, each by its name in the package of its folder."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return a spec for a module of the folder, None for other modules."""
-        top = fullname.partition(".")[0]
-        if top.startswith(PACKAGE) or top in sys.stdlib_module_names or not self._is_here(top):
-            return None
-        return ModuleSpec(fullname, self)
+        """Return a spec for a module of a plugin folder, None for any other."""
+        spec = PathFinder.find_spec(fullname, path, target) if fullname.startswith(PACKAGE) else None
+        if spec is not None and isinstance(spec.loader, SourceFileLoader):
+            spec.loader = _Loader(fullname, spec.loader.path)
+        return spec
 
-    def _is_here(self, name: str) -> bool:
-        if (self.folder / f"{name}.py").is_file() or (self.folder / name / "__init__.py").is_file():
-            return True
-        # a folder without __init__.py, unless an installed package has its name
-        return any((self.folder / name).glob("*.py")) and PathFinder.find_spec(name) is None
 
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """Return the module under the name in its package; runs it if needed."""
-        module = importlib.import_module(f"{self.package}.{spec.name}")
-        spec.loader_state = module.__spec__
-        return module
+class _Loader(SourceFileLoader):
+    """Runs a file whose import statements see its folder."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run nothing, as create_module did; restore the module's own spec."""
-        if module.__spec__ is not None and module.__spec__.loader_state is not None:
-            module.__spec__ = module.__spec__.loader_state
+        """Run the file in ``module``."""
+        imports = functools.partial(_import, module.__name__.partition(".")[0])
+        vars(module)["__builtins__"] = {**vars(builtins), "__import__": imports}
+        super().exec_module(module)
+
+
+def _import(
+    package: str,
+    name: str,
+    namespace: Mapping[str, Any] | None = None,
+    local: Mapping[str, Any] | None = None,
+    wanted: Sequence[str] | None = (),
+    level: int = 0,
+) -> ModuleType:
+    """Import ``name`` for a file of ``package``: Python's ``__import__``, which sees the folder of the file first."""
+    top = name.partition(".")[0]
+    home = "" if level else _home(package, top)
+    if not home:
+        return builtins.__import__(name, namespace, local, wanted or (), level)
+    module = importlib.import_module(f"{home}.{name}")
+    if not wanted:
+        return sys.modules[f"{home}.{top}"]
+    return builtins.__import__(module.__name__, namespace, local, wanted, 0)
+
+
+def _home(package: str, top: str) -> str:
+    """Return the package in which a file of ``package`` finds the module ``top``, "" for an installed one."""
+    if top.startswith(PACKAGE) or top in sys.stdlib_module_names or package not in _folders:
+        return ""
+    folder, current = _folders[package]
+    if _has(folder, top):
+        return package
+    return _package(current) if not _is_installed(top) and _has(current, top) else ""
+
+
+def _has(folder: Path, name: str) -> bool:
+    if (folder / f"{name}.py").is_file() or (folder / name / "__init__.py").is_file():
+        return True
+    # a folder without __init__.py, unless an installed package has its name
+    return any((folder / name).glob("*.py")) and not _is_installed(name)
+
+
+def _is_installed(name: str) -> bool:
+    return PathFinder.find_spec(name) is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -71,3 +72,62 @@ def test_modules_of_a_plugin(tmp_path: Path) -> None:
     write(tmp_path, top="from middle import f\nimport json\n", middle="import deep\ndef f(): ...\n", deep="", unused="")
     found = plugin_files.modules_of(plugin_files.load(tmp_path / "top.py"))
     assert sorted(Path(str(module.__file__)).stem for module in found) == ["deep", "middle", "top"]
+
+
+def test_late_imports_of_one_name_find_the_folder_of_their_file(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        write(
+            tmp_path / name, main="def late():\n    import other\n    return other.VALUE\n", other=f"VALUE = {name!r}\n"
+        )
+    one, two = (plugin_files.load(tmp_path / name / "main.py") for name in ("one", "two"))
+    assert (one.late(), two.late(), one.late()) == ("one", "two", "one")
+
+
+def test_packages_of_the_current_folder_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a repository whose script is started at its root: models/x.py imports models.functional."""
+    write(tmp_path / "models", x="from models.functional import VALUE\nimport models.functional as f\nSAME = f.VALUE\n")
+    write(tmp_path / "models", functional="from tools import VALUE\n", __init__="1 / 0\n")
+    write(tmp_path, tools="VALUE = 7\n")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models" / "__init__.py").write_text("")
+    module = plugin_files.load(tmp_path / "models" / "x.py")
+    assert module.VALUE == module.SAME == 7
+    assert not {"models", "tools"} & sys.modules.keys()
+
+
+def test_an_installed_package_is_not_replaced_by_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as the recbole/ of a fork."""
+    write(tmp_path / "recbole", __init__="1 / 0\n")
+    write(tmp_path / "models", x="import recbole\n")
+    monkeypatch.chdir(tmp_path)
+    assert hasattr(plugin_files.load(tmp_path / "models" / "x.py").recbole, "__version__")
+
+
+def test_a_relative_import_finds_what_the_folder_itself_defines(tmp_path: Path) -> None:
+    write(tmp_path, __init__="from .base import Base as Renamed\nLIST = [1]\n", base="class Base: ...\n")
+    write(tmp_path, mine="from . import LIST, Renamed, base\n")
+    module = plugin_files.load(tmp_path / "mine.py")
+    assert module.Renamed is module.base.Base
+    assert module.LIST == [1]
+    (tmp_path / "wrong.py").write_text("from . import Nothing\n")
+    with pytest.raises(ImportError, match="Nothing"):
+        plugin_files.load(tmp_path / "wrong.py")
+
+
+def test_a_file_that_is_run_anew_has_globals_of_its_own(tmp_path: Path) -> None:
+    write(tmp_path, main="import counts\nclass Model: ...\n", counts="SEEN = {}\n")
+    first = plugin_files.load(tmp_path / "main.py")
+    first.counts.SEEN["a"] = 1
+    again = plugin_files.run_anew(tmp_path / "main.py")
+    assert again.Model is not first.Model
+    assert again.counts.SEEN == {}
+    assert plugin_files.load(tmp_path / "main.py") is first
+
+
+def test_filters_of_warnings_end_with_the_file(tmp_path: Path) -> None:
+    write(tmp_path, strict="import warnings\nwarnings.simplefilter('error')\n")
+    before = list(warnings.filters)
+    plugin_files.load(tmp_path / "strict.py")
+    assert warnings.filters == before
