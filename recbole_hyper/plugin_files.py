@@ -104,11 +104,11 @@ def _from_init(package: ModuleType, name: str) -> Any:
     """Return what ``__init__.py`` of a plugin's folder defines; it runs when it is first needed."""
     folder = _folders[package.__name__][0]
     file = folder / "__init__.py"
-    if not name.startswith("__") and not hasattr(package, "__file__") and file.is_file():
-        # the module of that name comes first, as this file may import what needs another RecBole
-        if not (folder / f"{name}.py").is_file():
-            package.__file__ = str(file)
-            _Loader(package.__name__, str(file)).exec_module(package)
+    runs = not name.startswith("__") and "__file__" not in vars(package) and file.is_file()
+    # a module of that name comes first: the file may import what another RecBole has
+    if runs and not (folder / f"{name}.py").is_file():
+        package.__file__ = str(file)
+        _Loader(package.__name__, str(file)).exec_module(package)
     with contextlib.suppress(KeyError):
         return vars(package)[name]
     raise AttributeError(f"{folder} has no {name!r}")

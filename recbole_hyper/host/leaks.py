@@ -17,8 +17,11 @@ from recbole_hyper.random_numbers import seeded
 logger = logging.getLogger("recbole_hyper")
 
 ROWS = 32  # cases that the check ranks
+_SINGLE = 8  # of them one by one
+_ENTRIES = 1 << 23  # scores in memory, at most, for more than 4 cases
 _ROUNDING = 1e-4  # rounding may differ between batches
 HONEST = "scores depend neither on the target nor on other rows"
+RANDOM = "scores are random (dropout while it ranks?): the same cases get other scores, so metrics change if repeated"
 
 
 class LeakError(ConfigError):
@@ -26,11 +29,12 @@ class LeakError(ConfigError):
 
 
 def check(model: Any, config: Any, cases: Any, batch_of: Callable[[Any], Interaction]) -> str:
-    """Rank some ``cases`` with other targets and in other batches; return the finding, or "" before a one-step fit.
+    """Rank some ``cases`` again and in other batches; return the finding, or "" before a one-step fit.
 
-    ``batch_of`` makes a batch of cases. If the scores change, a third-party model raises LeakError. RecBole's own gets
-    a warning: the ranking here hides the target anyway. ConfigError if a third-party model cannot rank all items, or
-    reads a column that batches do not have.
+    ``batch_of`` makes a batch of cases. They are ranked twice, with other targets, beside other cases, in another
+    order, one by one and after more cases. If the scores change, a third-party model raises LeakError. RecBole's own
+    gets a warning: the ranking here hides the target anyway. Random scores are a warning. ConfigError if a third-party
+    model cannot rank all items, or reads a column that batches do not have.
     """
     try:
         return _check_target(model, config, cases, batch_of)
@@ -44,7 +48,7 @@ def check(model: Any, config: Any, cases: Any, batch_of: Callable[[Any], Interac
 def _check_target(model: Any, config: Any, cases: Any, batch_of: Callable[[Any], Interaction]) -> str:
     if not len(cases):
         return ""
-    chosen = cases[np.unique(np.linspace(0, len(cases) - 1, ROWS).astype(np.int64))]
+    chosen = cases[np.unique(np.linspace(0, len(cases) - 1, _n_rows(model)).astype(np.int64))]
     batch = batch_of(chosen)
     columns = {name: batch[name].to(config["device"]) for name in batch.columns}
     name, hidden = type(model).__name__, [config["ITEM_ID_FIELD"], config["TIME_FIELD"]]
@@ -63,43 +67,83 @@ def _check_target(model: Any, config: Any, cases: Any, batch_of: Callable[[Any],
             # a model such as Pop cannot rank before its fit
             return ""
         noise = _difference(scores, _scores(model, columns))
-
-        def changes(column: str) -> bool:
-            altered = {**columns, column: _altered(columns[column], model.n_items)}
-            return _difference(scores, _scores(model, altered)) > 10 * noise
-
-        if read := [column for column in hidden if column in columns and changes(column)]:
+        if noise > _ROUNDING:
+            raise LeakError(
+                f"{name} ranks the same cases differently when it is called again: it counts its calls, or draws "
+                "numbers that no seed sets, so nothing can be checked and its metrics would mean nothing"
+            )
+        altered = {one: {**columns, one: _altered(columns[one], model.n_items)} for one in hidden if one in columns}
+        # the random numbers are the same, so any difference comes from the column
+        if read := [one for one, other in altered.items() if _difference(scores, _scores(model, other)) > 10 * noise]:
             raise LeakError(
                 f"{name} reads {' and '.join(read)} of the case while it ranks: its scores change with the item to be "
                 "found, so its metrics would mean nothing; do not read it in full_sort_predict"
             )
-        _check_rows(model, columns, scores, noise)
-    return HONEST
+        _check_rows(model, columns, scores)
+        if _differ(scores, _scores(model, columns, seed=1)):
+            logger.warning("%s: %s", name, RANDOM)
+            return RANDOM
+        return _check_batches(model, columns, scores)
 
 
-def _check_rows(model: Any, columns: dict[str, Tensor], scores: Tensor, noise: float) -> None:
-    """Raise LeakError if the scores of the first rows depend on the other rows."""
-    half, limit = len(scores) // 2, max(10 * noise, _ROUNDING)
-
-    def change(names: list[str]) -> float:
-        """Return how much the first scores change when the first rows overwrite the others in these columns."""
-        mixed = {n: torch.cat([c[:half], c[: len(c) - half]]) if n in names else c for n, c in columns.items()}
-        return _difference(scores[:half], _scores(model, mixed)[:half])
-
-    if not half or change(list(columns)) <= limit:
-        return
-    read = [column for column in columns if change([column]) > limit] or list(columns)
-    raise LeakError(
-        f"{type(model).__name__} reads {' and '.join(read)} of other rows while it ranks: the scores of a case change "
-        "with the other cases of its batch"
-    )
+def _n_rows(model: Any) -> int:
+    """Return the number of cases to rank: fewer with many items, as their scores are compared in memory."""
+    return int(np.clip(_ENTRIES // model.n_items, 4, ROWS))
 
 
-def _scores(model: Any, columns: dict[str, Tensor]) -> Tensor:
-    """Return the (n, n_items) scores of a batch, always with the same random numbers."""
+def _check_rows(model: Any, columns: dict[str, Tensor], scores: Tensor) -> None:
+    """Raise LeakError if the scores of some rows change with the content of the others."""
+    n, half = len(scores), len(scores) // 2
+    # the first rows overwrite the others, then the last rows the first
+    for kept, taken in (
+        (slice(half), [*range(half), *range(n - half)]),
+        (slice(half, n), [*range(n - half, n), *range(half, n)]),
+    ):
+
+        def changes(names: list[str], kept: slice = kept, taken: list[int] = taken) -> bool:
+            mixed = {name: column[taken] if name in names else column for name, column in columns.items()}
+            return _differ(scores[kept], _scores(model, mixed)[kept])
+
+        if half and changes(list(columns)):
+            read = [column for column in columns if changes([column])] or list(columns)
+            raise LeakError(
+                f"{type(model).__name__} reads {' and '.join(read)} of other rows while it ranks: the scores of a case "
+                "change with the other cases of its batch"
+            )
+
+
+def _check_batches(model: Any, columns: dict[str, Tensor], scores: Tensor) -> str:
+    """Raise LeakError if scores change with the size or the order of a batch; return the finding."""
+    n = len(scores)
+    batches = {"after more cases": [*range(n)] * 2, "in another order": [*range(n)][::-1]}
+    single = {"one by one": [[row] for row in range(0, n, max(1, n // _SINGLE))]}
+    finding = HONEST
+    for how, groups in {**{how: [rows] for how, rows in batches.items()}, **single}.items():
+        for rows in groups:
+            try:
+                other = _scores(model, {name: column[rows] for name, column in columns.items()})
+            except Exception as error:
+                finding = f"{HONEST}; it cannot rank a batch of {len(rows)} cases ({type(error).__name__})"
+                logger.warning("%s: %s", type(model).__name__, finding)
+                break
+            if _differ(scores[rows], other):
+                raise LeakError(
+                    f"{type(model).__name__} ranks a case differently {how}: its scores change with the batch, so its "
+                    "metrics would change with eval_batch_size"
+                )
+    return finding
+
+
+def _scores(model: Any, columns: dict[str, Tensor], seed: int = 0) -> Tensor:
+    """Return the (n, n_items) scores of a batch with the random numbers of ``seed``."""
     batch = Interaction({name: column.clone() for name, column in columns.items()})
-    with seeded(0), torch.no_grad():
-        return model.full_sort_predict(batch).view(-1, model.n_items).to(torch.float64)
+    with seeded(seed), torch.no_grad():
+        return model.full_sort_predict(batch).view(-1, model.n_items).to(torch.float64, copy=True)
+
+
+def _differ(scores: Tensor, others: Tensor) -> bool:
+    """Return whether scores differ by more than rounding."""
+    return _difference(scores, others) > _ROUNDING
 
 
 def _difference(scores: Tensor, others: Tensor) -> float:

@@ -19,6 +19,11 @@ from tests.host.conftest import keys
         ("LateCheat", "LateCheat reads item_id of the case while it ranks"),
         ("Neighbourly", "Neighbourly reads item_id_list.* of other rows while it ranks"),
         ("TimeTeller", "TimeTeller reads timestamp of the case while it ranks"),
+        ("Leading", "Leading reads item_id_list.* of other rows while it ranks"),
+        ("Crowded", "Crowded ranks a case differently after more cases: its scores change with the batch"),
+        ("Tired", "Tired ranks the same cases differently when it is called again"),
+        ("Moody", "Moody ranks the same cases differently when it is called again"),
+        ("NoisyCheat", "NoisyCheat reads item_id of the case while it ranks"),
     ],
 )
 def test_a_model_that_reads_the_answer_is_refused(model: str, says: str, place: Path) -> None:
@@ -73,3 +78,13 @@ def test_a_leak_in_recbole_itself_is_reported(place: Path, monkeypatch: pytest.M
     small = {"plugins": None, "hidden_size": 16, "inner_size": 16, "n_layers": 1}
     result = run("SASRec", "d", config_dict=keys(place, "SASRec", **small))
     assert result["leak_check"].startswith("SASRec reads item_id of the case while it ranks")
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [("Forgetful", "scores are random (dropout while it ranks?)"), ("Lonely", "cannot rank a batch of 1 cases")],
+)
+def test_what_changes_no_fair_comparison_is_a_warning(model: str, says: str, place: Path) -> None:
+    result = run(model, "d", config_dict=keys(place, model, epochs=1))
+    assert says in result["leak_check"]
+    assert says in (place / "runs" / model / "run.log").read_text()

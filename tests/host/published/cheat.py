@@ -46,3 +46,63 @@ class Harmless(GatedAverage):
     def full_sort_predict(self, interaction):
         assert len(interaction[self.ITEM_ID]) == len(interaction[self.ITEM_SEQ])
         return super().full_sort_predict(interaction)
+
+
+class Leading(GatedAverage):
+    """Scores every row by the first of its batch."""
+
+    def full_sort_predict(self, interaction):
+        scores = super().full_sort_predict(interaction)
+        return scores + 0.1 * scores[:1]
+
+
+class Crowded(GatedAverage):
+    """Scores by the size of the batch."""
+
+    def full_sort_predict(self, interaction):
+        scores = super().full_sort_predict(interaction)
+        return scores * torch.linspace(1, 2, self.n_items) ** len(scores)
+
+
+class Tired(GatedAverage):
+    """Counts its calls."""
+
+    calls = 0
+
+    def full_sort_predict(self, interaction):
+        self.calls += 1
+        return super().full_sort_predict(interaction) + self.calls * torch.linspace(0, 1, self.n_items)
+
+
+class Moody(GatedAverage):
+    """Draws numbers that no seed sets, and hides a look at the target behind them."""
+
+    draw = torch.Generator()
+
+    def full_sort_predict(self, interaction):
+        scores = super().full_sort_predict(interaction)
+        bonus = self.item_embedding(interaction[self.ITEM_ID]) @ self.item_embedding.weight.T
+        return scores + bonus + 10 * torch.rand(scores.shape, generator=self.draw)
+
+
+class Forgetful(GatedAverage):
+    """Leaves dropout on while it ranks."""
+
+    def full_sort_predict(self, interaction):
+        return torch.nn.functional.dropout(super().full_sort_predict(interaction), 0.2)
+
+
+class NoisyCheat(GatedAverage):
+    """Hides a look at the target behind dropout."""
+
+    def full_sort_predict(self, interaction):
+        bonus = self.item_embedding(interaction[self.ITEM_ID]) @ self.item_embedding.weight.T
+        return torch.nn.functional.dropout(super().full_sort_predict(interaction), 0.9) + 0.01 * bonus
+
+
+class Lonely(GatedAverage):
+    """Cannot rank a single case."""
+
+    def full_sort_predict(self, interaction):
+        assert len(interaction) > 1
+        return super().full_sort_predict(interaction)
