@@ -11,6 +11,7 @@ import scipy.sparse
 import torch
 from recbole.data.interaction import Interaction
 from recbole.data.transform import construct_transform
+from recbole.utils import InputType
 from torch import Tensor
 
 from recbole_hyper.config.parts import reads_times
@@ -77,10 +78,12 @@ class BatchSettings:
     suffix: str
     length: str
     times: str
+    others: str = ""  # column of items beside those of the history, for DIEN
 
     @classmethod
     def of(cls, config: Any) -> "BatchSettings":
         """Return the settings of a configuration; a loader reads them once."""
+        is_dien = any(base.__name__ == "DIEN" for base in config.model_class.__mro__)
         return cls(
             user=config["USER_ID_FIELD"],
             item=config["ITEM_ID_FIELD"],
@@ -88,6 +91,7 @@ class BatchSettings:
             suffix=config["LIST_SUFFIX"],
             length=config["ITEM_LIST_LENGTH_FIELD"],
             times="exact" if reads_times(config) else "rounded" if config.model_class.origin == "third" else "",
+            others=config["NEG_PREFIX"] + config["ITEM_ID_FIELD"] + config["LIST_SUFFIX"] if is_dien else "",
         )
 
 
@@ -118,6 +122,10 @@ def _interaction(
         item + suffix: gather(store, rows, starts, ends, width),
         settings.length: ends - starts,
     }
+    if settings.others:
+        # the loss of DIEN compares the history with other items; a ranking reads them without effect
+        history = columns[item + suffix]
+        columns[settings.others] = np.where(history > 0, history % (store.n_items - 1) + 1, 0)
     if settings.times == "exact":
         columns[time + suffix] = gather(store, rows, starts, ends, width, times=True)
     elif settings.times == "rounded":
@@ -249,7 +257,8 @@ class PrefixLoader(BatchLoader):
     """Training batches for RecBole's sequential models: its (prefix, target) rows, built batch by batch.
 
     RecBole's table of all prefixes never exists. ``train_batch_size`` counts rows, as in RecBole. If the model needs
-    negatives, they are uniform over the items other than the target, as in RecBole's RepeatableSampler.
+    negatives, they are uniform over the items other than the target, as in RecBole's RepeatableSampler. A pointwise
+    model with negatives (DIN) gets them as rows with the label 0, as from RecBole's loader.
     """
 
     def __init__(self, dataset: Any, store: SequenceStore, train_lengths: Int64, config: Any) -> None:
@@ -267,6 +276,7 @@ class PrefixLoader(BatchLoader):
                 f"train_neg_sample_args={sampling}: RecBole's sequential models only get uniform negatives; set "
                 "distribution: uniform and dynamic: False"
             )
+        self._labelled = config["MODEL_INPUT_TYPE"] == InputType.POINTWISE
         if self._negatives:
             self.batch_size = max(1, self.batch_size // (1 + self._negatives))
         # BERT4Rec masks items of a batch; building the transform also sets the field names that its constructor reads
@@ -283,13 +293,26 @@ class PrefixLoader(BatchLoader):
     def _make(self, index: Int64) -> Interaction:
         cases = Cases.build(self.store, self._rows[index], self._ends[index])
         batch = case_interaction(cases, self.width, self.settings)
+        item = self.settings.item
+        if self.settings.others:
+            history = batch[item + self.settings.suffix].numpy()
+            others = self.generator.integers(1, self.store.n_items - 1, size=history.shape)
+            others = (others + (others >= history)) * (history > 0)
+            batch.update(Interaction({self.settings.others: torch.from_numpy(others)}))
         if self._negatives:
-            item = self.settings.item
             positives = batch[item].numpy()
             drawn = self.generator.integers(1, self.store.n_items - 1, size=(self._negatives, len(positives)))
             drawn += drawn >= positives  # skips the target
-            batch = batch.repeat(self._negatives) if self._negatives > 1 else batch
-            batch.update(Interaction({self.config["NEG_PREFIX"] + item: torch.from_numpy(drawn.reshape(-1))}))
+            wrong = torch.from_numpy(drawn.reshape(-1))
+            if self._labelled:
+                # the targets first, as in RecBole, then the drawn items with label 0
+                labels = torch.cat((torch.ones(len(positives)), torch.zeros(len(wrong))))
+                items = torch.cat((batch[item], wrong))
+                batch = batch.repeat(1 + self._negatives)
+                batch.update(Interaction({item: items, self.config["LABEL_FIELD"]: labels}))
+            else:
+                batch = batch.repeat(self._negatives) if self._negatives > 1 else batch
+                batch.update(Interaction({self.config["NEG_PREFIX"] + item: wrong}))
         return self._transform(self.dataset, batch)
 
 

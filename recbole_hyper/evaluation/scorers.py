@@ -16,7 +16,7 @@ from torch import Tensor
 from recbole_hyper.data.loader import BatchSettings, as_batch, gather, history_interaction, history_matrix, multiply
 from recbole_hyper.encoders.base import length_groups
 from recbole_hyper.evaluation.ranking import Scorer
-from recbole_hyper.host.models import has_full_ranking
+from recbole_hyper.host.models import has_full_ranking, one_line
 from recbole_hyper.types import Prefixes, Split
 
 logger = logging.getLogger("recbole_hyper")
@@ -75,7 +75,8 @@ def full_sort_scorer(model: Any, config: Any) -> Scorer:
         for start in range(0, len(cases), size):
             # RecBole also passes the target, which no score may depend on; here it is left out
             batch = history_interaction(cases[slice(start, start + size)], length, settings)
-            parts.append(score_all(batch.to(device)).view(-1, n_items))
+            with one_line(config, "while it ranked"):
+                parts.append(score_all(batch.to(device)).view(-1, n_items))
         return as_float32(torch.cat(parts))
 
     return score

@@ -10,7 +10,7 @@ import functools
 import inspect
 import itertools
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,18 +27,58 @@ _CONFIG_NAMES = ("config", "conf", "cfg", "args", "opt", "params")
 
 
 @contextlib.contextmanager
-def one_line(cls: type, doing: str) -> Iterator[None]:
-    """Turn an error in the code of a RecBole model into a one-line ConfigError; ``doing`` says when it failed."""
+def one_line(config: Any, doing: str) -> Iterator[None]:
+    """Turn an error in the code of a RecBole model into a one-line ConfigError; ``doing`` says when it failed.
+
+    Errors of this package stay as they are. A model that ends the process (``sys.exit``) has failed too.
+    """
     try:
         yield
-    except ConfigError:
-        raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
+        if type(error).__module__.startswith("recbole_hyper."):
+            raise
         text = " ".join(str(error).split())[:300]
         raise ConfigError(
-            f"{cls.__name__} failed {doing}: {type(error).__name__}: {text}; if it reads features, name their columns "
-            "in load_col and selected_features; --traceback shows where it failed"
+            f"{config.model_class.__name__} failed {doing}: {type(error).__name__}: {text}{_hint(config, error)}; "
+            "--traceback shows where it failed"
         ) from error
+
+
+def _hint(config: Any, error: BaseException) -> str:
+    """Return what to type if ``error`` says that a column is missing which a file of the data set has, else ""."""
+    if not isinstance(error, KeyError) or not error.args:
+        return ""
+    name = str(error.args[0]).removesuffix(config["LIST_SUFFIX"])
+    for part in ("inter", "item", "user"):
+        columns = file_columns(config, part)
+        if name in columns and name not in (config["load_col"] or {}).get(part, ()):
+            return f"; {config['dataset']}.{part} has the column {name}: add it to load_col.{part}"
+    return ""
+
+
+def file_columns(config: Any, part: str) -> list[str]:
+    """Return the names of the columns in a file of the data set, "inter", "item" or "user"; [] without the file."""
+    file = Path(config["data_path"]) / f"{config['dataset']}.{part}"
+    if not file.is_file():
+        return []
+    with file.open(encoding="utf-8", errors="replace") as lines:
+        return [word.partition(":")[0].strip() for word in lines.readline().split(config["field_separator"])]
+
+
+def require_features(config: Any, loaded: Collection[str]) -> None:
+    """Raise ConfigError if a RecBole model reads ``selected_features`` that are not among the ``loaded`` columns."""
+    if "selected_features" not in keys_in_source(config.model_class):
+        return
+    wanted = config["selected_features"] or []
+    missing = [name for name in wanted if name not in loaded]
+    if wanted and not missing:
+        return
+    columns = [name for name in file_columns(config, "item") if name != config["ITEM_ID_FIELD"]]
+    known = f"{config['dataset']}.item has {', '.join(columns)}" if columns else f"there is no {config['dataset']}.item"
+    raise ConfigError(
+        f"{config.model_class.__name__} reads features of items (selected_features={wanted}), and "
+        f"{', '.join(missing) or 'none'} is not loaded; {known}; name columns in selected_features and in load_col.item"
+    )
 
 
 def is_recbole_model(cls: Any) -> bool:

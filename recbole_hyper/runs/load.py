@@ -1,15 +1,20 @@
 """Load a finished run: its configuration, data and model."""
 
+import contextlib
 import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.dataset import SequenceDataset
+from recbole_hyper.evaluation.scorers import full_sort_scorer
 from recbole_hyper.files import file_digest, read_json
 from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.protocols.base import make_split
+from recbole_hyper.random_numbers import seeded
 from recbole_hyper.runs.folder import CONFIG, RESULT, read_config, require_finished
 from recbole_hyper.runs.plugin_files import trusting, with_trusted_plugins
 from recbole_hyper.runs.saved_data import ABOUT, DATA, SavedData, differences, read_saved_data
@@ -17,7 +22,7 @@ from recbole_hyper.serving.model_scorer import ModelScorer
 from recbole_hyper.serving.recommender import Recommender
 from recbole_hyper.training.build import build_model, read_data
 from recbole_hyper.training.checkpoint import REFIT, WEIGHTS, CheckpointError, load_weights, read_weights
-from recbole_hyper.types import Split
+from recbole_hyper.types import Prefixes, Split
 from recbole_hyper.yaml_files import merge
 
 logger = logging.getLogger("recbole_hyper")
@@ -112,14 +117,29 @@ def _read(content: Mapping[str, Any], saved: SavedData | None, *, cases: bool) -
     return config, data, split
 
 
+def _rank_once(model: Any, config: Config, split: Split) -> None:
+    """Rank a history, as some third-party models create layers when they are first called."""
+    rows = np.flatnonzero(split.train_lengths)[:2]
+    with seeded(int(config["seed"])), contextlib.suppress(ConfigError):  # the weights then say what does not fit
+        full_sort_scorer(model.eval(), config)(Prefixes.build(split.store, rows, split.train_lengths[rows]))
+
+
+def open_model(config: Config, data: SequenceDataset, split: Split, *, refitted: bool) -> tuple[Any, Any]:
+    """Return (model with the weights in ``output_dir``, their epoch), of the refit or of the selection."""
+    path = Path(config["output_dir"]) / (REFIT if refitted else "") / WEIGHTS
+    model = build_model(config, data, split.store, split.refit_lengths if refitted else split.train_lengths)
+    if not isinstance(model, OwnModel) and read_weights(path)[0].keys() - model.state_dict().keys():
+        _rank_once(model, config, split)
+    return model, load_weights(path, model, split.store.fingerprint()).get("epoch")
+
+
 def load_model(config: Config, data: SequenceDataset, split: Split) -> tuple[Any, bool]:
     """Return (tested model of the run in ``output_dir``, whether it was refit); CheckpointError for wrong weights."""
     folder, path = Path(config["output_dir"]), Path(config["output_dir"]) / REFIT / WEIGHTS
     result = read_json(folder / RESULT) if (folder / RESULT).is_file() else {}
     refitted = split.refit_lengths is not None and (path.is_file() or bool(result.get("refit_epochs")))
-    model = build_model(config, data, split.store, split.refit_lengths if refitted else split.train_lengths)
     path = path if refitted else folder / WEIGHTS
-    epoch = load_weights(path, model, split.store.fingerprint()).get("epoch")
+    model, epoch = open_model(config, data, split, refitted=refitted)
     tested = result.get("refit_epochs", 0) - 1 if refitted else result.get("best_epoch")
     if result and epoch != tested:
         raise CheckpointError(

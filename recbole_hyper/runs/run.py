@@ -37,6 +37,7 @@ from recbole_hyper.runs.card import write_card
 from recbole_hyper.runs.folder import ABOUT_RUN, CONFIG, RESULT, claimed_folder, logging_to, resumed_config
 from recbole_hyper.runs.plugin_files import keep_digests
 from recbole_hyper.runs.ready import check_against_data, log_split, resolve_auto
+from recbole_hyper.runs.reopened import check_reopened
 from recbole_hyper.runs.saved_data import FORMAT, reader_of_saved_data, require_saved_data, save_data
 from recbole_hyper.runs.trained_on import mask_of, not_new
 from recbole_hyper.runs.warm_start import continuation, learned_there, require_same_model, start_from
@@ -207,6 +208,7 @@ def _train_and_test(
                 ranks = rank(tested.model, config, test, progress)
                 outcome.update(report_part(config, test, ranks, output_dir), test_ties=ranks.tied)
         seconds["test"] = watch.seconds()
+        outcome.update(check_reopened(tested.model, config, data, split, refitted=tested is not trainer))
         outcome["peak_memory_bytes_per_phase"] = {**tested.peak_memory, "test": memory.bytes}
     finally:
         trainer.close_loggers(outcome["test"])
@@ -242,7 +244,7 @@ def checked_for_leaks(model: Any, config: Config, split: Split) -> dict[str, str
     if isinstance(model, OwnModel) or fold_in_scorer(model) is not None:
         return {}
     cases = split.valid if len(split.valid) else split.test
-    with one_line(type(model), "while it ranked"):
+    with one_line(config, "while it ranked"):
         if not has_full_ranking(type(model)):
             with seeded(0):
                 full_sort_scorer(model.eval(), config)(cases[:1])

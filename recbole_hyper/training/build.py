@@ -1,13 +1,16 @@
 """Build data and split from a configuration, and a model with its training batches from those."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any
+
+import torch
 
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.dataset import SequenceDataset, dataset_of_model, read_dataset
 from recbole_hyper.data.loader import PrefixLoader
 from recbole_hyper.data.sequences import SequenceStore
-from recbole_hyper.host.models import one_line, training_loader
+from recbole_hyper.host.models import one_line, require_features, training_loader
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.protocols.base import make_split
@@ -32,18 +35,25 @@ def build(config: Config, data: SequenceDataset, split: Split, lengths: Any) -> 
     training = data.restrict(split.store, lengths)
     if _reads_prefixes(config):
         loader = PrefixLoader(training, split.store, lengths, config)
-        with one_line(config.model_class, "while it was built"):
-            return config.model_class(config, loader.view()).to(config["device"]), loader, training
+        return _of_recbole(config, loader.view()), loader, training
     if issubclass(config.model_class, HyperRecommender):
         config.model_class.require_room(config, split.store.n_items)
+    if not issubclass(config.model_class, OwnModel):
+        return _of_recbole(config, training), training_loader(config, training), training
     model = config.model_class(config, training).to(config["device"])
     if isinstance(model, HyperRecommender) and config["compile"]:
         model.encoder.compile(dynamic=True)
-    if isinstance(model, OwnModel):
-        return model, model.training_loader(training, split.store, lengths, config), training
-    if config["MODEL_TYPE"].name not in ("GENERAL", "TRADITIONAL"):
+    return model, model.training_loader(training, split.store, lengths, config), training
+
+
+def _of_recbole(config: Config, dataset: Any) -> Any:
+    """Return a new model of RecBole or of a third party; ConfigError for any error in its code."""
+    if config["MODEL_TYPE"].name not in ("SEQUENTIAL", "GENERAL", "TRADITIONAL"):
         raise ConfigError(f"{config['model']}: only sequential and general models of RecBole run under these protocols")
-    return model, training_loader(config, training), training
+    require_features(config, dataset.field2type)
+    # a model that turns warnings into errors, or gradients off, does so for itself
+    with one_line(config, "while it was built"), warnings.catch_warnings(), torch.enable_grad():
+        return config.model_class(config, dataset).to(config["device"])
 
 
 def build_model(config: Config, data: SequenceDataset, store: SequenceStore, lengths: Any) -> Any:
@@ -55,7 +65,7 @@ def build_model(config: Config, data: SequenceDataset, store: SequenceStore, len
     # RecBole's models may draw from the generators of numpy and Python, which belong to the process
     with PROCESS_LOCK, seeded(seed):
         view = PrefixLoader(training, store, lengths, config).view() if _reads_prefixes(config) else training
-        return config.model_class(config, view).to(config["device"])
+        return _of_recbole(config, view)
 
 
 def _reads_prefixes(config: Config) -> bool:

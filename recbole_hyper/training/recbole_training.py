@@ -23,7 +23,8 @@ NOT_RESUMABLE = {"RecVAE", "DiffRec", "LDiffRec"}
 def recbole_training(config: Any, model: Any, output_dir: Path) -> Any:
     """Return a trainer for a RecBole model: RecBole's, or ``XTrainer`` in the files of a third-party model ``X``."""
     base = models.trainer_class(config, type(model))
-    return type(f"Run{base.__name__}", (RecBoleTraining, base), {})(config, model, output_dir)
+    with models.one_line(config, "while its trainer was built"):
+        return type(f"Run{base.__name__}", (RecBoleTraining, base), {})(config, model, output_dir)
 
 
 class RecBoleTraining(Training):
@@ -72,7 +73,10 @@ class RecBoleTraining(Training):
         with PeakMemory(self.device) as memory:
             loss = loss_func or self.model.calculate_loss
             checked = loss if epoch_idx else partial(self._checked, loss)
-            total = super()._train_epoch(train_data, epoch_idx, checked, show_progress)  # type: ignore[misc]
+            where = f"in epoch {epoch_idx}" if epoch_idx else "in its first epoch"
+            # a model that switches gradients off does so for this epoch only
+            with models.one_line(self.config, where), torch.enable_grad():
+                total = super()._train_epoch(train_data, epoch_idx, checked, show_progress)  # type: ignore[misc]
         give_back_freed()
         parts = total if isinstance(total, tuple) else (float(total or 0.0),)
         means = tuple(part / self._n_steps for part in parts)
@@ -87,11 +91,14 @@ class RecBoleTraining(Training):
         """Return the loss of a batch; in the first step, ConfigError for any error or an invalid loss."""
         if self._step:
             return loss(batch)
-        kind = type(self.model)
-        with models.one_line(kind, "in its first step"):
+        with models.one_line(self.config, "in its first step"):
             loss_of_batch = loss(batch)
-        for part in loss_of_batch if isinstance(loss_of_batch, tuple) else (loss_of_batch,):
-            if not isinstance(part, torch.Tensor) or part.numel() != 1:  # RecBole has losses of shape (1,)
+        kind = type(self.model)
+        parts = loss_of_batch if isinstance(loss_of_batch, tuple) else (loss_of_batch,)
+        learns = self.one_step or any(isinstance(part, torch.Tensor) and part.requires_grad for part in parts)
+        for part in parts:
+            # RecBole has losses of shape (1,)
+            if not isinstance(part, torch.Tensor) or part.numel() != 1 or not learns:
                 require_loss(part, f"{kind.__name__}.calculate_loss")
         return loss_of_batch
 

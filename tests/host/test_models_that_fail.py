@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,9 @@ import pytest
 import torch
 
 from recbole_hyper import run
+from recbole_hyper.cli import main
 from recbole_hyper.config import ConfigError
+from recbole_hyper.runs.evaluate import evaluate
 from tests.conftest import SMALL, cycle_rows, write_inter
 
 INTER = ["user_id", "item_id", "timestamp"]
@@ -33,10 +37,17 @@ def keys(data: Path, folder: Path, *features: str, **more: Any) -> dict[str, Any
 @pytest.mark.parametrize(
     ("model", "features", "more", "says"),
     [
-        ("GRU4RecF", (), {}, r"GRU4RecF failed while it was built: KeyError: 'class'; if it reads features, name"),
+        (
+            "GRU4RecF",
+            (),
+            {},
+            r"GRU4RecF reads features of items \(selected_features=\['class'\]\), and class is not loaded; "
+            r"shop\.item has kind, price; name columns in selected_features and in load_col\.item",
+        ),
+        ("SASRecF", (), {}, r"SASRecF reads features of items .*, and class is not loaded"),
         ("SASRecF", ("kind", "price"), {}, r"SASRecF failed while it ranked: RuntimeError: mat1 and mat2 shapes"),
         ("SASRecF", ("price",), {}, r"SASRecF failed while it ranked: ValueError"),
-        ("DIN", ("kind",), {}, r"DIN failed in its first step: KeyError: 'label'"),
+        ("DeepFM", (), {}, "DeepFM: only sequential and general models of RecBole|unknown"),
         (
             "SASRec",
             (),
@@ -68,3 +79,116 @@ def test_a_plugin_whose_loss_is_none_is_one_line(loss: object, says: str, shop: 
 
     with pytest.raises(ConfigError, match=rf"NoLoss\.calculate_loss returned .*{says}"):
         run(NoLoss, "shop", config_dict=keys(shop, tmp_path / "run"))
+
+
+def test_din_learns_from_labelled_negatives(shop: Path, tmp_path: Path) -> None:
+    """As in RecBole: the target with the label 1, drawn items with the label 0."""
+    for model in ("DIN", "DIEN"):
+        result = run(model, "shop", config_dict=keys(shop, tmp_path / model, "kind"))
+        assert result["test"]["hit@10"] > 0
+        assert evaluate(tmp_path / model)["test"] == result["test"]
+
+
+PLUGIN = """
+import sys
+import warnings
+
+import torch
+from recbole.model.context_aware_recommender import FM
+from recbole.model.general_recommender import BPR
+from recbole.model.sequential_recommender import GRU4Rec
+
+
+class Detached(GRU4Rec):
+    def calculate_loss(self, interaction):
+        return super().calculate_loss(interaction).detach()
+
+
+class NoGradients(GRU4Rec):
+    def calculate_loss(self, interaction):
+        torch.set_grad_enabled(False)
+        return super().calculate_loss(interaction)
+
+
+class OffAtFirst(GRU4Rec):
+    def __init__(self, config, dataset):
+        super().__init__(config, dataset)
+        torch.set_grad_enabled(False)
+        warnings.simplefilter("error")
+
+
+class InPlace(GRU4Rec):
+    def calculate_loss(self, interaction):
+        weight = self.item_embedding.weight
+        loss = (weight ** 2).sum()
+        with torch.no_grad():
+            weight.mul_(2)
+        return loss
+
+
+class Leaves(GRU4Rec):
+    def calculate_loss(self, interaction):
+        sys.exit(0)
+
+
+class LeavesLater(GRU4Rec):
+    def full_sort_predict(self, interaction):
+        if getattr(self, "calls", 0) > 2:
+            sys.exit()
+        self.calls = getattr(self, "calls", 0) + 1
+        return super().full_sort_predict(interaction)
+
+
+class Clicks(FM):
+    pass
+
+
+class NotBuilt(BPR):
+    def __init__(self, config, dataset):
+        super().__init__(config, dataset)
+        self.lines = [][1]
+"""
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        ("Detached", r"Detached\.calculate_loss returned a tensor without a gradient"),
+        ("NoGradients", r"NoGradients\.calculate_loss returned a tensor without a gradient"),
+        ("InPlace", r"InPlace failed in its first epoch: RuntimeError: one of the variables needed for gradient"),
+        ("Leaves", r"Leaves failed in its first step: SystemExit: 0; --traceback"),
+        ("LeavesLater", r"LeavesLater failed while it ranked: SystemExit"),
+        ("Clicks", r"Clicks: only sequential and general models of RecBole run"),
+        ("NotBuilt", r"NotBuilt failed while it was built: IndexError: list index out of range; --traceback"),
+    ],
+)
+def test_errors_of_a_plugin_are_one_line(
+    model: str, says: str, shop: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "wrong.py").write_text(PLUGIN)
+    given = keys(shop, tmp_path / "run", plugins=str(tmp_path / "wrong.py"), embedding_size=8, loss_type="CE")
+    assert main(["run", f"--model={model}", "--dataset=shop", *(f"--{key}={value}" for key, value in given.items())])
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert re.search(says, line)
+    assert torch.is_grad_enabled()
+    assert not (tmp_path / "run" / "result.json").is_file()
+
+
+def test_a_model_may_switch_gradients_off_and_warnings_to_errors_while_it_is_built(shop: Path, tmp_path: Path) -> None:
+    (tmp_path / "wrong.py").write_text(PLUGIN)
+    given = keys(shop, tmp_path / "run", plugins=str(tmp_path / "wrong.py"), embedding_size=8, loss_type="CE")
+    filters = list(warnings.filters)
+    assert run("OffAtFirst", "shop", config_dict=given)["epochs"] == 1
+    assert torch.is_grad_enabled()
+    assert warnings.filters == filters
+
+
+def test_a_missing_column_is_named_where_the_data_set_has_it(shop: Path, tmp_path: Path) -> None:
+    (tmp_path / "reads.py").write_text(
+        "from recbole.model.sequential_recommender import GRU4Rec\n\n\n"
+        "class Reads(GRU4Rec):\n    def calculate_loss(self, interaction):\n"
+        "        return super().calculate_loss(interaction) + interaction['price_list'].sum()\n"
+    )
+    given = keys(shop, tmp_path / "run", plugins=str(tmp_path / "reads.py"), embedding_size=8, loss_type="CE")
+    with pytest.raises(ConfigError, match=r"KeyError: 'price_list'; shop\.item has the column price: add it to load"):
+        run("Reads", "shop", config_dict=given)

@@ -1,0 +1,89 @@
+"""Compares a third-party model with the one that its folder gives back: weights are kept, anything else is not."""
+
+import contextlib
+import copy
+import logging
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from recbole_hyper import plugin_files
+from recbole_hyper.config import Config
+from recbole_hyper.data.dataset import SequenceDataset
+from recbole_hyper.evaluation.scorers import full_sort_scorer
+from recbole_hyper.host.models import file_of
+from recbole_hyper.random_numbers import seeded
+from recbole_hyper.runs.load import open_model
+from recbole_hyper.training.checkpoint import CheckpointError
+from recbole_hyper.types import Cases, Split
+
+logger = logging.getLogger("recbole_hyper")
+
+CASES = 8  # that both models rank
+_ROUNDING = 1e-4  # of the largest score
+SAME = "a freshly opened model gives the same scores"
+_CANNOT = (
+    "{model} keeps more than its weights ({what}): opened again, it {does}, so evaluate, recommend and a resume differ "
+    "from this result. Only parameters and buffers are kept: use self.register_buffer(name, tensor)"
+)
+_KINDS = "a plain tensor, a buffer with persistent=False, a dictionary or a global"
+
+
+def check_reopened(
+    model: Any, config: Config, data: SequenceDataset, split: Split, *, refitted: bool
+) -> dict[str, str]:
+    """Return the entry of result.json on a third-party model that was opened again; a difference is a warning.
+
+    The weights of ``model`` are in ``config["output_dir"]``. Its file is run anew, so that its globals are new too.
+    """
+    cases = split.test if len(split.test) else split.valid
+    if type(model).origin != "third" or not len(cases):
+        return {}
+    chosen = cases[np.unique(np.linspace(0, len(cases) - 1, CASES).astype(np.int64))]
+    try:
+        fresh, _ = open_model(_anew(config), data, split, refitted=refitted)
+        difference = _difference(_scores(model, config, chosen), _scores(fresh, config, chosen))
+        does = f"scores the same cases differently (by {difference:.1g} of the largest score)"
+    except (ValueError, CheckpointError) as error:
+        difference, does = np.inf, f"fails: {error}"
+    if difference <= _ROUNDING:
+        return {"reopened": SAME}
+    text = _CANNOT.format(model=type(model).__name__, what=_what(model), does=does)
+    logger.warning("%s", text)
+    return {"reopened": text}
+
+
+def _anew(config: Config) -> Config:
+    """Return a copy of ``config`` whose model is of a second run of its file, if it has one."""
+    again, file = copy.copy(config), file_of(config.model_class)
+    if file is not None and config.model_class.__module__.startswith(plugin_files.PACKAGE):
+        with contextlib.suppress(Exception):  # the first run of the file is good enough
+            again.model_class = getattr(plugin_files.run_anew(file), config.model_class.__name__)
+    return again
+
+
+def _what(model: Any) -> str:
+    """Return the names of the attributes that are tensors and not kept, or the kinds of such things."""
+    kept = {id(value) for value in model.state_dict(keep_vars=True).values()}
+    names = [
+        f"{place}.{name}".lstrip(".")
+        for place, part in model.named_modules()
+        for name, value in {**vars(part), **part._buffers}.items()
+        if isinstance(value, Tensor) and id(value) not in kept
+    ]
+    return f"the tensors {', '.join(names[:5])}" if names else _KINDS
+
+
+def _scores(model: Any, config: Config, cases: Cases) -> Tensor:
+    with seeded(0):
+        return full_sort_scorer(model.eval(), config)(cases)
+
+
+def _difference(scores: Tensor, others: Tensor) -> float:
+    finite = torch.isfinite(scores)
+    if not torch.equal(finite, torch.isfinite(others)):
+        return float("inf")
+    largest = scores[finite].abs().max().clamp(min=1e-12) if bool(finite.any()) else torch.ones(())
+    return float(((scores - others)[finite].abs() / largest).max()) if bool(finite.any()) else 0.0
