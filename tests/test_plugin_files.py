@@ -131,3 +131,17 @@ def test_filters_of_warnings_end_with_the_file(tmp_path: Path) -> None:
     before = list(warnings.filters)
     plugin_files.load(tmp_path / "strict.py")
     assert warnings.filters == before
+
+
+def test_a_file_in_a_fork_of_recbole_gets_the_layers_of_the_fork(tmp_path: Path) -> None:
+    model = tmp_path / "recbole" / "model"
+    (model / "sequential_recommender").mkdir(parents=True)
+    write(model, layers="from recbole.model.init import xavier_normal_initialization\nclass MyLayer: ...\n")
+    write(model, abstract_recommender="1 / 0\n")
+    text = "from recbole.model.layers import MyLayer\nfrom recbole.model.sequential_recommender.first import First\n"
+    text += "from recbole.model.abstract_recommender import SequentialRecommender\n"
+    write(model / "sequential_recommender", first="class First: ...\n", mine=text, __init__="1 / 0\n")
+    module = plugin_files.load(model / "sequential_recommender" / "mine.py")
+    assert module.MyLayer.__module__.startswith(plugin_files.PACKAGE)
+    assert module.SequentialRecommender.__module__ == "recbole.model.abstract_recommender"
+    assert not hasattr(sys.modules["recbole.model.layers"], "MyLayer")

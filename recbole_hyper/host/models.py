@@ -131,12 +131,17 @@ def file_of(cls: type) -> Path | None:
 
 
 def defaults_files(cls: type) -> list[Path]:
-    """Return the YAML files of a third-party model and its base classes; later ones win."""
+    """Return the YAML files of a third-party model and its base classes; later ones win.
+
+    They are beside the file of the class, or where a fork of RecBole has them.
+    """
     files = []
     for base in [base for base in reversed(cls.__mro__) if is_recbole_model(base)]:
         stock = recbole_folder() / "properties" / "model" / f"{base.__name__}.yaml"
         file = file_of(base)
         beside = [file.with_name(stock.name)] if file is not None and is_third_party(base) else []
+        if beside and (fork := plugin_files.fork_of(beside[0])) is not None:
+            beside.append(fork / "properties" / "model" / stock.name)
         files += [path for path in (stock, *beside) if path.is_file()]
     return files
 

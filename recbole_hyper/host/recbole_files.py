@@ -7,6 +7,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from recbole_hyper.errors import ConfigError
+
 MODEL_FOLDERS = ("general_recommender", "sequential_recommender")
 # models that need a later release of RecBole
 LATER_MODELS = dict.fromkeys(("AsymKNN", "GRU4RecCPR", "SASRecCPR"), "1.2.1")
@@ -16,11 +18,25 @@ _COMMENT = re.compile(r"^(\w+):.*?# \((.+?)\)\s+(.*?)\s*$", flags=re.MULTILINE)
 
 @functools.cache
 def recbole_folder() -> Path:
-    """Return the folder of the installed package recbole."""
+    """Return the folder of the installed package recbole; ConfigError if a fork in another folder hides it."""
     spec = importlib.util.find_spec("recbole")
     if spec is None or spec.origin is None:
         raise ModuleNotFoundError("the package recbole is not installed", name="recbole")
-    return Path(spec.origin).parent
+    folder = Path(spec.origin).parent
+    try:
+        installed = importlib.metadata.distribution("recbole")
+    except importlib.metadata.PackageNotFoundError:
+        installed = None
+    own = None if installed is None else Path(str(installed.locate_file("recbole")))
+    if installed is None or (own is not None and own.is_dir() and not own.samefile(folder)):
+        found = re.search(r'__version__\s*=\s*"([^"]+)"', Path(spec.origin).read_text(encoding="utf-8"))
+        which = "RecBole 1.2 is not installed" if installed is None else f"it hides RecBole {installed.version}"
+        raise ConfigError(
+            f"{folder} is a RecBole of its own (version {found[1] if found else 'unknown'}), and {which}; start "
+            "recbole-hyper (not python -m recbole_hyper) or work in another folder; a model of the fork runs by "
+            "--plugins=FORK/recbole/model/.../x.py"
+        )
+    return folder
 
 
 def recbole_models(folders: Sequence[str] = MODEL_FOLDERS) -> dict[str, Path]:

@@ -13,7 +13,7 @@ from recbole_hyper import plugin_files
 from recbole_hyper.config import Config
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.evaluation.scorers import full_sort_scorer
-from recbole_hyper.host.models import file_of
+from recbole_hyper.host.models import file_of, with_origin
 from recbole_hyper.random_numbers import seeded
 from recbole_hyper.runs.load import open_model
 from recbole_hyper.training.checkpoint import CheckpointError
@@ -60,7 +60,7 @@ def _anew(config: Config) -> Config:
     again, file = copy.copy(config), file_of(config.model_class)
     if file is not None and config.model_class.__module__.startswith(plugin_files.PACKAGE):
         with contextlib.suppress(Exception):  # the first run of the file is good enough
-            again.model_class = getattr(plugin_files.run_anew(file), config.model_class.__name__)
+            again.model_class = with_origin(getattr(plugin_files.run_anew(file), config.model_class.__name__))
     return again
 
 

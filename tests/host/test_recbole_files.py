@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+import recbole_hyper
 from recbole_hyper.host import recbole_files
 from recbole_hyper.host.recbole_files import later_model, recbole_comments, recbole_folder, recbole_models
 
@@ -36,3 +41,14 @@ def test_comments_have_type_and_meaning() -> None:
     assert "n_heads" not in comments
     assert recbole_comments("SASRec")["n_heads"][1].startswith("The number of attention heads")
     assert recbole_comments("NoSuchModel") == comments
+
+
+def test_a_fork_in_the_current_folder_is_one_line_with_its_version(tmp_path: Path) -> None:
+    (tmp_path / "recbole").mkdir()
+    (tmp_path / "recbole" / "__init__.py").write_text('__version__ = "0.2.1"\n')
+    command = [sys.executable, "-m", "recbole_hyper", "keys", "SASRec"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(recbole_hyper.__file__).parents[1])}
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert re.search(r"error: .*recbole is a RecBole of its own \(version 0\.2\.1\), and it hides RecBole 1\.2", line)
