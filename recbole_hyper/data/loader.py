@@ -11,7 +11,6 @@ import scipy.sparse
 import torch
 from recbole.data.interaction import Interaction
 from recbole.data.transform import construct_transform
-from recbole.utils import InputType
 from torch import Tensor
 
 from recbole_hyper.config.parts import reads_times
@@ -276,7 +275,7 @@ class PrefixLoader(BatchLoader):
                 f"train_neg_sample_args={sampling}: RecBole's sequential models only get uniform negatives; set "
                 "distribution: uniform and dynamic: False"
             )
-        self._labelled = config["MODEL_INPUT_TYPE"] == InputType.POINTWISE
+        self._labelled = config["MODEL_INPUT_TYPE"].name == "POINTWISE"
         if self._negatives:
             self.batch_size = max(1, self.batch_size // (1 + self._negatives))
         # BERT4Rec masks items of a batch; building the transform also sets the field names that its constructor reads
