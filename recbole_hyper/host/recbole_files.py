@@ -29,7 +29,7 @@ def recbole_folder() -> Path:
         installed = None
     own = None if installed is None else Path(str(installed.locate_file("recbole")))
     if installed is None or (own is not None and own.is_dir() and not own.samefile(folder)):
-        found = re.search(r'__version__\s*=\s*"([^"]+)"', Path(spec.origin).read_text(encoding="utf-8"))
+        found = re.search(r"""__version__\s*=\s*["']([^"']+)""", Path(spec.origin).read_text(encoding="utf-8"))
         which = "RecBole 1.2 is not installed" if installed is None else f"it hides RecBole {installed.version}"
         raise ConfigError(
             f"{folder} is a RecBole of its own (version {found[1] if found else 'unknown'}), and {which}; start "
