@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from recbole_hyper.commands import all_commands
-from recbole_hyper.errors import ConfigError
-from recbole_hyper.host.recbole_files import recbole_folder
 from recbole_hyper.settings import common_text
 from recbole_hyper.threads import limit_cached_kernels, limit_spinning
 
@@ -21,12 +19,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     It is 0, 1 for bad input, 2 for a bad command, 130 for Ctrl-C, and 141 if nobody reads the output any more.
     """
-    try:
-        # before anything imports RecBole
-        recbole_folder()
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
     arguments = _parse(list(sys.argv[1:] if argv is None else argv))
     # before torch is imported
     limit_spinning()

@@ -71,7 +71,7 @@ def require_features(config: Any, loaded: Collection[str]) -> None:
         return
     wanted = config["selected_features"] or []
     missing = [name for name in wanted if name not in loaded]
-    if wanted and not missing:
+    if not missing and (wanted or config.model_class.origin == "third"):
         return
     columns = [name for name in file_columns(config, "item") if name != config["ITEM_ID_FIELD"]]
     known = f"{config['dataset']}.item has {', '.join(columns)}" if columns else f"there is no {config['dataset']}.item"

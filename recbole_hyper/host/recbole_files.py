@@ -3,11 +3,13 @@
 import functools
 import importlib.metadata
 import importlib.util
+import logging
 import re
 from collections.abc import Sequence
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
-from recbole_hyper.errors import ConfigError
+logger = logging.getLogger("recbole_hyper")
 
 MODEL_FOLDERS = ("general_recommender", "sequential_recommender")
 # models that need a later release of RecBole
@@ -17,26 +19,34 @@ _COMMENT = re.compile(r"^(\w+):.*?# \((.+?)\)\s+(.*?)\s*$", flags=re.MULTILINE)
 
 
 @functools.cache
+def installed_recbole() -> ModuleSpec | None:
+    """Return the spec of the installed RecBole, None if it is not in a folder of its own.
+
+    A fork in the current folder, which Python would find first, is one warning with its folder and version.
+    """
+    try:
+        root = importlib.metadata.distribution("recbole").locate_file("")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    installed, first = PathFinder.find_spec("recbole", [str(root)]), PathFinder.find_spec("recbole")
+    if installed is not None and first is not None and first.origin and first.origin != installed.origin:
+        text = Path(first.origin).read_text(encoding="utf-8", errors="replace")
+        version = re.search(r"""__version__\s*=\s*["']([^"']+)""", text)
+        logger.warning(
+            "%s is a RecBole of its own (version %s), which is not used: RecBole %s is; a model of the fork runs by "
+            "--plugins=recbole/model/.../FILE.py",
+            *(Path(first.origin).parent, version[1] if version else "unknown", importlib.metadata.version("recbole")),
+        )
+    return installed
+
+
+@functools.cache
 def recbole_folder() -> Path:
-    """Return the folder of the installed package recbole; ConfigError if a fork in another folder hides it."""
+    """Return the folder of the package recbole."""
     spec = importlib.util.find_spec("recbole")
     if spec is None or spec.origin is None:
         raise ModuleNotFoundError("the package recbole is not installed", name="recbole")
-    folder = Path(spec.origin).parent
-    try:
-        installed = importlib.metadata.distribution("recbole")
-    except importlib.metadata.PackageNotFoundError:
-        installed = None
-    own = None if installed is None else Path(str(installed.locate_file("recbole")))
-    if installed is None or (own is not None and own.is_dir() and not own.samefile(folder)):
-        found = re.search(r"""__version__\s*=\s*["']([^"']+)""", Path(spec.origin).read_text(encoding="utf-8"))
-        which = "RecBole 1.2 is not installed" if installed is None else f"it hides RecBole {installed.version}"
-        raise ConfigError(
-            f"{folder} is a RecBole of its own (version {found[1] if found else 'unknown'}), and {which}; start "
-            "recbole-hyper (not python -m recbole_hyper) or work in another folder; a model of the fork runs by "
-            "--plugins=FORK/recbole/model/.../x.py"
-        )
-    return folder
+    return Path(spec.origin).parent
 
 
 def recbole_models(folders: Sequence[str] = MODEL_FOLDERS) -> dict[str, Path]:

@@ -35,7 +35,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from recbole_hyper.host.recbole_files import recbole_folder
+from recbole_hyper.host.recbole_files import installed_recbole
 from recbole_hyper.hosted.patches import checkpoints, dataset, names, stack
 
 # by module
@@ -63,9 +63,9 @@ class _Patcher(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec of a module that has a patch, None for any other; ConfigError for a fork of RecBole."""
-        if fullname.startswith("recbole."):
-            recbole_folder()
+        """Return the spec of the installed RecBole or of a module that has a patch, None for any other."""
+        if fullname == "recbole":
+            return installed_recbole()
         if fullname not in PATCHES:
             return None
         others = (finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self)
