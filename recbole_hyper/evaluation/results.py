@@ -135,6 +135,8 @@ def not_new_text(result: Mapping[str, Any]) -> str:
 def epochs_text(result: Mapping[str, Any]) -> str:
     """Return the best epoch and the range of epochs, counted from 0 as in train.csv and in RecBole."""
     best = result.get("best_epoch")
+    if result.get("fitted_in_one_step"):
+        return "fitted in one step"
     return "no epoch" if best is None or best < 0 else f"best epoch {best} of 0 to {result['epochs'] - 1}"
 
 

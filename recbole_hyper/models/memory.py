@@ -80,6 +80,7 @@ class MemoryRecommender(HyperRecommender):
         )
         self._memory = ItemMemory(counts, totals, window=self._window)
         self._on_device: tuple[MixtureTable] | None = None
+        self._note = _EXPLAINED
         self._ease, offered = EaseVotes(), config["memory_ease"]
         if offered == AUTO:
             per_item = float(np.sum(dataset.train_lengths)) / max(1, int(dataset.trained_items().sum()))
@@ -113,7 +114,10 @@ class MemoryRecommender(HyperRecommender):
         if self._training is not None:
             best, votes, mixed = self._choose_votes(cases, best, mixed)
         self.mixture, self._ease.chosen = best, votes
-        logger.info("memory: share %.1f, decay %.1f; NDCG@10 %.4f, %.4f without memory", *best, mixed, alone)
+        logger.info(
+            "memory: share %.1f, decay %.1f; NDCG@10 %.4f, %.4f without memory%s", *best, mixed, alone, self._note
+        )
+        self._note = ""
         if votes.share:
             logger.info("memory: EASE^R has a share of %.1f, decay %.2f, sharpness %.0f", *votes)
 
@@ -188,6 +192,13 @@ class MemoryRecommender(HyperRecommender):
     def predict(self, interaction: Any) -> Tensor:
         """Return log p (B,) of each row's item."""
         return self.full_sort_predict(interaction).gather(1, interaction[self.ITEM_ID][:, None])[:, 0]
+
+
+# said once in a training
+_EXPLAINED = (
+    " (the memory counts which items follow each other: it gives this share of a score, the network the rest; an item "
+    "counts decay times as much as the next newer one)"
+)
 
 
 class FMLPRecMemory(MemoryRecommender, encoder="fmlp"):

@@ -291,6 +291,8 @@ def logging_to(output_dir: Path, level: str) -> Iterator[None]:
     for handler, colours in ((terminal, sys.stderr.isatty()), (file, False)):
         kind = logging.Formatter if colours else _NoColour
         handler.setFormatter(kind("%(asctime)s %(message)s", "%H:%M:%S"))
+    # RecBole's loop logs all metrics of a validation; train.csv has them
+    terminal.addFilter(lambda record: "valid result" not in str(record.msg))
     root.handlers = [terminal, file]
     root.setLevel(str(level).upper() if str(level).upper() in logging.getLevelNamesMapping() else "INFO")
     try:

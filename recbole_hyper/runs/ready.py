@@ -18,6 +18,17 @@ from recbole_hyper.types import Split
 
 logger = logging.getLogger("recbole_hyper")
 
+# keys that may be auto, in words
+_WORDS = {
+    "hidden_size": "vectors of {} numbers",
+    "hidden_dropout_prob": "dropout of {}",
+    "attn_dropout_prob": "the same for attention",
+    "MAX_ITEM_LIST_LENGTH": "the newest {} items of a history",
+    "train_batch_size": "batches of {} histories",
+    "learning_rate": "a learning rate of {}",
+    "weight_decay": "weight decay of {}",
+    "epochs": "{} epochs",
+}
 CURVATURE = "curvature.json"
 DATA_DEFAULTS = "data_defaults.json"
 
@@ -66,11 +77,10 @@ def resolve_data_defaults(config: Config, split: Split, output_dir: Path | None 
     for key, value in choice.items():
         config[key] = value
     logger.info(
-        "auto: %s (%d sequences, %.1f interactions per item; the newest 50, 100 and 200 have %s of the interactions)",
-        ", ".join(f"{key}={value}" for key, value in choice.items()),
+        "chosen for %d sequences with %.1f interactions per item (auto): %s",
         statistics.n_sequences,
         statistics.interactions_per_item,
-        ", ".join(f"{share:.0%}" for share in statistics.kept),
+        "; ".join(f"{_WORDS[key].format(value)} ({key}={value})" for key, value in choice.items()),
     )
     entry = {"chosen": choice, "statistics": dataclasses.asdict(statistics)}
     if output_dir:
@@ -131,4 +141,5 @@ def log_split(split: Split) -> None:
             split.counts[f"{name} targets that repeat an item of their history"] = repeated_targets(cases)
     split.counts["training interactions"] = int(split.train_lengths.sum())
     for name, value in split.counts.items():
-        logger.info("%s: %s", name, value)
+        if value != 0:
+            logger.info("%s: %s", name, value)

@@ -212,6 +212,8 @@ def _train_and_test(
         outcome["peak_memory_bytes_per_phase"] = {**tested.peak_memory, "test": memory.bytes}
     finally:
         trainer.close_loggers(outcome["test"])
+    if trainer.one_step:
+        outcome["fitted_in_one_step"] = True
     if isinstance(model, HyperRecommender):
         outcome |= model.head.learned or {"curvature": model.head.theta_value}
         if not type(model.encoder).causal:
@@ -284,7 +286,7 @@ def _select(trainer: Any, loader: Any, valid: Evaluation, progress: bool) -> Non
     """Train, then load the weights of the epoch that is best on ``valid``."""
     if trainer.config["resume"]:
         logger.info("resuming at epoch %d", trainer.resume(loader))
-    if not len(valid):
+    if not len(valid) and not trainer.one_step:
         logger.warning("no validation case: training all %d epochs without selection", trainer.config["epochs"])
     try:
         trainer.fit(loader, valid, progress)
@@ -296,6 +298,8 @@ def _select(trainer: Any, loader: Any, valid: Evaluation, progress: bool) -> Non
         if trainer.config["model"] in NOT_RESUMABLE:
             how = f"another output_dir than {trainer.output_dir} and --epochs={2 * trainer.epochs}"
         logger.info("the best epoch is the last: train longer, as with %s", how)
+    elif text := trainer.would_more_help():
+        logger.info("%s (--epochs=%d in another output_dir)", text, 2 * trainer.epochs)
     trainer.load_best()
 
 

@@ -1,5 +1,6 @@
 """The training loop of this package's models, on one page: epochs, steps, validation, early stopping, checkpoints."""
 
+import contextlib
 import itertools
 import logging
 import math
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 from tqdm import tqdm
+from tqdm.contrib.logging import logging_redirect_tqdm
 
 from recbole_hyper.data.device_windows import PackedBatch
 from recbole_hyper.devices import half_precision, moved
@@ -60,6 +62,7 @@ class Loop(Training):
         self._n_read = 0  # steps of the epoch with losses already read
         self._steps_between_reads = 1 if self.device.type == "cpu" else STEPS_BETWEEN_READS
         self.under_way = UnderWay()
+        self._bar: Any = tqdm(disable=True)
         self._order: Any = None  # state of the loader's generator at the start of the epoch
 
     def fit(self, batches: Any, valid: Evaluation | None = None, show_progress: bool = False) -> None:
@@ -74,8 +77,20 @@ class Loop(Training):
         if self.epochs == 0:
             self._take_best(-1)
             self._save_state()
+        total = (self.epochs - len(self.history)) * len(batches)
+        # the mean over all steps, so that the time left includes validation
+        self._bar = tqdm(total=total, desc="Train", unit="step", smoothing=0, disable=not show_progress, leave=False)
+        with self._bar, logging_redirect_tqdm() if show_progress else contextlib.nullcontext():
+            self._train(valid, show_progress)
+        self._validate_last(valid, show_progress)
+        self.tensorboard.add_hparams(hyperparameters(self.config), {"hparam/best_valid_result": self.best_valid_score})
+        if self.average is not None:
+            self.average.enter()
+
+    def _train(self, valid: Evaluation | None, show_progress: bool) -> None:
         while not self.finished:
             epoch = len(self.history)
+            self._bar.set_description(f"Epoch {epoch} of 0 to {self.epochs - 1}")
             self.train_epoch(show_progress)
             score = self.plateau_scores.get(epoch)
             if valid is not None and self.is_validated(epoch):
@@ -87,10 +102,9 @@ class Loop(Training):
             self._save_state()
             if self.on_validation is not None and self._last_is_validated:
                 self.on_validation(epoch, self.history[-1][f"valid_{self.valid_metric}"])
-        self._validate_last(valid, show_progress)
-        self.tensorboard.add_hparams(hyperparameters(self.config), {"hparam/best_valid_result": self.best_valid_score})
-        if self.average is not None:
-            self.average.enter()
+            # the last epoch is validated below if eval_step skips it
+            if self._last_is_validated or not self.finished or valid is None or self.eval_step <= 0:
+                self.log_epoch()
 
     def train_epoch(self, show_progress: bool = False) -> None:
         """Train an epoch, or the rest of it after a resume."""
@@ -103,12 +117,12 @@ class Loop(Training):
         self.model.train()
         with PeakMemory(self.device) as memory:
             # a resume draws the batches of the earlier steps again, for the same state of the loader's generator
-            batches = tqdm(self.batches, f"Train {epoch:>5}", n_steps, disable=not show_progress)
-            for batch in itertools.islice(batches, now.step, None):
+            for batch in itertools.islice(iter(self.batches), now.step, None):
                 if self.schedule is not None:
                     self.schedule.set_rates(epoch, now.step, n_steps)
                 self.train_step(batch, scaler)
                 now.step += 1
+                self._bar.update()
                 if now.step % self._steps_between_reads:
                     continue
                 due = monotonic() - self._saved_at >= self._seconds_between_saves
@@ -123,10 +137,7 @@ class Loop(Training):
         if isinstance(self.model, HyperRecommender):
             means |= self.model.head.learned
         self._note_epoch({"train_loss": 0.0, **means}, spent + watch.seconds(), memory.bytes)
-        seconds, loss = self.history[-1]["train_seconds"], self.history[-1]["train_loss"]
-        decimals = self.config["loss_decimal_place"] or 4
-        logger.info("epoch %d training [time: %.2fs, train loss: %.*f]", epoch, seconds, decimals, loss)
-        self.tensorboard.add_scalar("Loss/Train", loss, epoch)
+        self.tensorboard.add_scalar("Loss/Train", self.history[-1]["train_loss"], epoch)
 
     def use_graphs(self, batches: Any) -> None:
         """Take the steps as CUDA graphs if ``cuda_graphs`` is auto and the model allows it."""
@@ -196,9 +207,6 @@ class Loop(Training):
         epoch = len(self.history) - 1
         score, result = self._validate(valid, show_progress)
         self.tensorboard.add_scalar("Vaild_score", score, epoch)
-        seconds = self.history[-1]["valid_seconds"]
-        logger.info("epoch %d evaluating [time: %.2fs, valid_score: %f]", epoch, seconds, score)
-        logger.info("valid result: \n%s", "    ".join(f"{metric} : {value}" for metric, value in result.items()))
         self.best_valid_score, self.cur_step, stop, best = early_stopping(
             score, self.best_valid_score, self.cur_step, self.stopping_step, self.valid_metric_bigger
         )
@@ -206,7 +214,7 @@ class Loop(Training):
             self.best_valid_result = dict(result)
             self._take_best(epoch)
         if stop:
-            logger.info("Finished training, best eval result in epoch %d", self.best_epoch)
+            logger.info("no better epoch in %d validations: the training ends", self.stopping_step + 1)
         return score
 
     def _state(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import logging
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -29,6 +30,22 @@ from recbole_hyper.types import Ranks
 
 # attributes that a resume restores from the checkpoint
 RESTORED = ("cur_step", "best_epoch", "best_valid_score", "best_valid_result", "history", "seconds", "peak_memory")
+
+
+logger = logging.getLogger("recbole_hyper")
+
+# a gain at the last validation below this share means that the curve is level
+_LEVEL = 0.005
+
+
+def in_time(seconds: float) -> str:
+    """Return a time in words: "0.4 s", "12 s", "3 min 20 s" or "2 h 5 min"."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    return f"{whole // 60} min {whole % 60} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 class DivergedError(ValueError):
@@ -170,6 +187,35 @@ class Training:
         self._ranks = rank(self.model, self.config, evaluation, show_progress)
         return metrics(self.config, evaluation, self._ranks)
 
+    def log_epoch(self) -> None:
+        """Log the last epoch as one line: loss and seconds, the validation metric and its best, the time left."""
+        row, done = self.history[-1], len(self.history)
+        first = "fitted in one step" if self.one_step else f"epoch {done - 1} of 0 to {self.epochs - 1}"
+        parts = [] if self.one_step else [f"loss {row['train_loss']:.4f}"]
+        parts.append(in_time(row["train_seconds"]))
+        if (score := row.get(f"valid_{self.valid_metric}")) is not None:
+            parts.append(f"{self.valid_metric} {score:.4f} (best {self.best_valid_score:.4f}, epoch {self.best_epoch})")
+        left = (self.epochs - done) * sum(self.seconds.values()) / done
+        if left and not self.finished:
+            parts.append(f"at most {in_time(left)} left")
+        logger.info("%s: %s", first, ", ".join(parts))
+
+    def would_more_help(self) -> str:
+        """Return in words whether more epochs may help, from the validation scores; "" if nothing is known."""
+        scores = [row[name] for row in self.history if (name := f"valid_{self.valid_metric}") in row]
+        if self.one_step or len(scores) < 2 or self.best_epoch + 1 < len(self.history) or self.finished_early:
+            return ""
+        before = max(scores[:-1]) if self.valid_metric_bigger else min(scores[:-1])
+        gain = (scores[-1] - before) * (1 if self.valid_metric_bigger else -1) / max(abs(before), 1e-12)
+        if gain < _LEVEL:
+            return f"{self.valid_metric} grew by {gain:.1%} at the last validation: more epochs would hardly help"
+        return f"{self.valid_metric} still grew by {gain:.1%} at the last validation: more epochs may help"
+
+    @property
+    def finished_early(self) -> bool:
+        """Whether early stopping ended the training."""
+        return self.cur_step > self.stopping_step
+
     def _validate_last(self, valid: Evaluation | None, show_progress: bool) -> None:
         """Validate the last epoch if ``eval_step`` skipped it, and select it if it is the best."""
         if valid is None or self.eval_step <= 0 or not self.history or self._last_is_validated:
@@ -184,6 +230,7 @@ class Training:
             self._take_best(epoch)
         elif self._best_by_step is not None:
             self._save_best(self._best_by_step)
+        self.log_epoch()
         if self.on_validation is not None:
             self.on_validation(epoch, float(score))
 
