@@ -1,5 +1,5 @@
 # make setup         install the package and its tools into .venv
-# make demo          train HSASRecCE on ml-100k and print its table
+# make demo          train README's first model with the Python that has the package (PYTHON=...), else in .venv
 # make test          run the test suite (eight minutes on two cores)
 # make test-quick    run a part of it that takes half a minute: geometry, protocols, layout, options
 # make test-slow     run the slow tests
@@ -34,8 +34,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	@touch $@
 
-demo: setup
-	$(BIN)/python run_recbole_hyper.py --model=HSASRecCE --dataset=ml-100k
+demo:
+	@$(PYTHON) -c "import recbole_hyper, recbole" 2>/dev/null || $(MAKE) --no-print-directory setup
+	@$(PYTHON) -c "import recbole_hyper, recbole" 2>/dev/null && run=$(PYTHON) || run=$(BIN)/python; \
+		$$run run_recbole_hyper.py --model=FMLPRecMemory --dataset=ml-100k --epochs=5
 
 test: setup
 	$(BIN)/python -m pytest $(PYTEST)

@@ -110,7 +110,8 @@ def test_every_command_works_from_a_wheel_in_an_empty_folder(tmp_path: Path) -> 
 
     write_orders(tmp_path)
     # `make demo` is this in a checkout
-    demo = re.search(r"^demo:.*\n\t\S+ run_recbole_hyper.py (.*)$", (CHECKOUT / "Makefile").read_text(), re.MULTILINE)
+    demo = re.search(r"^\t\t\S+ run_recbole_hyper.py (.*)$", (CHECKOUT / "Makefile").read_text(), re.MULTILINE)
+    assert demo is not None
     typed(["run", *shlex.split(demo[1]), "--output_dir=saved/demo"])
     for title in ("Three commands for a shop", "Your RecBole model"):
         for line in "".join(blocks(title)).splitlines():

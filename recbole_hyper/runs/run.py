@@ -35,6 +35,7 @@ from recbole_hyper.models.part_checks import check_parts
 from recbole_hyper.random_numbers import seed_process, seeded
 from recbole_hyper.runs.card import write_card
 from recbole_hyper.runs.folder import ABOUT_RUN, CONFIG, RESULT, claimed_folder, logging_to, resumed_config
+from recbole_hyper.runs.mlflow import log_to_mlflow
 from recbole_hyper.runs.plugin_files import keep_digests
 from recbole_hyper.runs.ready import check_against_data, log_split, resolve_auto
 from recbole_hyper.runs.reopened import check_reopened
@@ -176,6 +177,8 @@ def run_claimed(
         result["seconds"]["total"] = perf_counter() - start
         write_json(output_dir / RESULT, result)
         write_card(output_dir, result)
+        if config["loggers"] == "mlflow" and world()[0] == 0:
+            log_to_mlflow(config, result, output_dir)
         _print_summary(result, output_dir)
     return result
 

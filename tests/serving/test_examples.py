@@ -88,8 +88,19 @@ def test_the_cron_line_recommends_and_loads(folder: Path, tmp_path: Path, databa
 
 def test_the_compose_file_calls_the_command() -> None:
     service = yaml.safe_load((EXAMPLES / "compose.yaml").read_text())["services"]["recommend"]
-    words = shlex.split(shlex.split(service["command"])[-1].partition("&&")[2])
-    assert words[0] == "recbole-hyper"
-    arguments = _parse(words[1:])
+    # the arguments of the image's entry point
+    assert (EXAMPLES / service["build"] / "Dockerfile").is_file()
+    arguments = _parse(["serve", *shlex.split(service["command"])])
     assert (arguments.command, arguments.run, arguments.workers) == ("serve", "/models/current", 2)
     assert all(port.startswith("127.0.0.1:") for port in service["ports"])
+
+
+def test_the_night_uses_commands_that_exist() -> None:
+    script = EXAMPLES / "nightly.sh"
+    subprocess.run(["sh", "-n", str(script)], check=True)
+    lines = re.findall(r"^ *recbole-hyper (.*)$", script.read_text(), flags=re.MULTILINE)
+    names = []
+    for line in lines:
+        plain = re.sub(r"\$\{MLFLOW_TRACKING_URI:\+(.*?)\}", r"\1", line.removesuffix("|| true"))
+        names.append(_parse(shlex.split(plain)).command)
+    assert names == ["prepare", "run", "evaluate", "recommend"]

@@ -1,0 +1,20 @@
+# docker build --tag recbole-hyper .
+# docker run --publish 127.0.0.1:8000:8000 --volume "$PWD/saved/shop:/model" recbole-hyper
+#
+# Serves the run in /model. The service writes its graph there, so user 1000 must be able to write into the folder.
+FROM python:3.12-slim
+# the CPU build of torch; workers answer without it, but it writes the graph
+ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+RUN pip install --no-cache-dir --index-url "$TORCH_INDEX" "torch>=2.6,<3"
+WORKDIR /src
+COPY pyproject.toml setup.py README.md LICENSE ./
+COPY properties properties
+COPY recbole_hyper recbole_hyper
+RUN pip install --no-cache-dir ".[serve]" && useradd --uid 1000 --create-home serve
+USER serve
+WORKDIR /home/serve
+EXPOSE 8000
+HEALTHCHECK --interval=30s --start-period=180s \
+    CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8000/health')"]
+ENTRYPOINT ["recbole-hyper", "serve"]
+CMD ["/model", "--host=0.0.0.0", "--port=8000"]

@@ -1,0 +1,78 @@
+"""Log a finished run to MLflow: its parameters, the metrics of every epoch and of the test, and its folder."""
+
+import csv
+import logging
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+logger = logging.getLogger("recbole_hyper")
+
+# files of the folder that MLflow gets; the checkpoint and the data stay
+_FILES = (
+    "README.md",
+    "config.yaml",
+    "result.json",
+    "train.csv",
+    "run.log",
+    "model.safetensors",
+    "refit/model.safetensors",
+)
+_BATCH = 500  # most metrics or parameters of one call
+
+
+def log_to_mlflow(config: Any, result: dict[str, Any], folder: Path) -> str | None:
+    """Log a run, with the model card as its description, and return MLflow's id of it.
+
+    MLflow reads ``MLFLOW_TRACKING_URI`` and ``MLFLOW_EXPERIMENT_NAME``; the default experiment is the data set. If the
+    server does not answer, there is a warning, and the result is None: the run in ``folder`` is complete.
+    """
+    try:
+        return _logged(config, result, folder)
+    except Exception as error:  # a run of hours is not lost because a server is away
+        logger.warning("the run was not logged to MLflow (%s: %s); its folder is complete", type(error).__name__, error)
+        return None
+
+
+def _logged(config: Any, result: dict[str, Any], folder: Path) -> str:
+    from mlflow.entities import Metric, Param, RunTag
+    from mlflow.tracking import MlflowClient
+
+    client, name = MlflowClient(), os.environ.get("MLFLOW_EXPERIMENT_NAME") or str(result["dataset"])
+    experiment = client.get_experiment_by_name(name)
+    number = client.create_experiment(name) if experiment is None else experiment.experiment_id
+    run = client.create_run(number, run_name=f"{result['model']}, seed {result['seed']}").info.run_id
+    try:
+        now = int(folder.joinpath("result.json").stat().st_mtime * 1000)
+        params = [Param(key, str(value)[:500]) for key, value in sorted(config.plain().items()) if value is not None]
+        metrics = [Metric(key, value, now, epoch) for key, value, epoch in _metrics(result, folder)]
+        card = folder / "README.md"
+        tags = [RunTag("dataset", str(result["dataset"])), RunTag("data_fingerprint", str(result["data_fingerprint"]))]
+        if card.is_file():
+            tags.append(RunTag("mlflow.note.content", card.read_text(encoding="utf-8")[:5000]))
+        client.log_batch(run, tags=tags)
+        for start in range(0, len(params), 100):
+            client.log_batch(run, params=params[start : start + 100])
+        for start in range(0, len(metrics), _BATCH):
+            client.log_batch(run, metrics=metrics[start : start + _BATCH])
+        for file in _FILES:
+            if (folder / file).is_file():
+                client.log_artifact(run, str(folder / file), str(Path(file).parent) if "/" in file else None)
+    except BaseException:
+        client.set_terminated(run, "FAILED")
+        raise
+    client.set_terminated(run)
+    return run
+
+
+def _metrics(result: dict[str, Any], folder: Path) -> list[tuple[str, float, int]]:
+    """Return (name, value, epoch) of train.csv, and the final metrics at the best epoch; MLflow has no @ in names."""
+    rows: list[tuple[str, float, int]] = []
+    with (folder / "train.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            rows += [(key, float(value), int(row["epoch"])) for key, value in row.items() if value and key != "epoch"]
+    best = max(0, int(result.get("best_epoch") or 0))
+    for part in ("valid", "test"):
+        rows += [(f"best_{part}_{key}", float(value), best) for key, value in (result.get(part) or {}).items()]
+    return [(key.replace("@", "_at_"), value, epoch) for key, value, epoch in rows if math.isfinite(value)]
