@@ -77,7 +77,7 @@ class Loop(Training):
         if self.epochs == 0:
             self._take_best(-1)
             self._save_state()
-        total = (self.epochs - len(self.history)) * len(batches)
+        total = 0 if self.finished else (self.epochs - len(self.history)) * len(batches)
         # the mean over all steps, so that the time left includes validation
         self._bar = tqdm(total=total, desc="Train", unit="step", smoothing=0, disable=not show_progress, leave=False)
         with self._bar, logging_redirect_tqdm() if show_progress else contextlib.nullcontext():
