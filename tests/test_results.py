@@ -46,7 +46,7 @@ def test_readme_says_how_the_default_model_and_the_hyperbolic_head_compare() -> 
     apart = json.loads(claims.APART.read_text())
     ((best, _),) = apart["published"].values()
     assert 0.97 * best < apart["mean"]["test ndcg@10"] < best
-    assert "With the curvature that Gromov delta suggests, the hyperbolic head brings no certain gain" in text
+    assert "With the curvature that Gromov delta suggests, the hyperbolic head shows no reliable gain" in text
     assert "on sparse data it costs accuracy; nearly flat, it gains as a sharper softmax does" in text
     rows = [(title, row) for title, found in claims.claims().items() for row in found if row["seeds"] > 1]
     suggested = [(title, row) for title, row in rows if title.startswith("Poincare head less Euclidean")]

@@ -95,7 +95,7 @@ def start_from(folder: Path, model: Any, data: SequenceDataset) -> dict[str, int
     by_feature = _feature_rows(model, data.item_features, saved.item_features)
     own = model.state_dict()
     for name in own.keys() - earlier.keys():
-        raise ConfigError(f"init_from={str(folder)!r}: the run there has no {name}: it has another model")
+        raise ConfigError(f"init_from={str(folder)!r}: {name} is missing in that run: it used a different model")
     for name, tensor in own.items():
         before = earlier[name]
         matched = by_feature.get(name) or _rows_of(name, tensor, before, rows)

@@ -40,7 +40,7 @@ def bind_base(
     for text in base.remarks:
         logger.warning("%s", text)
     if (base["num_workers"] or 1) > 1:
-        raise ConfigError("num_workers: trials of a sweep are single processes; leave it out")
+        raise ConfigError("a trial runs in one process: remove num_workers")
     # a condition may name the model, the data set and any key of the package; a domain only keys of a trial
     known = base.resolved.known_keys() | (set(declared()) - set(space.domains))
     for key in PARTS.keys() & space.domains.keys():
