@@ -84,7 +84,7 @@ def _no_run(folder: Path) -> str:
     """Return why ``folder`` has no run, with a folder of a run that it may mean."""
     runs = [str(other.parent) for other in folder.parent.glob(f"*/{CONFIG}")] if folder.parent.is_dir() else []
     if not folder.exists():
-        return f"the folder {folder} does not exist{did_you_mean(folder, runs)}"
+        return f"{folder} has no run: the folder does not exist{did_you_mean(folder, runs)}"
     inside = [str(other.parent) for other in sorted(folder.glob(f"*/{CONFIG}"))[:3]]
     hint = f"; runs are in {', '.join(inside)}" if inside else ""
     return f"{folder} has no run: {CONFIG} is missing{hint}"

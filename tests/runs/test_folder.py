@@ -275,8 +275,8 @@ def test_a_folder_that_does_not_exist_has_a_hint(tmp_path: Path, monkeypatch: py
     (tmp_path / "saved" / "shop").mkdir(parents=True)
     (tmp_path / "saved" / "shop" / "config.yaml").touch()
     for folder, message in (
-        ("saved/shopp", "the folder saved/shopp does not exist; did you mean saved/shop?"),
-        ("nowhere/at/all", "the folder nowhere/at/all does not exist"),
+        ("saved/shopp", "saved/shopp has no run: the folder does not exist; did you mean saved/shop?"),
+        ("nowhere/at/all", "nowhere/at/all has no run: the folder does not exist"),
         ("saved", "saved has no run: config.yaml is missing; runs are in saved/shop"),
     ):
         with pytest.raises(ConfigError) as error:
