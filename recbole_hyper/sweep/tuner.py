@@ -154,8 +154,16 @@ def _searcher(mode: str, ask: Callable[[], Trial | None]) -> Any:
     from ray.tune.search import Searcher
 
     class Adapter(Searcher):
+        def __init__(self, ask: Callable[[], Trial | None]) -> None:
+            super().__init__(metric="score", mode=mode)
+            self.ask: Callable[[], Trial | None] = ask
+
+        def __getstate__(self) -> dict[str, Any]:
+            # Ray pickles the search, but a generator of trials cannot be pickled
+            return {}
+
         def suggest(self, trial_id: str) -> Any:
-            trial = ask()
+            trial = self.ask()
             if trial is None:
                 return Searcher.FINISHED
             return {"number": trial.number, "settings": json.dumps(trial.settings)}
@@ -164,7 +172,7 @@ def _searcher(mode: str, ask: Callable[[], Trial | None]) -> Any:
 
         save = restore = on_trial_complete
 
-    return Adapter(metric="score", mode=mode)
+    return Adapter(ask)
 
 
 def _callback(ended: Callable[..., None]) -> Any:

@@ -9,6 +9,7 @@ import pytest
 
 from recbole_hyper.config import ConfigError
 from recbole_hyper.sweep import sweep, tuner
+from recbole_hyper.sweep.trial import Trial
 
 
 def test_cluster_that_is_not_there(keys: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,3 +38,13 @@ def test_a_full_disk_in_the_words_of_the_system_and_of_ray() -> None:
     assert tuner._is_full_disk(OSError(errno.ENOSPC, "No space left on device"))
     assert tuner._is_full_disk(OutOfDiskError("local disk is full"))
     assert not tuner._is_full_disk(ValueError("no space left in a name"))
+
+
+def test_ray_can_pickle_a_search_of_a_generator() -> None:
+    """Ray pickles the search before the first trial; the proposals of optuna come from a generator."""
+    from ray import cloudpickle
+
+    trials = (Trial(number, {"a": number}) for number in range(2))
+    search = tuner._searcher("max", lambda: next(trials, None))
+    assert search.suggest("x") == {"number": 0, "settings": '{"a": 0}'}
+    assert cloudpickle.loads(cloudpickle.dumps(search)) is not None
