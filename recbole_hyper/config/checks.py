@@ -8,12 +8,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from recbole.evaluator.register import metric_information, metric_types, smaller_metrics
-from recbole.utils import ModelType
-
 from recbole_hyper import registry, settings
 from recbole_hyper.config.parts import CURVATURE
 from recbole_hyper.errors import ConfigError, MissingDataError, Mistakes, did_you_mean
+from recbole_hyper.host.metrics import metric_needs, metrics_dict, smaller_metrics
 from recbole_hyper.options import AUTO, Option, out_of_range
 from recbole_hyper.values import InnerShare, NonNegativeInt, PositiveFloat, PositiveInt, ShareBelow1, allows, in_words
 
@@ -69,7 +67,7 @@ def check_all(
             "metrics: IntraListDiversity compares items by columns of the .item file; name these columns, such as "
             "--diversity_features=[class]"
         )
-    sequential = model.type == ModelType.SEQUENTIAL  # type: ignore[attr-defined]
+    sequential = model.type.name == "SEQUENTIAL"  # type: ignore[attr-defined]
     with mistakes.collected():
         check_eval_args(final["eval_args"], sequential=sequential, refit=bool(final.get("refit")))
     own = ({key: value for key, value in values.items() if key not in others} for values in (keys, final, defaults))
@@ -246,7 +244,7 @@ OWN_METRICS = (NOVELTY, DIVERSITY, MISCALIBRATION)
 
 def has_cut_off(metric: str) -> bool:
     """Return whether a known metric is computed at cut-offs; GAUC, which uses the mean rank, is not."""
-    return "rec.meanrank" not in metric_information.get(metric.lower(), ())
+    return "rec.meanrank" not in metric_needs(metric.lower())
 
 
 def is_smaller_better(metric: str) -> bool:
@@ -260,11 +258,11 @@ def check_metrics(metrics: Any, topk: Any) -> None:
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise ConfigError(f"metrics={metrics!r}: a list of names is expected, such as [NDCG, Hit]")
     for metric in names:
-        name, known = metric.lower(), [*metric_types, *OWN_METRICS]
+        name, known = metric.lower(), [*metrics_dict, *OWN_METRICS]
         if name not in known:
             hint = did_you_mean(name, known, " Did you mean ", n=2)
             raise ConfigError(f"metric {metric!r} is unknown; known: {', '.join(sorted(known))}.{hint}")
-        missing = set(metric_information.get(name, ())) - SUPPORTED_NEEDS
+        missing = set(metric_needs(name)) - SUPPORTED_NEEDS
         if missing:
             raise ConfigError(f"metric {name!r} needs {', '.join(sorted(missing))}, which a ranking does not provide")
     cuts = topk if isinstance(topk, list) else [topk]

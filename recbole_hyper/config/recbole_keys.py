@@ -7,8 +7,6 @@ refused.
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from recbole.utils import ModelType
-
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.hyperbolic import RIEMANNIAN_LEARNERS
 from recbole_hyper.registry import parts_of
@@ -20,11 +18,11 @@ def is_ours(model: Any) -> bool:
 
 
 def _one_step(model: Any) -> bool:
-    return model.type == ModelType.TRADITIONAL
+    return model.type.name == "TRADITIONAL"
 
 
 def _no_sequences(model: Any) -> bool:
-    return model.type in (ModelType.GENERAL, ModelType.TRADITIONAL)
+    return model.type.name in ("GENERAL", "TRADITIONAL")
 
 
 def _of_one_piece(model: Any) -> bool:
@@ -160,7 +158,7 @@ def translate(keys: Mapping[str, Any], final: dict[str, Any], model: Any) -> lis
     if repeatable is not None:
         final["exclude_seen"] = not repeatable
     # RecBole refuses False for sequential models; training negatives of general ones exclude the user's own items
-    final["repeatable"] = model.type != ModelType.GENERAL
+    final["repeatable"] = model.type.name != "GENERAL"
     return _translate_benchmark(keys, final)
 
 

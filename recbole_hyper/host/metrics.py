@@ -9,7 +9,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from recbole.evaluator.collector import DataStruct
-from recbole.evaluator.register import metrics_dict
+from recbole.evaluator.register import metric_information, metrics_dict, smaller_metrics
+
+__all__ = ["Lists", "metric_needs", "metric_of_recbole", "metrics_dict", "smaller_metrics"]
+
+
+def metric_needs(name: str) -> tuple[str, ...]:
+    """Return what RecBole's metric reads from its collector, () for a name that is not RecBole's."""
+    return tuple(metric_information.get(name, ()))
 
 
 @dataclass(frozen=True)
