@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, TypeVar
@@ -20,6 +21,7 @@ BLOCK_BYTES = 4 << 20
 LONGEST = 16 << 20  # a longer record is not interactions but, say, compressed zeros
 _LONG_VALUE = 1 << 16
 _SHOWN = 5
+_PATTERN_BYTES = 2 << 20  # up to this length, quotes are found by a pattern instead of a kernel
 _HOPELESS = 10_000  # with more unreadable lines than this, and than readable ones, reading stops
 
 Piece = TypeVar("Piece")
@@ -77,15 +79,38 @@ def blocks(stream: BinaryIO, name: str, *, end: bytes = b"\n", quotes: str = "",
         yield Block(carry, first, _quoted_ends(carry, quotes, name, first, last=True))
 
 
+def _record_ends(data: bytes, separator: str) -> tuple[npt.NDArray[np.int64], tuple[int, int, bool, int], int]:
+    """Return what :func:`recbole_hyper.kernels.tables.record_ends` finds, without a compiler for a short text."""
+    if len(data) <= _PATTERN_BYTES:
+        return _records_by_pattern(data, separator)
+    from recbole_hyper.kernels import tables
+
+    return tables.record_ends(np.frombuffer(data, np.uint8), ord(separator))
+
+
+def _records_by_pattern(data: bytes, separator: str) -> tuple[npt.NDArray[np.int64], tuple[int, int, bool, int], int]:
+    mark, newlines = separator.encode(), np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
+    keep, after_value = np.ones(len(newlines), dtype=bool), (mark, b"\n", b"\r", b"")
+    closed, unclean, unclosed, start, first = 0, 0, False, 0, -1
+    for match in re.finditer(rb'(?:\A|(?<=[\n%b]))"((?:[^"]++|"")*+)("?)' % re.escape(mark), data):
+        start, stop = match.span()
+        clean = data[stop : stop + 1] in after_value
+        unclosed = not match[2]
+        closed, unclean = closed + (clean and not unclosed), unclean + (not clean and not unclosed)
+        if b"\n" in match[1]:
+            keep[np.searchsorted(newlines, start) : np.searchsorted(newlines, stop)] = False
+            if not clean and first < 0:
+                first = start
+    return newlines[keep] + 1, (closed, unclean, unclosed, start), first
+
+
 def _quoted_ends(
     data: bytes, separator: str, name: str, first: int, last: bool = False
 ) -> npt.NDArray[np.int64] | None:
     """Return the position after each record, None if no value is quoted."""
-    from recbole_hyper.kernels import tokens
-
     if not separator or b'"' not in data:
         return None
-    ends, counts, place = tokens.record_ends(np.frombuffer(data, np.uint8), ord(separator))
+    ends, counts, place = _record_ends(data, separator)
     if place >= 0 or (last and counts[2]):
         line = first + data.count(b"\n", 0, place if place >= 0 else int(counts[3]))
         raise DataError(
@@ -97,11 +122,9 @@ def _quoted_ends(
 
 def quoted(data: bytes, separator: str, complete: bool) -> bool:
     """Return whether ``data``, the start of a text or a ``complete`` one, puts values in double quotes."""
-    from recbole_hyper.kernels import tokens
-
     if b'"' not in data:
         return True
-    _, (closed, open_text, unclosed, place), across = tokens.record_ends(np.frombuffer(data, np.uint8), ord(separator))
+    _, (closed, open_text, unclosed, place), across = _record_ends(data, separator)
     open_text += unclosed and (complete or len(data) - place > _LONG_VALUE)
     return across < 0 and closed >= open_text and not (closed == 0 and open_text)
 

@@ -12,6 +12,10 @@ import pyarrow as pa
 _MEMORY = "2GB"
 
 
+class Error(ValueError):
+    """What duckdb says of values or of a statement that it cannot compute, in one line."""
+
+
 @functools.cache
 def _database() -> Any:
     import duckdb  # not for commands that read no table
@@ -27,12 +31,16 @@ def _database() -> Any:
 def query(sql: str, columns: Mapping[str, Any]) -> pa.Table:
     """Return the result of ``sql`` over the Arrow arrays ``columns``, which are the table ``rows``.
 
-    Threads may call this at the same time. The rows keep their order. duckdb.Error if duckdb cannot compute it.
+    Threads may call this at the same time. The rows keep their order. Error if duckdb cannot compute it.
     """
+    import duckdb
+
     cursor = _database().cursor()
     try:
         cursor.register("rows", pa.table(dict(columns)))
         return cursor.sql(sql).to_arrow_table()
+    except duckdb.Error as error:
+        raise Error(str(error).partition("\n")[0]) from error
     finally:
         cursor.close()
 

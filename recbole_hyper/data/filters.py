@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from recbole_hyper.errors import ConfigError, DataError
 
 Mask = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.int32]
+KERNEL_FROM = 1 << 21  # with fewer interactions, numpy is done before a kernel is compiled or loaded
 COUNTS = ("interactions", "distinct")
 DUPLICATES = ("keep", "first", "last", "exact")
 _NUMBER = r"\s*[+-]?(?:inf|[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+\.)\s*"
@@ -28,9 +30,7 @@ def require_allowed(name: str, kind: str, allowed: Any) -> None:
 
 
 def _counts(codes: Codes) -> npt.NDArray[np.int64]:
-    from recbole_hyper.kernels import pairs
-
-    return pairs.counts(codes, int(codes.max(initial=-1)) + 1)
+    return np.bincount(codes, minlength=int(codes.max(initial=-1)) + 1)
 
 
 def k_core(users: Codes, items: Codes, *, min_user: int, min_item: int) -> Mask:
@@ -38,9 +38,19 @@ def k_core(users: Codes, items: Codes, *, min_user: int, min_item: int) -> Mask:
 
     It equals RecBole's user_inter_num_interval and item_inter_num_interval: the order of dropping rows does not matter.
     """
-    from recbole_hyper.kernels import pairs
+    if len(users) >= KERNEL_FROM:
+        from recbole_hyper.kernels import tables
 
-    return pairs.core(users, items, _counts(users), _counts(items), min_user, min_item)
+        return tables.core(users, items, _counts(users), _counts(items), min_user, min_item)
+    mask = np.zeros(len(users), dtype=bool)
+    rows = np.arange(len(users))
+    while len(rows):
+        enough = (_counts(users[rows]) >= min_user)[users[rows]] & (_counts(items[rows]) >= min_item)[items[rows]]
+        if enough.all():
+            mask[rows] = True
+            break
+        rows = rows[enough]
+    return mask
 
 
 def single_pass(users: Codes, items: Codes, *, min_user: int, min_item: int) -> Mask:
@@ -76,6 +86,10 @@ def filtered(users: Codes, items: Codes, *, method: str, min_user: int, min_item
 
 def repeated(users: Codes, items: Codes, keep: str) -> Mask:
     """Return the mask of rows, grouped by user, to drop so that each pair keeps its ``first`` or ``last`` row."""
-    from recbole_hyper.kernels import pairs
+    size = int(items.max(initial=-1)) + 1
+    if len(users) >= KERNEL_FROM:
+        from recbole_hyper.kernels import tables
 
-    return pairs.repeated(users, items, int(items.max(initial=-1)) + 1, keep == "last")
+        return tables.repeated(users, items, size, keep == "last")
+    pairs = pd.Series(users.astype(np.int64) * size + items)
+    return pairs.duplicated(keep="last" if keep == "last" else "first").to_numpy()

@@ -76,6 +76,7 @@ class Format(Layout):
     types: Sequence[str] = ()  # the types of the columns of an atomic file
     own: Sequence[str] = ()  # the fields of Layout that the user may set
     refusing: str | None = None  # a key of ``pipeline.CHECKS``
+    whole_ids: Sequence[str] = ()  # the fields whose ids, such as 7.0, are the whole numbers of a column with gaps
     guessed: bool = False  # whether the time format is a guess
     grouped: bool = False  # whether a line ``12:`` is the first value of the lines after it
 

@@ -18,6 +18,7 @@ from recbole_hyper.data.archives import SourceFile, matches
 from recbole_hyper.data.blocks import FIRST_BYTES, Block, Malformed, blocks, quoted
 from recbole_hyper.data.formats import FIELDS, Format, Layout, formats
 from recbole_hyper.data.ids import as_text
+from recbole_hyper.data.parsers import OTHER as OTHER
 from recbole_hyper.data.parsers import Frame, Source, hive_keys, parsed, pieces
 from recbole_hyper.data.times import guessed_time_format
 from recbole_hyper.errors import DataError
@@ -29,7 +30,6 @@ TYPES = ("token", "float", "token_seq", "float_seq")
 _MARKS = {b"\xff\xfe\x00\x00": "utf-32", b"\x00\x00\xfe\xff": "utf-32", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 _GROUP = re.compile(r"[0-9]+:")  # a film of the Netflix Prize
 _AMAZON = re.compile(r"[1-5](\.0)?,(9|1[0-9])[0-9]{8}")  # a rating and Unix seconds
-OTHER = "column "  # prefix of the names of columns that are not fields
 
 
 def format_of(file: SourceFile, timed: bool = True, layout: Layout | None = None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -21,7 +22,8 @@ Good = npt.NDArray[np.bool_]
 PAD = "[PAD]"
 # what programs write for a missing value; in csv files these are not ids
 MISSING_IDS = ("NA", "N/A", "NaN", "nan", "None", "NULL", "null", "<NA>", "\\N")
-_EXACT = 2.0**53  # from here on, floats lose digits of whole numbers
+# from here on, floats of so many bits lose digits of whole numbers
+_EXACT = {16: 2.0**11, 32: 2.0**24, 64: 2.0**53}
 _MANY = 4096  # of more ids than these, each distinct one is looked up once
 _KERNEL_FROM = 1 << 20  # more rows than these are worth loading the kernels
 # an array of fixed width may take this many bytes, or this many times the bytes of its characters
@@ -59,11 +61,14 @@ def as_text(values: pa.Array) -> pa.Array:
     if isinstance(kind, pa.BaseExtensionType):  # UUIDs
         return pa.array([None if value is None else str(value) for value in values.to_pylist()], pa.string())
     if pa.types.is_floating(kind):
-        values = values.cast(pa.float64())
-        values = pc.if_else(pc.less(pc.abs(values), _EXACT), values, pa.scalar(None, pa.float64()))
+        exact_below, values = _EXACT[kind.bit_width], values.cast(pa.float64())
+        values = pc.if_else(pc.less(pc.abs(values), exact_below), values, pa.scalar(None, pa.float64()))
         integers = pc.cast(pc.floor(values), pa.int64(), safe=False)
         exact = pc.fill_null(pc.equal(integers.cast(pa.float64(), safe=False), values), False)
         return pc.if_else(exact, integers.cast(pa.string()), values.cast(pa.string()))
+    if pa.types.is_decimal(kind):  # 7.00 is 7
+        trimmed = pc.replace_substring_regex(values.cast(pa.string()), r"(\.[0-9]*?)0+$", r"\1")
+        return pc.replace_substring_regex(trimmed, r"\.$", "")
     try:
         return values.cast(pa.string())
     except pa.ArrowNotImplementedError as error:
@@ -94,8 +99,10 @@ def holds_nul(texts: pa.Array) -> bool:
 
 def id_fault(value: Any) -> str:
     """Return why a Python value is not an id."""
-    if isinstance(value, float) and abs(value) >= _EXACT:
+    if isinstance(value, float) and abs(value) >= _EXACT[64]:
         return f"{value!r} is a float from 2**53 on, which has lost digits; write such ids as whole numbers or text"
+    if isinstance(value, float) and abs(value) >= _EXACT[16]:
+        return f"{value!r} is a float32 from 2**24 on, which has lost digits; write such ids as whole numbers or text"
     if isinstance(value, str | bytes) and "\0" in (value if isinstance(value, str) else value.decode("latin-1")):
         return f"{value!r} contains a NUL character"
     if value is None or value == "" or value != value:
@@ -125,11 +132,23 @@ def column_of_values(values: Any) -> pa.ChunkedArray | None:
         series = pd.Series(values)
         try:
             values = pa.Array.from_pandas(series)
+            if pa.types.is_date(values.type) and series.dtype == object:  # Arrow would drop the times of day
+                values = _moments(series.tolist(), values)
         except (pa.ArrowTypeError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
             values = pa.array(_plain_ids(series.to_numpy(dtype=object)), pa.string())
     if isinstance(values, pa.ChunkedArray):
         return values
     return pa.chunked_array([values]) if isinstance(values, pa.Array) else None
+
+
+def _moments(values: list[Any], dates: pa.Array) -> pa.Array:
+    """Return dates and moments as timestamps; ``dates`` if all are dates."""
+    if not any(isinstance(value, datetime.datetime) for value in values):
+        return dates
+    moments = [
+        datetime.datetime.combine(value, datetime.time()) if type(value) is datetime.date else value for value in values
+    ]
+    return pa.array(pd.to_datetime(pd.Series(moments, dtype=object), utc=True).dt.tz_convert(None))
 
 
 def _plain_ids(values: npt.NDArray[Any]) -> list[str | None]:
@@ -211,7 +230,7 @@ class Tokens:
         return codes, names.cast(pa.string()) if self._starts[self._known] < 2**31 else names
 
     def _numbered(self, texts: pa.Array) -> npt.NDArray[np.int32]:
-        from recbole_hyper.kernels import tokens
+        from recbole_hyper.kernels import tables
 
         if len(texts) == 0:  # Arrow may leave its buffers out
             return np.empty(0, np.int32)
@@ -220,12 +239,12 @@ class Tokens:
         most, used = self._known + len(texts), int(self._starts[self._known])
         if 2 * most > len(self._slots):
             larger = np.zeros(1 << (4 * most - 1).bit_length(), np.uint64)
-            tokens.rehash(self._slots, larger)
+            tables.rehash(self._slots, larger)
             self._slots = larger
         self._starts = _grown(self._starts, self._known + 1, most + 1)
         self._text = _grown(self._text, used, used + int(offsets[-1] - offsets[0]) + 1)
         codes = np.empty(len(texts), np.int32)
-        self._known = tokens.number(offsets, data, self._slots, self._starts, self._text, self._known, codes)
+        self._known = tables.number(offsets, data, self._slots, self._starts, self._text, self._known, codes)
         return codes
 
 

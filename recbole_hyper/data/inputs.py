@@ -94,13 +94,14 @@ def of_table(table: Table, unit: str | None = None) -> Histories:
     interactions, columns = table.read_all(unit), table.columns
     users, items = (single(interactions[name]).dictionary_encode() for name in ("user_id", "item_id"))
     codes, item_codes = np.asarray(users.indices), np.asarray(items.indices, dtype=np.int64)
-    order = np.lexsort((interactions["timestamp"], codes) if "timestamp" in interactions else (codes,))
+    timed = "timestamp" in interactions and not table.form.positions
+    order = np.lexsort((interactions["timestamp"], codes) if timed else (codes,))
     names = text_array(users.dictionary)
     if isinstance(table.source, Frame) and len(names):  # with the type that the frame has
         values = table.source.rows({"user_id": columns["user_id"]}).columns["user_id"]
         names = natural(values.take(pa.array(np.unique(codes, return_index=True)[1])))
     offsets = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(names)))])
-    timed = "timestamp" in columns and not table.form.positions
+    timed = timed and "timestamp" in columns
     where = f"by the column {columns['timestamp']!r}" if timed else _untimed(table)
     times = interactions["timestamp"][order] if timed else None
     return Histories(names, True, offsets, item_codes[order], text_array(items.dictionary), times, where)

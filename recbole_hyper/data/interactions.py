@@ -103,13 +103,17 @@ class Interactions:
         self.user_tokens = pc.binary_join_element_wise(names, numbers, "#")
         self.users = (np.cumsum(begins) - 1).astype(np.int32)
 
+    def number_rows(self) -> None:
+        """Set each time to the row's position among the rows of its user, from 1."""
+        order = np.argsort(self.users, kind="stable")
+        counts = np.bincount(self.users, minlength=len(self.user_tokens))
+        self.times[order] = np.arange(1.0, len(self) + 1) - np.repeat(np.cumsum(counts) - counts, counts)
+
     def sort(self) -> None:
         """Sort the rows by user and time; ties keep the order of the source."""
-        from recbole_hyper.kernels import pairs
-
         if len(self) >= 2**31:
             raise DataError(f"{len(self):,} interactions are too many; at most {2**31 - 1:,} fit")
-        counts = pairs.counts(self.users, len(self.user_tokens))
+        counts = np.bincount(self.users, minlength=len(self.user_tokens))
         columns = self.times, self.items, self.ratings
         self.times, self.items, self.ratings = grouped(self.users, *columns, counts, reading_threads())
         self.users = np.repeat(np.arange(len(counts), dtype=np.int32), counts)

@@ -11,7 +11,7 @@ import codecs
 import json
 import re
 import urllib.parse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
@@ -20,25 +20,25 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
-import pyarrow.json as pajson
 import pyarrow.parquet as pq
 
+from recbole_hyper.data import engine
 from recbole_hyper.data.archives import SourceFile
 from recbole_hyper.data.blocks import LONGEST, Block, Malformed, blocks
 from recbole_hyper.data.formats import Format
 from recbole_hyper.data.ids import as_mask, as_text, column_of_values, is_list, single
 from recbole_hyper.errors import DataError
 
-Columns = dict[str, Any]  # by field; other columns by ``guess.OTHER`` and their name
+Columns = dict[str, Any]  # by field; other columns by ``OTHER`` and their name
+OTHER = "column "  # prefix of the names of columns that are not fields
 _PARQUET_ROWS = 1 << 19
 _JSON_CHARACTERS = 1 << 20
 _ARRAY = re.compile(rb"(\xef\xbb\xbf)?\s*\[\s*[{\]]")
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # Hive's and Spark's name for the folder of rows without a value
 _STAND_INS = "\x1f\x1e\x1d\x1c\x01\x02\x03\x04"  # Arrow only takes separators of one character
 _COMMA = r"^(\s*[+-]?[0-9]+),([0-9]+\s*)$"
-_DEEP = b"[" * 500  # Arrow's JSON parser is recursive, without a limit
-_TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64()}
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_MARK = "\ufdd0"  # no text has this character; it marks bytes that are not UTF-8
 _STRING = r"""u?(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
 _NUMBER = r"[+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?"
 # steps over whole ``key: value`` pairs from the start of the line, so a review text that looks like a dictionary is
@@ -109,7 +109,7 @@ Source = SourceFile | Frame
 def pieces(source: Source, form: Format, progress: bool | None) -> Iterator[Block | Rows]:
     """Yield text files in blocks, parquet files in batches, and a frame as a whole."""
     if isinstance(source, Frame):
-        yield exploded(source.rows(form.columns or {}), source.where)
+        yield exploded(source.rows(form.columns or {}), source.where, form.columns or {})
         return
     for part in source.parts or (source,):
         name, progress_of_part = (part.name, False) if source.parts else ("", progress)
@@ -148,7 +148,7 @@ def _batches(part: SourceFile, whole: SourceFile, form: Format, progress: bool |
             values |= {column: _nested(batch.column(name), column, name) for column, name in in_file.items()}
             by_field = {field: values[column] for field, column in columns.items()}
             lines = np.arange(before + 1, before + len(batch) + 1)
-            yield exploded(Rows(by_field, lines, part_name), str(part))
+            yield exploded(Rows(by_field, lines, part_name), str(part), columns)
             before += len(batch)
 
 
@@ -166,11 +166,19 @@ def _nested(values: pa.Array, column: str, name: str) -> pa.Array:
     return values
 
 
-def exploded(rows: Rows, where: str) -> Rows:
-    """Return one row per list entry if items, times or ratings are lists; the other columns are repeated."""
+def exploded(rows: Rows, where: str, columns: Mapping[str, str]) -> Rows:
+    """Return one row per list entry if items, times or ratings are lists; the other columns are repeated.
+
+    A column that is no field stays a list, unless it comes from the same list of objects as a field: ``events.type``
+    beside ``events.aid``.
+    """
     lists = {field: column for field, column in rows.columns.items() if is_list(column)}
-    if "user_id" in lists or not {"item_id", "timestamp", "rating"} & set(lists):
+    fields = {"item_id", "timestamp", "rating"} & set(lists)
+    if "user_id" in lists or not fields:
         return rows
+    objects = {columns[field].rpartition(".")[0] for field in fields} - {""}
+    together = fields | {name for name in lists if columns[name].rpartition(".")[0] in objects}
+    lists = {name: column for name, column in lists.items() if name in together}
     lengths, *more = [pc.fill_null(pc.list_value_length(column), 0).to_numpy() for column in lists.values()]
     for others in more:
         if len(bad := np.flatnonzero(others != lengths)):
@@ -249,60 +257,72 @@ def delimited(block: Block, form: Format, malformed: Malformed) -> Rows:
 
 
 def json_lines(block: Block, form: Format, malformed: Malformed) -> Rows:
-    """One JSON object per line: parsed by Arrow if each key keeps its type from the first line, else line by line."""
-    data, columns = block.data, form.columns or {}
-    count = data.count(b"\n") + (not data.endswith(b"\n"))
-    try:
-        if any("." in key for key in columns.values()) or _DEEP in data:
-            raise ValueError("not for Arrow")
-        first = json.loads(data[: data.find(b"\n") + 1] or data)
-        types = {key: _TYPES.get(type(first.get(key)), pa.string()) for key in columns.values()}
-        numbers = [columns[field] for field in ("timestamp", "rating") if field in columns]
-        types |= {key: pa.float64() for key in numbers if types[key] == pa.int64()}
-        parse = pajson.ParseOptions(explicit_schema=pa.schema(list(types.items())), unexpected_field_behavior="ignore")
-        read = pajson.ReadOptions(use_threads=False, block_size=len(data) + 1)
-        table = pajson.read_json(pa.BufferReader(data), read, parse)
-        if len(table) == count:  # else the rows cannot be numbered
-            return Rows({f: single(table.column(key)) for f, key in columns.items()}, block.numbers(np.arange(count)))
-    except (ValueError, AttributeError, RecursionError, pa.ArrowException):
-        pass
-    return _evaluated(block, np.arange(count), json.loads, columns, malformed)
+    """One JSON object per line; values are read as text, and lists as lists of text."""
+    lines = block.lines()
+    return _objects(as_text(lines), lines, block.numbers(np.arange(len(lines))), form.columns or {}, malformed)
 
 
-def _evaluated(
-    block: Block, rows: npt.NDArray[np.integer], load: Callable[[str], Any], columns: Mapping[str, str], bad: Malformed
+def _objects(
+    texts: pa.Array, lines: pa.Array, numbers: npt.NDArray[np.int64], columns: Mapping[str, str], malformed: Malformed
 ) -> Rows:
-    """Parse some lines one by one with ``load``; a value that is neither text nor a number becomes null.
+    """Return the columns of JSON objects ``texts``; lines that are not UTF-8 are null there, and bytes in ``lines``."""
+    if as_mask(broken := pc.is_null(texts)).any():  # a wrong byte makes its value missing, not the line
+        texts = pc.replace_with_mask(
+            texts, broken, pa.array(map(_marked, lines.filter(broken).to_pylist()), pa.string())
+        )
+    texts = pc.utf8_trim_whitespace(texts)
+    filled, good = as_mask(pc.not_equal(texts, "")), as_mask(pc.starts_with(texts, "{"))
+    try:
+        found = _at_keys(texts if good.all() else texts.filter(pa.array(good)), columns)
+    except engine.Error:
+        good &= as_mask(engine.query("select json_valid(c0) as c0 from rows", {"c0": texts})["c0"])
+        found = _at_keys(texts.filter(pa.array(good)), columns)
+    for row in np.flatnonzero(filled & ~good):
+        malformed.add(
+            int(numbers[row]), "not a JSON object", lines[int(row)].as_py().decode("utf-8", "backslashreplace")
+        )
+    values = {field: _json_values(found[column], field, column) for field, column in columns.items()}
+    rows = Rows(values, numbers[good])
+    lists = [field for field, column in values.items() if is_list(column) and not field.startswith(OTHER)]
+    if len(lists) > 1:  # a line whose lists do not belong together is unreadable, the others are not
+        sizes = np.array([pc.fill_null(pc.list_value_length(values[field]), 0).to_numpy() for field in lists])
+        uneven = (sizes != sizes[0]).any(axis=0)
+        for row in np.flatnonzero(uneven):
+            both = " and ".join(map(str, sorted({*sizes[:, row].tolist()})))
+            malformed.add(int(rows.lines[row]), f"lists of {both} entries", str(texts.filter(pa.array(good))[int(row)]))
+        rows = rows.filter(~uneven)
+    return exploded(rows, malformed.name, columns)
 
-    A list, such as ``events.id`` of a list of objects, becomes one row per entry, with the other fields repeated.
-    """
-    by_field: dict[str, list[str | None]] = {field: [] for field in columns}
-    good_rows: list[int] = []
-    for row, line in zip(rows, block.lines().take(pa.array(rows)).to_pylist(), strict=True):
-        if not line.strip():
-            continue
-        try:
-            # a byte that is not UTF-8 spoils its value, not the line
-            value = load(line.decode("utf-8", "surrogateescape").strip())
-            if not isinstance(value, dict):
-                raise ValueError("not a mapping")
-            values = {field: _at(value, key) for field, key in columns.items()}
-            if "." not in columns.get("user_id", "") and isinstance(values.get("user_id"), list):
-                values["user_id"] = None
-            lengths = {len(one) for one in values.values() if isinstance(one, list)}
-            if len(lengths) > 1:
-                raise ValueError(f"lists of {' and '.join(map(str, sorted(lengths)))} entries")
-        except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
-            kind = "JSON object" if load is json.loads else "dictionary"
-            reason = str(error) if str(error).startswith("lists of") else f"not a {kind}"
-            bad.add(int(block.first + row), reason, line.decode("utf-8", "backslashreplace"))
-            continue
-        count = lengths.pop() if lengths else 1
-        good_rows += [int(row)] * count
-        for field, one in values.items():
-            by_field[field] += [_plain(entry) for entry in one] if isinstance(one, list) else [_plain(one)] * count
-    arrays = {field: pa.array(values, pa.string()) for field, values in by_field.items()}
-    return Rows(arrays, block.numbers(np.asarray(good_rows, np.int64)))
+
+def json_keys(source: SourceFile, form: Format) -> list[str]:
+    """Return the keys of all objects of a file, by first appearance."""
+    keys: dict[str, None] = {}
+    for piece in pieces(source, form, False):
+        texts = pc.fill_null(as_text(piece.lines()), "") if isinstance(piece, Block) else pa.array([], pa.string())
+        found = engine.query("select case when json_valid(c0) then json_keys(c0) end as c0 from rows", {"c0": texts})
+        keys |= dict.fromkeys(pc.unique(pc.list_flatten(single(found["c0"]))).to_pylist())
+    return list(keys)
+
+
+def _marked(line: bytes) -> str:
+    """Return a line with a mark where bytes are not UTF-8."""
+    return _SURROGATE.sub(_MARK, line.decode("utf-8", "surrogateescape"))
+
+
+def _at_keys(texts: pa.Array, columns: Mapping[str, str]) -> dict[str, pa.Array]:
+    """Return the JSON text at each column's (dotted) key; a list of texts where a key before a dot has a list."""
+    keys = {key for column in columns.values() for key in (column, column.partition(".")[0])}
+    form = json.dumps(dict.fromkeys(sorted(keys), "JSON")).replace("'", "''")
+    found = single(engine.query(f"select json_transform(c0, '{form}') as c0 from rows", {"c0": texts})["c0"])
+    values = {key: pc.struct_field(found, [key]).cast(pa.string()) for key in keys}
+    for column in {column for column in columns.values() if "." in column}:
+        if not values[column].null_count < len(texts):
+            first, _, rest = column.partition(".")
+            at = [None if text is None else _at(json.loads(text), rest) for text in values[first].to_pylist()]
+            values[column] = pa.array(
+                [None if one is None else json.dumps(one, ensure_ascii=False) for one in at], pa.string()
+            )
+    return values
 
 
 def _at(value: Any, key: str) -> Any:
@@ -315,11 +335,36 @@ def _at(value: Any, key: str) -> Any:
     return _at(value.get(first), rest) if dot and key not in value else value.get(key)
 
 
-def _plain(value: Any) -> str | None:
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        return None
-    text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-    return None if _SURROGATE.search(text) else text
+def _json_values(texts: pa.Array, field: str, column: str) -> pa.Array:
+    """Return JSON values as text; a column with lists as lists of text. Of fields, bools and objects are missing."""
+    has_lists = as_mask(pc.starts_with(texts, "[")).any()
+    if has_lists and (field != "user_id" or "." in column):
+        split = "case when c0[1] = '[' then json_transform(c0, '[\"JSON\"]') when c0 is not null then [c0::json] end"
+        lists = single(engine.query(f"select {split} as c0 from rows", {"c0": texts})["c0"])
+        if field.startswith(OTHER):
+            entries, offsets = _scalars(pc.list_flatten(lists).cast(pa.string()), field), _offsets(lists)
+            return pa.LargeListArray.from_arrays(offsets, entries, mask=pc.is_null(lists))
+        lists = pc.if_else(pc.is_null(lists), pa.scalar([None], lists.type), lists)
+        return pa.LargeListArray.from_arrays(_offsets(lists), _scalars(pc.list_flatten(lists).cast(pa.string()), field))
+    return _scalars(texts, field)
+
+
+def _offsets(lists: pa.Array) -> pa.Array:
+    return pa.array(np.concatenate([[0], np.cumsum(pc.fill_null(pc.list_value_length(lists), 0).to_numpy())]))
+
+
+def _scalars(texts: pa.Array, field: str) -> pa.Array:
+    is_string = pc.starts_with(texts, '"')
+    plain = pc.if_else(is_string, pc.utf8_slice_codeunits(texts, 1, -1), texts)
+    if as_mask(escaped := pc.and_(is_string, pc.match_substring(texts, "\\"))).any():
+        plain = pc.replace_with_mask(plain, pc.fill_null(escaped, False), pa.array(
+            [json.loads(text) for text in texts.filter(escaped).to_pylist()], pa.string()))  # fmt: skip
+    if as_mask(whole := pc.and_(pc.invert(is_string), pc.ends_with(texts, ".0"))).any():
+        plain = pc.if_else(whole, pc.utf8_slice_codeunits(texts, 0, -2), plain)
+    missing = pc.match_substring(plain, _MARK)
+    if not field.startswith(OTHER):  # neither an id nor a number
+        missing = pc.or_(missing, pc.and_(pc.invert(is_string), pc.match_substring_regex(texts, r"^[\[{tf]")))
+    return pc.if_else(missing, pa.scalar(None, pa.string()), plain) if as_mask(missing).any() else plain
 
 
 def literals(block: Block, form: Format, malformed: Malformed) -> Rows:
@@ -334,11 +379,27 @@ def literals(block: Block, form: Format, malformed: Malformed) -> Rows:
         values[field] = _extracted(text, pattern)
     fits = np.logical_and.reduce([as_mask(pc.is_valid(column)) for column in values.values()])
     fast = Rows(values, block.numbers(np.arange(len(text)))).filter(fits)
-    slow = _evaluated(block, np.flatnonzero(~fits), ast.literal_eval, columns, malformed)
+    slow = _evaluated(block, np.flatnonzero(~fits), columns, malformed)
     lines = np.concatenate([fast.lines, slow.lines])
     order = np.argsort(lines)
     joined = {f: pa.concat_arrays([_unquoted(fast.columns[f]), slow.columns[f]]) for f in columns}
     return Rows({field: column.take(pa.array(order)) for field, column in joined.items()}, lines[order])
+
+
+def _evaluated(block: Block, rows: npt.NDArray[np.integer], columns: Mapping[str, str], malformed: Malformed) -> Rows:
+    """Read some lines one by one as Python dictionaries, and their values as those of JSON."""
+    lines, texts = block.lines().take(pa.array(rows)), []
+    for row, line in zip(rows, lines.to_pylist(), strict=True):
+        text = _marked(line).strip()
+        try:
+            value = ast.literal_eval(text) if text else {}
+            good = isinstance(value, dict)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            good = False
+        texts.append(json.dumps(value, ensure_ascii=False, default=str) if text and good else "")
+        if not good:
+            malformed.add(int(block.first + row), "not a dictionary", text)
+    return _objects(pa.array(texts, pa.string()), lines, block.numbers(rows), columns, malformed)
 
 
 def _extracted(text: pa.Array, pattern: str) -> pa.Array:
@@ -387,7 +448,7 @@ def mind(block: Block, form: Format, malformed: Malformed) -> Rows:
     """Clicks of MIND: one row for each news item that was clicked (-1) of those shown, ``N12-1 N13-0 ...``."""
     rows = delimited(block, form, malformed)
     shown = pc.utf8_split_whitespace(pc.fill_null(as_text(rows.columns["item_id"]), ""))
-    rows = exploded(replace(rows, columns=rows.columns | {"item_id": shown}), malformed.name)
+    rows = exploded(replace(rows, columns=rows.columns | {"item_id": shown}), malformed.name, form.columns or {})
     rows = rows.filter(as_mask(pc.ends_with(rows.columns["item_id"], "-1")))
     clicked = pc.replace_substring_regex(rows.columns["item_id"], "-1$", "")
     return replace(rows, columns=rows.columns | {"item_id": clicked})
@@ -417,10 +478,17 @@ def array_lines(stream: BinaryIO, name: str) -> Iterator[Block]:
         if lines:
             yield Block(("\n".join(lines) + "\n").encode("utf-8", "surrogateescape"), number + 1)
             number += len(lines)
+        if text[at : at + 1] == "]":  # then the file ends, or another array follows
+            while not (rest := text[at + 1 :].lstrip()) and (piece := reader.read(_JSON_CHARACTERS)):
+                text, at = "]" + piece, 0
+            if not rest:
+                return
+            if not rest.startswith("["):
+                raise DataError(f"{name}: after entry {number} the array ends, but then comes {rest[:40]!r}")
+            text = rest[1:]
+            continue
         if not piece:
-            if not text[at:].startswith("]"):
-                raise DataError(f"{name}: the array does not end; the file is cut off after entry {number}")
-            return
+            raise DataError(f"{name}: the array does not end; the file is cut off after entry {number}")
         piece = reader.read(_JSON_CHARACTERS)
         text = text[at:] + piece
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
+from recbole_hyper.data.filters import KERNEL_FROM
 from recbole_hyper.data.ids import text_list
 from recbole_hyper.files import read_json, replaced, write_json
 from recbole_hyper.threads import Pool, default_threads
@@ -225,7 +226,10 @@ def grouped(
     users: Any, times: npt.NDArray, items: npt.NDArray, ratings: npt.NDArray | None, counts: Int64, threads: int
 ) -> tuple[npt.NDArray, npt.NDArray, npt.NDArray | None]:
     """Return times, items and ratings grouped by user (n,), from 0, in stable time order; ``counts`` is by user."""
-    from recbole_hyper.kernels import pairs
+    if len(users) < KERNEL_FROM:
+        order = np.lexsort((times, users))  # stable
+        return times[order], items[order], None if ratings is None else ratings[order]
+    from recbole_hyper.kernels import tables
 
     starts = np.concatenate([[0], np.cumsum(counts)])
     columns = (times, items, np.empty(0) if ratings is None else ratings)
@@ -234,7 +238,7 @@ def grouped(
     edges = np.searchsorted(starts, np.linspace(0, len(users), threads + 1)[1:-1]).tolist()
     shares = list(itertools.pairwise([0, *edges, len(counts)]))
     with Pool(threads) as pool:
-        pool.map(lambda share: pairs.group(users, columns, starts, *share, sorted_columns), shares)
+        pool.map(lambda share: tables.group(users, columns, starts, *share, sorted_columns), shares)
     return sorted_columns[0], sorted_columns[1], None if ratings is None else sorted_columns[2]
 
 

@@ -22,8 +22,8 @@ from recbole_hyper.data import guess, times
 from recbole_hyper.data.archives import SourceFile
 from recbole_hyper.data.blocks import Block, Malformed, Refused, mapped
 from recbole_hyper.data.formats import FIELDS, Format, Layout, columns_of, find
-from recbole_hyper.data.ids import MISSING_IDS, PAD, as_mask, as_text, decoded, holds_nul, id_fault, to_strings
-from recbole_hyper.data.parsers import Frame, Rows, Source, parsed, pieces
+from recbole_hyper.data.ids import MISSING_IDS, PAD, as_mask, as_text, decoded, holds_nul, id_fault, is_list, to_strings
+from recbole_hyper.data.parsers import Frame, Rows, Source, json_keys, parsed, pieces
 from recbole_hyper.data.where import Where
 from recbole_hyper.errors import DataError
 
@@ -96,7 +96,7 @@ class Table:
             if name in ("timestamp", "rating"):
                 columns[name] = np.concatenate([np.zeros(0), *parts])
             else:
-                columns[name] = pa.chunked_array(parts, pa.string() if name in FIELDS else None)
+                columns[name] = pa.chunked_array(_alike(parts), pa.string() if name in FIELDS else None)
         moments = columns.get("timestamp")
         if moments is not None and unit is not None and times.unit_of_times(moments) is not None:
             columns["timestamp"] = moments * times.UNITS[unit]
@@ -151,21 +151,52 @@ def open_table(
     form = replace(form, columns={**chosen, **{guess.OTHER + other: other for other in others}})
     if form.kind == "csv" and form.own and form.missing_ids is None:
         form = replace(form, missing_ids="drop")
+    if form.kind == "csv" and form.own:  # pandas writes whole numbers beside gaps as 17850.0
+        ids = [name for name in ("user_id", "item_id") if name in chosen]
+        whole = [name for name in ids if _are_whole(to_strings(guess.sample(source, form, chosen[name]))[0])]
+        form = replace(form, whole_ids=whole)
     if "timestamp" in chosen and not form.time_format:
         form = replace(form, time_format=guess.time_format_of(source, form, chosen["timestamp"]), guessed=True)
     return Table(source, form, "rating" in optional)
 
 
+def _are_whole(texts: pa.Array) -> bool:
+    fits = as_mask(pc.match_substring_regex(texts, r"^-?[0-9]+\.0$"))
+    return bool(fits.any() and (fits | as_mask(pc.equal(texts, ""))).all())
+
+
 def read_columns(source: SourceFile) -> pa.Table:
     """Return all columns of a file; those of text files as text without surrounding blanks. DataError for no table."""
     form = guess.named(source, find(guess.format_of(source, timed=False)))
+    if form.kind == "json":
+        form = replace(form, names=json_keys(source, form))
     table = Table(source, replace(form, columns={guess.OTHER + name: name for name in form.names}))
     columns = {name: pa.chunked_array([], pa.string()) for name in form.names}
     for key, column in table.read_all().items():
         if pa.types.is_binary(column.type):
             column = pa.chunked_array([to_strings(chunk)[0] for chunk in column.chunks], pa.string())
+        if form.separator == ";" and form.kind == "csv":  # often with a decimal comma
+            column = _with_points(column)
         columns[key.removeprefix(guess.OTHER)] = column
-    return pa.table(columns)
+    kinds = form.types or [""] * len(form.names)
+    schema = [pa.field(n, columns[n].type, metadata={"type": kind}) for n, kind in zip(form.names, kinds, strict=True)]
+    return pa.table(list(columns.values()), pa.schema(schema))
+
+
+def _with_points(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    fits = pc.or_(pc.equal(column, ""), pc.match_substring_regex(column, "^[+-]?[0-9]+(,[0-9]+)?$"))
+    fits = pc.or_(fits, pc.is_in(column, value_set=pa.array(MISSING_IDS)))
+    return pc.replace_substring(column, ",", ".") if pc.all(pc.fill_null(fits, True)).as_py() else column
+
+
+def _alike(parts: list[pa.Array]) -> list[pa.Array]:
+    """Return arrays of one type: a list of one entry for each value if other parts have lists."""
+    if len({part.type for part in parts}) < 2 or not any(is_list(part) for part in parts):
+        return parts
+    kind = next(part.type for part in parts if is_list(part))
+    return [
+        part if is_list(part) else pa.array([v if v is None else [v] for v in part.to_pylist()], kind) for part in parts
+    ]
 
 
 def _named(where: Where, rows: Rows) -> dict[str, pa.Array]:
@@ -203,6 +234,8 @@ def check(rows: Rows, form: Format, malformed: Malformed, *, blank_ratings: bool
     for name in ("user_id", "item_id"):
         if name in columns:
             columns[name], good[name] = id_texts(columns[name], form)
+        if name in form.whole_ids:
+            columns[name] = pc.replace_substring_regex(columns[name], r"^(-?[0-9]+)\.0$", r"\1")
     if "timestamp" in columns:
         columns["timestamp"], good["timestamp"] = _seconds(rows, form, malformed)
     if "rating" in columns:

@@ -65,16 +65,14 @@ class Where:
         ``table`` is an Arrow table, a record batch or a mapping from names to Arrow arrays; only :attr:`columns` are
         read. DataError for a missing column, or, with its row from 0, a value that cannot be compared.
         """
-        import duckdb
-
         arrays = [self._typed(name, self._column(table, name)) for name in self.columns]
         types = tuple(str(array.type) for array in arrays)
         if types not in self._sql:
             self._sql[types] = _Binder(self, [array.type for array in arrays]).sql()
         try:
             found = engine.query(self._sql[types], {f"c{place}": array for place, array in enumerate(arrays)})
-        except duckdb.Error as error:
-            raise DataError(f"where {self.text!r}: {_first_line(error)}") from error
+        except engine.Error as error:
+            raise DataError(f"where {self.text!r}: {error}") from error
         if found.num_rows != len(arrays[0]) or not pa.types.is_boolean(found.column(0).type):
             raise DataError(f"where {self.text!r}: the condition is not true or false for each row")
         return as_mask(single(found.column(0)))

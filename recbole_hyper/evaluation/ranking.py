@@ -16,6 +16,7 @@ from recbole_hyper.types import Cases, Prefixes, Ranks
 _BYTES_PER_SCORE = 5
 # most scores computed at once, unless 256 rows have more
 SCORES_PER_BLOCK = 6 << 20
+KERNEL_FROM = 1 << 26  # with fewer scores in all, torch ranks them before the kernel is compiled or loaded
 
 Scorer = Callable[[Prefixes], Tensor]
 # per case: rank, number of candidates, best items, their scores; and the number of targets with a tie
@@ -57,13 +58,13 @@ def rank_cases(
     """
     _check_cases(cases, n_items, k, catalogue)
     hidden = np.flatnonzero(~catalogue) if catalogue is not None else np.empty(0, dtype=np.int64)
-    size = rows_of_a_block(n_items, memory_budget)
+    size, large = rows_of_a_block(n_items, memory_budget), len(cases) * n_items >= KERNEL_FROM
     parts: list[_Ranked] = []
     with tqdm(total=len(cases), desc=progress, disable=progress is None, unit="case", leave=False) as bar:
         for start in range(0, len(cases), size):
             part = cases[start : start + size]
             scores = scores_of(score, part, n_items)
-            if part.candidates is None and scores.device.type == "cpu" and scores.dtype == torch.float32:
+            if large and part.candidates is None and scores.device.type == "cpu" and scores.dtype == torch.float32:
                 parts.append(_rank_here(score, scores, part, k, hidden, exclude_seen))
             else:
                 parts.append(_rank_with_torch(scores, part, k, hidden, exclude_seen))

@@ -8,12 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from recbole_hyper.data import blocks as blocks_module
 from recbole_hyper.data.blocks import blocks
 from recbole_hyper.data.formats import Layout
 from recbole_hyper.data.prepare.pipeline import prepare
 from recbole_hyper.errors import DataError
+from recbole_hyper.kernels import tables
 from tests.data.raw import (
     CASES,
     ROWS,
@@ -176,3 +179,18 @@ def test_carriage_returns(tmp_path: Path) -> None:
     assert [row[0] for row in rows] == ["a", "b"]
     with pytest.raises(DataError, match=r"raw.csv, line 2: a carriage return is inside the line"):
         prepared(f"user,item,time\na\rb,x,{T}\n", tmp_path)
+
+
+CSV_TEXT = st.lists(st.sampled_from(['"', ",", "\n", "a", "\r\n", '""']), max_size=30).map("".join)
+
+
+@settings(max_examples=100, deadline=None)
+@given(text=CSV_TEXT)
+def test_records_of_a_short_text_are_those_of_the_kernel(text: str) -> None:
+    data = text.encode()
+    ends, counts, first = blocks_module._records_by_pattern(data, ",")
+    wanted, wanted_counts, wanted_first = tables.record_ends(np.frombuffer(data, np.uint8), ord(","))
+    assert (ends.tolist(), first) == (wanted.tolist(), wanted_first)
+    assert counts[:3] == (wanted_counts[0], wanted_counts[1], bool(wanted_counts[2]))
+    if counts[2]:
+        assert counts[3] == wanted_counts[3]

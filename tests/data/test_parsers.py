@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import gzip
 import json
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from recbole_hyper.data.archives import SourceFile
 from recbole_hyper.data.formats import Layout, formats
+from recbole_hyper.data.inputs import read_history_file
 from recbole_hyper.data.prepare.pipeline import prepare
+from recbole_hyper.data.tables import read_columns
 from recbole_hyper.errors import DataError
 from tests.data.raw import (
     AWKWARD,
@@ -160,7 +164,7 @@ def test_json_lines_that_break_parsers_are_counted(tmp_path: Path) -> None:
     good = [f'{{"user": "u{n}", "item": "x", "time": {T}}}' for n in range(3)]
     for bad, reason in (
         ("[" * 100_000, "not a JSON object"),
-        ('{"user": "\\ud800", "item": "y", "time": 5}', "no user"),
+        ('{"user": "\\ud800", "item": "y", "time": 5}', "not a JSON object"),
     ):
         raw = tmp_path / "raw.jsonl"
         raw.write_text("\n".join([*good, bad]) + "\n")
@@ -201,3 +205,51 @@ def test_a_part_without_a_column_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"1\.parquet has no column item, but other parts have"):
         prepare("mine", source=tmp_path / "in", output=tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_condition_on_a_list_keeps_each_interaction_once(tmp_path: Path) -> None:
+    rows = [{"user": "a", "item": "x", "time": T, "tags": ["new", "red"], "bot": True},
+            {"user": "b", "item": "y", "time": T, "tags": [], "bot": None},
+            {"user": "c", "item": "z", "time": T}]  # fmt: skip
+    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    read = partial(lines_of, tmp_path / "x.jsonl", tmp_path)
+    assert read(where="tags = 'new' or tags = 'red'") == [f"a\tx\t{T}"]
+    assert [line[0] for line in read(where="tags is null")] == ["b", "c"]
+    assert [line[0] for line in read(where="bot is null")] == ["b", "c"]
+    assert [line[0] for line in read(where="bot = true")] == ["a"]
+    events = [{"user": "a", "events": [{"id": n, "at": T + n, "kind": kind} for n, kind in enumerate("vbv")]}]
+    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, events)))
+    layout = Layout(columns={"item_id": "events.id", "timestamp": "events.at"})
+    assert read(layout=layout, where="events.kind = 'v'") == [f"a\t0\t{T}", f"a\t2\t{T + 2}"]
+
+
+def test_a_file_of_two_arrays_is_read_whole_and_garbage_is_refused(tmp_path: Path) -> None:
+    one, other = ([{"user": user, "item": "x", "time": T}] for user in "ab")
+    (tmp_path / "x.json").write_text(json.dumps(one) + "\n" + json.dumps(other))
+    assert [line[0] for line in lines_of(tmp_path / "x.json", tmp_path)] == ["a", "b"]
+    (tmp_path / "x.json").write_text(json.dumps(one) + "garbage")
+    with pytest.raises(DataError, match="after entry 1 the array ends, but then comes 'garbage'"):
+        lines_of(tmp_path / "x.json", tmp_path)
+
+
+def test_all_columns_of_json_keep_lists_bools_objects_and_rare_keys(tmp_path: Path) -> None:
+    rows = [{"sku": n, "price": 143.79, "new": n % 2 == 0, "tags": ["a b", "c"][: n % 3]} for n in range(6)]
+    rows[5] |= {"rare": "x", "size": {"w": 1}}
+    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    found = read_columns(SourceFile(tmp_path / "x.jsonl")).to_pydict()
+    assert found == {
+        "sku": [str(n) for n in range(6)],
+        "price": ["143.79"] * 6,
+        "new": ["true", "false"] * 3,
+        "tags": [[], ["a b"], ["a b", "c"]] * 2,
+        "rare": [None] * 5 + ["x"],
+        "size": [None] * 5 + ['{"w":1}'],
+    }
+
+
+def test_lines_of_one_user_are_joined_in_the_order_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "lines.txt").write_text("ann lamp desk\nbob desk\nann chair\nbob lamp\n")
+    expected = ["ann\tlamp\t1", "ann\tdesk\t2", "ann\tchair\t3", "bob\tdesk\t1", "bob\tlamp\t2"]
+    assert lines_of(tmp_path / "lines.txt", tmp_path, order="file") == expected
+    found = read_history_file(tmp_path / "lines.txt", {}, None)
+    assert found.tokens[found.codes].tolist() == ["lamp", "desk", "chair", "desk", "lamp"]

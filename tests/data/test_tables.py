@@ -6,6 +6,7 @@ import csv
 import datetime
 import io
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -257,3 +258,22 @@ def test_a_condition_names_lines_and_counts_what_is_not_utf8(tmp_path: Path) -> 
         prepared(free, tmp_path, where="price < 6", format="csv", layout=layout, max_malformed=0.5)
     with pytest.raises(DataError, match=r"none of the 3 rows meets the condition; check --where"):
         prepared(text, tmp_path, where="price < 0", format="csv", layout=layout, max_malformed=0.5)
+
+
+def test_numbers_with_gaps_are_the_same_ids_in_a_file_and_in_a_frame(tmp_path: Path) -> None:
+    """pandas writes the whole numbers of a column with gaps as 17850.0."""
+    table = pd.DataFrame({"user": [17850.0, None, 7.0], "item": ["1.0", "1.1", "x"], "time": T})
+    table.to_csv(tmp_path / "x.csv", index=False)
+    found = open_table(SourceFile(tmp_path / "x.csv")).read_all()
+    assert found["user_id"].to_pylist() == interactions_of(table.dropna())["user_id"].to_pylist() == ["17850", "7"]
+    assert found["item_id"].to_pylist() == ["1.0", "x"]
+
+
+def test_decimals_short_floats_and_moments_among_dates() -> None:
+    decimals = [Decimal("7.00"), Decimal("7.50"), Decimal("100")]
+    assert interactions_of(frame(userId=decimals))["user_id"].to_pylist() == ["7", "7.5", "100"]
+    with pytest.raises(DataError, match=r"16777216\.0 is a float32 from"):
+        interactions_of(frame(userId=np.array([1, 2, 2**24], np.float32)))
+    dates = [datetime.date(2019, 1, 31), datetime.datetime(2019, 1, 31, 5), datetime.date(2019, 2, 1)]
+    times = interactions_of(frame(date=dates))["timestamp"].to_pylist()
+    assert times == [1_548_892_800.0, 1_548_910_800.0, 1_548_979_200.0]

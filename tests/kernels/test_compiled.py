@@ -26,11 +26,11 @@ import json
 import numpy as np
 from recbole_hyper.kernels import compiled
 from recbole_hyper.kernels.clock import COMPILING, Stopwatch
-from recbole_hyper.kernels.pairs import counts
+from recbole_hyper.kernels.tables import repeated
 
 assert compiled.folder() == COMPILING.place
 watch = Stopwatch()
-found = counts(np.array([0, 2, 2, 1, 2]), 3)
+found = repeated(np.zeros(3, np.int32), np.array([0, 2, 2], np.int32), 3, False)
 print(json.dumps([found.tolist(), COMPILING.seconds, watch.seconds(), COMPILING.place]))
 """
 
@@ -47,7 +47,7 @@ def python(code: str, **environment: str) -> str:
 def compiled_by(**environment: str) -> tuple[float, float, str]:
     """Return the seconds of compiling and of the rest when a kernel is called in a process, and where it is kept."""
     found, seconds, rest, folder = json.loads(python(COMPILES, **environment))
-    assert found == [1, 1, 3]
+    assert found == [False, False, True]
     return seconds, rest, folder
 
 
@@ -61,14 +61,14 @@ def test_kernels_are_kept_in_the_users_cache(tmp_path: Path, monkeypatch: pytest
     assert rest > 0
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert folder == clock.default_folder()
-    assert list((tmp_path / "recbole_hyper" / "kernels").rglob("pairs.counts*.nbc"))
+    assert list((tmp_path / "recbole_hyper" / "kernels").rglob("tables.repeated*.nbc"))
     assert compiled_by(XDG_CACHE_HOME=str(tmp_path))[0] == 0
 
 
 def test_the_place_that_the_user_chose_is_taken(tmp_path: Path) -> None:
     chosen = tmp_path / "chosen"
     assert compiled_by(NUMBA_CACHE_DIR=str(chosen), XDG_CACHE_HOME=str(tmp_path / "cache"))[2] == str(chosen)
-    assert list(chosen.rglob("pairs.counts*.nbc"))
+    assert list(chosen.rglob("tables.repeated*.nbc"))
     assert not (tmp_path / "cache").exists()
 
 
@@ -113,3 +113,25 @@ def test_torch_keeps_its_threads(monkeypatch: pytest.MonkeyPatch) -> None:
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)
+
+
+SMALL = """
+import sys
+from pathlib import Path
+from recbole_hyper.config import Config
+from recbole_hyper.data.dataset import stored
+from recbole_hyper.data.prepare.pipeline import prepare
+
+folder = Path(sys.argv[1])
+lines = [f"u{n % 9},i{n % 7},{n}" for n in range(99)]
+(folder / "x.csv").write_text('user,item,"time"\\n' + "\\n".join(lines))
+changes = {"filter": "k_core", "min_user": 2, "min_item": 2, "duplicates": "last"}
+prepare("x", source=folder / "x.csv", output=folder, changes=changes)
+store = stored(Config("Pop", "x", config_dict={"data_path": str(folder)}))
+assert len(store.items) > 50
+assert "numba" not in sys.modules
+"""
+
+
+def test_small_data_are_prepared_and_read_without_a_compiler(tmp_path: Path) -> None:
+    python(SMALL.replace("sys.argv[1]", repr(str(tmp_path))))

@@ -12,13 +12,15 @@ import pyarrow.compute as pc
 
 from recbole_hyper.data.archives import SourceFile
 from recbole_hyper.data.formats import matching_names
-from recbole_hyper.data.ids import as_text, is_list
+from recbole_hyper.data.ids import MISSING_IDS, as_mask, as_text, is_list
 from recbole_hyper.data.tables import read_columns
 from recbole_hyper.data.times import to_numbers, to_seconds
 from recbole_hyper.errors import DataError
 
 # the largest share of distinct parts with which a separator counts as one; titles, too, contain commas
 _SEPARATORS = {"|": 0.7, ";": 0.7, ",": 0.25, " ": 0.0}
+_EXACT = 2.0**53
+_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ]|$)"
 _UNWRITABLE = '["\\s]+'  # would end a value, or start a quotation in RecBole
 
 
@@ -46,7 +48,8 @@ class Items:
 def read_items(path: Path, item_column: str | None = None) -> Items:
     """Read a table of items; DataError if there is none, or it has no column of item ids.
 
-    Numbers and dates (Unix seconds) become float. Lists, and text that ``|``, ``;`` or ``,`` split into parts that
+    The types of an atomic file are kept. Numbers and dates (Unix seconds) become float; codes with leading zeros and
+    whole numbers from 2**53 on, stay token. Lists, and text that ``|``, ``;`` or ``,`` split into parts that
     recur, become token_seq, or float_seq if all have equally many numbers (blanks may separate these too). The rest is
     token.
     """
@@ -57,37 +60,63 @@ def read_items(path: Path, item_column: str | None = None) -> Items:
     if len(names) != 1:
         fault = f"several columns of item ids ({', '.join(names)})" if names else "no column of item ids"
         raise DataError(f"--items={path} has {fault}; its columns: {', '.join(table.column_names)}")
-    columns = {}
-    for name in table.column_names:
+    columns: dict[str, list[str]] = {}
+    for place, name in enumerate(table.column_names):
         if name != names[0]:
-            kind, values = _typed(table[name].combine_chunks())
-            columns[re.sub(r"[:\s]+", "_", name) + f":{kind}"] = values
+            written = re.sub(r"[:\s]+", "_", name) or f"column_{place + 1}"
+            declared = (table.schema.field(place).metadata or {}).get(b"type", b"").decode()
+            kind, values = _typed(table.column(place).combine_chunks(), declared)
+            if any(written == other.rpartition(":")[0] for other in columns) or written == "item_id":
+                raise DataError(f"--items={path}: {name!r} and another column become {written!r}; rename one")
+            columns[f"{written}:{kind}"] = values
     ids = as_text(table[names[0]].combine_chunks()).to_pylist()
     return Items(path, [token or "" for token in ids], columns)
 
 
-def _typed(values: pa.Array) -> tuple[str, list[str]]:
-    """Return the type of a column, and its values as text."""
+def _typed(values: pa.Array, declared: str = "") -> tuple[str, list[str]]:
+    """Return the type of a column, ``declared`` in an atomic file, and its values as text."""
     if is_list(values):
         return _sequence([list(entries or ()) for entries in values.to_pylist()])
     if pa.types.is_temporal(values.type):
-        numbers, good = to_seconds(values, "iso")
-        return "float", _numbers(np.where(good, numbers, np.nan))
-    text_values = as_text(values)
-    blank = pc.equal(pc.fill_null(pc.utf8_trim_whitespace(text_values), ""), "")
-    if not pa.types.is_boolean(values.type):
-        numbers, good = to_numbers(values)
-        if good.any() and (good | np.asarray(blank)).all():
-            return "float", _numbers(np.where(good, numbers, np.nan))
-    texts = [text or "" for text in text_values.to_pylist()]
+        return "float", _seconds(values)
+    texts = pc.utf8_trim_whitespace(pc.fill_null(as_text(values), ""))
+    if declared:
+        return declared, _cleaned(texts.to_pylist(), " ")
+    filled = pc.invert(pc.is_in(texts, value_set=pa.array(["", *MISSING_IDS])))
+    some = texts.filter(filled)
+    if len(some) and not pa.types.is_boolean(values.type):
+        numbers, good = to_numbers(some)
+        # numbers with leading zeros are codes, and float64 loses digits of large ones
+        if (
+            good.all()
+            and np.abs(numbers).max() < _EXACT
+            and not as_mask(pc.match_substring_regex(some, r"^[+-]?0[0-9]")).any()
+        ):
+            return "float", [
+                "" if value is None else _number(value) for value in pc.if_else(filled, texts, None).to_pylist()
+            ]
+        if as_mask(pc.match_substring_regex(some, _DATE)).all() and to_seconds(some, "iso")[1].all():
+            return "float", _seconds(pc.if_else(filled, texts, None))
+    plain = texts.to_pylist()
     for separator in _SEPARATORS:
-        parts = [[part.strip() for part in text.strip("[]").split(separator)] if text else [] for text in texts]
+        parts = [[part.strip() for part in text.strip("[]").split(separator)] if text else [] for text in plain]
         all_parts = [part for entry in parts for part in entry]
-        kind, values = _sequence(parts)
+        kind, found = _sequence(parts)
         recur = len(set(all_parts)) <= _SEPARATORS[separator] * len(all_parts)
         if len(all_parts) > sum(map(bool, parts)) and (recur or kind == "float_seq"):
-            return kind, values
-    return "token", _cleaned(texts, " ")
+            return kind, found
+    return "token", _cleaned(plain, " ")
+
+
+def _number(text: str) -> str:
+    """Return a number as the shortest text with the same value."""
+    value = float(text)
+    return str(int(value)) if value.is_integer() and abs(value) < _EXACT else repr(value)
+
+
+def _seconds(values: pa.Array) -> list[str]:
+    seconds, good = to_seconds(values, "iso")
+    return [_number(str(value)) if valid else "" for value, valid in zip(seconds.tolist(), good.tolist(), strict=True)]
 
 
 def _sequence(entries: list[list[Any]]) -> tuple[str, list[str]]:
@@ -97,10 +126,6 @@ def _sequence(entries: list[list[Any]]) -> tuple[str, list[str]]:
         return "float_seq", [" ".join(map(str, entry)) for entry in entries]
     parts = [[str(part) for part in entry if part is not None and str(part)] for entry in entries]
     return "token_seq", [" ".join(_cleaned(entry, "_")) for entry in parts]
-
-
-def _numbers(values: Any) -> list[str]:
-    return ["" if value != value else f"{value:.17g}" for value in values.tolist()]
 
 
 def _cleaned(texts: list[str], mark: str) -> list[str]:

@@ -131,6 +131,8 @@ def prepare(
             data.user_tokens = pc.replace_substring_regex(data.user_tokens, f"^{re.escape(prefix)}", "")
         if table.form.refusing and order == "time":
             CHECKS[table.form.refusing](data)
+        if table.form.positions and order == "file":
+            data.number_rows()  # the lines of a user are joined
         data, steps = apply(data, cleaning, clock)
         result = Prepared(path, describe(data), entry, tuple(steps), malformed, clock)
         _check_counts(entry, result.statistics)

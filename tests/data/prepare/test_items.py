@@ -39,9 +39,9 @@ def test_an_item_file_has_the_items_of_the_interactions_and_guessed_types(tmp_pa
     prepared(tmp_path, raw, items=items, say=said.append)
     lines = (tmp_path / "out" / "mine" / "mine.item").read_text().splitlines()
     assert lines == [
-        "item_id:token\ttitle:token\tgenres:token_seq\tprice:float\tvector:float_seq\tmade:token\tnew:token",
-        "x\tThe Matrix, 1999\tAction Science_Fiction\t3.5\t0.1 0.2\t2019-01-31\tyes",
-        "q%22z\tA Toy\tAction Drama\t\t1 2\t2019-02-01\tno",
+        "item_id:token\ttitle:token\tgenres:token_seq\tprice:float\tvector:float_seq\tmade:float\tnew:token",
+        "x\tThe Matrix, 1999\tAction Science_Fiction\t3.5\t0.1 0.2\t1548892800\tyes",
+        "q%22z\tA Toy\tAction Drama\t\t1 2\t1548979200\tno",
     ]
     assert any("mine.item has 2 of 3 items" in line for line in said)
 
@@ -91,3 +91,42 @@ def test_returns_are_netted_and_counted(tmp_path: Path) -> None:
         prepared(tmp_path, raw, {"returns": "item"})
     with pytest.raises(DataError, match="no column amount"):
         prepared(tmp_path, raw, {"returns": "amount"})
+
+
+def columns_of(path: Path, text: str) -> dict[str, list[str]]:
+    path.write_text(text)
+    return read_items(path).columns
+
+
+def test_numbers_and_codes_of_items_are_written_as_they_are(tmp_path: Path) -> None:
+    text = f"sku;price;code;big;pair;\nx;1,5;01234;{2**60 + 1};1,2;a\ny;NA;1234;3;x;b\nz;143,79;7;4;;c\n"
+    assert columns_of(tmp_path / "x.csv", text) == {
+        "price:float": ["1.5", "", "143.79"],
+        "code:token": ["01234", "1234", "7"],
+        "big:token": [str(2**60 + 1), "3", "4"],
+        "pair:token": ["1,2", "x", ""],
+        "column_6:token": ["a", "b", "c"],
+    }
+
+
+def test_declared_types_of_an_item_file_are_kept(tmp_path: Path) -> None:
+    text = "item_id:token\tyear:token\tgenre:token_seq\tscore:float\nx\t1999\ta b\t1.50\ny\t2001\tc\t2\n"
+    assert columns_of(tmp_path / "x.item", text) == {
+        "year:token": ["1999", "2001"],
+        "genre:token_seq": ["a b", "c"],
+        "score:float": ["1.50", "2"],
+    }
+
+
+def test_lists_of_json_items_are_sequences(tmp_path: Path) -> None:
+    text = '{"sku": 1, "tags": ["a b", "c"], "new": true}\n{"sku": 2, "tags": [], "new": false, "rare": "q"}\n'
+    assert columns_of(tmp_path / "x.jsonl", text) == {
+        "tags:token_seq": ["a_b c", ""],
+        "new:token": ["true", "false"],
+        "rare:token": ["", "q"],
+    }
+
+
+def test_two_columns_that_get_one_name_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="'a:b' and another column become 'a_b'"):
+        columns_of(tmp_path / "x.csv", "sku,a b,a:b\nx,1,2\ny,3,4\n")
