@@ -13,7 +13,7 @@ _MEMORY = "2GB"
 
 
 class Error(ValueError):
-    """What duckdb says of values or of a statement that it cannot compute, in one line."""
+    """duckdb cannot compute a statement or read a value; one line says why."""
 
 
 @functools.cache
