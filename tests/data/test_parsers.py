@@ -45,7 +45,18 @@ def test_format_is_read_as_published(name: str, tmp_path: Path) -> None:
 
 
 def test_every_format_has_a_case_here() -> None:
-    assert set(formats()) == {*CASES, "mind", "csv", "jsonl", "parquet", "sequences", "atomic"}
+    assert set(formats()) == {
+        *CASES,
+        "mind",
+        "netflix",
+        "python-dictionaries",
+        "yambda",
+        "csv",
+        "jsonl",
+        "parquet",
+        "sequences",
+        "atomic",
+    }
 
 
 def test_csv_with_named_columns_quotes_and_dates(tmp_path: Path) -> None:
