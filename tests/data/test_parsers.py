@@ -98,7 +98,7 @@ def test_sequences_get_positions_as_times(tmp_path: Path) -> None:
     raw = tmp_path / "beauty.txt"
     raw.write_text("7 30 10 20\n\n3 10\n5 20 30 \n")
     result = prepare("mine", source=raw, format="sequences", output=tmp_path)
-    assert result.positions
+    assert result.clock == "positions"
     assert read_back(result) == [
         ("7", "30", "1"),
         ("7", "10", "2"),
