@@ -88,8 +88,13 @@ def test_a_page_is_what_the_result_files_give(name: str) -> None:
 
 
 def test_every_page_is_made_of_result_files() -> None:
-    by_script = {"claims", "warm_start", *PAGES}
+    by_script = {"claims", "gpu", "warm_start", *PAGES}
     assert {path.stem for path in RESULTS.glob("*.md")} - by_script <= {"README", "readme_template", "records"}
+
+
+def test_the_page_of_the_gpu_is_drawn_from_its_file() -> None:
+    page = script("gpu").page(json.loads((RESULTS / "bench_gpu.json").read_text(encoding="utf-8")))
+    assert (RESULTS / "gpu.md").read_text(encoding="utf-8") == page, "python results/gpu.py writes it anew"
 
 
 def texts(name: str) -> list[str]:
