@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from recbole_hyper.cluster import cluster
 from recbole_hyper.commands import argument, command, dataset, duration, words
-from recbole_hyper.experiment.experiment import Experiment, Run, keys_file, run_alone
 from recbole_hyper.settings import COMMON
 from recbole_hyper.threads import processors
 
 if TYPE_CHECKING:
     from recbole_hyper.experiment.comparison import Comparison
+    from recbole_hyper.experiment.experiment import Experiment, Run
 
 
 @command(
@@ -44,6 +44,7 @@ def compare(arguments: argparse.Namespace) -> int:
     """Train the models that are not finished, then print and save the table; return 1 if a model failed."""
     from recbole_hyper.evaluation.segments import check_segments
     from recbole_hyper.experiment.comparison import Comparison
+    from recbole_hyper.experiment.experiment import Experiment, Run
     from recbole_hyper.experiment.package import write_package
     from recbole_hyper.experiment.scores import missing_text, rank_scores
     from recbole_hyper.experiment.seeds import read_seeds
@@ -166,20 +167,22 @@ def chosen_by(sweep: Path, name: str, models: Sequence[str]) -> dict[str, Any]:
     return settings
 
 
-def at_a_time(runs: Sequence[Run], configs: Mapping[str, Any]) -> int:
+def at_a_time(runs: Sequence["Run"], configs: Mapping[str, Any]) -> int:
     """Return how many runs train at once by default: one per core, one alone on a GPU."""
     on_gpu = any(config["device"].type != "cpu" for config in configs.values())
     return 1 if on_gpu else max(1, min(processors(), sum(run.keys is not None for run in runs)))
 
 
-def train(experiment: Experiment, folder: Path) -> tuple[dict[str, dict[int | None, dict[str, Any]]], dict[str, str]]:
+def train(experiment: "Experiment", folder: Path) -> tuple[dict[str, dict[int | None, dict[str, Any]]], dict[str, str]]:
     """Train what is not finished, each run in its own process; return results and failures by model.
 
     ValueError if no model has a result.
     """
+    from recbole_hyper.experiment.experiment import keys_file, run_alone
+
     threads = experiment.threads if experiment.processes > 1 else None
 
-    def start(run: Run) -> str | None:
+    def start(run: "Run") -> str | None:
         return run_alone(run.model, run.dataset, keys_file(run, folder), threads)
 
     outcome = experiment.execute(start)

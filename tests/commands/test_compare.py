@@ -17,6 +17,7 @@ import yaml
 from recbole_hyper.cli import main
 from recbole_hyper.commands import compare
 from recbole_hyper.config import Config, ConfigError
+from recbole_hyper.experiment import experiment
 from recbole_hyper.files import read_json
 from tests.conftest import SMALL, cycle_rows, write_inter
 
@@ -74,7 +75,7 @@ def test_the_command_runs_skips_and_reports(
     random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     calls: list[str] = []
-    monkeypatch.setattr(compare, "run_alone", run_here(calls))
+    monkeypatch.setattr(experiment, "run_alone", run_here(calls))
     keys = {"data_path": str(random_data), "use_gpu": False, "topk": [5], "valid_metric": "NDCG@5", "epochs": 1}
     keys |= {"hidden_size": 8, "EASER.reg_weight": 4.0, "reg_weight": 1.0}
     folder = tmp_path / "table"
@@ -108,7 +109,7 @@ def test_models_over_seeds(
     random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     calls: list[str] = []
-    monkeypatch.setattr(compare, "run_alone", run_here(calls))
+    monkeypatch.setattr(experiment, "run_alone", run_here(calls))
     keys = {**SMALL, "data_path": str(random_data), "use_gpu": False, "topk": [5], "valid_metric": "NDCG@5"}
     keys["epochs"] = 1
     assert compare.compare(arguments("Pop,SASRecCE", tmp_path / "table", "7,8,9", **keys)) == 0
@@ -152,7 +153,7 @@ def test_a_model_that_fails_with_one_seed_has_no_numbers(
         bad = model == "EASER" and yaml.safe_load(keys.read_text())["seed"] == 2
         return "too bad" if bad else inner(model, dataset, keys)
 
-    monkeypatch.setattr(compare, "run_alone", fails)
+    monkeypatch.setattr(experiment, "run_alone", fails)
     keys = {"data_path": str(random_data), "use_gpu": False, "topk": [5], "valid_metric": "NDCG@5", "reg_weight": 9.0}
     assert compare.compare(arguments("Pop,EASER", tmp_path, "1,2", **keys)) == 1
     with open(tmp_path / "compare.csv", newline="") as file:
@@ -166,7 +167,7 @@ def test_a_finished_run_is_reused_only_for_the_same_settings(
     random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     calls: list[str] = []
-    monkeypatch.setattr(compare, "run_alone", run_here(calls))
+    monkeypatch.setattr(experiment, "run_alone", run_here(calls))
     keys = {**SMALL, "data_path": str(random_data), "use_gpu": False, "topk": [5], "valid_metric": "NDCG@5"}
     keys["eval_args"] = {"split": {"RS": [0.6, 0.2, 0.2]}}
 
@@ -202,7 +203,7 @@ def test_a_killed_run_with_more_epochs_is_refused(
     random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []
-    monkeypatch.setattr(compare, "run_alone", run_here(calls))
+    monkeypatch.setattr(experiment, "run_alone", run_here(calls))
     keys = {**SMALL, "data_path": str(random_data), "use_gpu": False}
     compare.compare(arguments("SASRecCE", tmp_path, **keys))
     (tmp_path / "SASRecCE" / "result.json").unlink()
@@ -227,7 +228,7 @@ def test_spaces_in_the_output_folder(random_data: Path, tmp_path: Path) -> None:
     settings |= {"eval_args": {"mode": "uni9"}, "output_dir": str(keys.parent / "Pop"), "n_threads": None}
     settings |= {"resume": False, "model": "Other", "checkpoint_dir": "12"}
     keys.write_text(yaml.safe_dump(settings))
-    assert compare.run_alone("Pop", "random", keys) is None
+    assert experiment.run_alone("Pop", "random", keys) is None
     config = json.loads((keys.parent / "Pop" / "result.json").read_text())["config"]
     assert config["eval_args"]["mode"] == {"valid": "uni9", "test": "uni9"}
     assert (config["model"], config["seed"], config["n_threads"]) == ("Pop", 3, None)
@@ -247,7 +248,7 @@ def test_mistakes_show_before_anything_runs(
     random_data: Path, tmp_path: Path, models: str, keys: dict[str, Any], match: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []
-    monkeypatch.setattr(compare, "run_alone", run_here(calls))
+    monkeypatch.setattr(experiment, "run_alone", run_here(calls))
     with pytest.raises(ConfigError, match=match):
         compare.compare(arguments(models, tmp_path, data_path=str(random_data), use_gpu=False, **keys))
     assert calls == []
@@ -328,8 +329,8 @@ def test_a_model_runs_in_a_separate_process(random_data: Path, tmp_path: Path) -
     keys = tmp_path / "keys.yaml"
     settings = {"data_path": str(random_data), "use_gpu": False, "topk": [5], "valid_metric": "NDCG@5"}
     keys.write_text(yaml.safe_dump({**settings, "output_dir": str(tmp_path / "out")}))
-    assert compare.run_alone("Pop", "random", keys) is None
+    assert experiment.run_alone("Pop", "random", keys) is None
     assert json.loads((tmp_path / "out" / "result.json").read_text())["model"] == "Pop"
-    message = compare.run_alone("Pop", "random", keys)
+    message = experiment.run_alone("Pop", "random", keys)
     assert message is not None
     assert "already has a run" in message
