@@ -186,8 +186,8 @@ def at_places(states: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 
 def newest(states: Tensor, lengths: Tensor) -> Tensor:
-    """Return the states (B, d) at the newest items of (B, L, d)."""
-    return at_places(states, torch.arange(states.shape[0], device=states.device), lengths - 1)
+    """Return the states (B, d) at the newest items of (B, L, d); of an empty row at its first position."""
+    return at_places(states, torch.arange(states.shape[0], device=states.device), (lengths - 1).clamp(min=0))
 
 
 def length_groups(lengths: Tensor, step_rows: int = 0) -> list[slice]:

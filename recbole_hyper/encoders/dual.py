@@ -52,7 +52,7 @@ def trace_reversed(
 
 def _reordered(states: Tensor, index: Tensor) -> Tensor:
     """Return the positions ``index`` (B, L) of each row of ``states`` (B, L, ...)."""
-    rows = torch.arange(len(index), device=index.device)[:, None].expand_as(index)
+    rows = torch.arange(index.shape[0], device=index.device)[:, None].expand_as(index)
     return at_places(states, rows.flatten(), index.flatten()).view(states.shape)
 
 

@@ -22,7 +22,9 @@ NORM_FLOOR = 1e-15
 
 def lifted_states(states: Tensor, theta: Theta, *, offset: bool, factored: bool) -> tuple[Tensor, Tensor | None]:
     """Return A (..., d + 1), or (..., d) without ``offset``, of states (..., d), and the exponents (...) or None."""
-    vectors, _, _, x = _LiftedStates.apply(states, theta, offset, factored)
+    # a graph is exported from plain operations
+    lift = _states if torch.compiler.is_exporting() else _LiftedStates.apply
+    vectors, _, _, x, *_ = lift(states, theta, offset, factored)
     return vectors, x if factored else None
 
 
@@ -39,7 +41,22 @@ def _root(theta: Theta) -> Theta:
 
 def _cosh(decay: Tensor) -> Tensor:
     """Return cosh(x) exp(-x) of decay = exp(-2 x) - 1; sinh(x) exp(-x) is -decay / 2."""
-    return torch.rsub(decay, 1, alpha=-0.5)
+    return 1 + decay * 0.5
+
+
+def _states(states: Tensor, theta: Theta, offset: bool, factored: bool) -> tuple[Tensor, ...]:
+    """Return A, k, C, x and |F|."""
+    root = 2 * _root(theta)
+    norm = torch.linalg.vector_norm(states, dim=-1).clamp_min(NORM_FLOOR)
+    x = norm * root
+    if factored:
+        decay = torch.expm1(x * -2)
+        rate, cosh = decay / (norm * -2), _cosh(decay)
+    else:
+        rate, cosh = torch.sinh(x) / norm, torch.cosh(x)
+    space = states * rate.unsqueeze(-1)
+    vectors = torch.cat((space, -cosh.unsqueeze(-1)), dim=-1) if offset else space
+    return vectors, rate, cosh, x, norm
 
 
 class _LiftedStates(torch.autograd.Function):
@@ -47,16 +64,7 @@ class _LiftedStates(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, states: Tensor, theta: Theta, offset: bool, factored: bool) -> tuple[Tensor, ...]:
-        root = 2 * _root(theta)
-        norm = torch.linalg.vector_norm(states, dim=-1).clamp_min_(NORM_FLOOR)
-        x = norm * root
-        if factored:
-            decay = torch.expm1(x * -2)
-            rate, cosh = decay / (norm * -2), _cosh(decay)
-        else:
-            rate, cosh = torch.sinh(x).div_(norm), torch.cosh(x)
-        space = states * rate.unsqueeze(-1)
-        vectors = torch.cat((space, -cosh.unsqueeze(-1)), dim=-1) if offset else space
+        vectors, rate, cosh, x, norm = _states(states, theta, offset, factored)
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(x)
         ctx.constant = None if isinstance(theta, Tensor) else theta

@@ -104,4 +104,10 @@ class _ScaledAsinh(torch.autograd.Function):
 
 def scaled_asinh(v: Tensor, exponent: Tensor) -> Tensor:
     """Return asinh(v * exp(exponent)) without overflow; ``exponent`` (>= 0, v's shape) is a constant."""
-    return _ScaledAsinh.apply(v, exponent)
+    if not torch.compiler.is_exporting():
+        return _ScaledAsinh.apply(v, exponent)
+    # a graph is exported from plain operations, none in place
+    limit = exponent_limit(v.dtype) - 2
+    floor, w = torch.exp(-exponent.clamp(max=limit)), v.abs()
+    ratio = w * (1 + w / (floor + torch.sqrt(floor * floor + w * w))) / floor
+    return torch.sign(v) * (torch.log1p(ratio) + torch.relu(exponent - limit))

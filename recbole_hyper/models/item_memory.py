@@ -160,7 +160,7 @@ class MixtureTable(nn.Module):
         totals = weights.sum(dim=1, keepdim=True)
         votes = (weights / totals.clamp(min=torch.finfo(torch.float32).tiny))[:, :, None] * self.rates[newest]
         neighbours = self.neighbours[newest].flatten(1).long()
-        blank = votes.new_zeros(len(newest), len(self.weights))
+        blank = votes.new_zeros(newest.shape[0], len(self.weights))  # a graph is for any number of rows
         return blank.scatter_add(1, neighbours, votes.flatten(1)), totals, neighbours
 
     def mixed(self, logits: Tensor, newest: Tensor) -> Tensor:

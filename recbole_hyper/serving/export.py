@@ -299,7 +299,7 @@ def _write_onnx(program: ExportedProgram, path: Path, described: dict[str, Any])
 
 
 def _translations() -> dict[Callable[..., Any], Callable[..., Any]]:
-    """Replace a translation of torch: log1p as Log(1 + x) loses all digits of small x."""
+    """Replace translations of torch: log1p as Log(1 + x) and expm1 as Exp(x) - 1 lose all digits of small x."""
     from onnxscript import opset20 as op
 
     def log1p(x: Any) -> Any:
@@ -310,7 +310,14 @@ def _translations() -> dict[Callable[..., Any], Callable[..., Any]]:
         # the ratio restores what the sum lost
         return op.Where(exact, x, op.Mul(op.Log(above), op.Div(x, op.Where(exact, one, rounded))))
 
-    return {torch.ops.aten.log1p.default: log1p}
+    def expm1(x: Any) -> Any:
+        one: Any = op.Constant(value_float=1.0)
+        half: Any = op.Tanh(op.Mul(x, op.Constant(value_float=0.5)))
+        # 2 t / (1 - t) with t = tanh(x / 2), which cancels only where exp(x) does not
+        near = op.Div(op.Add(half, half), op.Sub(one, half))
+        return op.Where(op.Less(x, one), near, op.Sub(op.Exp(x), one))
+
+    return {torch.ops.aten.log1p.default: log1p, torch.ops.aten.expm1.default: expm1}
 
 
 Floats = npt.NDArray[np.float32]
