@@ -101,7 +101,7 @@ def _check_rows(model: Any, columns: dict[str, Tensor], scores: Tensor) -> None:
     ):
 
         def changes(names: list[str], kept: slice = kept, taken: list[int] = taken) -> bool:
-            mixed = {name: column[taken] if name in names else column for name, column in columns.items()}
+            mixed = {**columns, **_rows_of({name: columns[name] for name in names}, taken)}
             return _differ(scores[kept], _scores(model, mixed)[kept])
 
         if half and changes(list(columns)):
@@ -121,17 +121,22 @@ def _check_batches(model: Any, columns: dict[str, Tensor], scores: Tensor) -> st
     for how, groups in {**{how: [rows] for how, rows in batches.items()}, **single}.items():
         for rows in groups:
             try:
-                other = _scores(model, {name: column[rows] for name, column in columns.items()})
+                other = _scores(model, _rows_of(columns, rows))
             except Exception as error:
                 finding = f"{HONEST}; it cannot rank a batch of {len(rows)} cases ({type(error).__name__})"
                 logger.warning("%s: %s", type(model).__name__, finding)
                 break
-            if _differ(scores[rows], other):
+            if _differ(scores[torch.tensor(rows, device=scores.device)], other):
                 raise LeakError(
                     f"{type(model).__name__} ranks a case differently {how}: its scores change with the batch, so its "
                     "metrics would change with eval_batch_size"
                 )
     return finding
+
+
+def _rows_of(columns: dict[str, Tensor], rows: list[int]) -> dict[str, Tensor]:
+    """Return rows of a batch; the index is made on the device of each column."""
+    return {name: column[torch.tensor(rows, device=column.device)] for name, column in columns.items()}
 
 
 def _scores(model: Any, columns: dict[str, Tensor], seed: int = 0) -> Tensor:

@@ -29,8 +29,8 @@ from recbole_hyper.types import Cases, Prefixes
 from tests.conftest import SMALL, write_inter
 
 
-def build(path: Path, **keys: object) -> tuple:
-    config = Config("SASRecCE", "random", config_dict={**SMALL, "data_path": str(path), **keys})
+def build(path: Path, model: str = "SASRecCE", **keys: object) -> tuple:
+    config = Config(model, "random", config_dict={**SMALL, "data_path": str(path), **keys})
     dataset = SequenceDataset(config)
     split = make_split(dataset.store, config)
     return config, dataset.restrict(split.store, split.train_lengths), split
@@ -114,7 +114,7 @@ def test_batches_are_random_samples_sorted_inside(tmp_path: Path) -> None:
 
 
 def test_prefix_rows_equal_the_transitions(random_data: Path) -> None:
-    config, dataset, split = build(random_data)
+    config, dataset, split = build(random_data, "SASRec")
     found: Counter = Counter()
     for batch in PrefixLoader(dataset, split.store, split.train_lengths, config):
         for user, items, length, target in zip(
@@ -126,7 +126,7 @@ def test_prefix_rows_equal_the_transitions(random_data: Path) -> None:
 
 
 def test_prefix_negatives_are_never_the_target(random_data: Path) -> None:
-    config, dataset, split = build(random_data)
+    config, dataset, split = build(random_data, "SASRec", loss_type="BPR")
     config["train_neg_sample_args"] = {"distribution": "uniform", "sample_num": 3, "dynamic": False}
     drawn = set()
     for batch in PrefixLoader(dataset, split.store, split.train_lengths, config):
