@@ -58,7 +58,7 @@ def test_check_refuses_dishonest_splits() -> None:
         ({"GT": {"valid": 0.9, "test": 0.9}}, "must start before test"),
         ({"GT": 0.9}, "is expected"),
         ({"GT": {"valid": 0.5, "test": 0.9, "max_cases": 0}}, "max_cases=0"),
-        ({"GT": {"valid": 0.5, "test": 0.9, "target": "first"}}, "last or ~ is expected"),
+        ({"GT": {"valid": 0.5, "test": 0.9, "target": "first"}}, "last, all or ~ is expected"),
         ({"GT": {"valid": "1970-01-01 00:00:02", "test": 0.9}}, "the test part has no case"),
         ({"TU": {"point": 0.9, "span": 1}}, "known settings are point, history"),
         ({"TU": {"point": 0.9, "history": "some"}}, "after or full is expected"),
