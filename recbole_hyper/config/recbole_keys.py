@@ -63,6 +63,7 @@ NO_EFFECT = (
     _unread("RATING_FIELD", "every interaction counts the same, whatever its rating", but="DMF"),
     _unread("require_pow", "the model has no such regularization", but="LightGCN SimpleX"),
     _unread("worker", "batches are made in the process that trains", lambda m: is_ours(m) or not _no_sequences(m)),
+    _unread("loss_decimal_place", "models of this package print losses with four decimals", is_ours),
     _unread("train_neg_sample_args", "losses draw their own negatives: see n_negatives", is_ours),
     _unread("transform LABEL_FIELD NEG_PREFIX eval_batch_size", "models of this package do not read it", is_ours),
     _unread(" ".join(FEATURE_KEYS), "models of this package read the features in selected_features", is_ours),
