@@ -26,7 +26,7 @@ OTHER = {"epochs": 7, "train_batch_size": 33, "learning_rate": 0.5, "eval_step":
          "eval_batch_size": 77, "MAX_ITEM_LIST_LENGTH": 9, "clip_grad_norm": {"max_norm": 2.0}, "weight_decay": 0.25,
          "learner": "sgd", "lr_plateau": {"factor": 0.3}, "adam_betas": [0.5, 0.5], "item_bias_init": 0.5,
          "curvature": 0.5, "curvature_init": 0.5, "curvature_learning_rate": 0.5, "manifold_learning_rate": 0.5,
-         "stabilize": 3, "memory_limit": 1 << 40, "worker": 3, "train_windows": "last",
+         "stabilize": 3, "loss_decimal_place": 6, "memory_limit": 1 << 40, "worker": 3, "train_windows": "last",
          "train_neg_sample_args": {"distribution": "popularity"}}  # fmt: skip
 # read by RecBole where data or a device ask for it: with sequence columns, files of users or items, wandb, a device
 READ_ELSEWHERE = {
