@@ -30,6 +30,14 @@ Arrays = dict[str, npt.NDArray[Any]]
 _recent: dict[str, tuple[str, Arrays]] = {}
 
 
+def binary_matrix(dataset: Any) -> scipy.sparse.csr_matrix:
+    """Return the training matrix (n_users, n_items) of ``dataset``: repeated interactions count once."""
+    matrix = dataset.inter_matrix("csr").astype(np.float32)
+    matrix.sum_duplicates()
+    matrix.data[:] = 1.0
+    return matrix
+
+
 class LinearRecommender(OneStepRecommender):
     """A model that fits in one step, its only epoch, and folds binary histories into linear states to score them.
 
@@ -39,10 +47,7 @@ class LinearRecommender(OneStepRecommender):
 
     def __init__(self, config: Any, dataset: Any) -> None:
         super().__init__(config, dataset)
-        matrix = dataset.inter_matrix("csr").astype(np.float32)
-        matrix.sum_duplicates()
-        matrix.data[:] = 1.0  # repeated interactions count once
-        self.matrix: scipy.sparse.csr_matrix = matrix
+        self.matrix = binary_matrix(dataset)
         self.cache_folder = config["fit_cache"]
         self._is_saved = bool(config["save_data"])
         # RecBole's trainer needs a parameter

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from recbole_hyper.data.pair_counts import pair_counts
 from recbole_hyper.evaluation.ranking import SCORES_PER_BLOCK, Scorer
 from recbole_hyper.evaluation.scorers import state_scorer
+from recbole_hyper.models._linear import binary_matrix
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.models.ease_votes import VOTES, EaseVotes, Votes, is_offered, with_votes
@@ -145,10 +146,7 @@ class MemoryRecommender(HyperRecommender):
 
     def _fit_ease(self) -> None:
         if not self._ease.bits.numel() and self._training is not None:
-            matrix = self._training.inter_matrix("csr").astype(np.float32)
-            matrix.sum_duplicates()
-            matrix.data[:] = 1.0
-            self._ease.fit(matrix)
+            self._ease.fit(binary_matrix(self._training))
 
     def choose_as(self, other: OwnModel) -> None:
         assert isinstance(other, MemoryRecommender)
