@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 
 from recbole_hyper.cli import main
-from recbole_hyper.commands import compare
 from recbole_hyper.config import ConfigError
+from recbole_hyper.experiment import experiment
 from recbole_hyper.experiment.package import verify
 from tests.commands.test_compare import run_here
 from tests.conftest import SMALL
@@ -31,7 +31,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory, random_data_once: Path) -> 
     asked += [f"--{key}={value}" for key, value in keys.items()]
     asked += [f"--scores=Theirs={folder / 'lists.csv'}", f"--package={folder / 'package'}", "--max_concurrent=1"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compare, "run_alone", run_here([]))
+        patch.setattr(experiment, "run_alone", run_here([]))
         assert main(asked) == 0
     return folder / "package"
 
@@ -64,7 +64,7 @@ def test_what_a_reviewer_finds(package: Path) -> None:
 def test_its_command_repeats_every_figure(package: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     command = json.loads((package / "package.json").read_text())["command"]
     monkeypatch.chdir(package)
-    monkeypatch.setattr(compare, "run_alone", run_here([]))
+    monkeypatch.setattr(experiment, "run_alone", run_here([]))
     assert main(command[1:]) == 0
     assert main(["verify", ".", "--repeated=repeated"]) == 0
     assert "equal to those in repeated" in capsys.readouterr().out

@@ -11,9 +11,9 @@ import pytest
 
 from recbole_hyper import run
 from recbole_hyper.cli import main
-from recbole_hyper.commands import compare
 from recbole_hyper.config import Config
 from recbole_hyper.errors import ConfigError, DataError
+from recbole_hyper.experiment import experiment
 from recbole_hyper.experiment.scores import missing_text, rank_scores, read_scores
 from recbole_hyper.runs.load import load
 from recbole_hyper.training.build import read_data
@@ -67,7 +67,7 @@ def test_lists_rank_as_in_a_loop(keys: dict[str, Any], tmp_path: Path) -> None:
 def test_a_model_and_its_own_scores_have_the_same_figures(
     keys: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compare, "run_alone", run_here([]))
+    monkeypatch.setattr(experiment, "run_alone", run_here([]))
     run("EASER", "random", config_dict={**keys, "output_dir": str(tmp_path / "run")})
     model = load(tmp_path / "run")
     # recommend(users=...) reads the last item too, which is the target of the test
