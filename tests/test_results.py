@@ -9,6 +9,7 @@ import statistics
 from pathlib import Path
 from types import ModuleType
 
+import pandas as pd
 import pytest
 import yaml
 
@@ -142,3 +143,49 @@ def test_model_pages_show_the_result_files() -> None:
     for page in pages:
         written = (writer.DOCS / f"{page}.md").read_text(encoding="utf-8")
         assert written == writer.text_of(page), page
+
+
+def test_finished_runs_are_kept_under_their_names_without_paths(tmp_path: Path) -> None:
+    keep, runs = script("keep"), tmp_path / "runs"
+    runs.mkdir()
+    results = {"a/seed-2020": 0.1, "a/seed-2021": 0.2, "b_seed2020": 0.3, "c_seed2022": 0.4, "unfinished": None}
+    for place, value in results.items():
+        folder = tmp_path / "out" / place
+        folder.mkdir(parents=True)
+        result = {"test": {} if value is None else {"ndcg@10": value}, "config": {"data_path": "/x", "output_dir": "y"}}
+        (folder / "result.json").write_text(json.dumps(result))
+    (tmp_path / "out" / "no_result").mkdir()
+    (runs / "b.json").write_text(json.dumps({"test": {"ndcg@10": 0.5}}))
+    with pytest.raises(SystemExit, match="no finished run unfinished; it has a, a_seed2021, b, c_seed2022"):
+        keep.keep(tmp_path / "out", ["unfinished"], runs)
+    assert keep.keep(tmp_path / "out", ["a"], runs) == {"a": "new"}
+    other = "left as it is: its file has other metrics"
+    assert keep.keep(tmp_path / "out", (), runs) == {"a": "there", "a_seed2021": "new", "b": other, "c_seed2022": "new"}
+    kept = {file.stem: json.loads(file.read_text()) for file in runs.glob("*.json")}
+    assert {name: run["test"]["ndcg@10"] for name, run in kept.items()} == {
+        "a": 0.1, "a_seed2021": 0.2, "b": 0.5, "c_seed2022": 0.4,
+    }  # fmt: skip
+    assert kept["a"]["config"] == {"data_path": None, "output_dir": None}
+
+
+def test_cuts_of_a_data_set() -> None:
+    cuts = script("cuts")
+    # user u has the items 0 to u, each user after the one before
+    rows = [(str(user), str(item)) for user in range(6) for item in range(user + 1)]
+    frame = pd.DataFrame(rows, columns=[cuts.USER, cuts.ITEM]).assign(**{cuts.TIME: range(len(rows))})
+    users, newest, items = cuts.cuts(frame, 2).values()
+    assert users[cuts.USER].nunique() == 2
+    assert len(users) == sum(int(user) + 1 for user in users[cuts.USER].unique())
+    assert list(newest.index) == list(range(len(frame) // 2, len(frame)))
+    assert set(items[cuts.ITEM]) == {"0", "1"}
+    assert all(part.index.is_monotonic_increasing for part in (users, newest, items))
+
+
+def test_the_runs_of_the_cuts_come_seed_by_seed_and_resume(tmp_path: Path) -> None:
+    cuts = script("cuts")
+    runs = cuts.plan(tmp_path, [], [3, 4], {})
+    names = [(run.model, run.seed, run.folder.relative_to(tmp_path / "runs").as_posix()) for run in runs]
+    assert [name[:2] for name in names[:2]] == [("EASER", 3), ("PureSVDN", 3)]
+    assert [seed for _, seed, _ in names] == [3] * 5 + [4] * 3
+    assert names[-1] == ("SASRecCE", 4, "ml-100k_SASRecCE/seed-4")
+    assert all(run.keys["n_threads"] == 1 and not run.keys["resume"] for run in runs)
