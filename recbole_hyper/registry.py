@@ -24,8 +24,7 @@ from typing import Any, ClassVar, TypeVar
 from recbole_hyper import plugin_files
 from recbole_hyper.errors import ConfigError, did_you_mean
 from recbole_hyper.host import models as recbole_models
-from recbole_hyper.options import Option
-from recbole_hyper.part import Part, names_of_files, part_in_file, parts_in_file
+from recbole_hyper.options import Option, Part, names_of_files, part_in_file, parts_in_file
 
 T = TypeVar("T", bound=type)
 

@@ -3,7 +3,7 @@
 import functools
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +176,16 @@ def config_file(name: str | os.PathLike[str]) -> Path:
 def config_files(text: str) -> list[str]:
     """Return the space-separated paths in ``text``; a text that names a file is a single path."""
     return [text] if Path(text).is_file() else text.split()
+
+
+def only(names: Iterable[str], keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries of ``keys`` that are called ``names``."""
+    return {name: keys[name] for name in names if name in keys}
+
+
+def without(names: Collection[str], keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries of ``keys`` that are not called ``names``."""
+    return {key: value for key, value in keys.items() if key not in names}
 
 
 def merge(target: dict[str, Any], update: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ ROOT = Path(recbole_hyper.__file__).parent
 
 # the rooms from the lowest floor to the highest; a room may import rooms of its own floor and of lower ones
 FLOORS = [
-    {"errors", "options", "part", "values"},
+    {"errors", "options", "values"},
     {"cluster", "devices", "files", "matmul", "plugin_files", "random_numbers", "svd", "threads", "yaml_files"},
     {"encoders", "geometry", "hyperbolic", "kernels", "losses"},
     {"host"},

@@ -86,7 +86,7 @@ def test_opening_a_run_imports_its_own_parts_only(keys: dict[str, Any]) -> None:
     code = (
         "import sys\nfrom recbole_hyper import load\n"
         f"load({keys['output_dir']!r}).recommend(users=['u1'], k=3)\n"
-        "from recbole_hyper.part import Part, part_in_file\n"
+        "from recbole_hyper.options import Part, part_in_file\n"
         "for kind in ('encoders', 'losses', 'geometry'):\n"
         "    start = f'recbole_hyper.{kind}.'\n"
         "    names = [name.removeprefix(start) for name in sys.modules if name.startswith(start)]\n"

@@ -137,17 +137,21 @@ def refusals(config: Mapping[str, Any]) -> list[str]:
 TRANSLATED = ("repeatable",)
 # keys that drop interactions, and the values besides ~ with which they drop none
 _DROPPING = ("rm_dup_inter", "val_interval", "user_inter_num_interval", "item_inter_num_interval")
+# what the translation reads and changes
+TO_TRANSLATE = (*TRANSLATED, *_DROPPING, "exclude_seen", "benchmark_filename", "eval_args", "interactions")
 _DROPS_NOTHING: tuple[Any, ...] = ("[0,inf)", {})
 
 
-def translate(keys: Mapping[str, Any], final: dict[str, Any], model: Any) -> list[str]:
-    """Set the keys of ``final`` that RecBole's ``repeatable`` and ``benchmark_filename`` stand for.
+def translate(keys: Mapping[str, Any], final: Mapping[str, Any], model: Any) -> tuple[dict[str, Any], list[str]]:
+    """Return the values that RecBole's ``repeatable`` and ``benchmark_filename`` stand for, and warnings.
 
-    ``keys`` has the user's keys that the class ``model`` reads. Returns warnings about keys without effect.
+    ``keys`` are the user's keys that the class ``model`` reads, and ``final`` the values so far, of the keys
+    ``TO_TRANSLATE``. The warnings are about keys without effect.
 
     Raises:
         ConfigError: keys contradict each other, or the files cannot be the parts of a data set.
     """
+    final = dict(final)
     repeatable, exclude = keys.get("repeatable"), keys.get("exclude_seen")
     if repeatable is not None and not isinstance(repeatable, bool):
         raise ConfigError(f"repeatable={repeatable!r}: true or false is expected")
@@ -160,7 +164,7 @@ def translate(keys: Mapping[str, Any], final: dict[str, Any], model: Any) -> lis
         final["exclude_seen"] = not repeatable
     # RecBole refuses False for sequential models; training negatives of general ones exclude the user's own items
     final["repeatable"] = model.type.name != "GENERAL"
-    return _translate_benchmark(keys, final)
+    return final, _translate_benchmark(keys, final)
 
 
 def _translate_benchmark(keys: Mapping[str, Any], final: dict[str, Any]) -> list[str]:

@@ -26,13 +26,13 @@ from recbole_hyper.config.parts import (
     part_options,
     parts_of_model,
 )
-from recbole_hyper.config.recbole_keys import REFUSED, SWITCHED, refusals, translate, without_effect
+from recbole_hyper.config.recbole_keys import REFUSED, SWITCHED, TO_TRANSLATE, refusals, translate, without_effect
 from recbole_hyper.errors import ConfigError, Mistakes, did_you_mean, near_hint, near_key
 from recbole_hyper.host import models, old_keys, user_files
 from recbole_hyper.host.recbole_config import ResolvedConfig, default_values, is_sequential
 from recbole_hyper.host.recbole_files import later_model, recbole_folder, recbole_models
 from recbole_hyper.options import Option
-from recbole_hyper.yaml_files import merge, merged, packaged_yaml, properties_folder, read_yaml
+from recbole_hyper.yaml_files import merge, merged, only, packaged_yaml, properties_folder, read_yaml, without
 
 # prefix of the name of a data set of RecBole, and the folder of these data sets
 RECBOLE_DATA = "recbole/"
@@ -324,8 +324,9 @@ class _Resolver:
                 merge(file_keys, content)
                 found.files |= dict.fromkeys(content, str(path))
         with found.mistakes.collected():
-            keys, renamed = old_keys.translated(keys, "the command line", sequential=self.sequential)
-            found.warnings += renamed
+            old = only(old_keys.TRANSLATED, keys)
+            new, lines = old_keys.translated(old, "the command line", sequential=self.sequential)
+            keys, found.warnings = without(old, keys) | new, found.warnings + lines
         found.files = {**dict.fromkeys(stored, ""), **found.files, **places}
         found.files = {key: file for key, file in found.files.items() if key in places or key not in keys}
         given = found.given = merged(stored, file_keys, keys)
@@ -341,7 +342,7 @@ class _Resolver:
             given["valid_metric"] = METRICS.get(name.lower(), name) + at + cut
         if registry.parts_of(self.cls):
             try:
-                old_keys.rename_loss(given, found.model)
+                given |= old_keys.renamed_loss(only(["loss_type"], given), found.model)
             except ConfigError as error:
                 found.mistakes.add(str(error))
                 del given["loss_type"]
@@ -393,7 +394,7 @@ class _Resolver:
         return layers
 
     def _known_parts(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Return ``given`` without the parts that do not exist, which are mistakes."""
+        """Remove the parts that do not exist from ``given``; they are mistakes. Return the others."""
         unknown = set()
         for key, (kind, _) in PARTS.items():
             if given.get(key):
@@ -404,7 +405,7 @@ class _Resolver:
                     unknown.add(key)
         for key in unknown:
             del given[key]
-        return given
+        return only(PARTS, given)
 
     def _layers_of_files(self, files: Sequence[Path], given: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
         """Return the defaults in ``files`` of a model of RecBole or of a third party; ``given`` are the user's keys."""
@@ -431,7 +432,7 @@ class _Resolver:
         For a third party's model these keys stay, as its source may compose the names of keys.
         """
         found, given = self.found, self.found.given
-        for text in refusals(given):
+        for text in refusals(only(REFUSED, given)):
             found.mistakes.add(text)
         in_beside = {key for key, source in found.sources.items() if source in self.beside}
         named = models.words_in_source(self.cls) if self.third_party else frozenset()
@@ -496,7 +497,8 @@ class _Resolver:
         values = found.values = copy.deepcopy(found.defaults)
         merge(values, copy.deepcopy(read))
         with found.mistakes.collected():
-            found.remarks = translate(read, values, self.cls)
+            changed, found.remarks = translate(only(TO_TRANSLATE, read), only(TO_TRANSLATE, values), self.cls)
+            values |= changed
         found.warnings += found.remarks
         unset = [key for key in found.own_keys - values.keys() if not known_at_once(key)] if self.third_party else []
         if unset := sorted(key for key in unset if key not in self.reads_itself):

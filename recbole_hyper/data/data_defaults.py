@@ -7,13 +7,12 @@ Sports, with 16 interactions per item, and for MovieLens-1M, with 270.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from recbole_hyper.options import AUTO
 from recbole_hyper.types import Split
 
 # keys that may be ``auto``
@@ -81,12 +80,6 @@ def choose_values(keys: Sequence[str], statistics: TrainingStatistics, batch: in
     return {key: values[key] for key in keys}
 
 
-def auto_keys(config: Mapping[str, Any]) -> list[str]:
-    """Return the keys of ``config`` that are ``auto``."""
-    # no .get: RecBole's Config has none
-    return [key for key in RULES if key in config and config[key] == AUTO]
-
-
-def stand_ins(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return possible values of the keys that are ``auto``, for checks before the data are read."""
-    return choose_values(auto_keys(config), TrainingStatistics(1, 1.0, (1.0, 1.0, 1.0)))
+def stand_ins(keys: Sequence[str]) -> dict[str, Any]:
+    """Return possible values of ``keys``, which are ``auto``, for checks before the data are read."""
+    return choose_values(keys, TrainingStatistics(1, 1.0, (1.0, 1.0, 1.0)))

@@ -15,8 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recbole_hyper.geometry.head import OutputHead
-from recbole_hyper.options import Option, check_options, options_of
-from recbole_hyper.part import Part
+from recbole_hyper.options import Option, Part, check_options, options_of
 
 # activations of feed-forward parts, by RecBole's names
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}

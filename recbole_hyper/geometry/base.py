@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from recbole_hyper.geometry._math import exponent_limit
-from recbole_hyper.part import Part
+from recbole_hyper.options import Part
 
 Theta = float | Tensor
 

@@ -25,14 +25,24 @@ GONE = {
 REFUSED = {
     "fields_in_same_space": "since 1.0, alias_of_user_id and alias_of_item_id let fields share ids",
 }
+_INTERVALS = [f"{kind}_inter_num_interval" for kind in ("user", "item")]
+_OLD_NEGATIVES = ("training_neg_sample_num", "training_neg_sample_distribution")
+_OLD_EVALUATION = ("eval_setting", "group_by_user", "split_ratio", "leave_one_num")
 _ORDERS, _SPLITS = ("RO", "TO"), ("RS", "LS")
 _BOUNDS = ("lowest_val", "highest_val", "equal_val", "not_equal_val")
+
+# the old keys, and the new ones that stand for them
+TRANSLATED = (
+    *(*REFUSED, *GONE, *_BOUNDS, *_OLD_NEGATIVES, *_OLD_EVALUATION, *_INTERVALS),
+    *(f"{end}_{kind}_inter_num" for kind in ("user", "item") for end in ("min", "max")),
+    *("neg_sampling", "train_neg_sample_args", "val_interval", "eval_args"),
+)
 
 Remark = Callable[[str, str], None]
 
 
 def translated(keys: Mapping[str, Any], where: str, *, sequential: bool = True) -> tuple[dict[str, Any], list[str]]:
-    """Return the keys of one file (``where``) with today's names, and a line for each key that was translated.
+    """Return keys called ``TRANSLATED`` of one file (``where``) with today's names, and a line for each change.
 
     A new name in the same file wins over an old one. The default of ``eval_setting`` depends on whether the model is
     ``sequential``. ConfigError for a key that cannot be translated.
@@ -59,15 +69,14 @@ def translated(keys: Mapping[str, Any], where: str, *, sequential: bool = True) 
     return {**content, **renamed}, lines
 
 
-def rename_loss(settings: dict[str, Any], model: str) -> None:
-    """Turn ``loss_type: CE`` into this package's ``ce``; ConfigError for ``BPR``, which its models do not have."""
-    if settings.get("loss_type") == "CE":
-        settings["loss_type"] = "ce"
-    if settings.get("loss_type") == "BPR":
+def renamed_loss(keys: Mapping[str, Any], model: str) -> Mapping[str, Any]:
+    """Return ``loss_type: CE`` as this package's ``ce``; ConfigError for ``BPR``, which its models do not have."""
+    if keys.get("loss_type") == "BPR":
         raise ConfigError(
             f"loss_type='BPR': {model} has no such loss. loss_type=bce also draws negatives (n_negatives), but judges "
             "each score by itself; loss_type=ce compares the target with all items; RecBole's own models have BPR"
         )
+    return {"loss_type": "ce"} if keys.get("loss_type") == "CE" else keys
 
 
 def _counts(content: dict[str, Any], remark: Remark, _: bool) -> dict[str, Any]:
@@ -113,11 +122,12 @@ def _interval(bounds: Mapping[str, float | None]) -> str:
 
 def _negatives(content: dict[str, Any], remark: Remark, _: bool) -> dict[str, Any]:
     """The keys of 0.x and 1.0 for negative sampling: ``train_neg_sample_args``, also in its form ``{uniform: 1}``."""
-    names = ("training_neg_sample_num", "training_neg_sample_distribution")
-    old = " and ".join(name for name in names if name in content)
+    old = " and ".join(name for name in _OLD_NEGATIVES if name in content)
     if old:
-        number, distribution = content.pop(names[0], 1), content.pop(names[1], None) or "uniform"
-        value = {"distribution": distribution, "sample_num": number} if number else None
+        number, distribution = (
+            content.pop(name, default) for name, default in zip(_OLD_NEGATIVES, (1, None), strict=True)
+        )
+        value = {"distribution": distribution or "uniform", "sample_num": number} if number else None
     elif "neg_sampling" in content:
         old, sampling = "neg_sampling", content.pop("neg_sampling")
         value = _form_of_1_0(sampling)
@@ -147,11 +157,10 @@ def _form_of_1_0(sampling: Any) -> dict[str, Any] | None:
 
 def _evaluation(content: dict[str, Any], remark: Remark, sequential: bool) -> dict[str, Any]:
     """``eval_setting: TO_LS,full`` with ``group_by_user``, ``split_ratio`` and ``leave_one_num``: ``eval_args``."""
-    names = ("eval_setting", "group_by_user", "split_ratio", "leave_one_num")
-    old = [name for name in names if name in content]
+    old = [name for name in _OLD_EVALUATION if name in content]
     if not old:
         return {}
-    setting, by_user, ratio, held_out = (content.pop(name, None) for name in names)
+    setting, by_user, ratio, held_out = (content.pop(name, None) for name in _OLD_EVALUATION)
     is_default = setting is None
     if is_default:
         setting = "TO_LS,full" if sequential else "RO_RS,full"

@@ -26,6 +26,10 @@ class ResolvedConfig(Config):
     internal_config_dict: dict[str, Any]  # the defaults
     final_config_dict: dict[str, Any]  # the result
 
+    def __new__(cls, *_: Any, **__: Any) -> "ResolvedConfig":
+        """Return a new object; RecBole's Config may choose another class by its arguments (hosted.patches.names)."""
+        return object.__new__(cls)
+
     def __init__(self, name: str, model: type, dataset: str) -> None:
         self.model, self.model_class, self.dataset = name, model, dataset
         self._init_parameters_category()

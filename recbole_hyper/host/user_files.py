@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from recbole_hyper.host import old_keys
-from recbole_hyper.yaml_files import merged, read_yaml
+from recbole_hyper.yaml_files import merged, only, read_yaml, without
 
 logger = logging.getLogger("recbole_hyper")
 
@@ -31,10 +31,11 @@ def read(path: Path, *, sequential: bool = True) -> dict[str, Any]:
     content = without_words(read_yaml(path, twice=twice))
     for key, first, last in twice:
         warn_once(path, f"the key {key!r} is given twice, as {first!r} and as {last!r}; the last counts")
-    content, lines = old_keys.translated(content, str(path), sequential=sequential)
+    old = only(old_keys.TRANSLATED, content)
+    new, lines = old_keys.translated(old, str(path), sequential=sequential)
     for line in lines:
         warn_once(path, line)
-    return content
+    return without(old, content) | new
 
 
 def read_all(paths: Sequence[Path], *, sequential: bool = True) -> tuple[dict[str, Any], dict[str, str]]:

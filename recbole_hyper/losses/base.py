@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.losses.negatives import BoundNegatives, check_k
-from recbole_hyper.options import Option
-from recbole_hyper.part import Part
+from recbole_hyper.options import Option, Part
 from recbole_hyper.values import PositiveInt
 
 #: what a loss uses for scores, and for negatives

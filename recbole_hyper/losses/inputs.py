@@ -9,7 +9,7 @@ from recbole_hyper.errors import ConfigError, did_you_mean
 from recbole_hyper.geometry.base import Geometry, Theta
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.losses.negatives import uniform_negatives
-from recbole_hyper.part import names_of_files, part_in_file
+from recbole_hyper.options import names_of_files, part_in_file
 
 
 class HeadOptions(TypedDict, total=False):

@@ -1,6 +1,5 @@
 """Base of the neural models: encoder -> output geometry -> loss, as a RecBole recommender."""
 
-import copy
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -11,7 +10,7 @@ from recbole.utils import InputType, ModelType
 from torch import Tensor, nn
 
 from recbole_hyper import registry
-from recbole_hyper.data.data_defaults import stand_ins
+from recbole_hyper.data.data_defaults import RULES, stand_ins
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.device_windows import PLACES, ROWS, WEIGHTS
 from recbole_hyper.data.item_features import ItemFeatures
@@ -29,7 +28,7 @@ from recbole_hyper.losses.negatives import NegativeSampler
 from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.models.item_vectors import FeaturedEmbedding, FeaturedHead
 from recbole_hyper.models.part_checks import blamed, is_ours
-from recbole_hyper.options import all_arguments, arguments, checked_before
+from recbole_hyper.options import AUTO, all_arguments, arguments, checked_before
 from recbole_hyper.random_numbers import OwnDraws
 from recbole_hyper.types import Prefixes
 
@@ -103,15 +102,14 @@ class HyperRecommender(OwnModel, SequentialRecommender):
     @classmethod
     def check_config(cls, config: Any) -> None:
         """Raise ConfigError for options that do not go together, sizes that do not fit, and plugins that fail."""
-        config = copy.copy(config)
-        config.final_config_dict = {**config.final_config_dict, **stand_ins(config)}
+        config = {**config.final_config_dict, **stand_ins(auto_keys(config))}
         geometry, learned = registry.resolve("geometry", config["geometry"]), config["curvature"] == "learn"
         # the estimate of auto is not known yet
         curvature = 1.0 if config[curvature_key(config)] == "auto" else resolve_curvature(config)
         try:
             for key, kind in _KINDS.items():
                 part = registry.resolve(kind, config[key])
-                part.check(config["hidden_size"], **all_arguments(part.options(), config.final_config_dict))
+                part.check(config["hidden_size"], **all_arguments(part.options(), config))
             check_head(bool(config["item_bias"]), config["item_bias_init"], curvature, learned and geometry.curved)
             cls.require_room(config, 4)
             cls._try_plugins(config, curvature)
@@ -141,7 +139,7 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         Nothing is built: the encoder bounds the number of its weights from below.
         """
         encoder, width = registry.resolve("encoders", config["encoder"]), config["hidden_size"]
-        options = all_arguments(encoder.options(), config.final_config_dict)
+        options = all_arguments(encoder.options(), config)
         # weights, gradients and the two moments of Adam, in float32
         needed = 16 * (n_items * width + encoder.least_weights(width, **options))
         if needed > (available := total_memory(config["device"])):
@@ -283,7 +281,7 @@ def build_part(key: str, config: Any, *positional: Any) -> Any:
     """Return the part that ``config`` names by ``key`` (encoder, geometry or loss_type), with its options."""
     part = registry.resolve(_KINDS[key], config[key])
     with checked_before():
-        return part(*positional, **arguments(part.options(), config.final_config_dict))
+        return part(*positional, **arguments(part.options(), config))
 
 
 def _build_head(config: Any, weight: Tensor | FeaturedEmbedding, curvature: float) -> OutputHead:
@@ -322,6 +320,12 @@ def new_embedding(
     if isinstance(embedding, FeaturedEmbedding):
         embedding.start_features()
     return embedding
+
+
+def auto_keys(config: Any) -> list[str]:
+    """Return the keys of ``config`` that are ``auto`` and get their value from the training data."""
+    # no .get: RecBole's Config has none
+    return [key for key in RULES if key in config and config[key] == AUTO]
 
 
 def curvature_key(config: Any) -> str:

@@ -11,8 +11,7 @@ import numpy.typing as npt
 from recbole_hyper import registry
 from recbole_hyper.config.checks import checked_protocol
 from recbole_hyper.data.sequences import SequenceStore
-from recbole_hyper.options import OPEN, Option
-from recbole_hyper.part import Part
+from recbole_hyper.options import OPEN, Option, Part
 from recbole_hyper.protocols.boundaries import boundary, read_point
 from recbole_hyper.protocols.candidates import draw_candidates, read_candidates
 from recbole_hyper.protocols.parts import dealt, last_times, split_of_parts

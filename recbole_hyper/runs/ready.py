@@ -8,11 +8,11 @@ from typing import Any
 
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.config.parts import is_curved, reads_times
-from recbole_hyper.data.data_defaults import TrainingStatistics, auto_keys, choose_values
+from recbole_hyper.data.data_defaults import TrainingStatistics, choose_values
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.source import Source
 from recbole_hyper.files import cache_folder, read_json, write_json
-from recbole_hyper.models.base import HyperRecommender, curvature_key
+from recbole_hyper.models.base import HyperRecommender, auto_keys, curvature_key
 from recbole_hyper.protocols.base import repeated_targets
 from recbole_hyper.types import Split
 
