@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recbole_hyper.geometry._math import asinh
 from recbole_hyper.geometry.base import compute_dtype
+from recbole_hyper.geometry.poincare import asinh
 from recbole_hyper.hyperbolic import _math as hyperbolic
 from recbole_hyper.hyperbolic.manifold import ball_parameter, poincare_ball
 

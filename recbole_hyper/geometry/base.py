@@ -18,10 +18,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from recbole_hyper.geometry._math import exponent_limit
 from recbole_hyper.options import Part
 
 Theta = float | Tensor
+# the largest x for which exp(x) can be squared: 43.4 in float32, 353 in float64
+_DTYPES = (torch.half, torch.bfloat16, torch.float, torch.double)
+EXPONENT_LIMIT = {dtype: math.log(torch.finfo(dtype).max) / 2 - 1 for dtype in _DTYPES}
 
 
 class LiftedStates(NamedTuple):
@@ -158,7 +160,7 @@ class Geometry(Part, ABC):
         if lifted.exponent is None or not len(states):
             return lifted.vectors
         # one factor for all, so that states compare as their lifts do
-        above = (lifted.exponent.amax() - exponent_limit(states.dtype)).clamp_min(0)
+        above = (lifted.exponent.amax() - EXPONENT_LIMIT[states.dtype]).clamp_min(0)
         return lifted.vectors * torch.exp(lifted.exponent - above).unsqueeze(-1)
 
     @torch.no_grad()

@@ -3,7 +3,7 @@
 For a head whose link is asinh, the kernels also add the extra column to the products, and apply link and scale:
 logit = scale * asinh(product + column * extra) with products (h, w) float32, column (h,), extra and scale (w,).
 
-Plain twin: the torch operations of ``losses._stream.ItemStream`` and ``geometry._math.asinh_``, which run on other
+Plain twin: the torch operations of ``losses._stream.ItemStream`` and ``geometry.poincare.asinh_``, which run on other
 devices, in other precisions and with other links.
 Kept for: exact cross-entropy over a million items in 0.64 (Euclidean) and 0.62 (Poincare) of the twins' time, each
 relative to the bare products of the same run (make bench-ce).

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from recbole_hyper.geometry._lifts import lifted_items, lifted_states
+from recbole_hyper.geometry.poincare import lifted_items, lifted_states
 
 X = torch.cat([torch.logspace(-12, 1, 60), torch.tensor([0.0, 0.49, 0.5, 0.51])])
 
