@@ -5,6 +5,7 @@ import contextlib
 import importlib.metadata
 import os
 import platform
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -13,13 +14,20 @@ from recbole_hyper.commands import all_commands
 from recbole_hyper.settings import common_text
 from recbole_hyper.threads import limit_cached_kernels, limit_spinning
 
+# ~/ at the start of a path; a shell replaces it only at the start of a word
+_HOME = re.compile(r"(^|=|,|\[)~(?=/)")
+
+
+def _home(found: re.Match[str]) -> str:
+    return found[1] + os.path.expanduser("~")
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand and return its exit status.
 
     It is 0, 1 for bad input, 2 for a bad command, 130 for Ctrl-C, and 141 if nobody reads the output any more.
     """
-    arguments = _parse(list(sys.argv[1:] if argv is None else argv))
+    arguments = _parse([_HOME.sub(_home, word) for word in (sys.argv[1:] if argv is None else argv)])
     # before torch is imported
     limit_spinning()
     limit_cached_kernels()

@@ -229,7 +229,7 @@ def load_plugins(files: str | Iterable[str | Path]) -> list[str]:
     """
     loaded, modules = [], []
     for file in [word.strip() for word in files.split(",")] if isinstance(files, str) else files:
-        path = Path(file).absolute()
+        path = Path(file).expanduser().absolute()
         loaded.append(str(path))
         if path.suffix != ".py" or not path.is_file():
             raise ConfigError(f"plugins: {str(file)!r} is not a Python file (looked for {path})")

@@ -43,3 +43,12 @@ def test_an_option_with_two_values_is_refused(capsys: pytest.CaptureFixture[str]
     with pytest.raises(SystemExit, match="2"):
         cli.main(["recommend", "folder", "--k=3", "--k=4"])
     assert cli._parse(["run", "--model=Pop", "-m", "Pop"]).model == "Pop"
+
+
+def test_the_home_folder_in_every_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    words = ["~/run", "--plugins=~/a.py,~/b.py", "--plugins=[~/a.py]", "--tuned=Pop=~/sweep", "--strict=a~/b", "--k=~"]
+    assert [cli._HOME.sub(cli._home, word) for word in words] == [
+        *("/home/me/run", "--plugins=/home/me/a.py,/home/me/b.py", "--plugins=[/home/me/a.py]"),
+        *("--tuned=Pop=/home/me/sweep", "--strict=a~/b", "--k=~"),
+    ]

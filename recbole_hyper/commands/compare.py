@@ -249,7 +249,7 @@ def check_all(
             try:
                 configs[name] = with_data(partial(Config, name, dataset, config_dict=keys, keys_of_files=places))
             except ConfigError as error:
-                raise ConfigError(f"{name}: {error}") from error
+                raise ConfigError(f"{name}: {error}{of_another(name, models, keys, places)}") from error
         return configs
 
     # a refusal needs no data, which may have to be prepared first
@@ -271,6 +271,30 @@ def check_all(
         ignored = {key for key in settings[name] if config.ignores(key) or key in config.foreign_keys}
         settings[name] = Exact((key, value) for key, value in settings[name].items() if key not in ignored)
     return configs
+
+
+def of_another(name: str, models: Sequence[str], keys: Mapping[str, Any], places: Mapping[str, str]) -> str:
+    """Return how to set a key of a user's model that names a part in ``name`` for that model only; "" for no such key.
+
+    ``places`` names the file of each of ``keys`` that comes from one.
+    """
+    from recbole_hyper.config.parts import PARTS
+    from recbole_hyper.host.models import file_of, keys_in_source
+    from recbole_hyper.host.models import models as users_models
+
+    known = users_models()
+    if name in known:
+        return ""
+    lines = ""
+    for other in [other for other in models if other in known]:
+        for key in sorted(PARTS.keys() & keys.keys() & keys_in_source(known[other])):
+            where, file = places.get(key, f"--{key}={keys[key]}"), file_of(known[other])
+            beside = f", or in {other}.yaml beside {file.name}" if file is not None else ""
+            lines += (
+                f"\n{where} sets {key} for all models, but {other} gives {key} its own meaning: "
+                f"set --{other}.{key}={keys[key]}, or write '{other}: {{{key}: {keys[key]}}}' in the file{beside}"
+            )
+    return lines
 
 
 def share_metrics(configs: Mapping[str, Any], settings: dict[str, dict[str, Any]]) -> bool:

@@ -5,6 +5,7 @@ import logging
 import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,8 +13,10 @@ from recbole_hyper import registry, settings
 from recbole_hyper.config.parts import CURVATURE
 from recbole_hyper.errors import ConfigError, MissingDataError, Mistakes, did_you_mean
 from recbole_hyper.host.metrics import metric_needs, metrics_dict, smaller_metrics
+from recbole_hyper.host.recbole_files import data_addresses
 from recbole_hyper.options import AUTO, Option, out_of_range
 from recbole_hyper.values import InnerShare, NonNegativeInt, PositiveFloat, PositiveInt, ShareBelow1, allows, in_words
+from recbole_hyper.yaml_files import properties_folder, read_yaml
 
 logger = logging.getLogger("recbole_hyper")
 
@@ -314,12 +317,40 @@ def check_dataset(config: dict[str, Any], root: str, dataset: str, *, of_recbole
     elif file.is_file():
         source = shlex.quote(dataset)
         hint = f" For a table write recbole-hyper prepare mine --source={source}, and then --dataset=mine."
+    elif (Path(root) / f"{dataset}.inter").is_file():
+        hint = f" Its files are in {root} itself: set --data_path={Path(root).absolute().parent}."
     present = f" Datasets there: {', '.join(dict.fromkeys(siblings))}." if siblings else ""
     message = (
-        f"dataset {dataset!r} was not found: {missing.absolute()} does not exist.{hint}{present} Prepare it with "
-        f"'recbole-hyper prepare {dataset}', or set --data_path=DIR to the folder that contains it"
+        f"dataset {dataset!r} was not found: {missing.absolute()} does not exist.{hint}{present} "
+        f"{_how_to_get(dataset, of_recbole=of_recbole)}, or set --data_path=DIR to the folder that contains it"
     )
     raise MissingDataError(message, dataset, Path(root), of_recbole=of_recbole, offline=bool(config.get("offline")))
+
+
+def _how_to_get(name: str, *, of_recbole: bool) -> str:
+    """Return how the data set ``name`` is prepared or downloaded, or which data sets have nearly this name."""
+    ours = [] if of_recbole else list(read_yaml(properties_folder() / "public_datasets.yaml"))
+    theirs = list(data_addresses())
+    if name in ours:
+        return f"'recbole-hyper prepare {name}' prepares it"
+    if name in theirs:
+        return "A run downloads it if its folder is empty"
+    wanted, spellings = _spelling(name), {one: _spelling(one) for one in [*ours, *theirs]}
+    near = get_close_matches(wanted, spellings.values(), 3, 0.8)
+    spelled = [one for one, spelling in spellings.items() if spelling == wanted]
+    longer = [one for one, spelling in spellings.items() if spelling.startswith(wanted) or spelling.endswith(wanted)]
+    names = spelled or longer or [one for one, spelling in spellings.items() if spelling in near]
+    offers = [f"recbole-hyper prepare {one}" for one in names if one in ours]
+    offers += [f"--dataset=recbole/{one}, which is downloaded" for one in names if one in theirs]
+    if offers:
+        return f"Known are {'; '.join(offers[:4])}"
+    return f"Prepare a table of your own with 'recbole-hyper prepare {name} --source=FILE'"
+
+
+def _spelling(name: str) -> str:
+    """Return the letters and digits of a data set's name: yelp2018 is yelp-2018, Toys_and_Games is toys-games."""
+    words = re.findall(r"[a-z]+|[0-9]+", name.lower().replace("movielens", "ml"))
+    return "".join(word for word in words if word != "and")
 
 
 def _names(paths: Iterable[Path]) -> str:

@@ -22,12 +22,10 @@ from recbole_hyper.data.prepare.cleaning import Cleaning
 from recbole_hyper.data.prepare.pipeline import prepare
 from recbole_hyper.errors import ConfigError, MissingDataError, NoSpaceError
 from recbole_hyper.files import file_digest, replaced_folder, write_json
-from recbole_hyper.host.recbole_files import recbole_folder
-from recbole_hyper.yaml_files import read_yaml
+from recbole_hyper.host.recbole_files import data_addresses
 
 T = TypeVar("T")
 
-ADDRESSES = recbole_folder() / "properties" / "dataset" / "url.yaml"  # RecBole's addresses by name
 PATIENCE = 60  # seconds without an answer after which a connection counts as broken
 
 
@@ -51,7 +49,7 @@ def with_data(bind: Callable[[], T]) -> T:
 def _say_which(name: str) -> None:
     """Print, once, that a name means this package's data if RecBole has other data of that name."""
     entry = public.entries().get(name)
-    if entry is not None and entry.cleaning != Cleaning() and name in read_yaml(ADDRESSES):
+    if entry is not None and entry.cleaning != Cleaning() and name in data_addresses():
         _say(f"{name}: using this package's data (recbole-hyper prepare {name}); RecBole's data are recbole/{name}")
 
 
@@ -59,7 +57,7 @@ def obtain(missing: MissingDataError) -> bool:
     """Prepare or download a data set into its folder; False for an unknown name."""
     name, folder = missing.name, missing.root / missing.name
     entry = None if missing.of_recbole else public.entries().get(name)
-    address = read_yaml(ADDRESSES).get(name)
+    address = data_addresses().get(name)
     prepared_here = entry is not None and bool(entry.package)
     if entry is not None and not prepared_here and address:
         raise ConfigError(f"{missing}. RecBole's {name} is different data: --dataset=recbole/{name} downloads it")

@@ -100,10 +100,12 @@ def fewest(text: str | None) -> int | None:
     if text is None:
         return 0
     bounds = intervals(text)
-    if len(bounds) != 1 or not math.isinf(bounds[0][2]):
+    if len(bounds) != 1 or not math.isinf(bounds[0][2]) or bounds[0][1] == math.inf:
         return None
     opening, least = bounds[0][:2]
-    return max(0, math.floor(least) + 1 if opening == "(" else math.ceil(least))
+    if least < 0:
+        return 0
+    return math.floor(least) + 1 if opening == "(" else math.ceil(least)
 
 
 def filtered_by_recbole(source: Source) -> bool:

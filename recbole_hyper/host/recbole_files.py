@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
+from recbole_hyper.yaml_files import read_yaml
+
 logger = logging.getLogger("recbole_hyper")
 
 MODEL_FOLDERS = ("general_recommender", "sequential_recommender")
@@ -63,6 +65,11 @@ def recbole_models(folders: Sequence[str] = MODEL_FOLDERS) -> dict[str, Path]:
             name = next((one for one in classes if one.lower() == path.stem), path.stem)
         files[name] = path
     return files
+
+
+def data_addresses() -> dict[str, str]:
+    """Return the address of each data set that RecBole knows by name."""
+    return read_yaml(recbole_folder() / "properties" / "dataset" / "url.yaml")
 
 
 def data_arguments() -> list[str]:

@@ -48,7 +48,7 @@ class Estimator:
         """
         target = output_dir or self.options.get("output_dir")
         temporary = None if target else tempfile.TemporaryDirectory(prefix="recbole-hyper-")
-        folder = Path(temporary.name) / "run" if temporary else Path(str(target))
+        folder = Path(temporary.name) / "run" if temporary else Path(str(target)).expanduser()
         keys = {**self.options, "output_dir": str(folder), **({} if eval_args is None else {"eval_args": eval_args})}
         self._run = run(self.model, interactions=interactions, config_dict=keys), folder
         self._temporary, self._recommender = temporary, None
@@ -76,7 +76,7 @@ class Estimator:
 
         ConfigError if ``folder`` exists and is not empty; NoSpaceError for a full disk, with nothing left behind.
         """
-        target, source = Path(folder), self.folder
+        target, source = Path(folder).expanduser(), self.folder
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
             raise ConfigError(f"{target} is not empty; choose another folder")
         with replaced_folder(target) as part:

@@ -43,6 +43,7 @@ def load(output_dir: str | Path, *, unfinished: bool = False, trust_plugins: boo
     ConfigError for no run, a newer format, untrusted code, or features that cannot be found; CheckpointError for
     weights or data that are missing, damaged, or do not belong together.
     """
+    output_dir = Path(output_dir).expanduser()
     with trusting(everything=trust_plugins):
         content = read_run(output_dir)
     if not unfinished:

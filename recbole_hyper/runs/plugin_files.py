@@ -27,7 +27,7 @@ _trusted: ContextVar[tuple[bool, Mapping[str, Path]]] = ContextVar("trusted", de
 def trusting(files: Iterable[str | Path] = (), *, everything: bool = False) -> Iterator[None]:
     """Also trust ``files``, or ``everything``, for folders opened inside a block."""
     all_before, before = _trusted.get()
-    paths = [Path(file).absolute() for file in files]
+    paths = [Path(file).expanduser().absolute() for file in files]
     for path in paths:
         if not path.is_file():
             raise ConfigError(f"plugins: {path} does not exist")

@@ -6,6 +6,7 @@ import argparse
 import csv
 import json
 import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -304,6 +305,30 @@ def test_metrics_beside_a_users_model_hold_for_all_models(random_data: Path, tmp
     assert [config["topk"] for config in configs.values()] == [[5, 10]] * 2
     with pytest.raises(ConfigError, match="must share topk, valid_metric"):
         bound(random_data, "Mine,Theirs", **plugins)
+
+
+def test_a_part_that_is_another_models_own_key_says_where_to_write_it(random_data: Path, tmp_path: Path) -> None:
+    source = """
+        from recbole.model.general_recommender.bpr import BPR
+
+        class Contrast(BPR):
+            def __init__(self, config, dataset):
+                super().__init__(config, dataset)
+                self.kind = config["encoder"]
+    """
+    (tmp_path / "contrast.py").write_text(textwrap.dedent(source))
+    (tmp_path / "all.yaml").write_text(f"encoder: MF\nplugins: [{tmp_path}/contrast.py]\ndata_path: {random_data}\n")
+    names = ["SASRecCE", "Contrast"]
+    settings, places = compare.settings_per_model(names, [str(tmp_path / "all.yaml")], {"use_gpu": False})
+    says = r"all\.yaml sets encoder for all models, but .*--Contrast\.encoder=MF.*Contrast\.yaml beside contrast\.py"
+    with pytest.raises(ConfigError, match=says):
+        compare.check_all(names, "random", settings, Path("saved"), places)
+    (tmp_path / "all.yaml").write_text(
+        f"Contrast: {{encoder: MF}}\nplugins: [{tmp_path}/contrast.py]\ndata_path: {random_data}\n"
+    )
+    settings, places = compare.settings_per_model(names, [str(tmp_path / "all.yaml")], {"use_gpu": False})
+    configs = compare.check_all(names, "random", settings, Path("saved"), places)
+    assert [config["encoder"] for config in configs.values()] == ["transformer", "MF"]
 
 
 def test_unequal_metrics_are_refused_before_the_data_are_made(

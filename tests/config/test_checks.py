@@ -11,6 +11,7 @@ import pytest
 
 from recbole_hyper.config import ConfigError
 from recbole_hyper.config.checks import check_eval_args, has_cut_off, is_smaller_better
+from recbole_hyper.errors import MissingDataError
 from tests.config.test_binding import make
 
 
@@ -21,6 +22,32 @@ def test_missing_dataset_says_where_and_how(cycle: Path) -> None:
     assert str(cycle / "cicle" / "cicle.inter") in message
     assert "Did you mean 'cycle'" in message
     assert "recbole-hyper prepare cicle" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("gowalla", "'recbole-hyper prepare gowalla' prepares it"),
+        ("lastfm", "A run downloads it if its folder is empty"),
+        ("recbole/lastfm", "A run downloads it if its folder is empty"),
+        ("recbole/gowalla", "Known are --dataset=recbole/gowalla-merged, which is downloaded"),
+        ("yelp2018", "Known are --dataset=recbole/yelp-2018, which is downloaded"),
+        ("Amazon_Beauty", "Known are recbole-hyper prepare amazon-beauty; --dataset=recbole/amazon-beauty"),
+        ("Toys_and_Games", "Known are --dataset=recbole/amazon-toys-games"),
+        ("mine", "Prepare a table of your own with 'recbole-hyper prepare mine --source=FILE'"),
+    ],
+)
+def test_hints_for_data_that_is_not_there(name: str, says: str, tmp_path: Path) -> None:
+    with pytest.raises(MissingDataError, match="was not found") as caught:
+        make(tmp_path, dataset=name)
+    assert says in str(caught.value)
+
+
+def test_files_beside_the_folder_of_the_data_set(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "mine.inter").touch()
+    with pytest.raises(MissingDataError, match=f"set --data_path={tmp_path}"):
+        make(tmp_path / "mine", dataset="mine")
 
 
 @pytest.mark.parametrize(

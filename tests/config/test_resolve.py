@@ -106,6 +106,10 @@ def test_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     assert parse_keys({"output_dir": "~/run"})["output_dir"] == f"{tmp_path}/run"
     assert Config("SASRecCE", config_file_list=["~/mine.yaml"], config_dict=GIVEN)["output_dir"] == f"{tmp_path}/other"
     assert Config("SASRecCE", config_dict={**GIVEN, "output_dir": "~"})["output_dir"] is None
+    (tmp_path / "mine.py").write_text("")
+    (tmp_path / "mine.yaml").write_text("plugins: ['~/mine.py']\n")
+    config = Config("SASRecCE", config_file_list=["~/mine.yaml"], config_dict=GIVEN)
+    assert config["plugins"] == [str(tmp_path / "mine.py")]
 
 
 def test_filters_beside_benchmark_files_are_named(caplog: pytest.LogCaptureFixture) -> None:

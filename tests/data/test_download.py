@@ -17,6 +17,7 @@ from recbole_hyper.config import Config
 from recbole_hyper.data import download
 from recbole_hyper.errors import ConfigError, NoSpaceError
 from recbole_hyper.files import read_json
+from recbole_hyper.yaml_files import read_yaml
 from tests.conftest import HEADER, SMALL, cycle_rows
 
 INTER = HEADER + "".join("\t".join(map(str, row)) + "\n" for row in cycle_rows())
@@ -73,7 +74,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         for name, known in names.items()
     ]
     (tmp_path / "url.yaml").write_text("".join(lines))
-    monkeypatch.setattr(download, "ADDRESSES", tmp_path / "url.yaml")
+    monkeypatch.setattr(download, "data_addresses", lambda: read_yaml(tmp_path / "url.yaml"))
     yield tmp_path / "data"
     server.shutdown()
     server.server_close()

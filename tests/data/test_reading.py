@@ -29,7 +29,7 @@ WIDE = "user_id:token\titem_id:token\ttimestamp:float\trating:float\tkind:token\
 IDS = ["a", "b", "NA", "null", '"', "1", "01", "1.0", " 1", "é", "nan", "#", "a b"]
 
 
-INTERVALS = [None, "[2,inf)", "(1.5,inf)", "[1,2]", "(1,inf)", "[4,inf);[1,2]", "[3,inf)"]
+INTERVALS = [None, "[2,inf)", "(1.5,inf)", "[1,2]", "(1,inf)", "[4,inf);[1,2]", "[3,inf)", "[-inf,inf]"]
 
 
 def configured(path: Path, **keys: Any) -> Config:
@@ -228,3 +228,10 @@ def test_padding_in_lists_of_split_files_is_not_an_item(tmp_path: Path, caplog: 
         store = SequenceDataset(Config("SASRecCE", "mine", config_dict=keys)).store
     assert sorted(store.item_tokens[1:].tolist()) == ["x", "y", "z"]
     assert "treated as padding" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "least"), [("[-inf,inf]", 0), ("(-inf,inf)", 0), ("[-3,inf)", 0), ("(0,inf)", 1), ("[inf,inf]", None)]
+)
+def test_fewest_interactions_of_an_interval(text: str, least: int | None) -> None:
+    assert reading.fewest(text) == least

@@ -1,18 +1,44 @@
 """Metrics by hand: RecBole's from ranks, lists that are shorter than the cut-off, and the overlap of lists."""
 
 import re
+import textwrap
 from collections import Counter
 from itertools import permutations
 from pathlib import Path
 
 import numpy as np
 import pytest
+from recbole.evaluator import register
 from scipy.optimize import brentq
 
 from recbole_hyper import run
+from recbole_hyper.config import Config
 from recbole_hyper.evaluation.metrics import CANDIDATES, CASES, chance_overlap, compute_metrics, list_overlap
 from recbole_hyper.types import Ranks
 from tests.conftest import SMALL, write_inter
+
+
+def test_a_metric_that_a_plugin_registers_with_recbole(tmp_path: Path) -> None:
+    code = """
+        from recbole.evaluator import metrics, register
+
+        class Found(metrics.Hit):
+            def calculate_metric(self, data):
+                return {key.replace("hit", "found"): value for key, value in super().calculate_metric(data).items()}
+
+        register.metrics_dict["found"] = Found
+        register.metric_information["found"] = ["rec.topk"]
+    """
+    (tmp_path / "found.py").write_text(textwrap.dedent(code))
+    keys = {"interactions": "given", "plugins": str(tmp_path / "found.py"), "metrics": ["Found"], "topk": [1, 2]}
+    try:
+        config = Config("SASRecCE", config_dict={**keys, "valid_metric": "Found@2"})
+        ranks = Ranks(np.array([1, 2]), np.array([12, 12]), np.array([[1, 2], [3, 2]], dtype=np.int32), 0.0)
+        found = compute_metrics(ranks, config["metrics"], config["topk"], 4, n_items=12, n_users=2)
+    finally:
+        register.metrics_dict.pop("found", None)
+        register.metric_information.pop("found", None)
+    assert found == {"found@1": 0.5, "found@2": 1.0}
 
 
 def test_metrics_by_hand() -> None:
