@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from recbole_hyper import registry, settings
-from recbole_hyper.config.checks import OWN_METRICS, is_smaller_better
+from recbole_hyper.config.checks import is_smaller_better
 from recbole_hyper.config.recbole_keys import TRANSLATED
 from recbole_hyper.config.resolve import Resolution, Rules, at_home, recbole_values, resolve
 from recbole_hyper.devices import why_no_accelerator
@@ -117,7 +117,7 @@ class Config(ResolvedConfig):
         self.resolved = resolved
         super().__init__(resolved.model, resolved.model_class, resolved.dataset)
         self.internal_config_dict, self.external_config_dict = resolved.defaults, resolved.given
-        self.complete(resolved.values, OWN_METRICS)
+        self.complete(resolved.values)
         final = self.final_config_dict
         final["valid_metric_bigger"] = not is_smaller_better(final["valid_metric"])
         if self.external_config_dict.get("use_gpu") and final["device"].type == "cpu":

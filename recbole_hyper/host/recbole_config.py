@@ -1,11 +1,11 @@
 """RecBole's own Config, made of values that this package resolved."""
 
 import copy
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from recbole.config import Config
+from recbole.evaluator.register import metric_types
 from recbole.utils import ModelType
 
 from recbole_hyper.devices import CPU, usable_accelerator
@@ -44,14 +44,15 @@ class ResolvedConfig(Config):
         self.internal_config_dict.update(content)
         return content
 
-    def complete(self, values: dict[str, Any], unknown_metrics: Collection[str]) -> None:
+    def complete(self, values: dict[str, Any]) -> None:
         """Take ``values`` as the result, and add what RecBole's models, trainers and data sets read besides.
 
-        ``unknown_metrics`` are names of metrics that only this package has. ConfigError if RecBole cannot use a value.
+        ConfigError if RecBole cannot use a value.
         """
         self.final_config_dict, data_path = values, values["data_path"]
         metrics = [values["metrics"]] if isinstance(values["metrics"], str) else values["metrics"]
-        values["metrics"] = [name for name in metrics if name.lower() not in unknown_metrics] or ["NDCG"]
+        # RecBole refuses metrics of this package, and those that a plugin registered without a type
+        values["metrics"] = [name for name in metrics if name.lower() in metric_types] or ["NDCG"]
         try:
             self._set_default_parameters()
         except (TypeError, KeyError, AttributeError) as error:
