@@ -344,7 +344,7 @@ def _how_to_get(name: str, *, of_recbole: bool) -> str:
     offers += [f"--dataset=recbole/{one}, which is downloaded" for one in names if one in theirs]
     if offers:
         return f"Known are {'; '.join(offers[:4])}"
-    return f"Prepare a table of your own with 'recbole-hyper prepare {name} --source=FILE'"
+    return f"For your table write 'recbole-hyper prepare {name} --source=FILE'"
 
 
 def _spelling(name: str) -> str:

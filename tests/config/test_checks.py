@@ -34,7 +34,7 @@ def test_missing_dataset_says_where_and_how(cycle: Path) -> None:
         ("yelp2018", "Known are --dataset=recbole/yelp-2018, which is downloaded"),
         ("Amazon_Beauty", "Known are recbole-hyper prepare amazon-beauty; --dataset=recbole/amazon-beauty"),
         ("Toys_and_Games", "Known are --dataset=recbole/amazon-toys-games"),
-        ("mine", "Prepare a table of your own with 'recbole-hyper prepare mine --source=FILE'"),
+        ("mine", "For your table write 'recbole-hyper prepare mine --source=FILE'"),
     ],
 )
 def test_hints_for_data_that_is_not_there(name: str, says: str, tmp_path: Path) -> None:
