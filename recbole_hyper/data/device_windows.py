@@ -50,8 +50,8 @@ class Shape(NamedTuple):
 class PackedBatch:
     """A batch of windows that is not made yet: all that a device needs in one array of the host.
 
-    ``numbers`` (3 B + 3 N,) int32 are the first position in the store, the length and the user of each row, the place
-    and the row of each target, and its weight as the bits of a float32.
+    ``numbers`` (3 B + 2.5 N,) int64 are the first position in the store, the length and the user of each row, the place
+    and the row of each target, and two weights of targets in each of the last numbers, as the bits of float32.
     """
 
     windows: DeviceWindows
@@ -97,36 +97,36 @@ class DeviceWindows:
         size = rounded_count(n) if self.fills else n
         rows = np.repeat(np.arange(len(lengths)), lengths)
         first = lengths.cumsum() - lengths
-        places = np.zeros(size, dtype=np.int32)  # fillers repeat the first target
+        places = np.zeros(size, dtype=np.int64)  # fillers repeat the first target
         places[:n] = rows * width + np.arange(n) - first[rows]
-        owners = np.zeros(size, dtype=np.int32)
+        owners = np.zeros(size, dtype=np.int64)
         owners[:n] = rows
-        weights = np.zeros(size, dtype=np.float32)
+        weights = np.zeros(size + size % 2, dtype=np.float32)
         weights[:n] = 1.0 / n
         head = (self.store_offsets[part.rows] + part.starts, lengths, self.store_users[part.rows])
-        numbers = np.concatenate([*(one.astype(np.int32) for one in head), places, owners, weights.view(np.int32)])
+        numbers = np.concatenate([*(one.astype(np.int64) for one in head), places, owners, weights.view(np.int64)])
         return PackedBatch(self, torch.from_numpy(numbers), Shape(len(lengths), width, size))
 
     def batch(self, numbers: Tensor, shape: Shape) -> Interaction:
         """Return the batch of ``numbers``, those of a :class:`PackedBatch`, on the device."""
         b, width, n = shape
-        whole = numbers[: 3 * b + 2 * n].long()
-        starts, lengths, users, places, rows = whole.split((b, b, b, n, n))
-        weights = numbers[3 * b + 2 * n :].view(torch.float32)
+        starts, lengths, users, places, rows, weights = numbers.split((b, b, b, n, n, (n + 1) // 2))
         columns = self._columns[: width + 1]
         index = starts.unsqueeze(1) + columns
         inside = columns[:width] < lengths.unsqueeze(1)
-        items = self.items.take(index).long()
+        # items and targets of all windows, in one operation
+        pairs = self.items.take(index).unfold(1, width, 1).transpose(0, 1)
+        items, targets = torch.mul(pairs, inside, out=index.new_empty(2, b, width)).unbind()
         batch = {
             self.names.user: users,
-            self.names.items: items[:, :-1] * inside,
+            self.names.items: items,
             self.names.length: lengths,
-            self.names.targets: items[:, 1:] * inside,
+            self.names.targets: targets,
             PLACES: places,
             ROWS: rows,
         }
         if self.fills:
-            batch[WEIGHTS] = weights
+            batch[WEIGHTS] = weights.view(torch.float32)[:n]
         if self.times is not None and self.names.times is not None:
             batch[self.names.times] = self.times.take(index[:, :-1]) * inside
         made = Interaction(batch)

@@ -23,6 +23,8 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.
 # width 8 to 128 and histories of 5 and 160 items
 CALL_POSITIONS = 384
 #: the loss, 0-d, of states (n, d) with targets (n,) in batch rows (n,)
+# widest histories whose positions a device keeps as a table, 2 MB
+_WIDEST_TABLE = 512
 # steps of a probability in dropout
 _LEVELS = 1 << 16
 LossOf = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -291,7 +293,19 @@ def check_length(length: int, max_length: int) -> None:
 
 def positions_from_end(lengths: Tensor, width: int) -> Tensor:
     """Return positions (B, width) that count back from 0 at the newest item; padding has 0 too."""
+    if lengths.device.type != "cpu" and type(width) is int and width <= _WIDEST_TABLE:
+        return _positions(width, lengths.device).index_select(0, lengths)
+    return _from_end(lengths, width)
+
+
+def _from_end(lengths: Tensor, width: int) -> Tensor:
     return (lengths[:, None] - 1 - torch.arange(width, device=lengths.device)).clamp_(min=0)
+
+
+@functools.lru_cache(maxsize=64)
+def _positions(width: int, device: torch.device) -> Tensor:
+    """Return the positions (width + 1, width) of rows of 0 to ``width`` items, which a device keeps."""
+    return _from_end(torch.arange(width + 1, device=device), width)
 
 
 def initialize(module: nn.Module, *, rule: str, std: float = 0.02) -> None:

@@ -28,6 +28,11 @@ class RowStream:
     #: share of the target that is spread evenly over all items
     smoothing = 0.0
 
+    @property
+    def first(self) -> int:
+        """The first item that is scored."""
+        return 1 if self.padding == 0 else 0
+
     def __init__(
         self,
         states: Tensor,
@@ -42,17 +47,15 @@ class RowStream:
     ) -> None:
         self.geometry, self.needs = geometry, needs
         self.dtype = dtype = compute_dtype(states, weight, offset)
-        # the first item, padding, is cut off; another one is for the kernels of Triton, which mask it
-        first, self.padding = (1, -1) if padding_idx == 0 else (0, -1 if padding_idx is None else padding_idx)
-        self.first, self.targets = first, targets - first if first else targets
+        self.targets, self.padding = targets, -1 if padding_idx is None else padding_idx
         self.theta = theta.detach().to(dtype).requires_grad_(needs[3]) if isinstance(theta, Tensor) else theta
 
         def leaf(tensor: Tensor, needed: bool) -> Tensor:
             return tensor.detach().to(dtype).requires_grad_(needed)
 
         self.states = leaf(states, needs[0])
-        self.weight = leaf(weight.detach()[first:], needs[1])
-        self.offset = None if offset is None else leaf(offset.detach()[first:], needs[2])
+        self.weight = leaf(weight, needs[1])
+        self.offset = None if offset is None else leaf(offset, needs[2])
         factored = geometry.factored(self.states, self.offset, theta)
         with torch.enable_grad():
             self.lifted = geometry.lift_states(
@@ -75,22 +78,25 @@ class RowStream:
         losses, by_states, by_items, by_scale = [], [], None, None
         for start in range(0, n, max(1, size)):
             part = slice(start, start + max(1, size))
-            vectors, targets = self.vectors[part], self.targets[part].unsqueeze(1)
+            vectors, targets = self.vectors[part], self.targets[part]
             logits = vectors @ items.t()
             slope = self._link(logits, part) if self.geometry.has_link else None
             if scale is not None:
                 logits *= scale
+            if self.first:  # padding; its product with a probability of 0 must be 0
+                logits[:, 0].fill_(torch.finfo(logits.dtype).min)
             log_p = torch.log_softmax(logits, 1)
-            lost = log_p.gather(1, targets)[:, 0].neg_()
+            lost = torch.nn.functional.nll_loss(log_p, targets, reduction="none")
             if self.smoothing:
-                lost = torch.lerp(lost, log_p.mean(1).neg_(), self.smoothing)
+                lost = torch.lerp(lost, log_p[:, self.first :].mean(1).neg_(), self.smoothing)
             losses.append(lost)
             if row_weights is None:
                 continue
             gradient = log_p.exp_()
             if self.smoothing:
-                gradient.sub_(self.smoothing / gradient.shape[1])
-            gradient.scatter_add_(1, targets, gradient.new_full((), self.smoothing - 1).expand(targets.shape))
+                real = gradient[:, self.first :]
+                real.sub_(self.smoothing / real.shape[1])
+            gradient.scatter_(1, targets.unsqueeze(1), self.smoothing - 1, reduce="add")
             gradient *= row_weights[part].unsqueeze(1)
             if scale is not None:
                 share = logits.mul_(gradient).sum(0)
@@ -133,7 +139,4 @@ class RowStream:
         states, weight, offset, theta = (
             found.pop(0) if needed and one is not None else None for one, needed in zip(inputs, self.needs, strict=True)
         )
-        if self.first:
-            weight = None if weight is None else torch.nn.functional.pad(weight, (0, 0, 1, 0))
-            offset = None if offset is None else torch.nn.functional.pad(offset, (1, 0))
         return Gradients(states, weight, offset, theta)

@@ -72,7 +72,7 @@ class _ExactCrossEntropy(torch.autograd.Function):
                 "use reduction='none', which recomputes them"
             )
         else:  # in place: a copy would double the memory of the item gradient
-            gradients = [None if g is None else g.mul_(gradient) for g in gradients]
+            torch._foreach_mul_([g for g in gradients if g is not None], gradient)
         return *(None if g is None else g.to(t) for g, t in zip(gradients, ctx.dtypes, strict=True)), *(None,) * 7
 
 

@@ -58,6 +58,7 @@ class Loop(Training):
         scales = config["enable_scaler"] or (config["enable_amp"] and self._half == torch.float16)
         self.scales = bool(scales) and self.device.type != "cpu"
         self.graphs: StepGraphs | None = None
+        self._one = torch.ones((), device=self.device)  # the gradient of a loss by itself
         self._unread: list[dict[str, Tensor | float]] = []  # losses of the last steps, by name
         self._n_read = 0  # steps of the epoch with losses already read
         self._steps_between_reads = 1 if self.device.type == "cpu" else STEPS_BETWEEN_READS
@@ -168,7 +169,7 @@ class Loop(Training):
         losses = {"train_loss": loss.detach(), **getattr(self.model, "loss_terms", {})}
         if note is not None:
             note(losses)
-        scaler.scale(loss).backward()
+        scaler.scale(loss).backward(self._one)
         if self.config["clip_grad_norm"]:
             scaler.unscale_(self.optimizer)
             clip_grad_norm_(self.model.parameters(), **self.config["clip_grad_norm"])
