@@ -83,30 +83,37 @@ def scalable_cross_entropy(
     rows, items = find_buckets(states, head, mix=mix, generator=generator, **sizes)
     step = max(1, _gather.numbers_at_once(states.device, _gather.LOGITS) // (size * bucket_size_y))
     buckets = [_pairs.Group(r, i, targets[r]) for r, i in zip(rows.split(step), items.split(step), strict=True)]
-    with torch.no_grad():
+    flat = rows.reshape(-1)
+    # a device computes the gradients of all pairs: to choose some would wait for their number
+    whole = states.device.type != "cpu" and len(buckets) == 1
+    with torch.set_grad_enabled(whole and torch.is_grad_enabled()):
         # the loss of every (bucket, row) pair, to find each row's hardest bucket; only that one needs a gradient
         candidates, positive = _pairs.group_logsumexp(head, states, targets, buckets)
-        flat = rows.reshape(-1)
+        of_pairs = _pairs.softmax_loss(candidates, positive.index_select(0, flat))
+    with torch.no_grad():
         # a NaN counts as the hardest, so that it reaches the loss
-        pair_losses = _pairs.softmax_loss(candidates, positive[flat]).nan_to_num_(nan=math.inf, posinf=math.inf)
+        pair_losses = of_pairs.nan_to_num(nan=math.inf, posinf=math.inf)
         hardest = torch.full((n,), float("-inf"), dtype=pair_losses.dtype, device=flat.device)
         hardest.scatter_reduce_(0, flat, pair_losses, "amax")
         pair = torch.arange(len(flat), device=flat.device)
         # of equal losses, the first bucket
         is_hardest = torch.where(pair_losses == hardest[flat], pair, len(flat))
         chosen = torch.full((n,), len(flat), device=flat.device).scatter_reduce_(0, flat, is_hardest, "amin")
-        chosen = chosen[chosen < len(flat)].sort().values
         counts = flat.new_zeros(n).scatter_add_(0, flat, torch.ones_like(flat))
         ordered, bucket_targets = items.sort(dim=1).values, targets[rows]
         place = torch.searchsorted(ordered, bucket_targets).clamp_(max=bucket_size_y - 1)
         present = ordered.gather(1, place) == bucket_targets
-    selected, groups = _pairs.groups_of_sets(flat[chosen], chosen // size, items, targets, states.shape[1])
-    candidates, positive = _pairs.group_logsumexp(head, states, targets, groups)
-    losses = _pairs.softmax_loss(candidates, positive[selected])
+    if whole:
+        mean = torch.where(pair == chosen[flat], of_pairs, 0).sum() / (counts > 0).sum()
+    else:
+        chosen = chosen[chosen < len(flat)].sort().values
+        selected, groups = _pairs.groups_of_sets(flat[chosen], chosen // size, items, targets, states.shape[1])
+        candidates, positive = _pairs.group_logsumexp(head, states, targets, groups)
+        mean = _pairs.softmax_loss(candidates, positive[selected]).mean()
     shares = {"selected": counts > 0, "selected_once": counts == 1, "positives_found": present}
     statistics = {name: share.float().mean().double() for name, share in shares.items()}
     # a NaN target logit makes the loss NaN even if its row is in no bucket: the item's gradient is NaN too
-    loss = torch.where(positive.isnan().any(), math.nan, losses.mean())
+    loss = torch.where(positive.isnan().any(), math.nan, mean)
     return loss, statistics
 
 

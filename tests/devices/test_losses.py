@@ -23,9 +23,8 @@ LOSSES: dict[str, dict[str, Any]] = {
     "sampled_ce": {"n_negatives": 8},
     "sce": {"n_buckets": 4, "bucket_size_x": 20, "bucket_size_y": 30},
 }
-# how often a loss waits, the draw of negatives apart: for the numbers of rows of its groups, and SCE for that of the
-# rows in some bucket
-WAITS = {"sampled_ce": 1, "sce": 2}
+# how often a loss waits, the draw of negatives apart: for the numbers of rows of its groups
+WAITS = {"sampled_ce": 1}
 
 
 class Given:
