@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from recbole_hyper.errors import ConfigError
+from recbole_hyper.files import is_no_space
 
 CONNECT_SECONDS = 5.0
 # Ray reads these when it is imported: no usage reports, no second set of result files, plain progress output
@@ -23,8 +24,6 @@ RAY_ENVIRONMENT = {
     # Ctrl-C is a KeyboardInterrupt
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
     "TUNE_GLOBAL_CHECKPOINT_S": "3600",
-    # a process that needs longer to leave a trial that ASHA stopped would lose its next trial; Ray's default is 2 s
-    "TUNE_FUNCTION_THREAD_TIMEOUT_S": "600",
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
 }
 
@@ -69,3 +68,27 @@ def _require_listener(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
     except OSError as error:
         raise ConfigError(f"no Ray cluster at {address}: {error}; {advice}") from error
+
+
+# how Ray reports errors
+def death(error: BaseException | None) -> BaseException | None:
+    """Return the first of ``error`` and its causes in which Ray reports a dead process, None if there is none."""
+    if error is None or is_full_disk(error):
+        return None
+    from ray.exceptions import RayError, RayTaskError
+
+    while error is not None and not isinstance(error, RayError):
+        error = error.__cause__ or error.__context__
+    return None if isinstance(error, RayTaskError) else error
+
+
+def is_full_disk(error: BaseException | None) -> bool:
+    """Return whether ``error`` means that a disk is full, in the words of the system or of Ray."""
+    cause = getattr(error, "cause", None)  # what a task raised
+    return is_no_space(error) or is_no_space(cause) or "OutOfDiskError" in f"{type(error).__name__} {error}"
+
+
+def short(error: BaseException) -> str:
+    """Return an error in one line of at most some 600 characters."""
+    text = " ".join(str(error).split())
+    return text if len(text) <= 600 else f"{text[:300]} ... {text[-300:]}"

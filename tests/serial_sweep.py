@@ -7,7 +7,7 @@ from time import perf_counter
 
 from recbole_hyper.experiment.experiment import Experiment, Run
 from recbole_hyper.sweep.trial import Plan, Trial, run_trial
-from recbole_hyper.sweep.tuner import Workers
+from recbole_hyper.sweep.workers import Workers
 
 
 class TimeUpError(BaseException):
@@ -24,7 +24,7 @@ def run_trials(
     max_epochs: int = 1,
     time_budget: float | None = None,
 ) -> None:
-    """Stand in for :func:`recbole_hyper.sweep.tuner.run_trials`, without a scheduler."""
+    """Stand in for :func:`recbole_hyper.sweep.workers.run_trials`, without a scheduler."""
     assert scheduler in ("none", "asha")
     start = perf_counter()
 
@@ -43,5 +43,5 @@ def run_trials(
 
 
 def run_each(runs: Sequence[Run], start: Callable[[Run], None], workers: Workers) -> None:
-    """Stand in for :func:`recbole_hyper.sweep.tuner.run_each`."""
+    """Stand in for :func:`recbole_hyper.sweep.workers.run_each`."""
     Experiment(runs, progress=False).execute(start)

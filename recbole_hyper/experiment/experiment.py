@@ -1,16 +1,14 @@
-"""An experiment is a list of runs, which one executor trains: in this process, in several, or on a Ray cluster.
+"""An experiment is a list of runs, which the executor trains: in this process, in several, or on a Ray cluster.
 
 ``run --seeds``, ``compare`` and ``reproduce`` plan their runs before the first one starts, and a sweep its tested runs.
 Each run has its own folder, so the same command continues after a kill: finished runs are not repeated, and a stopped
-run resumes. The trials of a sweep, whose number is not known before, run on Ray Tune.
+run resumes. The trials of a sweep, which a search may propose one by one, go to the executor themselves.
 """
 
-import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +16,7 @@ from time import perf_counter
 from typing import Any
 
 from recbole_hyper.errors import ConfigError
+from recbole_hyper.experiment.executor import Executor
 from recbole_hyper.files import read_json, write_yaml
 from recbole_hyper.runs.folder import RESULT
 from recbole_hyper.threads import processors
@@ -73,7 +72,7 @@ class Experiment:
     processes: int = 1
     connect: Callable[[], AbstractContextManager[Any]] | None = None
     time_budget: float | None = None
-    resources: Mapping[str, Any] = field(default_factory=lambda: {"num_cpus": 1, "max_retries": 2})
+    resources: Mapping[str, float] = field(default_factory=lambda: {"num_cpus": 1})
     progress: bool = True
 
     def __post_init__(self) -> None:
@@ -92,43 +91,22 @@ class Experiment:
 
         A name fails if one of its runs fails, and the other runs go on. An error that ``start`` raises ends all.
         """
-        failed: dict[str, str] = {}
         progress = _Progress(self.runs, silent=not self.progress)
-        waiting = [run for run in self.runs if run.keys is not None]
-        running: dict[Future[str | None], Run] = {}
-        with self._submitter(start) as submit:
-            while waiting or running:
-                if self.time_budget is not None and progress.seconds() > self.time_budget:
-                    failed = dict.fromkeys([run.name for run in waiting], OUT_OF_TIME) | failed
-                    waiting = []
-                while waiting and len(running) < self.processes:
-                    run = waiting.pop(0)
-                    progress.starts(run)
-                    running[submit(run)] = run
-                for future in wait(running, return_when=FIRST_COMPLETED).done if running else ():
-                    run, message = running.pop(future), future.result()
-                    progress.n_done += 1
-                    if message is not None:
-                        failed.setdefault(run.name, message if run.seed is None else f"seed {run.seed}: {message}")
-                        print(f"{run.label} failed: {message}", file=sys.stderr, flush=True)
+        left = {run.folder: run for run in self.runs if run.keys is not None}
+        failed: dict[str, str] = {}
+        executor = Executor(self.processes, self.connect, self.resources)
+        for run, result in executor.run(start, progress.starting(left.values()), time_budget=self.time_budget):
+            del left[run.folder]
+            progress.n_done += 1
+            if result is not None:
+                failed.setdefault(run.name, str(result) if run.seed is None else f"seed {run.seed}: {result}")
+                print(f"{run.label} failed: {result}", file=sys.stderr, flush=True)
+        failed = {run.name: OUT_OF_TIME for run in left.values()} | failed
         results: dict[str, dict[int | None, dict[str, Any]]] = {}
         for run in self.runs:
             if run.name not in failed:
                 results.setdefault(run.name, {})[run.seed] = read_json(run.result)
         return Outcome(results, failed)
-
-    @contextlib.contextmanager
-    def _submitter(self, start: Start) -> Iterator[Callable[[Run], Future[str | None]]]:
-        """Yield a function that begins a run and returns its future."""
-        if self.connect is not None:
-            with self.connect() as ray:
-                remote = ray.remote(**self.resources)(start)
-                yield lambda run: remote.remote(run).future()
-        elif self.processes > 1:
-            with ThreadPoolExecutor(self.processes) as pool:
-                yield lambda run: pool.submit(start, run)
-        else:
-            yield lambda run: _done(start(run))
 
 
 class _Progress:
@@ -142,41 +120,46 @@ class _Progress:
             if run.keys is None and not silent:
                 print(f"{self.numbers[run.folder]}: finished before, {run.result}", flush=True)
 
-    def seconds(self) -> float:
-        """Return how long the experiment has been running."""
-        return perf_counter() - self.begun
+    def starting(self, runs: Iterable[Run]) -> Iterator[Run]:
+        """Yield the ``runs``, and print a line when one is taken."""
+        for run in list(runs):
+            self.starts(run)
+            yield run
 
     def starts(self, run: Run) -> None:
         """Print that ``run`` starts."""
         text = ": continues for more epochs" if run.result.is_file() else ""
         if self.n_done:
             left = self.n_todo - self.n_done
-            text += f"  ({left} left, about {in_minutes(self.seconds() / self.n_done * left)})"
+            text += f"  ({left} left, about {in_minutes((perf_counter() - self.begun) / self.n_done * left)})"
         if not self.silent:
             print(f"{self.numbers[run.folder]}{text}", flush=True)
-
-
-def _done(value: str | None) -> Future[str | None]:
-    future: Future[str | None] = Future()
-    future.set_result(value)
-    return future
 
 
 def run_alone(model: str, dataset: str | None, keys: Path, threads: int | None = None) -> str | None:
     """Train and test one model with the keys of a YAML file in its own process; return its error, None for success.
 
-    The process measures the peak memory of this model alone, and takes at most ``threads`` threads.
+    The process measures the peak memory of this model alone, takes at most ``threads`` threads, and ends with this one,
+    even if this one is killed, so that it does not keep the lock of its folder.
     """
     command = [sys.executable, "-m", "recbole_hyper", "run", f"--model={model}", f"--dataset={dataset}"]
     limits = {} if threads is None else dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
-    done = subprocess.run(
-        [*command, f"--config_files={keys}"], stderr=subprocess.PIPE, text=True, env={**os.environ, **limits}
-    )
-    if done.returncode == 0:
+    environment = {**os.environ, **limits, "RECBOLE_HYPER_ENDS_WITH_INPUT": "1"}
+    with subprocess.Popen(
+        [*command, f"--config_files={keys}"],
+        stdin=subprocess.PIPE,  # never written to: it closes when this process ends
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    ) as process:
+        assert process.stderr is not None
+        errors_of_run = process.stderr.read()
+        process.wait()
+    if process.returncode == 0:
         return None
-    lines = [line for line in done.stderr.splitlines() if line.strip()]
+    lines = [line for line in errors_of_run.splitlines() if line.strip()]
     errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-    return (errors or lines or [f"exit status {done.returncode}"])[-1]
+    return (errors or lines or [f"exit status {process.returncode}"])[-1]
 
 
 def keys_file(run: Run, folder: Path) -> Path:

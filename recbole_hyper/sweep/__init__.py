@@ -1,8 +1,8 @@
 """Sweeps over hyper-parameters, in which trials see validation only.
 
-space (settings) -> search (which to try) -> tuner (Ray runs them) -> trial (a run in a folder, with a record) -> driver
-(winner, tested runs, sweep.json). To resume, folder checks that the sweep is the same, the driver runs the trials that
-have not ended, and a trial continues its run.
+space (settings) -> search (which to try) -> workers (the executor runs them on Ray) -> trial (a run in a folder, with
+a record) -> driver (winner, tested runs, sweep.json). To resume, folder checks that the sweep is the same, the driver
+runs the trials that have not ended, and a trial continues its run.
 """
 
 from recbole_hyper.sweep.driver import sweep

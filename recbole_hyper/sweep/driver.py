@@ -38,7 +38,7 @@ from recbole_hyper.sweep.trial import (
     read_records,
     run_final,
 )
-from recbole_hyper.sweep.tuner import SCHEDULERS, Workers, run_each, run_trials
+from recbole_hyper.sweep.workers import SCHEDULERS, Workers, run_each, run_trials
 from recbole_hyper.values import is_number
 from recbole_hyper.yaml_files import config_file, merged
 
@@ -197,8 +197,8 @@ class _Sweep:
             limits = {name: self.options[name] for name in ("scheduler", "time_budget")}
             run_trials(self.plan, trials, self._on_end, self.workers, max_epochs=self._max_epochs(), **limits)
         for name, trial in read_records(self.plan).items():
-            if trial.status == UNFINISHED:  # it was running when time was up
-                self.trials[name] = close_trial(self.plan, trial, UNFINISHED, OUT_OF_TIME)
+            unfinished = trial.status == UNFINISHED  # it was running when time was up
+            self.trials[name] = close_trial(self.plan, trial, UNFINISHED, OUT_OF_TIME) if unfinished else trial
         self._write_trials()
         best = select(self.trials.values(), self.plan.bigger)
         outcome = self._outcome(best) | ({} if best is None else self._test(best))

@@ -35,6 +35,10 @@ CONTINUED = ("config.yaml", "checkpoint.pt", "model.safetensors", "train.csv")
 Report = Callable[[int, float], None]
 
 
+class StopTrialError(Exception):
+    """What ``report`` of :func:`run_trial` raises to stop the trial."""
+
+
 @dataclass(frozen=True)
 class Trial:
     """One setting and its outcome: the content of trial.json in the trial's folder."""
@@ -117,7 +121,10 @@ def run_trial(plan: Plan, trial: Trial, report: Report | None = None) -> Trial:
             trial = Trial(trial.number, trial.settings)
             write_json(folder / RECORD, trial.content())
             start = perf_counter()
-            outcome = _outcome(plan, trial, folder, report)
+            try:
+                outcome = _outcome(plan, trial, folder, report)
+            except StopTrialError:
+                return close_trial(plan, trial, STOPPED, "stopped by asha")
             trial = replace(trial, **outcome, seconds=perf_counter() - start)
             write_json(folder / RECORD, trial.content())
             return trial
@@ -128,7 +135,7 @@ def _outcome(plan: Plan, trial: Trial, folder: Path, report: Report | None) -> d
     try:
         result = _train(plan, trial, folder, report)
     except Exception as error:
-        if is_no_space(error):
+        if is_no_space(error) or isinstance(error, StopTrialError):
             raise
         reason = f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"
         if _is_out_of_memory(error):

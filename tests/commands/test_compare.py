@@ -20,6 +20,7 @@ from recbole_hyper.commands import compare
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.experiment import experiment
 from recbole_hyper.files import read_json
+from recbole_hyper.sweep import sweep
 from tests.conftest import SMALL, cycle_rows, write_inter
 
 PACKAGE_METRICS = ["NDCG", "Hit", "MRR", "ItemCoverage"]
@@ -143,6 +144,34 @@ def test_models_over_seeds(
         compare.compare(arguments("Pop", tmp_path / "single", "1,2", **keys))
     with pytest.raises(ConfigError, match=r"--Pop\.seed=.* and --seeds are both set"):
         compare.compare(arguments("Pop", tmp_path / "other", "1,2", **keys, **{"Pop.seed": 3}))
+
+
+@pytest.mark.usefixtures("serial_sweeps")
+def test_the_winner_of_a_sweep_is_compared_and_packed(
+    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(experiment, "run_alone", run_here([]))
+    keys = {"data_path": str(random_data), "use_gpu": False, "topk": [5], "valid_metric": "NDCG@5"}
+    tuned = tmp_path / "tuned"
+    space = {"reg_weight": [0.01, 30.0]}
+    won = sweep("EASER", "random", space=space, config_dict={**keys, "output_dir": str(tuned)})["best"]["settings"]
+    asked = ["compare", "--models=Pop,EASER", "--dataset=random", f"--tuned=EASER={tuned}", "--max_concurrent=1"]
+    asked += [f"--{key}={value}" for key, value in keys.items()]
+    assert main([*asked, f"--output_dir={tmp_path / 'a'}", f"--package={tmp_path / 'package'}"]) == 0
+    result = read_json(tmp_path / "a" / "EASER" / "result.json")
+    assert result["config"]["reg_weight"] == won["reg_weight"]
+    assert result["test"] == read_json(tuned / "sweep.json")["test"]
+    about = read_json(tmp_path / "package" / "package.json")["models"]
+    assert about["EASER"]["trials"] == {"finished": 2}
+    assert about["EASER"]["chosen"] == won
+    assert about["Pop"]["tuning"].startswith("none")
+    assert (tmp_path / "package" / "sweeps" / "EASER" / "trials.csv").is_file()
+    # the command line wins over the sweep
+    assert main([*asked, f"--output_dir={tmp_path / 'b'}", "--EASER.reg_weight=7.0"]) == 0
+    assert read_json(tmp_path / "b" / "EASER" / "result.json")["config"]["reg_weight"] == 7.0
+    for text in (f"Pop={tuned}", f"EASER={tmp_path}", f"BPR={tuned}"):
+        assert main([*asked[:3], f"--tuned={text}"]) == 1
+        assert f"--tuned={text}: a finished sweep of one of Pop, EASER is expected" in capsys.readouterr().err
 
 
 def test_a_model_that_fails_with_one_seed_has_no_numbers(

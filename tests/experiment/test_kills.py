@@ -15,6 +15,23 @@ import pytest
 
 from tests.conftest import SMALL
 
+STANDS_IN = """
+import runpy, time
+from recbole_hyper import cli
+cli.main = lambda: time.sleep(60)
+runpy.run_module("recbole_hyper", run_name="__main__")
+"""
+
+
+def test_a_run_ends_when_the_pipe_of_its_driver_closes() -> None:
+    environment = {**os.environ, "RECBOLE_HYPER_ENDS_WITH_INPUT": "1"}
+    process = subprocess.Popen([sys.executable, "-c", STANDS_IN], stdin=subprocess.PIPE, env=environment)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.4)
+    assert process.stdin is not None
+    process.stdin.close()
+    assert process.wait(20) == 1
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("finished", [0, 2])
@@ -40,9 +57,11 @@ def test_a_killed_comparison_continues(finished: int, random_data: Path, tmp_pat
         if done >= finished and (finished == 0 or list(cut.glob(epochs))):
             break
         time.sleep(0.05)
-    for one in [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]:
+    running = psutil.Process(process.pid).children(recursive=True)
+    for one in [*(running if finished else []), psutil.Process(process.pid)]:
         one.send_signal(signal.SIGKILL)
     process.wait()
+    assert not psutil.wait_procs(running, timeout=20)[1]  # a run ends with its driver
     for folder in (cut, tmp_path / "whole"):
         subprocess.run([*asked, f"--output_dir={folder}"], env=environment, check=True, stdout=subprocess.DEVNULL)
     tables = [pd.read_csv(folder / "compare.csv") for folder in (cut, tmp_path / "whole")]

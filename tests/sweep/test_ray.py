@@ -17,7 +17,7 @@ import pytest
 from recbole_hyper.cluster import cluster
 from recbole_hyper.errors import NoSpaceError
 from recbole_hyper.experiment.experiment import Run
-from recbole_hyper.sweep import driver, sweep, trial, tuner
+from recbole_hyper.sweep import driver, sweep, trial, workers
 from recbole_hyper.sweep.trial import read_record
 from tests import serial_sweep
 
@@ -134,19 +134,19 @@ def test_ray_starts_a_killed_trial_again(ray_cluster: Any, keys: dict, tmp_path:
 def test_a_trial_that_kills_its_process_has_failed(
     ray_cluster: Any, keys: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = tuner._trainable
+    original = workers._start
 
-    def deadly(plan: Any) -> Any:
-        run = original(plan)
+    def deadly(plan: Any, asha: Any) -> Any:
+        run = original(plan, asha)
 
-        def trainable(config: dict[str, Any]) -> None:
-            if config["number"] == 0:
+        def start(trial: Any) -> Any:
+            if trial.number == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
-            run(config)
+            return run(trial)
 
-        return trainable
+        return start
 
-    monkeypatch.setattr(tuner, "_trainable", deadly)
+    monkeypatch.setattr(workers, "_start", deadly)
     outcome = on_ray(keys, tmp_path / "s", {"learning_rate": {"grid": [0.01, 0.02]}}, max_concurrent=1)
     assert outcome["trials"] == {"failed": 1, "finished": 1}
     (reason,) = outcome["failures"].values()
@@ -155,20 +155,20 @@ def test_a_trial_that_kills_its_process_has_failed(
 
 def test_a_full_disk_on_ray(ray_cluster: Any, keys: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """torch's own words, from a process of Ray: no trial has failed, and a resume runs them."""
-    flag, original = tmp_path / "full", tuner._trainable
+    flag, original = tmp_path / "full", workers._start
     flag.touch()
 
-    def on_a_full_disk(plan: Any) -> Any:
-        run = original(plan)
+    def on_a_full_disk(plan: Any, asha: Any) -> Any:
+        run = original(plan, asha)
 
-        def trainable(config: dict[str, Any]) -> None:
-            if flag.exists() and config["number"] == 1:
+        def start(trial: Any) -> Any:
+            if flag.exists() and trial.number == 1:
                 raise RuntimeError("[enforce fail at inline_container.cc:603] . unexpected pos 64 vs 0")
-            run(config)
+            return run(trial)
 
-        return trainable
+        return start
 
-    monkeypatch.setattr(tuner, "_trainable", on_a_full_disk)
+    monkeypatch.setattr(workers, "_start", on_a_full_disk)
     space = {"learning_rate": {"grid": [0.01, 0.02, 0.03]}}
     with pytest.raises(NoSpaceError, match="--resume=True"):
         on_ray(keys, tmp_path / "s", space, max_concurrent=1)
@@ -182,21 +182,17 @@ def test_a_full_disk_on_ray(ray_cluster: Any, keys: dict, tmp_path: Path, monkey
 def test_ray_ends_for_want_of_memory(
     ray_cluster: Any, keys: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ray Tune itself ends then, with a RuntimeError."""
-    from ray import exceptions, tune
+    """An error of Ray in the driver."""
+    from ray import exceptions
 
-    class Tuner:
-        def __init__(self, trainable: Any, **options: Any) -> None:
-            pass
-
-        def fit(self) -> None:
-            try:
-                raise exceptions.OutOfMemoryError("1 worker(s) were killed due to the node running low on memory")
-            except exceptions.OutOfMemoryError as error:
-                raise RuntimeError(f"Caught unexpected exception: {error}") from error
+    def short_of_memory(*arguments: Any) -> None:
+        try:
+            raise exceptions.OutOfMemoryError("1 worker(s) were killed due to the node running low on memory")
+        except exceptions.OutOfMemoryError as error:
+            raise RuntimeError(f"Caught unexpected exception: {error}") from error
 
     with monkeypatch.context() as patch:
-        patch.setattr(tune, "Tuner", Tuner)
+        patch.setattr(workers, "_start", short_of_memory)
         with pytest.raises(
             ConnectionError, match=r"running low on memory; continue with --resume=True.*max_concurrent"
         ):
@@ -214,9 +210,9 @@ def test_what_ray_raises_is_one_line(ray_cluster: Any, tmp_path: Path) -> None:
 
     runs = [Run("SASRecCE", "tiny", 1, {}, tmp_path)]
     with pytest.raises(NoSpaceError):
-        tuner.run_each(runs, full, tuner.Workers())
+        workers.run_each(runs, full, workers.Workers())
     with pytest.raises(ConnectionError, match=r"a process of Ray died.*--resume=True"):
-        tuner.run_each(runs, die, tuner.Workers())
+        workers.run_each(runs, die, workers.Workers())
 
 
 # waits for a trial that has the checkpoint of an epoch and kills the process that holds its lock

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from recbole_hyper.cluster import death, is_full_disk
 from recbole_hyper.config import ConfigError
-from recbole_hyper.sweep import sweep, tuner
-from recbole_hyper.sweep.trial import Trial
+from recbole_hyper.sweep import sweep, workers
 
 
 def test_cluster_that_is_not_there(keys: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,25 +26,23 @@ def test_a_death_behind_other_errors() -> None:
     died = ActorDiedError()
     error = RuntimeError("Caught unexpected exception")
     error.__cause__ = died
-    assert tuner._death(error) is died
-    assert tuner._death(RuntimeError("other")) is None
-    assert tuner._death(RayTaskError("f", "traceback", ValueError("raised by the trial"))) is None
+    assert death(error) is died
+    assert death(RuntimeError("other")) is None
+    assert death(RayTaskError("f", "traceback", ValueError("raised by the trial"))) is None
 
 
 def test_a_full_disk_in_the_words_of_the_system_and_of_ray() -> None:
     class OutOfDiskError(Exception):
         pass
 
-    assert tuner._is_full_disk(OSError(errno.ENOSPC, "No space left on device"))
-    assert tuner._is_full_disk(OutOfDiskError("local disk is full"))
-    assert not tuner._is_full_disk(ValueError("no space left in a name"))
+    assert is_full_disk(OSError(errno.ENOSPC, "No space left on device"))
+    assert is_full_disk(OutOfDiskError("local disk is full"))
+    assert not is_full_disk(ValueError("no space left in a name"))
 
 
-def test_ray_can_pickle_a_search_of_a_generator() -> None:
-    """Ray pickles the search before the first trial; the proposals of optuna come from a generator."""
-    from ray import cloudpickle
-
-    trials = (Trial(number, {"a": number}) for number in range(2))
-    search = tuner._searcher("max", lambda: next(trials, None))
-    assert search.suggest("x") == {"number": 0, "settings": '{"a": 0}'}
-    assert cloudpickle.loads(cloudpickle.dumps(search)) is not None
+def test_asha_stops_the_worst_of_a_rung_and_no_trial_at_its_last_epoch() -> None:
+    asha = workers.Asha("max", 4)
+    assert not any(asha.stops(name, 1, score) for name, score in (("a", 0.5), ("b", 0.6), ("c", 0.7)))
+    assert asha.stops("d", 1, 0.1)
+    assert asha.stops("e", 1, -float("inf"))
+    assert not any(asha.stops("c", epoch, 0.0) for epoch in (2, 3, 4, 5))
