@@ -1,0 +1,82 @@
+"""The study of curvature: each head gets the same trials, the best one is repeated, and finished runs are not."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from examples import curvature_study
+from examples.curvature_study import Cell, Study, main
+from recbole_hyper import run
+from recbole_hyper.config import ConfigError
+from recbole_hyper.experiment.experiment import Run
+
+
+def test_the_study_tunes_repeats_measures_and_continues(
+    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(curvature_study, "NEIGHBOURS", 3)
+    started: list[str] = []
+
+    def start(one: Run) -> None:
+        started.append(f"{one.name}, {one.seed}")
+        run(one.model, one.dataset, config_dict=one.keys)
+
+    folder = tmp_path / "study"
+    command = [str(folder), "--data=random", f"--data_path={random_data}", "--widths=4", "--epochs=1", "--trials=2"]
+    command += ["--heads=poincare-learned,flat-limit", "--seeds=5,6"]
+    main(command, start)
+    trials = [
+        f"random_{head}_4_rate{rate}" for head in ("poincare-learned", "flat-limit") for rate in ("0.003", "0.005")
+    ]
+    assert [name.partition("_dropout")[0] for name in started[:4]] == trials
+    assert all(name.endswith(", 5") for name in started[:4])
+    assert len(started) == 6  # the best of each, with the other seed
+    assert all(name.endswith(", 6") for name in started[4:])
+    rows = pd.read_csv(folder / "study.csv")
+    assert list(zip(rows["head"], rows["seed"], strict=True)) == [
+        ("poincare-learned", 5), ("poincare-learned", 6), ("flat-limit", 5), ("flat-limit", 6),
+    ]  # fmt: skip
+    for head, place in (("poincare-learned", trials[:2]), ("flat-limit", trials[2:])):
+        results = [json.loads(next(folder.glob(f"{name}*/seed-5/result.json")).read_text()) for name in place]
+        best = max(results, key=lambda result: result["valid"]["ndcg@10"])
+        row = rows[(rows["head"] == head) & (rows["seed"] == 5)].iloc[0]
+        assert row["valid"] == best["valid"]["ndcg@10"]
+        assert row["rate"] == best["config"]["learning_rate"]
+        assert row["ndcg@10"] == best["test"]["ndcg@10"]
+    assert rows["overlap"].between(0, 1).all()
+    assert rows["trustworthiness"].between(0, 1).all()
+    assert (rows.loc[rows["head"] == "flat-limit", "theta"] == 1).all()
+    text = (folder / "study.md").read_text()
+    assert text.count("| random |") == 2
+
+    capsys.readouterr()
+    main([*command, "--table"], start)
+    main(command, start)
+    assert len(started) == 6
+    assert (folder / "study.md").read_text() == text
+    # one more trial of each head, whose best may change
+    main([word.replace("trials=2", "trials=3") for word in command], start)
+    assert {name.partition("_dropout")[0] for name in started[6:8]} == {
+        "random_poincare-learned_4_rate0.002", "random_flat-limit_4_rate0.002",
+    }  # fmt: skip
+
+
+def test_a_cell_without_all_its_trials_has_no_best(tmp_path: Path) -> None:
+    cell = Cell("ml-100k", 8, "dot-product")
+    study = Study(tmp_path, [cell], [1, 2], 2, {})
+    for trial, valid in ((0, 0.2), (1, 0.3)):
+        assert study.best(cell) is None
+        folder = study.place(cell, trial) / "seed-1"
+        folder.mkdir(parents=True)
+        (folder / "result.json").write_text(json.dumps({"valid": {"ndcg@10": valid}}))
+    assert study.best(cell) == 1
+
+
+def test_settings_are_checked_before_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([str(tmp_path), "--heads=flat"])
+    assert "'flat' is unknown; allowed: dot-product, flat-limit" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match="was not found"):
+        main([str(tmp_path), "--data=nowhere"], lambda one: pytest.fail("a run started"))
