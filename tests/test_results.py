@@ -189,3 +189,43 @@ def test_the_runs_of_the_cuts_come_seed_by_seed_and_resume(tmp_path: Path) -> No
     assert [seed for _, seed, _ in names] == [3] * 5 + [4] * 3
     assert names[-1] == ("SASRecCE", 4, "ml-100k_SASRecCE/seed-4")
     assert all(run.keys["n_threads"] == 1 and not run.keys["resume"] for run in runs)
+
+
+def test_the_leaderboard_is_written_by_its_script() -> None:
+    board = script("leaderboard")
+    written = re.sub(r"\n<details>.*?</details>\n", "", board.PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert written == board.text(commands=False), "python results/leaderboard.py writes it anew"
+
+
+def test_a_row_of_the_leaderboard_is_the_best_setting_by_validation() -> None:
+    board = script("leaderboard")
+
+    def result(
+        model: str, valid: float, test: float, *, refit: bool = False, windows: str = "all"
+    ) -> dict[str, object]:
+        one = {"model": model, "dataset": "ml-100k", "protocol": "leave-one-out", "exclude_seen": True, "best_epoch": 3}
+        one |= {"eval_args": {"split": {"LS": "valid_and_test"}, "mode": {"valid": "full", "test": "full"}}}
+        one |= {"n_test_cases": 9, "data_fingerprint": "abc", "seconds": {"train": 90.0}}
+        one |= {"config": {"refit": refit, "train_windows": windows}}
+        return one | {"valid": {"ndcg@10": valid}, "test": {"ndcg@10": test, "hit@10": 2 * test}}
+
+    results = {
+        "a": result("A", 0.2, 0.1, windows="last"), "a_seed2021": result("A", 0.3, 0.12, windows="last"),
+        "a_worse": result("A", 0.24, 0.3), "a_refit": result("A", 0.2, 0.4, refit=True), "b": result("B", 0.1, 0.2),
+    }  # fmt: skip
+    other = result("B", 0.1, 0.2)
+    other["eval_args"]["split"] = {"GT": {"valid": 0.8, "test": 0.9, "target": "last", "unknown": "miss"}}
+    other["protocol"], results["c"] = "global timepoint", other
+    sections = board.sections(results)
+    protocols = [section[1] for section in sections]
+    assert protocols == [
+        "leave-one-out, all items ranked",
+        "global timepoint, last item of each user, unknown targets are misses, all items ranked",
+    ]
+    chosen = board.chosen(next(iter(sections.values())), results)
+    assert chosen == [["a", "a_seed2021"], ["a_refit"], ["b"]]
+    row = board.row_of([results[name] for name in chosen[0]])
+    assert row["NDCG@10"] == ".1100 ± .0141"
+    assert (row["seeds"], row["minutes"], row["windows"], row["refit"]) == ("2", "2", "last", "no")
+    text = "\n".join(board.section_text("t", [row], []))
+    assert text.splitlines()[-1] == "| A | .1100 ± .0141 | .2200 ± .0283 | 2 | 2 | last | no | left out |"
