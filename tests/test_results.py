@@ -229,3 +229,31 @@ def test_a_row_of_the_leaderboard_is_the_best_setting_by_validation() -> None:
     assert (row["seeds"], row["minutes"], row["windows"], row["refit"]) == ("2", "2", "last", "no")
     text = "\n".join(board.section_text("t", [row], []))
     assert text.splitlines()[-1] == "| A | .1100 ± .0141 | .2200 ± .0283 | 2 | 2 | last | no | left out |"
+
+
+def named(texts: list[str]) -> set[str]:
+    """Return all words of ``texts`` that could be the name of a file."""
+    return {word.strip(".") for text in texts for word in re.findall(r"[\w.-]+", text)}
+
+
+def test_every_result_file_is_named_by_a_page_a_script_or_a_test() -> None:
+    """What nobody names is no evidence; the leaderboard lists whatever is there, so it does not count."""
+    folders = ("results", "docs", "tests", "benchmarks", "examples", "properties", "recbole_hyper")
+    files = [
+        ROOT / "README.md",
+        ROOT / "Makefile",
+        *(file for folder in folders for file in (ROOT / folder).rglob("*")),
+    ]
+    kinds = {".md", ".py", ".yaml", ".txt", ".ipynb", ""}
+    read = [file for file in files if file.is_file() and file.suffix in kinds and file.name != "leaderboard.md"]
+    words = named([file.read_text(encoding="utf-8") for file in read])
+    results = [file for file in RESULTS.rglob("*") if file.is_file() and "__pycache__" not in file.parts]
+    assert len(results) > 200
+    # a row names its first seed
+    unnamed = [file for file in results if not {file.name, file.stem, re.sub(r"_seed\d+$", "", file.stem)} & words]
+    assert [file.relative_to(RESULTS).as_posix() for file in unnamed] == []
+
+
+def test_a_file_that_is_part_of_a_longer_name_is_not_named() -> None:
+    assert "a_b" not in named(["see `a_b_seed2021` and a_b-c."])
+    assert {"a_b", "c.csv"} <= named(["[a_b](x/c.csv)."])
