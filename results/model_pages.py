@@ -1,10 +1,15 @@
-"""Write the tables of docs/models/*.md, below `## Figures`, from the result files: python results/model_pages.py."""
+"""Write the tables of docs/models/*.md, below `## Figures`, and of docs/curvature.md: python results/model_pages.py.
+
+Each figure comes from a result file. In docs/curvature.md a table follows a line `<!-- table NAME -->`.
+"""
 
 import re
+import statistics
 import sys
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import yaml
 
 from recbole_hyper.evaluation.tables import Table
@@ -12,9 +17,11 @@ from recbole_hyper.evaluation.tables import Table
 HERE = Path(__file__).parent
 sys.path.append(str(HERE))
 from claims import published as strongest  # noqa: E402
-from pages import SHOWN, figure_text, pages, results_of, short  # noqa: E402
+from pages import SHOWN, figure_text, pages, read, results_of, short  # noqa: E402
 
 DOCS = HERE.parent / "docs" / "models"
+CURVATURE = DOCS.parent / "curvature.md"
+AFTER_NAME = re.compile(r"(<!-- table ([\w-]+) -->\n\n)\|.*?\n(?=\n|$)", flags=re.DOTALL)
 TABLE = re.compile(r"(?<=## Figures\n\n)\|.*?\n(?=\n|$)", flags=re.DOTALL)
 
 
@@ -48,8 +55,43 @@ def text_of(page: str) -> str:
     return TABLE.sub(lambda _: table, (DOCS / f"{page}.md").read_text(), count=1)
 
 
+def seeds_text(values: list[float]) -> str:
+    """Return the mean over the seeds with its deviation; with fewer than three seeds, their number in brackets."""
+    if not values:
+        return ""
+    mean = short(statistics.fmean(values))
+    return f"{mean} ± {short(statistics.stdev(values))}" if len(values) > 2 else f"{mean} ({len(values)})"
+
+
+def head_values(table: dict[str, Any], head: str, width: int) -> list[float]:
+    """Return the test NDCG@10 of all seeds of a head at a width."""
+    if "data" in table:
+        rows = pd.read_csv(HERE / "curvature_control.csv")
+        rows = rows[(rows["data"] == table["data"]) & (rows["head"] == table["heads"][head]) & (rows["d"] == width)]
+        return rows["ndcg@10"].tolist()
+    name = table["runs"][head].format(d=width)
+    files = [HERE / f"runs/{name}.json", *sorted((HERE / "runs").glob(f"{name}_seed*.json"))]
+    return [read(file.stem)["test"]["ndcg@10"] for file in files if file.is_file()]
+
+
+def curvature_text() -> str:
+    """Return docs/curvature.md with its tables as the result files have them."""
+    tables = yaml.safe_load((HERE / "curvature.yaml").read_text())
+
+    def written(name: str) -> str:
+        table = tables[name]
+        rows = [
+            {"head": head} | {f"d {width}": seeds_text(head_values(table, head, width)) for width in table["widths"]}
+            for head in table.get("heads", table.get("runs"))
+        ]
+        return Table(rows, list(rows[0])).markdown().strip() + "\n"
+
+    return AFTER_NAME.sub(lambda found: found[1] + written(found[2]), CURVATURE.read_text(encoding="utf-8"))
+
+
 def main() -> None:
     """Write the tables."""
+    CURVATURE.write_text(curvature_text(), encoding="utf-8")
     for page in yaml.safe_load((HERE / "model_pages.yaml").read_text()):
         (DOCS / f"{page}.md").write_text(text_of(page))
 

@@ -145,6 +145,23 @@ def test_model_pages_show_the_result_files() -> None:
         assert written == writer.text_of(page), page
 
 
+def test_the_tables_of_the_study_of_curvature_show_the_result_files() -> None:
+    """If it fails, run python results/model_pages.py."""
+    writer = script("model_pages")
+    written = writer.CURVATURE.read_text(encoding="utf-8")
+    assert written == writer.curvature_text()
+    tables = yaml.safe_load((RESULTS / "curvature.yaml").read_text(encoding="utf-8"))
+    assert re.findall(r"<!-- table ([\w-]+) -->\n\n\| head \|", written) == list(tables)
+    # a mean with its deviation, or the number of seeds
+    assert writer.seeds_text([0.1, 0.2, 0.3]) == ".2000 ± .1000"
+    assert writer.seeds_text([0.1, 0.2]) == ".1500 (2)"
+    assert writer.seeds_text([]) == ""
+    (row,) = re.findall(r"\| Poincare, c = \.0003 \|.*", written)
+    runs = [f"amazon-beauty-sequences_flat_16{seed}" for seed in ("", "_seed2021", "_seed2022")]
+    values = [json.loads((RESULTS / f"runs/{name}.json").read_text())["test"]["ndcg@10"] for name in runs]
+    assert row.split(" | ")[2] == f"{statistics.fmean(values):.4f} ± {statistics.stdev(values):.4f}".replace("0.", ".")
+
+
 def test_finished_runs_are_kept_under_their_names_without_paths(tmp_path: Path) -> None:
     keep, runs = script("keep"), tmp_path / "runs"
     runs.mkdir()
