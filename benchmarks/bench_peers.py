@@ -1,4 +1,4 @@
-"""Compare SASRec of RecTools, pmixer, gSASRec-pytorch, RePlay, RecBole and this package: same data, time and threads.
+"""Compare SASRec of RecTools, Cornac, pmixer, gSASRec-pytorch, RePlay, RecBole and us: same data, time and threads.
 
     make bench-peers                               (all peers on ml-100k, five minutes of training each)
     .venv/bin/python benchmarks/bench_peers.py --peers ours rectools --minutes=5 --threads=2
@@ -7,7 +7,8 @@ Every peer trains on the same leave-one-out split, in a separate process and a s
 made from benchmarks/peers/requirements-<peer>.txt when it is first needed). After every ``--every`` seconds of training
 a peer writes the ten best items of each user, without seen items, and one evaluator ranks the lists of all peers. The
 clock counts training and making batches, but not writing lists. Validation gives the curve and chooses a point; the
-test is evaluated there, once. If a peer is not available or fails, the table says why. Peers that finished before with
+test is evaluated there, once. A second table has the validation after equal seconds, because packages count epochs and
+steps differently. If a peer is not available or fails, the table says why. Peers that finished before with
 the same settings are read from build/peers/runs.
 
 Width, blocks, heads, dropout, L, batch, learning rate and threads are equal. Everything else (loss, norms, Adam's
@@ -37,7 +38,7 @@ from peers.driver.environments import (  # noqa: E402
 from peers.driver.lists import BadListsError, read_lists, score_lists  # noqa: E402
 from peers.driver.running import PeerFailedError, environment, machine, run_peer  # noqa: E402
 from peers.driver.split import PeerSplit, make_split  # noqa: E402
-from peers.driver.tables import QUALITY, default_quality, figure, markdown  # noqa: E402
+from peers.driver.tables import QUALITY, at_equal_seconds, default_quality, figure, markdown  # noqa: E402
 
 from recbole_hyper.evaluation.results import commit, versions  # noqa: E402
 from recbole_hyper.files import digest, file_digest, read_json, write_json, write_text  # noqa: E402
@@ -64,7 +65,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--blocks", type=int, default=2)
     parser.add_argument("--heads", type=int, default=2)
     parser.add_argument("--dropout", type=float, default=0.2)
-    parser.add_argument("--batch", type=int, default=128, help="sequences per batch; RecBole has rows instead")
+    parser.add_argument("--batch", type=int, default=128, help="sequences per batch; of RecBole and Cornac, rows")
     parser.add_argument("--learning_rate", type=float, default=0.001)
     parser.add_argument("--seed", type=int, default=2020)
     parser.add_argument("--quality", type=float, help="validation NDCG@10 to reach; default: 0.9 of the best peer's")
@@ -206,7 +207,7 @@ def write_results(results: list[dict[str, Any]], arguments: argparse.Namespace, 
     }
     output = arguments.output or arguments.build / "bench_peers"
     write_json(output.with_suffix(".json"), content)
-    text = markdown(results, quality)
+    text = f"{markdown(results, quality)}\n\n{at_equal_seconds(results)}"
     drawn = figure(results, settings, output.with_suffix(".png"))
     place = content["machine"]
     head = (

@@ -34,7 +34,7 @@ from recbole_hyper.yaml_files import config_files, read_yaml
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent / "benchmarks"))
-from peers.driver.tables import markdown  # noqa: E402
+from peers.driver.tables import at_equal_seconds, markdown  # noqa: E402
 
 PAGES = HERE / "pages"
 # Okabe and Ito: told apart by colour-blind readers
@@ -48,6 +48,8 @@ Test figures of the files in `runs/`. Selection used validation only. One seed: 
 (BCa bootstrap), where the run computed it. Several seeds: mean ± standard deviation. Epochs: the best one of those
 trained. Minutes: training, with a refit, on one or two CPU cores, often beside other work. MiB: peak memory of the
 process in training."""
+# keys that say where the data were, or which kernel a GPU takes
+NOT_SHOWN = ("interactions", "load_col", "triton_kernel")
 # a figure of a run in a text
 FIGURE = re.compile(r"\{([^{}:]+):(valid|test)\.([^{}]+)\}")
 
@@ -99,7 +101,7 @@ def command(result: dict[str, Any]) -> str:
     differing = {
         key: value
         for key, value in read_settings(model, asked).items()
-        if key in usual and canonical(usual[key]) != canonical(value) and key not in ("interactions", "load_col")
+        if key in usual and canonical(usual[key]) != canonical(value) and key not in NOT_SHOWN
     }
     if "curvature_interval" in result:
         differing["curvature"] = "auto"
@@ -187,7 +189,8 @@ def file_table(table: dict[str, Any]) -> list[str]:
 def peer_table(table: dict[str, Any]) -> list[str]:
     """Return the lines of a comparison with other packages, as its benchmark writes them."""
     content = json.loads((HERE / table["peers"]).read_text())
-    return [f"`{content['command']}`", "", markdown(content["peers"], content["quality"])]
+    peers = content["peers"]
+    return [f"`{content['command']}`", "", markdown(peers, content["quality"]), "", at_equal_seconds(peers)]
 
 
 def prefix_lines(table: dict[str, Any]) -> list[str]:

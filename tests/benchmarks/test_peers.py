@@ -351,6 +351,25 @@ def test_results_hold_what_they_were_made_of(arguments: argparse.Namespace, caps
     assert "| good | 1.2 | 10.00 | 1,234 | 3.0 |" in capsys.readouterr().out
 
 
+def test_the_table_at_equal_seconds_has_the_best_until_then() -> None:
+    def curve(*points: tuple[float, float]) -> list[dict[str, float]]:
+        return [{"seconds": seconds, "ndcg@10": value} for seconds, value in points]
+
+    results = [
+        {"label": "fast | and then worse", "curve": curve((10, 0.3), (30, 0.2), (80, 0.25))},
+        {"label": "slow", "curve": curve((35, 0.1), (50, 0.4), (90, 0.5))},
+        {"label": "broken", "failed": "no network"},
+    ]
+    lines = tables.at_equal_seconds(results).splitlines()
+    assert lines[2:] == [
+        "| peer | 10 s | 20 s | 40 s | 80 s |",
+        "|---|---|---|---|---|",
+        "| fast / and then worse | 0.3000 | 0.3000 | 0.3000 | 0.3000 |",
+        "| slow | - | - | 0.1000 | 0.4000 |",
+    ]
+    assert tables.at_equal_seconds(results[2:]) == ""
+
+
 def test_finished_peers_are_not_run_again(arguments: argparse.Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
     split = split_files.make_split(arguments.build / "splits", "tied", arguments.data_path)
     calls = []

@@ -54,6 +54,7 @@ PEERS = {
     "esasrec": PeerSpec("RecTools eSASRec", "rectools_run.py", "rectools", settings={"recipe": "esasrec"}),
     "pmixer": PeerSpec("pmixer SASRec", "pmixer_run.py", "pmixer", _PMIXER),
     "gsasrec": PeerSpec("gSASRec-pytorch", "gsasrec_run.py", "gsasrec", _GSASREC),
+    "cornac": PeerSpec("Cornac SASRec", "cornac_run.py", "cornac"),
     "replay": PeerSpec("RePlay SasRec", "replay_run.py", "replay"),
     "recbole": PeerSpec("RecBole SASRec", "recbole_run.py", "recbole"),
 }

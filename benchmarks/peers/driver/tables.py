@@ -69,6 +69,25 @@ def markdown(results: Sequence[Result], quality: float) -> str:
     return "\n".join([*lines, *([""] if notes else []), *notes])
 
 
+def at_equal_seconds(results: Sequence[Result]) -> str:
+    """Return the table of the best validation NDCG@10 until equal seconds: an eighth, a quarter, half and all of them.
+
+    All is the time that every peer has had. A cell is "-" where no list was written until then.
+    """
+    drawn = [result for result in results if "failed" not in result]
+    if not drawn:
+        return ""
+    whole = min(result["curve"][-1]["seconds"] for result in drawn)
+    times = [whole / 8, whole / 4, whole / 2, whole]
+    columns = ["peer", *(f"{time:.0f} s" for time in times)]
+    lines = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
+    for result in drawn:
+        until = [[point[QUALITY] for point in result["curve"] if point["seconds"] <= time] for time in times]
+        cells = [f"{max(values):.4f}" if values else "-" for values in until]
+        lines.append(f"| {result['label'].replace('|', '/')} | {' | '.join(cells)} |")
+    return "\n".join(["Validation NDCG@10 after equal seconds of training:", "", *lines])
+
+
 def figure(results: Sequence[Result], settings: Mapping[str, Any], file: Path) -> bool:
     """Plot validation NDCG@10 against seconds of training; return False if no peer has a curve."""
     drawn = [result for result in results if "failed" not in result]
