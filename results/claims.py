@@ -59,6 +59,11 @@ def read(name: str) -> dict[str, Any]:
     return json.loads((HERE / f"runs/{name}.json").read_text())
 
 
+def seeds_of_run(name: str) -> list[str]:
+    """Return the names of a run and of its further seeds."""
+    return [name, *(path.stem for path in sorted((HERE / "runs").glob(f"{name}_seed*.json")))]
+
+
 def short(value: float) -> str:
     """Return a metric with four digits and no leading 0."""
     return f"{value:.4f}".replace("0.", ".", 1)
@@ -70,8 +75,10 @@ def signed(value: float) -> str:
 
 
 def difference(row: dict[str, Any], metric: str) -> dict[str, Any]:
-    """Return the difference of two groups of runs, and what can be said of it."""
-    groups = [[read(name) for name in row[side]] for side in ("first", "second")]
+    """Return the difference of two groups of runs over their common seeds, and what can be said of it."""
+    groups = [[read(name) for name in seeds_of_run(row[side])] for side in ("first", "second")]
+    shared = {run["seed"] for run in groups[0]} & {run["seed"] for run in groups[1]}
+    groups = [[run for run in group if run["seed"] in shared] for group in groups]
     keys = ("data_fingerprint", "protocol", "eval_args", "exclude_seen")
     splits = {str([run[key] for key in keys]) for group in groups for run in group}
     assert len(splits) == 1, f"{row['row']}: runs of {len(splits)} splits"

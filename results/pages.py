@@ -39,7 +39,7 @@ from peers.driver.tables import at_equal_seconds, markdown  # noqa: E402
 PAGES = HERE / "pages"
 # Okabe and Ito: told apart by colour-blind readers
 REACHED, BELOW = "#0072B2", "#D55E00"
-ROW_KEYS = {"row", "label", "run", "runs", "seeds", "seeds_file", "published"}
+ROW_KEYS = {"row", "label", "run", "runs", "seeds_file", "published"}
 FILES = {"global timepoint": "global_timepoint", "temporal users": "temporal_users"}
 SHOWN = {"ndcg@5": "NDCG@5", "hit@5": "HR@5", "ndcg@10": "NDCG@10", "hit@10": "HR@10"}
 SHOWN |= {"mrr@100": "MRR", "itemcoverage@10": "coverage@10"}
@@ -60,10 +60,14 @@ def read(name: str) -> dict[str, Any]:
 
 
 def runs_of(row: dict[str, Any]) -> list[str]:
-    """Return the names of the runs of a row: ``runs``, or ``run`` with the seeds 2020, 2021, ..."""
-    if "runs" in row:
-        return row["runs"]
-    return [row["run"], *(f"{row['run']}_seed{2020 + number}" for number in range(1, row.get("seeds", 1)))]
+    """Return the names of the runs of a row: ``runs``, or ``run`` with all its seeds."""
+    return row["runs"] if "runs" in row else seeds_of(row["run"])
+
+
+def seeds_of(name: str) -> list[str]:
+    """Return the names of a run and of its further seeds, as far as they are there."""
+    runs = HERE / "runs"
+    return [path.stem for path in (runs / f"{name}.json", *sorted(runs.glob(f"{name}_seed*.json"))) if path.is_file()]
 
 
 def results_of(row: dict[str, Any]) -> list[dict[str, Any]]:
@@ -256,8 +260,17 @@ def page_text(page: dict[str, Any]) -> str:
 
 
 def pages() -> dict[str, dict[str, Any]]:
-    """Return the content of every file of results/pages/, by name."""
-    return {path.stem: yaml.safe_load(path.read_text()) for path in sorted(PAGES.glob("*.yaml"))}
+    """Return the content of every file of results/pages/, by name.
+
+    Rows that are ``pending`` are left out until their first run is there, and so are tables without any other rows.
+    """
+    found = {path.stem: yaml.safe_load(path.read_text()) for path in sorted(PAGES.glob("*.yaml"))}
+    for page in found.values():
+        for table in page["tables"]:
+            if "rows" in table:
+                table["rows"] = [row for row in table["rows"] if not row.pop("pending", False) or runs_of(row)]
+        page["tables"] = [table for table in page["tables"] if table.get("rows", True)]
+    return found
 
 
 def points(groups: list[dict[str, Any]]) -> dict[tuple[str, str], list[tuple[Any, ...]]]:

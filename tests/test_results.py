@@ -127,6 +127,26 @@ def test_rows_of_several_seeds_differ_in_the_seed_alone() -> None:
             assert len({run["seed"] for run in runs}) == len(runs), f"{name}: {row['row']}"
 
 
+def test_pending_rows_appear_with_their_first_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So finished runs need no change of a page; a row has all seeds that are there."""
+    pages = script("pages")
+    for name in ("a", "b_seed2021", "b_seed2022", "bb_seed2021"):
+        (tmp_path / "runs").mkdir(exist_ok=True)
+        (tmp_path / f"runs/{name}.json").write_text("{}")
+    rows = [{"row": name, "run": name, "pending": True} for name in ("a", "b", "c")]
+    (tmp_path / "pages").mkdir()
+    content = {"tables": [{"rows": rows}, {"rows": [dict(rows[2])]}, {"file": "x.csv"}]}
+    (tmp_path / "pages/p.yaml").write_text(yaml.safe_dump(content))
+    monkeypatch.setattr(pages, "HERE", tmp_path)
+    monkeypatch.setattr(pages, "PAGES", tmp_path / "pages")
+    shown, file = pages.pages()["p"]["tables"]
+    assert [(row["row"], pages.runs_of(row)) for row in shown["rows"]] == [
+        ("a", ["a"]),
+        ("b", ["b_seed2021", "b_seed2022"]),
+    ]
+    assert file == {"file": "x.csv"}
+
+
 def test_pages_point_at_files_that_are_there() -> None:
     pages = [page for page in RESULTS.glob("*.md") if page.name != "readme_template.md"]
     for page in (ROOT / "README.md", *pages):
