@@ -35,6 +35,16 @@ os.environ.setdefault("NUMBA_CACHE_DIR", default_folder())
 HEADER = "user_id:token\titem_id:token\ttimestamp:float\n"
 
 
+@pytest.fixture(scope="module")
+def kernels() -> Iterator[None]:
+    """Kernels run however little work there is."""
+    with pytest.MonkeyPatch.context() as patch:
+        for part in ("losses._stream", "geometry.poincare", "hyperbolic.recurrence", "evaluation.ranking"):
+            patch.setattr(f"recbole_hyper.{part}.KERNEL_FROM", 0)
+        patch.setattr("recbole_hyper.serving.query.KERNEL_FROM", 0)
+        yield
+
+
 @pytest.fixture
 def serial_sweeps() -> Iterator[None]:
     """Sweeps run their trials one after another in this process."""

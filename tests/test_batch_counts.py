@@ -16,6 +16,8 @@ from recbole_hyper.data.loader import BatchLoader
 from recbole_hyper.training.loop import Loop
 from tests.conftest import SMALL, cycle_rows, write_inter
 
+pytestmark = pytest.mark.usefixtures("kernels")
+
 PACKAGE = f"{Path(recbole_hyper.__file__).parent}/"
 WAY = {
     *(

@@ -50,6 +50,7 @@ METRIC_BOUND = 0.5
 EUCLIDEAN_BOUND = 1.0 - 1.0 / math.sqrt(2.0)
 _SLACK = 1e-6  # share of the diameter by which rounded distances may break the triangle inequality
 _CLIMBS = 24
+KERNEL_FROM = 128  # numpy compares all pairs of fewer points before a kernel is compiled or loaded
 # |x - y|^2 = |x|^2 + |y|^2 - 2<x, y> loses digits if it is small against its terms: below this share of them the
 # differences are squared and summed instead, which keeps the relative error of a distance below about 1e-12
 _NEAR = 1e-3
@@ -139,8 +140,6 @@ def search_base(
 
     ``at_least`` is a delta that these points are known to attain. ValueError if the triangle inequality fails.
     """
-    from recbole_hyper.kernels import gromov as kernels  # compile only when something is searched
-
     slack = _SLACK * diameter
     to_base = distances[base, others]
     order = np.argsort(-to_base, kind="stable")
@@ -149,6 +148,12 @@ def search_base(
     p = len(points)
     if p < 3:
         return at_least
+    if p < KERNEL_FROM:
+        violation, best = _compare_all(distances[np.ix_(points, points)], to_base)
+        _require_metric(violation, slack)
+        return max(at_least, violation, best)
+    from recbole_hyper.kernels import gromov as kernels
+
     space = workspace or Workspace()
     products, chunk_max = space.take("products", p, p), space.take("chunk_max", p, -(-p // kernels.CHUNK))
     row_max, bounds = space.take("row_max", p), space.take("bounds", p)
@@ -159,11 +164,7 @@ def search_base(
 
         stretches = _stretches(p, pool.threads)
         violation = max(pool.map(fill, stretches))
-        if violation > slack:
-            raise ValueError(
-                f"the distances are not a metric: the triangle inequality fails by {violation:.3g}; "
-                "pass a metric, for example shortest-path or Euclidean distances"
-            )
+        _require_metric(violation, slack)
         # degenerate triples (the base as third point, or one point twice) attain this: rounding, or 0
         best = max(at_least, violation)
         pool.map(lambda part: kernels.bound_rows(products, row_max, bounds, *part), stretches)
@@ -183,6 +184,24 @@ def search_base(
             took = time.perf_counter() - clock
             step = max(pool.threads, min(4 * step, int(step * 0.1 / max(took, 1e-6))))
     return best
+
+
+def _compare_all(distances: Floats, to_base: Floats) -> tuple[float, float]:
+    """Return the largest violation of the triangle inequality, and the delta with a fixed base, of all (p, p) pairs."""
+    products = 0.5 * ((to_base[:, None] + to_base) - distances)
+    violation = max(float((products - np.minimum(to_base[:, None], to_base)).max()), -float(products.min()), 0.0)
+    np.fill_diagonal(products, -np.inf)
+    best = np.minimum(products[:, None], products).max(-1)
+    np.fill_diagonal(products, np.inf)
+    return violation, float((best - products).max())
+
+
+def _require_metric(violation: float, slack: float) -> None:
+    if violation > slack:
+        raise ValueError(
+            f"the distances are not a metric: the triangle inequality fails by {violation:.3g}; "
+            "pass a metric, for example shortest-path or Euclidean distances"
+        )
 
 
 def search_all_bases(distances: Floats, diameter: float, share: float, *, threads: int | None = None) -> float:

@@ -120,8 +120,6 @@ def _measure(
     order: NDArray[np.intp],
 ) -> list[Measurement]:
     """Measure all sizes of one repeat."""
-    from recbole_hyper.kernels import gromov as kernels
-
     base, share = -1 if every_base else int(order[0]), EUCLIDEAN_BOUND if width else METRIC_BOUND
     if matrix is None:
         matrix = euclidean_distances(points[order[: sizes[-1]], :width])
@@ -131,7 +129,7 @@ def _measure(
     for size in sizes:
         started = time.perf_counter()
         chosen = order[:size]
-        diameter = float(kernels.grow_diameter(matrix, chosen, before, diameter))
+        diameter = max(diameter, float(matrix[np.ix_(chosen[before:], chosen)].max()))
         before = size
         if diameter == 0:
             raise ValueError(f"all {size} points of a sample coincide (diameter 0): delta_rel is undefined")

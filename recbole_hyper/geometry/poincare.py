@@ -22,6 +22,7 @@ from recbole_hyper.geometry.base import EXPONENT_LIMIT, Geometry, ItemTerms, Lif
 
 # |F| and |z| are at least this: far below any trained norm, its square still a normal float32
 NORM_FLOOR = 1e-15
+KERNEL_FROM = 1 << 22  # torch takes 30 ms for fewer numbers, a kernel is compiled in seconds
 
 
 class Poincare(Geometry):
@@ -277,9 +278,10 @@ def asinh_(u: Tensor, slope: Tensor, scratch: Tensor) -> None:
 
     ``slope`` and ``scratch`` are buffers of u's shape and dtype. |u| must stay below exp(EXPONENT_LIMIT[dtype]).
     Accurate to a few units in the last place for every u, tiny ones included; more than ten times faster than
-    torch.asinh on CPU, which is not vectorised there. float32 on CPU takes one pass, in a compiled kernel.
+    torch.asinh on CPU, which is not vectorised there. Much float32 on a CPU takes one pass, in a compiled kernel.
     """
-    if u.device.type == "cpu" and u.dtype == torch.float32 and u.is_contiguous() and slope.is_contiguous():
+    large = u.numel() >= KERNEL_FROM and u.device.type == "cpu" and u.dtype == torch.float32
+    if large and u.is_contiguous() and slope.is_contiguous():
         from recbole_hyper.kernels.softmax import asinh_slope  # numba is imported when a loss is computed
 
         asinh_slope(u.detach().view(-1).numpy(), slope.detach().view(-1).numpy())

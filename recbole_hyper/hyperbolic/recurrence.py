@@ -20,13 +20,16 @@ from recbole_hyper.hyperbolic._math import lift_tangent, lifted_sum, max_rapidit
 
 ACTIVATIONS = ("identity", "tanh")
 RESETS = ("before", "after")
+# with fewer states to compute (L x B x d), the loop is done before the kernel is compiled
+KERNEL_FROM = 1 << 15
 
 
 def recurrence(
     inputs: Tensor, bias: Tensor, weight: Tensor, start: Tensor, rho: Tensor, activation: str, reset: str
 ) -> Tensor:
-    """Run the recurrence: compiled on a CPU in float32, plain elsewhere and in an exported graph."""
-    compiled = inputs.device.type == "cpu" and inputs.dtype == torch.float32
+    """Run the recurrence: compiled for many states on a CPU in float32, plain elsewhere and in an exported graph."""
+    large = inputs.numel() >= 3 * KERNEL_FROM
+    compiled = large and inputs.device.type == "cpu" and inputs.dtype == torch.float32
     run = _Compiled.apply if compiled and not torch.compiler.is_exporting() else plain_recurrence
     return run(inputs, bias, weight, start, rho, activation, reset)
 

@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 from numba import prange
 
+from recbole_hyper.kernels import LOWEST
 from recbole_hyper.kernels.compiled import compiled, threaded
-from recbole_hyper.kernels.ranks import LOWEST, Int32
+from recbole_hyper.kernels.ranks import Int32
 
 Scores = npt.NDArray[np.float32]
 

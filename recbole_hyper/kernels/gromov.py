@@ -1,6 +1,6 @@
 """Compiled loops of the Gromov delta: serial, without the interpreter lock, so that threads can share the rows.
 
-Plain twin: ``tests.reference.gromov``. Kept for: 200 times the speed (make bench-delta).
+Plain twin: ``curvature.gromov._compare_all``, for few points. Kept for: 200 times the speed (make bench-delta).
 
 ``products`` (p, p) are the Gromov products of points with respect to one base. They are symmetric, with minus infinity
 on the diagonal, because a point paired with itself never beats zero. Only comparisons and one subtraction follow the
@@ -130,13 +130,3 @@ def climb_rows(products, row_max, bounds, rows, best):
                 best = _climb(products, a, b, best)
                 break
     return best
-
-
-@_compile
-def grow_diameter(distances, points, start, diameter):
-    """Return the diameter of ``points``; ``diameter`` is that of the first ``start`` points."""
-    for a in range(start, points.shape[0]):
-        row = distances[points[a]]
-        for b in range(a):
-            diameter = max(diameter, row[points[b]])
-    return diameter

@@ -35,14 +35,16 @@ def cut(
     itemsize: int,
     budget: int | None,
     device: torch.device = CPU,
+    compiled: bool = False,
     fused: bool = False,
 ) -> Tiles:
     """Choose the tiles of the exact cross-entropy for ``n`` rows, lifted to ``width`` numbers of ``itemsize`` bytes.
 
     ``arrays`` counts the numbers per (row, item) between the passes: 1 without a link, 2 with one (a ``fused`` kernel
-    keeps only one). ``terms`` counts the numbers per item besides the weight and its gradient. ``budget`` bounds the
-    bytes that grow with rows x items, those of the terms if tiles are kept, and those of the states' lifts. None is the
-    default budget, plus the lifts if they do not fit. ValueError for a budget below the lifts and one row.
+    keeps only one). A ``compiled`` loss works in place. ``terms`` counts the numbers per item besides the weight and
+    its gradient. ``budget`` bounds the bytes that grow with rows x items, those of the terms if tiles are kept, and
+    those of the states' lifts. None is the default budget, plus the lifts if they do not fit. ValueError for a budget
+    below the lifts and one row.
     """
     gpu = device.type != "cpu"
     # without a link the lifts are the states themselves; with one they are extra, with their graph
@@ -62,9 +64,9 @@ def cut(
     if fused:
         arrays, spare = 1, 0
     else:
-        # compiled kernels work in place, so only a link needs a tile besides those that are kept
+        # compiled kernels need no tile besides those that are kept
         # on a GPU lifts are factored: this adds the exponents, and the intermediate tiles of a link with exponents
-        spare = arrays - 1 if itemsize == 4 and not gpu else arrays + (5 if gpu and arrays == 2 else 0)
+        spare = arrays - 1 if compiled else arrays + (5 if gpu and arrays == 2 else 0)
 
     def cost(rows: int, block: int, keep: bool) -> int:
         saved_numbers = rows * (n_items if keep else block) * arrays

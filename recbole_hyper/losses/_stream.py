@@ -19,6 +19,9 @@ from torch import Tensor
 from recbole_hyper.geometry.base import Geometry, ItemTerms, Theta, compute_dtype
 from recbole_hyper.losses import _chunks
 
+# with fewer logits in a step, torch is done before a kernel is compiled or loaded (make bench-first_run)
+KERNEL_FROM = 1 << 24
+
 
 class Gradients(NamedTuple):
     """Gradients of states, weight, offset and theta; None where not needed."""
@@ -95,7 +98,8 @@ class ItemStream:
         self.on_cpu = like.device.type == "cpu"
         # the only link with a kernel is asinh; kernels work in place and do not divide a tile's softmax by its sum
         links = not link or (self.geometry.asinh_link and self.lifted.exponent is None)
-        self.compiled = self.on_cpu and self.dtype == torch.float32 and links
+        large = n * self.n_items >= KERNEL_FROM
+        self.compiled = large and self.on_cpu and self.dtype == torch.float32 and links
         self.fused = self.compiled and link
         one = self._terms_of(slice(0, 1))
         self.tiles = tiles = _chunks.cut(
@@ -108,6 +112,7 @@ class ItemStream:
             itemsize=like.element_size(),
             budget=budget,
             device=like.device,
+            compiled=self.compiled,
             fused=self.fused,
         )
         self.parts = _chunks.item_blocks(self.n_items, tiles.block, self.padding_idx)

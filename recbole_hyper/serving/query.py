@@ -13,8 +13,11 @@ import pyarrow as pa
 
 from recbole_hyper.data.sequences import ranges
 from recbole_hyper.errors import ConfigError, NonFiniteScoreError
+from recbole_hyper.kernels import LOWEST
 
 Int64 = npt.NDArray[np.int64]
+# numpy sorts fewer scores, of fewer items, before a kernel is compiled or loaded
+KERNEL_FROM, LARGE_CATALOGUE = 1 << 22, 1 << 14
 
 
 @dataclass(frozen=True)
@@ -155,17 +158,33 @@ def best_items(
     padding. Row i leaves out the items ``excluded[offsets[i]:offsets[i + 1]]``; all rows leave out the items that are
     True in ``hidden`` (n_items,). NonFiniteScoreError if the score of another item is NaN or infinite.
     """
-    from recbole_hyper.kernels.ranks import LOWEST, rank_rows  # imports numba only for a search
-
+    scores[:, 0] = LOWEST
     if hidden is not None:
         scores[:, hidden] = LOWEST
     if offsets is not None and excluded is not None:
         scores[np.repeat(np.arange(len(scores)), np.diff(offsets)), excluded] = LOWEST
-    nothing = np.zeros(len(scores) + 1, np.int64)
-    *_, top, bad = rank_rows(scores, nothing[1:], nothing, np.empty(0, np.int32), nothing[:0], k)
+    if scores.size < KERNEL_FROM and scores.shape[1] < LARGE_CATALOGUE:
+        bad, top = ~np.isfinite(scores).all(axis=1), _best_of_few(scores, k)
+    else:
+        from recbole_hyper.kernels.ranks import rank_rows  # imports numba only for a search of many scores
+
+        nothing = np.zeros(len(scores) + 1, np.int64)
+        *_, top, bad = rank_rows(scores, nothing[1:], nothing, np.empty(0, np.int32), nothing[:0], k)
     if bad.any():
         raise NonFiniteScoreError(
             f"{int(bad.sum())} of {len(bad)} rows have scores that are not finite (first: row {int(bad.argmax())}); "
             "the model has diverged: lower learning_rate or set clip_grad_norm"
         )
     return top, np.where(top == 0, np.float32(-np.inf), np.take_along_axis(scores, top.astype(np.int64), axis=1))
+
+
+def _best_of_few(scores: Scores, k: int) -> npt.NDArray[np.int32]:
+    """Return the k best items (n, k) of each row, equal scores in item order; 0 where only excluded items are left."""
+    place = scores.shape[1] - min(k, scores.shape[1])
+    least = np.partition(scores, place, axis=1)[:, place, None]
+    rows, items = np.nonzero((scores >= least) & (scores > LOWEST))
+    order = np.lexsort((-scores[rows, items], rows))  # stable, so equal scores stay in item order
+    places = np.arange(len(rows)) - np.searchsorted(rows, rows)
+    top, listed = np.zeros((len(scores), k), np.int32), places < k
+    top[rows[listed], places[listed]] = items[order][listed]
+    return top

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recbole_hyper.errors import ConfigError, did_you_mean, positive_int
+from recbole_hyper.kernels import LOWEST
 from recbole_hyper.serving.query import best_items
 
 Bools = npt.NDArray[np.bool_]
@@ -120,8 +121,6 @@ def select(
     if plan.boost is not None:
         scores += plan.boost
     if names is not None and plan.excluded:
-        from recbole_hyper.kernels.ranks import LOWEST
-
         for row, name in enumerate(names.tolist()):
             scores[row, plan.excluded.get(str(name), np.empty(0, np.int64))] = LOWEST
     if not plan.exclude_seen:

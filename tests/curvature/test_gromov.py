@@ -47,6 +47,18 @@ def test_integer_metrics_equal_the_loops(distances: np.ndarray, data: st.DataObj
     assert 0 <= every.delta_rel <= 1
 
 
+@settings(max_examples=30, deadline=None)
+@given(integer_metrics() | trees(), st.integers(1, 5))
+def test_few_points_without_a_kernel_give_the_same_bits(distances: np.ndarray, dimension: int) -> None:
+    points = np.random.default_rng(dimension).normal(size=(len(distances), dimension))
+    for what in ({"distances": distances}, {"vectors": points}):
+        for base in (0, "all"):
+            plain = gromov_delta(**what, base=base)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("recbole_hyper.curvature.gromov.KERNEL_FROM", 0)
+                assert gromov_delta(**what, base=base).delta == plain.delta
+
+
 @settings(max_examples=60, deadline=None)
 @given(trees())
 def test_a_tree_gives_exactly_zero(distances: np.ndarray) -> None:

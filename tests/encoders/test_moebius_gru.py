@@ -15,6 +15,8 @@ from recbole_hyper.geometry.head import LEAST_LEARNED
 from recbole_hyper.hyperbolic._math import exp0, log0
 from tests.reference import moebius as reference
 
+pytestmark = pytest.mark.usefixtures("kernels")
+
 VARIANTS = [("identity", "before"), ("tanh", "before"), ("identity", "after"), ("tanh", "after")]
 
 

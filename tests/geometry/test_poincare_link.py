@@ -10,6 +10,8 @@ import torch
 
 from recbole_hyper.geometry import poincare
 
+pytestmark = pytest.mark.usefixtures("kernels")
+
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_asinh(dtype: torch.dtype) -> None:

@@ -8,6 +8,8 @@ from torch import Tensor
 
 from recbole_hyper.hyperbolic.recurrence import plain_recurrence, recurrence
 
+pytestmark = pytest.mark.usefixtures("kernels")
+
 VARIANTS = [("identity", "before"), ("tanh", "before"), ("identity", "after"), ("tanh", "after")]
 
 

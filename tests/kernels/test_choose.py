@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
+from recbole_hyper.kernels import LOWEST
 from recbole_hyper.kernels.choose import choose_rows, fill_rows
-from recbole_hyper.kernels.ranks import LOWEST
 
 N_ITEMS, M, K = 40, 15, 6
 

@@ -64,10 +64,3 @@ def test_the_search_is_exact_and_bounds_hold(seed: int) -> None:
     assert gromov.search_rows(products, chunk_max, row_max, bounds, rows, 2 * exact.max()) == 2 * exact.max()
     climbed = gromov.climb_rows(products, row_max, bounds, rows[:24], 0.0)
     assert 0 < climbed <= exact.max()
-
-
-def test_the_diameter_grows_with_the_points() -> None:
-    matrix, points = distances(1), np.random.default_rng(0).permutation(N)
-    first = gromov.grow_diameter(matrix, points[:20], 0, 0.0)
-    assert first == matrix[np.ix_(points[:20], points[:20])].max()
-    assert gromov.grow_diameter(matrix, points, 20, first) == matrix.max()

@@ -13,6 +13,8 @@ from recbole_hyper.evaluation.ranking import NonFiniteScoreError, rank_cases
 from recbole_hyper.kernels.ranks import _BLOCK
 from recbole_hyper.types import Cases
 
+pytestmark = pytest.mark.usefixtures("kernels")
+
 
 def cases_of(generator: np.random.Generator, n_items: int, count: int) -> Cases:
     rows = [generator.integers(1, n_items, generator.integers(2, 9)).tolist() for _ in range(count)]

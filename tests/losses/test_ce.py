@@ -17,6 +17,8 @@ from recbole_hyper.losses._stream import Gradients, ItemStream
 from recbole_hyper.losses.ce import CrossEntropy
 from tests.reference import losses as reference
 
+pytestmark = pytest.mark.usefixtures("kernels")
+
 GEOMETRIES = ["cosine", "euclidean", "poincare"]
 
 

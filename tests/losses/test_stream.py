@@ -15,6 +15,8 @@ from recbole_hyper.losses._chunks import Tiles
 from recbole_hyper.losses._stream import ItemStream
 from tests.losses.test_ce import full, gradients, problem
 
+pytestmark = pytest.mark.usefixtures("kernels")
+
 # one pass and two, over many tiles
 CUTS = [Tiles(50, 120, True, 0), Tiles(40, 90, False, 0)]
 

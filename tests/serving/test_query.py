@@ -38,9 +38,17 @@ def test_search_is_a_stable_sort(seed: int, n_items: int, k: int) -> None:
     wanted = sorted_items(scores, k, lists, hidden, boost)
     offsets = np.cumsum([0, *map(len, lists)])
     excluded = np.concatenate(lists).astype(np.int64)
-    items, values = best_items(scores + boost, k, offsets=offsets, excluded=excluded, hidden=hidden)
-    assert items.tolist() == wanted[0]
-    assert values.tolist() == wanted[1]
+    for kernel_from in (0, 1 << 30):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("recbole_hyper.serving.query.KERNEL_FROM", kernel_from)
+            items, values = best_items(scores + boost, k, offsets=offsets, excluded=excluded, hidden=hidden)
+        assert items.tolist() == wanted[0]
+        assert values.tolist() == wanted[1]
+
+
+@pytest.mark.usefixtures("kernels")
+def test_the_kernel_finds_a_score_that_is_not_finite() -> None:
+    test_only_searched_items_need_a_finite_score()
 
 
 def test_only_searched_items_need_a_finite_score() -> None:
