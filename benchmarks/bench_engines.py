@@ -1,10 +1,15 @@
 """Which library should read tables? Seconds, memory, and how exactly each one reports lines that it cannot read.
 
     python benchmarks/bench_engines.py [--rows=4000000] [--output=results/bench_engines.json]
+    python benchmarks/bench_engines.py --forms --rows=1000000 [--output=results/bench_forms.json]
 
 The generated csv has four text columns (user, item, rating, time). In a separate process, each library reads them as
 text, numbers users and items by first appearance, and returns numpy arrays. Small files with faults show what a library
-reports by itself. polars and duckdb are not dependencies: they are measured if they are installed.
+reports by itself. polars is not a dependency: it is measured if it is installed.
+
+``--forms`` decides which library reads csv, parquet and json: processor seconds on one thread until all columns are in
+Arrow as text, the best of three in turns. Errors name the line of a value, so that rows of csv must be numbered; the
+blocks of json keep line numbers.
 """
 
 from __future__ import annotations
@@ -19,6 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from multiprocessing import Process
 from pathlib import Path
 from typing import Any
@@ -48,7 +54,7 @@ def write_csv(path: Path, rows: int) -> None:
     pacsv.write_csv(pa.table(columns), path, pacsv.WriteOptions(quoting_style="none", quoting_header="none"))
 
 
-def pyarrow(path: Path, faults: list[str]) -> list[Any]:
+def _csv_by_pyarrow(path: Path, faults: list[str]) -> Any:
     import pyarrow as pa
     import pyarrow.csv as pacsv
 
@@ -62,7 +68,11 @@ def pyarrow(path: Path, faults: list[str]) -> list[Any]:
         include_columns=wanted, column_types=dict.fromkeys(wanted, pa.string()), strings_can_be_null=False
     )
     parse = pacsv.ParseOptions(invalid_row_handler=skip, newlines_in_values=True)
-    table = pacsv.read_csv(path, pacsv.ReadOptions(use_threads=False), parse, convert)
+    return pacsv.read_csv(path, pacsv.ReadOptions(use_threads=False), parse, convert)
+
+
+def pyarrow(path: Path, faults: list[str]) -> list[Any]:
+    table = _csv_by_pyarrow(path, faults)
     codes = [table.column(name).dictionary_encode().unify_dictionaries() for name in ("user", "item")]
     return [*([chunk.indices.to_numpy() for chunk in code.chunks] for code in codes), table.num_rows]
 
@@ -90,6 +100,83 @@ def duckdb(path: Path, faults: list[str]) -> list[Any]:
 ENGINES: dict[str, Callable[[Path, list[str]], list[Any]]] = {"pyarrow": pyarrow, "polars": polars, "duckdb": duckdb}
 
 
+def _duckdb_table(sql: str, path: Path) -> Any:
+    import duckdb as db
+
+    return db.connect(config={"threads": 1}).sql(sql, params=[str(path)]).to_arrow_table()
+
+
+def _copy(source: Path, target: Path, form: str) -> None:
+    import duckdb as db
+
+    db.execute(f"copy (from read_csv('{source}', all_varchar=true)) to '{target}' (format {form})")
+
+
+def _csv_by_duckdb(path: Path, more: str = "") -> Any:
+    return _duckdb_table(f"select *{more} from read_csv(?, all_varchar=true, header=true, store_rejects=true)", path)
+
+
+def _parquet_by_pyarrow(path: Path) -> Any:
+    import pyarrow.parquet as pq
+
+    return pq.read_table(path, use_threads=False)
+
+
+def _json_by_pyarrow(path: Path) -> Any:
+    import pyarrow.json as pajson
+
+    return pajson.read_json(path, pajson.ReadOptions(use_threads=False, block_size=1 << 24))
+
+
+def _json_in_blocks(path: Path) -> Any:
+    from recbole_hyper.data.archives import SourceFile
+    from recbole_hyper.data.blocks import Malformed
+    from recbole_hyper.data.formats import find
+    from recbole_hyper.data.parsers import parsed, pieces
+
+    columns = {"user_id": "user", "item_id": "item", "rating": "rating", "timestamp": "time"}
+    form = replace(find("jsonl"), columns=columns)
+    return [parsed(piece, form, Malformed(path.name)) for piece in pieces(SourceFile(path), form, False)]
+
+
+FORMS: dict[str, dict[str, Callable[[Path], Any]]] = {
+    "csv": {
+        "pyarrow, numbered": lambda path: _csv_by_pyarrow(path, []),
+        "duckdb": _csv_by_duckdb,
+        "duckdb, numbered": lambda path: _csv_by_duckdb(path, ", row_number() over () as line"),
+    },
+    "parquet": {
+        "pyarrow": _parquet_by_pyarrow,
+        "duckdb": lambda path: _duckdb_table("select * from read_parquet(?)", path),
+    },
+    "json": {
+        "pyarrow": _json_by_pyarrow,
+        "duckdb": lambda path: _duckdb_table("select * from read_json(?, format='newline_delimited')", path),
+        "duckdb in blocks": _json_in_blocks,
+    },
+}
+
+
+def compare_forms(rows: int) -> dict[str, dict[str, float]]:
+    """Return the processor seconds of each reader, by form."""
+    results: dict[str, dict[str, float]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        paths = {form: Path(folder) / f"rows.{form}" for form in FORMS}
+        write_csv(paths["csv"], rows)
+        for form in ("parquet", "json"):
+            _copy(paths["csv"], paths[form], form)
+        for form, readers in FORMS.items():
+            seconds: dict[str, list[float]] = {name: [] for name in readers}
+            for _ in range(3):
+                for name, read in readers.items():
+                    start = time.process_time()
+                    read(paths[form])
+                    seconds[name].append(time.process_time() - start)
+            results[form] = {name: round(min(values), 2) for name, values in seconds.items()}
+            print(f"{form:10}{results[form]}", flush=True)
+    return results
+
+
 def step(engine: str, path: Path) -> dict[str, Any]:
     faults: list[str] = []
     start = time.perf_counter()
@@ -105,6 +192,7 @@ def step(engine: str, path: Path) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=lambda text: int(float(text)), default=4_000_000)
+    parser.add_argument("--forms", action="store_true", help="compare the readers of csv, parquet and json")
     parser.add_argument("--output", type=Path)
     parser.add_argument("--step", choices=ENGINES, help=argparse.SUPPRESS)
     parser.add_argument("--file", type=Path, help=argparse.SUPPRESS)
@@ -117,6 +205,11 @@ def main() -> None:
         "cores": os.cpu_count(),
         "python": platform.python_version(),
     }
+    if arguments.forms:
+        results |= {"rows": arguments.rows, "processor seconds": compare_forms(arguments.rows)}
+        if arguments.output:
+            arguments.output.write_text(json.dumps(results, indent=1) + "\n")
+        return
     with tempfile.TemporaryDirectory() as folder:
         files = {}
         for name, data in FAULTS.items():

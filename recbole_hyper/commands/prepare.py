@@ -22,6 +22,7 @@ from recbole_hyper.commands import argument, command, options_of
     argument("--quoting", help="for csv: csv (values in double quotes) or none (a quote is text)"),
     argument("--encoding", help="of text, by its Python name: utf-8, utf-16, cp1252, ..."),
     argument("--missing_ids", help="for csv: drop or keep ids such as NA or null"),
+    argument("--seq_separator", help="between the items (times, ratings) of a value that is a list: ',' or ' '"),
     argument("--where", help="condition on the rows to read: \"event = 'view' and price > 0\""),
     argument("--items", help="table with a row per item, for the .item file"),
     argument("--returns", help="column of quantities; one below 0 cancels the purchase before it"),
@@ -65,6 +66,7 @@ def prepare(arguments: argparse.Namespace) -> int:
             quoting=arguments.quoting,
             encoding=arguments.encoding,
             missing_ids=arguments.missing_ids,
+            seq_separator=arguments.seq_separator,
         )
         result = prepare(**options_of(prepare, arguments), layout=layout, changes=_changes(arguments), say=print)
     except KeyboardInterrupt:

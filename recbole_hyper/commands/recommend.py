@@ -36,6 +36,7 @@ def switch(text: str) -> bool:
     argument("--columns", help="columns of the histories: user_id=...,item_id=...[,timestamp=...]; default: guessed"),
     argument("--time_format", help="format of their times, as for prepare; default: guessed"),
     argument("--missing_ids", help="for csv: drop or keep ids such as NA"),
+    argument("--seq_separator", help="between the items of a value that is a list, as for prepare"),
     argument("--catalogue", type=Path, help="table of items for the rules below: text or parquet"),
     argument("--where", default="", help="condition on items: \"category != 'Garden' and price < 50\""),
     argument("--at_most", default="", help="most items with the same value of a column: {category: 2}"),
@@ -70,8 +71,8 @@ def recommend(arguments: argparse.Namespace) -> int:
     model = load(arguments.run, unfinished=arguments.unfinished)
     added = _add_items(model, arguments)
     how = {"unknown": arguments.unknown, "cold": arguments.cold}
-    columns = named_columns(arguments.columns)
-    layout = Layout(columns=columns, time_format=arguments.time_format, missing_ids=arguments.missing_ids)
+    options = {key: getattr(arguments, key) for key in ("time_format", "missing_ids", "seq_separator")}
+    layout = Layout(named_columns(arguments.columns), **options)
     if arguments.histories is not None:
         read = read_history_file(arguments.histories, model.names, layout, model.unit)
         print(f"histories sorted {read.order}")

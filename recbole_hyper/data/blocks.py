@@ -150,6 +150,7 @@ class Malformed:
             raise DataError(f"max_malformed={max_share} is not a share; use a number from 0 to 1, such as 0.001")
         self.name, self.max_share, self.part = name, max_share, part
         self.count = self.good = 0
+        self.invalid = 0  # of the unreadable lines, those that meet a condition
         self.unmet = 0  # rows that do not meet a condition
         self.examples: list[tuple[int, str, str]] = []
 
@@ -162,7 +163,8 @@ class Malformed:
 
     def merge(self, piece: Malformed) -> None:
         """Add the counts of the next piece; DataError if most of a long file cannot be read."""
-        self.count, self.good, self.unmet = self.count + piece.count, self.good + piece.good, self.unmet + piece.unmet
+        for key in ("count", "good", "invalid", "unmet"):
+            setattr(self, key, getattr(self, key) + getattr(piece, key))
         self.examples = (self.examples + sorted(piece.examples))[:_SHOWN]
         if self.count > _HOPELESS and self.count > self.good and self.max_share < 0.5:
             self.check()
@@ -173,10 +175,13 @@ class Malformed:
 
     def check(self) -> None:
         """Raise DataError if too many lines are unreadable, or none was read."""
-        total = self.count + self.good + self.unmet
-        if self.count > self.max_share * total:
+        total, kept = self.count + self.good + self.unmet, self.invalid + self.good
+        # rows that a condition leaves out say nothing about the others
+        for count, of, what in ((self.count, total, "lines"), (self.invalid, kept, "rows that meet the condition")):
+            if count <= self.max_share * of:
+                continue
             raise DataError(
-                f"{self.name}: {self.count:,} of {total:,} lines cannot be read ({self.count / total:.2%}, "
+                f"{self.name}: {count:,} of {of:,} {what} cannot be read ({count / of:.2%}, "
                 f"accepted {self.max_share:.2%}). The first ones:\n{self.listing()}\n"
                 "Check that --format is the format of the file, or accept more lines by --max_malformed=SHARE"
             )

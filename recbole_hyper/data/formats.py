@@ -24,10 +24,12 @@ _KNOWN = {
         "parentasin",
         "item iid asin productid movieid sku articleid songid trackid bookid gameid businessid videoid newsid goodsid "
         "isbn appid placeid venueid contentid aid lineitemsku stockcode productcode itemcode",
+        "items itemids itemidlist",
     ),
     "timestamp": (
         "time date datetime unixreviewtime unixtime unixtimestamp ts createdat eventtime eventtimestamp orderedat "
-        "orderdate purchasedate purchasedat transactiondate tdat clickedat watchedat viewedat invoicedate",
+        "orderdate purchasedate purchasedat transactiondate tdat clickedat watchedat viewedat invoicedate times "
+        "timestamps",
         "ordernumber",
     ),
     "rating": ("ratings stars overall score",),
@@ -46,13 +48,14 @@ class Layout:
     quoting: str | None = None  # ``csv``: values may be in double quotes; ``none``: a quote is text
     encoding: str | None = None  # Python's name of the text encoding
     missing_ids: str | None = None  # rows whose id is a word such as NA: ``drop`` or ``keep``
+    seq_separator: str | None = None  # between the entries of a value that is a list of items, times or ratings
 
     def check(self) -> None:
         """Raise DataError for a value that is not allowed."""
         for key, allowed in (("quoting", ("none", "csv")), ("missing_ids", ("drop", "keep"))):
             if getattr(self, key) not in (None, *allowed):
                 raise DataError(f"{key}={getattr(self, key)!r} is unknown; allowed: {', '.join(allowed)}")
-        for key in ("encoding", "separator"):
+        for key in ("encoding", "separator", "seq_separator"):
             if getattr(self, key) == "":
                 raise DataError(f"--{key}= is empty; leave it out for a guess")
         try:
@@ -79,6 +82,7 @@ class Format(Layout):
     whole_ids: Sequence[str] = ()  # the fields whose ids, such as 7.0, are the whole numbers of a column with gaps
     guessed: bool = False  # whether the time format is a guess
     grouped: bool = False  # whether a line ``12:`` is the first value of the lines after it
+    wrapped: bool = False  # whether JSON is one object, whose first list of objects has the rows
 
     @property
     def quoted(self) -> bool:

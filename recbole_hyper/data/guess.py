@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 
 from recbole_hyper.data.archives import SourceFile, matches
 from recbole_hyper.data.blocks import FIRST_BYTES, Block, Malformed, blocks, quoted
-from recbole_hyper.data.formats import FIELDS, Format, Layout, formats
+from recbole_hyper.data.formats import FIELDS, Format, Layout, formats, matching_names
 from recbole_hyper.data.ids import as_text
 from recbole_hyper.data.parsers import OTHER as OTHER
-from recbole_hyper.data.parsers import Frame, Source, hive_keys, parsed, pieces
+from recbole_hyper.data.parsers import WRAPPED, Frame, Source, hive_keys, parsed, pieces
 from recbole_hyper.data.times import guessed_time_format
 from recbole_hyper.errors import DataError
 
@@ -29,6 +29,8 @@ _SAMPLE = 10_000
 TYPES = ("token", "float", "token_seq", "float_seq")
 _MARKS = {b"\xff\xfe\x00\x00": "utf-32", b"\x00\x00\xfe\xff": "utf-32", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 _GROUP = re.compile(r"[0-9]+:")  # a film of the Netflix Prize
+_RATED = re.compile(r"\S+ \S+ [0-9.]+ [0-9]{9,13}(\.[0-9]+)?")  # user, item, rating and Unix time between blanks
+_BARE_LISTS = re.compile(r'\s*\[\s*\[|\s*\{\s*"[^"]*"\s*:\s*\[\s*["\[0-9]')
 _AMAZON = re.compile(r"[1-5](\.0)?,(9|1[0-9])[0-9]{8}")  # a rating and Unix seconds
 
 
@@ -53,20 +55,42 @@ def format_of(file: SourceFile, timed: bool = True, layout: Layout | None = None
         return amazon
     if any(line.startswith(("{'", "{u'")) for line in lines[:1]) and not _objects(lines):
         return "python-dictionaries"
-    if _objects(lines) or (lines and lines[0].startswith("[") and any("{" in line for line in lines[:2])):
+    objects, text = _objects(lines), "\n".join(lines)
+    if _BARE_LISTS.match(text) and (not objects or _is_wrapper(objects)):
+        raise DataError(
+            f"{file}: lists of JSON without the names of their users; write an object a line, "
+            '{"user": "ann", "items": ["lamp", "desk"]}, or lines \'ann lamp desk\' with --order=file'
+        )
+    if objects or WRAPPED.match(text) or (text.startswith("[") and any("{" in line for line in lines[:2])):
         return "jsonl"
     if lines and len(cells := lines[0].split("\t")) > 1 and all(":" in cell for cell in cells):
         return "atomic"
     separators = (layout.separator,) if layout and layout.separator else _SEPARATORS
     if any(len(_cells(line, separator)) > 1 + timed for line in lines[:1] for separator in separators):
         return "csv"
+    if _blank_header(lines):
+        return "csv"
     if not timed and lines and len(lines[0].split()) > 1:
+        if len(lines) > 1 and all(_RATED.fullmatch(line) for line in lines):
+            raise DataError(
+                f"{file}: are these lines 'user item rating time', as {lines[0]!r}? Then add --format=csv "
+                "--separator=' ' --no_header --columns=user_id=1,item_id=2,timestamp=4; or are they 'user item item "
+                "...'? Then add --format=sequences"
+            )
         return "sequences"
     known = ", ".join(sorted(formats()))
     raise DataError(
         f"{file}: cannot guess the format from its name or its first line (a table has a header with at least three "
         f"columns: user, item, time); add --format=NAME ({known}), or --order=file for a table without times"
     )
+
+
+def _blank_header(lines: Sequence[str]) -> bool:
+    """Return whether the first line names a user and an item, and most lines have as many values between blanks."""
+    widths = [line.count(" ") for line in lines]
+    if not widths or widths.count(widths[0]) * 2 <= len(widths):
+        return False
+    return all(matching_names(field, lines[0].split(" ")) for field in ("user_id", "item_id"))
 
 
 def _has_columns(file: SourceFile, form: Format) -> bool:
@@ -144,7 +168,7 @@ def _table(file: SourceFile, form: Format) -> Format:
     if form.kind == "atomic" and not lines:
         raise DataError(f"{file}: the first line is empty; it must name the columns, such as item_id:token")
     lines, types = lines or [""], []
-    separator = form.separator or separator_of(lines)
+    separator = form.separator or separator_of(lines, " " if _blank_header(lines) else ",")
     if form.kind == "csv" and form.quoting is None and len(separator.encode()) == 1:
         data = file.first_bytes(FIRST_BYTES, form.encoding)
         form = replace(form, quoting="csv" if quoted(data, separator, len(data) < FIRST_BYTES) else "none")
@@ -188,10 +212,18 @@ def _objects(lines: Sequence[str], load: Callable[[str], object] = json.loads) -
     return objects if 2 * len(objects) > len(lines) else []
 
 
+def _is_wrapper(objects: Sequence[dict[str, object]]) -> bool:
+    """Return whether this is one object that only has lists and objects."""
+    return len(objects) == 1 and all(isinstance(value, list | dict) for value in objects[0].values())
+
+
 def _keys(file: SourceFile, form: Format) -> Format:
     """Add the keys that most of the first JSON objects have, or that the user names."""
     load = json.loads if form.kind == "json" else _dictionary
-    objects = _objects(head(file, form.encoding), load)
+    lines = head(file, form.encoding)
+    objects = _objects(lines, load)
+    if form.kind == "json" and WRAPPED.match("\n".join(lines)) and (not objects or _is_wrapper(objects)):
+        form, objects = replace(form, wrapped=True), []
     if not objects and form.kind == "json" and isinstance(block := next(pieces(file, form, False), None), Block):
         objects = _objects([line.decode("utf-8", "replace") for line in block.lines().to_pylist()[:_LINES]])
     if not objects:
@@ -214,7 +246,9 @@ _BY_KEY = ("json", "literals")
 
 def sample(source: Source, form: Format, column: str) -> pa.Array:
     """Return the first values of a column of numbers or times, empty if there are no rows."""
-    one_column = replace(form, columns={"timestamp": column})
+    items = (form.columns or {}).get("item_id", column) if form.seq_separator else column
+    # a list of items shows which other texts are lists
+    one_column = replace(form, columns={"timestamp": column, **({} if items == column else {"item_id": items})})
     for piece in pieces(source, one_column, False):
         if len(values := parsed(piece, one_column, Malformed(str(source))).columns["timestamp"]):
             return values.slice(0, _SAMPLE)

@@ -31,8 +31,11 @@ from recbole_hyper.errors import DataError
 
 Columns = dict[str, Any]  # by field; other columns by ``OTHER`` and their name
 OTHER = "column "  # prefix of the names of columns that are not fields
+_LISTED = ("item_id", "timestamp", "rating")  # the fields whose values may be lists
 _PARQUET_ROWS = 1 << 19
 _JSON_CHARACTERS = 1 << 20
+# an object whose first values are objects, up to the first entry of a list of objects
+WRAPPED = re.compile(r'\ufeff?\s*\{\s*(?:"[^"]*"\s*:\s*\{[^{}]*\}\s*,\s*)*"[^"]*"\s*:\s*\[\s*\{')
 _ARRAY = re.compile(rb"(\xef\xbb\xbf)?\s*\[\s*[{\]]")
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # Hive's and Spark's name for the folder of rows without a value
 _STAND_INS = "\x1f\x1e\x1d\x1c\x01\x02\x03\x04"  # Arrow only takes separators of one character
@@ -116,10 +119,12 @@ def pieces(source: Source, form: Format, progress: bool | None) -> Iterator[Bloc
         if form.kind == "parquet":
             yield from _batches(part, source, form, progress_of_part)
             continue
-        is_array = form.kind == "json" and _ARRAY.match(part.first_bytes(1 << 12, form.encoding))
+        is_array = form.wrapped or (
+            form.kind == "json" and _ARRAY.match(part.first_bytes(1 << 12, form.encoding)) is not None
+        )
         with part.open(progress=progress_of_part, encoding=form.encoding) as stream:
             if is_array:
-                pieces_of_part = array_lines(stream, str(part))
+                pieces_of_part = array_lines(stream, str(part), form.wrapped)
             else:
                 quotes, end = form.separator or "" if form.quoted else "", b"\n\n" if form.kind == "records" else b"\n"
                 pieces_of_part = blocks(stream, str(part), end=end, quotes=quotes)
@@ -128,10 +133,41 @@ def pieces(source: Source, form: Format, progress: bool | None) -> Iterator[Bloc
 
 def parsed(piece: Block | Rows, form: Format, malformed: Malformed) -> Rows:
     """Return the rows of a piece."""
-    if isinstance(piece, Rows):
-        return piece
-    rows = PARSERS[form.kind](piece, form, malformed)
+    rows = piece if isinstance(piece, Rows) else PARSERS[form.kind](piece, form, malformed)
+    rows = rows if form.seq_separator is None else _split(rows, form.seq_separator)
     return replace(rows, part=piece.part) if piece.part else rows
+
+
+def _split(rows: Rows, separator: str) -> Rows:
+    """Return a row for each entry of a text of items, ``1,2,3`` or ``[1, 2, 3]``.
+
+    Texts of times and ratings with as many entries are split too, other values are repeated.
+    """
+    lists = {name: _entries(rows.columns[name], separator) for name in _LISTED if name in rows.columns}
+    if not lists:
+        return rows
+    lengths = next(iter(lists.values()))[1]
+    index, columns = np.repeat(np.arange(len(lengths)), lengths), dict[str, Any]()
+    for name, column in rows.columns.items():
+        if name not in lists:
+            columns[name] = column.take(pa.array(index))
+            continue
+        entries, counts = lists[name]
+        within = np.arange(len(index)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        places = np.repeat(np.cumsum(counts) - counts, lengths) + within
+        places = np.where((counts == lengths)[index], places, len(entries) + index)
+        columns[name] = pa.concat_arrays([entries, as_text(column)]).take(pa.array(places))
+    return Rows(columns, rows.lines[index], rows.part)
+
+
+def _entries(column: pa.Array, separator: str) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+    """Return the entries of all texts, without brackets and quotes, and their number (n,); an empty text has none."""
+    texts = pc.replace_substring_regex(as_text(column), r"^\s*[\[(]?\s*|\s*[\])]?\s*$", "")
+    lists = pc.split_pattern(texts, separator) if separator.strip() else pc.utf8_split_whitespace(texts)
+    lists = pc.if_else(pc.is_null(lists), pa.scalar([None], lists.type), lists)  # not UTF-8
+    lists = pc.if_else(pc.fill_null(pc.equal(texts, ""), False), pa.scalar([], lists.type), lists)
+    entries = pc.replace_substring_regex(pc.list_flatten(lists), r"""^\s*['"]?|['"]?\s*$""", "")
+    return entries, np.asarray(pc.list_value_length(lists)).astype(np.int64)
 
 
 def _batches(part: SourceFile, whole: SourceFile, form: Format, progress: bool | None) -> Iterator[Rows]:
@@ -454,12 +490,15 @@ def mind(block: Block, form: Format, malformed: Malformed) -> Rows:
     return replace(rows, columns=rows.columns | {"item_id": clicked})
 
 
-def array_lines(stream: BinaryIO, name: str) -> Iterator[Block]:
-    """Yield the entries of a JSON array as lines, in blocks; DataError, with the entry's number, for invalid JSON."""
+def array_lines(stream: BinaryIO, name: str, wrapped: bool = False) -> Iterator[Block]:
+    """Yield the entries of a JSON array as lines, in blocks; DataError, with the entry's number, for invalid JSON.
+
+    If it is ``wrapped`` in an object, what follows the array is not read.
+    """
     decoder, between, number = json.JSONDecoder(), re.compile(r"[\s,]*"), 0
     reader = codecs.getreader("utf-8-sig")(stream, "surrogateescape")
     piece = reader.read(_JSON_CHARACTERS)
-    text = piece.partition("[")[2]
+    text = piece[WRAPPED.match(piece).end() - 1 :] if wrapped else piece.partition("[")[2]  # type: ignore[union-attr]
     while True:
         at, lines = 0, list[str]()
         while (at := between.match(text, at).end()) < len(text) and text[at] != "]":  # type: ignore[union-attr]
@@ -478,6 +517,8 @@ def array_lines(stream: BinaryIO, name: str) -> Iterator[Block]:
         if lines:
             yield Block(("\n".join(lines) + "\n").encode("utf-8", "surrogateescape"), number + 1)
             number += len(lines)
+        if text[at : at + 1] == "]" and wrapped:
+            return
         if text[at : at + 1] == "]":  # then the file ends, or another array follows
             while not (rest := text[at + 1 :].lstrip()) and (piece := reader.read(_JSON_CHARACTERS)):
                 text, at = "]" + piece, 0

@@ -67,7 +67,11 @@ class Table:
             rows = parsed(piece, self.form, counter)
             if where is not None and len(rows.lines):
                 rows = _meeting(where, rows, counter)
-            return counter, check(rows, self.form, counter, blank_ratings=self.blank_ratings)
+            before = counter.count
+            rows = check(rows, self.form, counter, blank_ratings=self.blank_ratings)
+            if where is not None:
+                counter.invalid += counter.count - before
+            return counter, rows
 
         for counter, block in mapped(work, source_pieces):
             if counter is not malformed:
@@ -142,10 +146,13 @@ def open_table(
         raise DataError(f"{source} has no column {', '.join(missing)}; its columns: {', '.join(form.names)}")
     for name, column in chosen.items() if form.types else ():
         wanted = "token" if name.endswith("_id") else "float"
-        if (kind := form.types[form.names.index(column)]) != wanted:
+        kind = form.types[form.names.index(column)]
+        if kind == f"{wanted}_seq" and name != "user_id":  # RecBole's lists
+            form = replace(form, seq_separator=form.seq_separator or " ")
+        elif kind != wanted:
             raise DataError(f"{source}: column {column!r} is of type {kind!r}; expected {wanted!r}")
     if "rating" in chosen and "rating" in optional and not columns.get("rating"):
-        values = guess.sample(source, form, chosen["rating"])
+        values = guess.sample(source, replace(form, columns=chosen), chosen["rating"])
         if len(values) and 2 * times.to_numbers(values)[1].mean() < 1:  # text in a column with a rating's name
             del chosen["rating"]
     form = replace(form, columns={**chosen, **{guess.OTHER + other: other for other in others}})
@@ -155,9 +162,23 @@ def open_table(
         ids = [name for name in ("user_id", "item_id") if name in chosen]
         whole = [name for name in ids if _are_whole(to_strings(guess.sample(source, form, chosen[name]))[0])]
         form = replace(form, whole_ids=whole)
+    if form.kind == "csv" and form.own and form.seq_separator is None and "item_id" in chosen:
+        _refuse_lists(str(source), chosen["item_id"], guess.sample(source, form, chosen["item_id"]))
     if "timestamp" in chosen and not form.time_format:
         form = replace(form, time_format=guess.time_format_of(source, form, chosen["timestamp"]), guessed=True)
     return Table(source, form, "rating" in optional)
+
+
+def _refuse_lists(where: str, column: str, values: pa.Array) -> None:
+    """Raise DataError if a column whose name is a plural has texts with a separator in most rows."""
+    texts = to_strings(values)[0]
+    if len(texts) and column.lower().endswith(("items", "ids", "list")):
+        for mark in (",", ";", "|", " "):
+            if 2 * as_mask(pc.match_substring(texts, mark)).sum() >= len(texts):
+                raise DataError(
+                    f"{where}: the values of {column!r}, such as {texts[0].as_py()[:80]!r}, look like lists of items: "
+                    f"add --seq_separator={mark!r}"
+                )
 
 
 def _are_whole(texts: pa.Array) -> bool:

@@ -269,6 +269,8 @@ def in_unit(values: pa.Array, unit: str | None) -> Seconds:
                 form = guessed_time_format(values.slice(0, 10_000))
             if unit is None or form in (None, "steps"):
                 return numbers
+        else:
+            form = guessed_time_format(values.slice(0, 10_000))
     seconds, good = to_seconds(values, form or "iso")
     if not good.all():
         row = int(np.argmin(good))

@@ -42,7 +42,8 @@ _REFUSED = {"SUBQUERY": "a subquery", "PARAMETER": "a parameter", "WINDOW": "a w
 _COMPARED = ("COMPARISON", "BETWEEN")
 _ARITHMETIC = ("+", "-", "*", "/", "//", "%")
 _PLAIN_NUMBER = r"[+-]?(?:0|[1-9][0-9]*)?(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"  # with leading zeros it is a name
-_INTEGER = pa.decimal128(38, 0)
+_MOST_DIGITS = 38
+_INTEGER = pa.decimal128(_MOST_DIGITS, 0)
 # the entry of a list meets a comparison, or a list is empty; `_0` and `_1` are replaced
 _ANY_ENTRY = "len(list_filter(_0, lambda _1: _2)) > 0"
 _EMPTY = "coalesce(len(_0), 0) = 0"
@@ -72,7 +73,7 @@ class Where:
         try:
             found = engine.query(self._sql[types], {f"c{place}": array for place, array in enumerate(arrays)})
         except engine.Error as error:
-            raise DataError(f"where {self.text!r}: {error}") from error
+            raise DataError(f"where {_short(self.text)!r}: {error}") from error
         if found.num_rows != len(arrays[0]) or not pa.types.is_boolean(found.column(0).type):
             raise DataError(f"where {self.text!r}: the condition is not true or false for each row")
         return as_mask(single(found.column(0)))
@@ -147,6 +148,9 @@ def parse_where(text: str) -> Where:
     for one in _nodes(root):
         if one["class"] in _REFUSED:
             _refuse(text, f"{_REFUSED[one['class']]} is not allowed")
+        digits = re.fullmatch(r"\s*[+-]?([0-9.]+)\s*", str(one.get("literal", {}).get("text", "")))
+        if digits and len(digits[1]) > _MOST_DIGITS:
+            _refuse(text, f"a number of {len(digits[1])} digits, but at most {_MOST_DIGITS} are read")
         if one.get("function_name") == "row":
             _refuse(
                 text,
@@ -234,7 +238,7 @@ def _as_sql(text: str) -> str:
     """Return the condition with all names in double quotes, and all texts in single quotes."""
     tokens = _TOKEN.findall(text)
     for place, token in enumerate(tokens):
-        before, after = "".join(tokens[:place][-12:]), "".join(tokens[place + 1 : place + 3]).lstrip()[:1]
+        before, after = "".join(tokens[max(0, place - 12) : place]), "".join(tokens[place + 1 : place + 3]).lstrip()[:1]
         if token[0] == "`" and len(token) > 2:
             tokens[place] = _identifier(token[1:-1])
         elif token[0] == '"' and len(token) > 1 and _AFTER_SIGN.search(before):
@@ -252,11 +256,14 @@ def _identifier(name: str) -> str:
 
 
 def _refuse(text: str, why: str) -> NoReturn:
-    shown = text if len(text) <= 200 else text[:200] + "..."
     raise DataError(
-        f"where {shown!r}: expected a condition: {why}; "
+        f"where {_short(text)!r}: expected a condition: {why}; "
         "example: event = 'view' and (price > 0 or brand in ('a', 'b')) and city is not null"
     )
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 200 else text[:200] + "..."
 
 
 def _first_line(error: object) -> str:

@@ -194,3 +194,14 @@ def test_records_of_a_short_text_are_those_of_the_kernel(text: str) -> None:
     assert counts[:3] == (wanted_counts[0], wanted_counts[1], bool(wanted_counts[2]))
     if counts[2]:
         assert counts[3] == wanted_counts[3]
+
+
+def test_the_share_of_unreadable_rows_is_among_those_that_meet_the_condition(tmp_path: Path) -> None:
+    raw = tmp_path / "raw.csv"
+    rows = ["u,i,1700000000,view"] * 300 + ["u,i,noon,buy", "u,i,1700000000,buy", "u,j,1700000000,buy"]
+    raw.write_text("user,item,time,event\n" + "\n".join(rows))
+    with pytest.raises(DataError, match=r"1 of 3 rows that meet the condition cannot be read \(33.33%"):
+        prepare("mine", source=raw, output=tmp_path, where="event = 'buy'", max_malformed=0.1)
+    assert prepare("mine", source=raw, output=tmp_path, where="event = 'view'", max_malformed=0.0).malformed.count == 0
+    raw.write_text("user,item,time,event\n" + "\n".join([*rows[:300], "u,i", *rows[-2:]]))  # a line without an event
+    assert prepare("mine", source=raw, output=tmp_path, where="event = 'buy'", max_malformed=0.1).malformed.count == 1

@@ -18,7 +18,7 @@ from recbole_hyper.data.formats import Layout
 from recbole_hyper.data.prepare.pipeline import prepare
 from recbole_hyper.data.tables import open_table
 from recbole_hyper.errors import DataError
-from tests.data.raw import T, prepared
+from tests.data.raw import T, lines_of, prepared
 
 DAY = 86_400
 
@@ -208,6 +208,8 @@ def test_published_files_are_known_by_their_names(name: str, format: str, text: 
             "times in 'time', such as noon, are neither dates .*--time_format",
         ),
         ('{"user": "a", "text": "b"}\n', "no column item_id, timestamp; its columns: user, text"),
+        ('[["a", "b"], ["b"]]', "lists of JSON without the names of their users"),
+        ('{"x": ["a", "b"], "y": ["b"]}', "lists of JSON without the names of their users"),
         ("[1, 2]\n", "cannot guess the format from its name or its first line.*--format=NAME"),
         ("", "cannot guess the format from its name or its first line"),
         ("user,item\na,b\n", r"line \(a table has a header with at least three columns: user, item, time\)"),
@@ -389,3 +391,13 @@ def test_yambda_and_other_files_of_its_name(tmp_path: Path) -> None:
     pq.write_table(pa.table({"user": ["a"], "sku": ["x"], "time": [T]}), tmp_path / "likes.parquet")
     _, (said,) = guessed(tmp_path / "likes.parquet", tmp_path / "out", overwrite=True)
     assert "--format=parquet" in said
+
+
+def test_blanks_separate_columns_too(tmp_path: Path) -> None:
+    raw, rows = tmp_path / "raw.txt", f"a x 5 {T}\na y 4 {T + 1}\n"
+    raw.write_text("user item rating time\n" + rows)
+    assert lines_of(raw, tmp_path) == [f"a\tx\t5\t{T}", f"a\ty\t4\t{T + 1}"]
+    assert lines_of(raw, tmp_path, order="file") == ["a\tx\t5\t1", "a\ty\t4\t2"]
+    raw.write_text(rows)
+    with pytest.raises(DataError, match=r"--separator=' ' --no_header .*--format=sequences"):
+        prepare("mine", source=raw, output=tmp_path, order="file")

@@ -15,7 +15,7 @@ import pytest
 from recbole_hyper.config import Config
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.formats import Layout
-from recbole_hyper.data.inputs import read_history_file, read_id_file, read_ids
+from recbole_hyper.data.inputs import read_histories, read_history_file, read_id_file, read_ids
 from recbole_hyper.data.prepare.pipeline import prepare
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.errors import DataError
@@ -120,3 +120,12 @@ def test_lines_of_items_are_histories_too(tmp_path: Path) -> None:
     lines_of(tmp_path / "raw.txt", tmp_path, order="file", items=tmp_path / "items.csv")
     (item_file,) = tmp_path.rglob("*.item")
     assert item_file.read_text() == "item_id:token\tprice:float\nlamp\t20\n"
+
+
+def test_dates_as_text_beside_histories() -> None:
+    for days in (["2024-01-05", "2024-01-06"], ["Jan 5, 2024", "Jan 6, 2024"], ["05.01.2024", "16.01.2024"]):
+        found = read_histories([["a", "b"]], {}, [days], "unix").times
+        assert found is not None
+        assert found[0] == 1_704_412_800
+    with pytest.raises(DataError, match=r"03/04/2024, are .* or "):
+        read_histories([["a", "b"]], {}, [["03/04/2024", "05/06/2024"]], "unix")

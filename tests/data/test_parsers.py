@@ -264,3 +264,55 @@ def test_lines_of_one_user_are_joined_in_the_order_of_the_file(tmp_path: Path) -
     assert lines_of(tmp_path / "lines.txt", tmp_path, order="file") == expected
     found = read_history_file(tmp_path / "lines.txt", {}, None)
     assert found.tokens[found.codes].tolist() == ["lamp", "desk", "chair", "desk", "lamp"]
+
+
+LISTS = [f"a\t1\t{T}", f"a\t2\t{T + 9}", f"b\t2\t{T}"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "separator"),
+    [
+        (f'a,"1,2","{T},{T + 9}"\nb,2,{T}\n', ","),
+        (f"a,\"['1', '2']\",\"[{T}, {T + 9}]\"\nb,[2],{T}\nc,,{T}\n", ","),
+        (f"a,1 2,{T} {T + 9}\nb, 2 ,{T}\n", " "),
+        (f"a,1|2,{T}|{T + 9}\nb,2,{T}\n", "|"),
+    ],
+)
+def test_texts_that_are_lists_are_split(rows: str, separator: str, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("user,items,times\n" + rows)
+    assert lines_of(tmp_path / "x.csv", tmp_path, layout=Layout(seq_separator=separator)) == LISTS
+    history = read_history_file(tmp_path / "x.csv", {}, Layout(seq_separator=separator), "unix")
+    assert history.tokens[history.codes].tolist() == ["1", "2", "2"]
+
+
+def test_lists_without_their_separator_are_refused_with_it(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("user,items\na,1|2\nb,2\n")
+    with pytest.raises(DataError, match=r"'items', such as '1\|2', look like lists of items: add --seq_separator='\|'"):
+        lines_of(tmp_path / "x.csv", tmp_path, order="file")
+
+
+def test_one_time_and_rating_beside_a_list_count_for_all_its_items(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text(f'user,items,score,time\na,"1,2","5,4",{T}\nb,"1,3",2,{T}\n')
+    found = lines_of(tmp_path / "x.csv", tmp_path, layout=Layout(seq_separator=","), where="score != '2'")
+    assert found == [f"a\t1\t5\t{T}", f"a\t2\t4\t{T}"]
+    bad = f'user,items,time\na,"1,2",{T}\nb,"1,2,3","{T},{T}"\nc,1,{T}\n'
+    (tmp_path / "x.csv").write_text(bad)
+    with pytest.raises(DataError, match=r"3 of 6 lines cannot be read(?s:.*)line 3: no time"):
+        lines_of(tmp_path / "x.csv", tmp_path, layout=Layout(seq_separator=","))
+
+
+def test_lists_of_an_atomic_file_are_histories(tmp_path: Path) -> None:
+    (tmp_path / "x.inter").write_text("user_id:token\titem_id_list:token_seq\na\t1 2\nb\t2\n")
+    history = read_history_file(tmp_path / "x.inter", {})
+    assert history.tokens[history.codes].tolist() == ["1", "2", "2"]
+    assert history.offsets.tolist() == [0, 2, 3]
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_playlists_are_the_list_of_one_object(indent: int | None, tmp_path: Path) -> None:
+    lists = [{"pid": 7, "tracks": [{"uri": "a"}, {"uri": "b"}]}, {"pid": 8, "tracks": [{"uri": "b"}]}]
+    whole = {"info": {"version": "v1"}, "playlists": lists, **({"end": 1} if indent else {})}
+    (tmp_path / "x.json").write_text(json.dumps(whole, indent=indent))
+    layout = Layout(columns={"user_id": "pid", "item_id": "tracks.uri"})
+    found = [line.split("\t")[:2] for line in lines_of(tmp_path / "x.json", tmp_path, layout=layout, order="file")]
+    assert found == [["7", "a"], ["7", "b"], ["8", "b"]]
