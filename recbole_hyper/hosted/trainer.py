@@ -12,7 +12,7 @@ import torch
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.host.loggers import lent_loggers
 from recbole_hyper.hosted.data import CaseData, TrainingData
-from recbole_hyper.hosted.old_checkpoints import readable
+from recbole_hyper.hosted.pickles import readable
 from recbole_hyper.hyperbolic.riemannian import restore_training_state
 from recbole_hyper.training.checkpoint import checkpoint_errors
 from recbole_hyper.training.loop import Loop
@@ -86,8 +86,7 @@ class HostedTrainer:
         return super().evaluate(eval_data, load_best_model=False, show_progress=show_progress)  # type: ignore[misc]
 
     def _load(self, file: str) -> dict[str, Any]:
-        with readable(file) as path:
-            content = torch.load(path, map_location=self.device, weights_only=True)
+        content = torch.load(readable(file), map_location=self.device, weights_only=True)
         with checkpoint_errors(Path(file)):
             self.model.load_state_dict(content["state_dict"])
             self.model.load_other_parameter(content.get("other_parameter"))

@@ -5,13 +5,11 @@ write the Config as plain values, and add the classes that checkpoints need to t
 """
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from recbole_hyper.hosted.old_checkpoints import OldConfig, readable
 from recbole_hyper.hosted.patches.names import around, replace
-from recbole_hyper.hosted.pickles import plain_config, restored_config
+from recbole_hyper.hosted.pickles import OldConfig, plain_config, readable, restored_config
 
 # the names of restored_config in earlier releases
 _EARLIER = [f"recbole_hyper.{place}.checkpoints.restored_config" for place in ("compat", "bridge.patches")]
@@ -95,9 +93,7 @@ def _save_checkpoint(self: Any, epoch: int, verbose: bool = True, **kwargs: Any)
 
 @around
 def _resume_checkpoint(original: Callable[..., Any], self: Any, resume_file: Any) -> None:
-    with readable(resume_file) as file:
-        original(self, file)
-    self.saved_model_file = str(resume_file)
+    original(self, readable(resume_file))
 
 
 @around
@@ -109,14 +105,13 @@ def _evaluate(
     model_file: Any = None,
     show_progress: bool = False,
 ) -> Any:
-    with readable(model_file or self.saved_model_file) if load_best_model else nullcontext(model_file) as file:
-        return original(self, eval_data, load_best_model, file, show_progress)
+    file = readable(model_file or self.saved_model_file) if load_best_model else model_file
+    return original(self, eval_data, load_best_model, file, show_progress)
 
 
 @around
 def _load_data_and_model(original: Callable[..., Any], model_file: Any) -> Any:
-    with readable(model_file) as file:
-        return original(file)
+    return original(readable(model_file))
 
 
 def patch_trainer(trainer: Any) -> None:

@@ -15,7 +15,8 @@ from recbole.config import Config
 from recbole.quick_start import load_data_and_model
 from recbole.utils import ModelType, get_trainer
 
-from recbole_hyper.hosted.old_checkpoints import translated
+from examples.translate_checkpoint import main, translated
+from recbole_hyper.errors import ConfigError
 from tests.hosted.conftest import trained
 
 
@@ -31,7 +32,12 @@ def test_a_checkpoint_that_recbole_wrote_alone_is_read(
         # as RecBole's own trainer writes it
         patch.delattr(Config, "__reduce_ex__")
         content |= {"config": trainer.config, "best_valid_score": np.float64(content["best_valid_score"])}
-        torch.save(content, "old.pth", pickle_protocol=4)
+        torch.save(content, "by_recbole.pth", pickle_protocol=4)
+    for read in (load_data_and_model, lambda file: trainer.evaluate(test, model_file=file), trainer.resume_checkpoint):
+        with pytest.raises(ConfigError, match=r"examples\.translate_checkpoint by_recbole\.pth NEW\.pth"):
+            read("by_recbole.pth")
+    monkeypatch.setattr("sys.argv", ["translate", "by_recbole.pth", "old.pth"])
+    assert (main(), main()) == (0, 1)  # the second time the file exists
     config, network, _, _, _, loaded = load_data_and_model("old.pth")
     assert type(config) is Config
     assert config["valid_metric"] == keys["valid_metric"]

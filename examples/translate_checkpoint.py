@@ -1,57 +1,30 @@
-"""Translates checkpoints that RecBole wrote without this package, so that torch's safe loader can read them.
+"""Translates a checkpoint that RecBole wrote without recbole_hyper, so that RecBole's functions read it here::
 
-They are pickles of protocol 4, which that loader cannot read. This module translates each opcode to protocol 2 and
-executes nothing: torch decides what the file may load, as for any other file.
+    python -m examples.translate_checkpoint saved/SASRec-Jan-01-2024.pth saved/SASRec.pth
+
+Such a file is a pickle of protocol 4, which torch's safe loader cannot read. The script writes each opcode in protocol
+2, and executes nothing: torch decides what the new file may load, as for any other file.
 """
 
-import contextlib
+import argparse
 import pickletools
 import struct
-import tempfile
+import sys
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-_PICKLE = "/data.pkl"
 _CONFIG = ("recbole.config.configurator", "Config")
+# takes the place of RecBole's Config, because building that one reads the command line
+_EMPTY_CONFIG = ("recbole_hyper.hosted.pickles", "OldConfig")
 
 
-class OldConfig:
-    """Replaces RecBole's Config in a file, because building that one reads the command line."""
-
-    def __new__(cls) -> Any:
-        """Return an empty Config."""
-        from recbole.config import Config
-
-        return object.__new__(Config)
-
-
-@contextlib.contextmanager
-def readable(file: Any) -> Iterator[str]:
-    """Yield the path of the checkpoint ``file``, or of a translated copy if the safe loader cannot read it."""
-    name, data = _pickle_to_translate(Path(file))
-    if not data:
-        yield str(file)
-        return
-    with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(file) as old:
-        path = Path(folder) / Path(file).name
-        with zipfile.ZipFile(path, "w") as new:
-            for entry in old.namelist():
-                new.writestr(entry, translated(data) if entry == name else old.read(entry))
-        yield str(path)
-
-
-def _pickle_to_translate(file: Path) -> tuple[str, bytes]:
-    """Return name and content of the pickle in a torch file, empty if it needs no translation."""
-    if not zipfile.is_zipfile(file):
-        return "", b""
-    with zipfile.ZipFile(file) as archive:
-        for name in archive.namelist():
-            data = archive.read(name) if name.endswith(_PICKLE) else b""
-            if data[:1] == b"\x80" and data[1] > 2:
-                return name, data
-    return "", b""
+def translate(old: Path, new: Path) -> None:
+    """Write the checkpoint ``old`` to ``new``, with its pickle in protocol 2."""
+    with zipfile.ZipFile(old) as source, zipfile.ZipFile(new, "w") as target:
+        for entry in source.namelist():
+            data = source.read(entry)
+            target.writestr(entry, translated(data) if entry.endswith("/data.pkl") and data[1] > 2 else data)
 
 
 def translated(data: bytes) -> bytes:
@@ -101,5 +74,23 @@ def _global(module: str, name: str) -> bytes:
     if module.startswith("recbole.model.") or module == "yaml.loader":
         return b"N"
     if (module, name) == _CONFIG:
-        module, name = OldConfig.__module__, OldConfig.__name__
+        module, name = _EMPTY_CONFIG
     return f"c{module}\n{name}\n".encode()
+
+
+def main() -> int:
+    """Translate one file."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0].rstrip(":"))
+    parser.add_argument("old", type=Path, help="the checkpoint that RecBole wrote")
+    parser.add_argument("new", type=Path, help="the file to write")
+    arguments = parser.parse_args()
+    if not zipfile.is_zipfile(arguments.old) or arguments.new.exists():
+        what = f"{arguments.new} exists" if arguments.new.exists() else f"{arguments.old} is not a file of torch"
+        print(f"error: {what}", file=sys.stderr)
+        return 1
+    translate(arguments.old, arguments.new)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
