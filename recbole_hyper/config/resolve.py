@@ -30,7 +30,7 @@ from recbole_hyper.config.recbole_keys import REFUSED, SWITCHED, TO_TRANSLATE, r
 from recbole_hyper.errors import ConfigError, Mistakes, did_you_mean, near_hint, near_key
 from recbole_hyper.host import models, old_keys, user_files
 from recbole_hyper.host.recbole_config import ResolvedConfig, default_values, is_sequential
-from recbole_hyper.host.recbole_files import later_model, recbole_folder, recbole_models
+from recbole_hyper.host.recbole_files import MODEL_FOLDERS, later_model, recbole_folder, recbole_models
 from recbole_hyper.options import Option
 from recbole_hyper.yaml_files import merge, merged, only, packaged_yaml, properties_folder, read_yaml, without
 
@@ -41,28 +41,31 @@ RECBOLE_PROPERTIES = recbole_folder() / "properties"
 RECBOLE_SILENT_KEYS = {"model", "dataset", "tail_ratio", "encoding"}
 
 
-def model_class(name: str) -> type:
-    """Return the model class called ``name``: a plugin's, else ours, else RecBole's; ConfigError if there is none."""
+def model_class(name: str, folders: Sequence[str] = MODEL_FOLDERS, *, recbole_first: bool = False) -> type:
+    """Return the model class called ``name``: a plugin's, else ours, else RecBole's; ConfigError if there is none.
+
+    ``folders`` are RecBole's folders of models; ``recbole_first`` is for RecBole's functions, where a name that both
+    packages have (Pop) is RecBole's.
+    """
     plugin = models.models().get(name)
     if plugin is not None:
         return plugin
-    ours = registry.names("models")
-    if name in ours or ":" in name:
+    ours, stock = registry.names("models"), recbole_models(folders)
+    if (name in ours and not (recbole_first and name in stock)) or ":" in name:
         return registry.resolve("models", name)
-    stock = recbole_models()
-    if name in stock:
-        folder = stock[name].parent.name
-        try:
-            module = importlib.import_module(f"recbole.model.{folder}.{name.lower()}")
-        except ModuleNotFoundError as error:
-            raise ConfigError(f"RecBole's {name} needs the package {error.name!r}; install it first") from error
+    file = {path.stem: path for path in stock.values()}.get(name.lower())
+    try:
+        module = file and importlib.import_module(f"recbole.model.{file.parent.name}.{file.stem}")
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"RecBole's {name} needs the package {error.name!r}; install it first") from error
+    if hasattr(module, name):
         return getattr(module, name)
     if later := later_model(name):
         raise ConfigError(later)
     hint = did_you_mean(name, [*stock, *ours], " Did you mean ", 4, 0.5)
+    wrong = f"neither RecBole nor this package has a model {name!r}" if recbole_first else f"model {name!r} is unknown"
     raise ConfigError(
-        f"model {name!r} is unknown.{hint} "
-        f"Models of this package: {', '.join(ours)}; RecBole's general and sequential models also run."
+        f"{wrong}.{hint} Models of this package: {', '.join(ours)}; RecBole's general and sequential models also run."
     )
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-# where RecBole searches for a model, in this order
+# where RecBole searches for a model, the last one first
 FOLDERS = tuple(
-    f"{kind}_recommender" for kind in ("general", "context_aware", "sequential", "knowledge_aware", "exlib")
+    f"{kind}_recommender" for kind in ("exlib", "knowledge_aware", "sequential", "context_aware", "general")
 )
 
 
@@ -52,28 +52,15 @@ def _is_hosted(config: Any) -> bool:
 def _get_model(name: str) -> type:
     """Return RecBole's model class of this name, else this package's."""
     # RecBole's own function fails for an unknown name while it imports lightgbm and xgboost
-    from recbole_hyper import registry
-    from recbole_hyper.errors import ConfigError, did_you_mean
-    from recbole_hyper.host.recbole_files import later_model, recbole_models
+    from recbole_hyper.config.resolve import model_class
+    from recbole_hyper.errors import ConfigError
 
-    stock = recbole_models(FOLDERS[::-1])
-    file = {path.stem: path for path in stock.values()}.get(name.lower())
     try:
-        module = file and import_module(f"recbole.model.{file.parent.name}.{file.stem}")
-    except ModuleNotFoundError as error:
-        message = f"RecBole's {name} needs the package {error.name!r}, which is not installed"
-        raise ModuleNotFoundError(message, name=error.name) from error
-    if hasattr(module, name):
-        return getattr(module, name)
-    ours = registry.names("models")
-    if name in ours:
-        return registry.resolve("models", name)
-    if later := later_model(name):
-        raise ConfigError(later)
-    hint = did_you_mean(name, [*stock, *ours], " Did you mean ", 4, 0.5)
-    raise ConfigError(
-        f"neither RecBole nor this package has a model {name!r}.{hint} Models of this package: {', '.join(ours)}"
-    )
+        return model_class(name, FOLDERS, recbole_first=True)
+    except ConfigError as error:
+        if isinstance(error.__cause__, ModuleNotFoundError):  # as from RecBole
+            raise ModuleNotFoundError(str(error), name=error.__cause__.name) from error
+        raise
 
 
 def patch_utils(utils: Any) -> None:
