@@ -1,9 +1,7 @@
 """The data in a run's folder, which make the folder self-contained: ids, histories and the training part.
 
-data/sequences     all sequences, with the ids of users and items
-data/training      the training sequences, if a protocol filtered them
+data/              all sequences and the training part of each row, see :mod:`recbole_hyper.protocols.saved_split`
 data/features      ``selected_features`` of the items, if the model reads them
-data/*.npy         the training part of each row, that of a refit, and the items that may be recommended
 data/earlier.npy   which interactions the runs before a warm start were trained on
 data/about.json    format, version, digests of the other files, and the original data set; written last
 """
@@ -25,6 +23,7 @@ from recbole_hyper.data.source import Source
 from recbole_hyper.evaluation.results import package_version
 from recbole_hyper.files import file_digest, read_json, replaced_folder, write_json
 from recbole_hyper.host import models
+from recbole_hyper.protocols.saved_split import load_split, save_split
 from recbole_hyper.training.build import reader_of_store
 from recbole_hyper.training.checkpoint import CheckpointError, OtherDataError, checkpoint_errors
 from recbole_hyper.types import Cases, Split
@@ -32,7 +31,7 @@ from recbole_hyper.types import Cases, Split
 DATA, ABOUT = "data", "about.json"
 # format of the folder of a run and of its data; increase it when an older package would misread them
 FORMAT = 1
-_ALL, _TRAINING, _FEATURES = "sequences", "training", "features"
+_FEATURES = "features"
 _LENGTHS = ("train_lengths", "refit_lengths", "catalogue")
 EARLIER = "earlier"
 
@@ -69,13 +68,10 @@ def save_data(folder: Path, config: Config, data: SequenceDataset, split: Split,
     if content.items() <= before.items():
         return
     with replaced_folder(data_folder) as part:
-        data.store.save(part / _ALL)
-        if content["training_fingerprint"] != content["fingerprint"]:
-            split.store.save(part / _TRAINING)
+        none = Cases.build(split.store, [], [])
+        save_split(part, data.store, Split(split.store, valid=none, test=none, **arrays))
         if features is not None:
             features.save(part / _FEATURES)
-        for name, array in arrays.items():
-            write_array(part / f"{name}.npy", array)
         if earlier is not None:
             write_array(part / f"{EARLIER}.npy", earlier)
         files, source = sorted(path for path in part.rglob("*") if path.is_file()), Source.of(config)
@@ -111,12 +107,9 @@ def read_saved_data(folder: Path) -> SavedData | None:
                 raise CheckpointError(f"{path} is missing: the folder of the run is incomplete; copy the whole folder")
             if file_digest(path) != digest:
                 raise CheckpointError(f"{path} is damaged: its content is not what was written; restore it from a copy")
-        store = SequenceStore.load(data_folder / _ALL)
-        training = SequenceStore.load(data_folder / _TRAINING) if (data_folder / _TRAINING).is_dir() else store
-        arrays = {name: np.load(data_folder / f"{name}.npy", allow_pickle=False) for name in about["lengths"]}
-        none = Cases.build(training, [], [])
+        store, split = load_split(data_folder)
         features = ItemFeatures.load(data_folder / _FEATURES) if (data_folder / _FEATURES).is_dir() else None
-        return SavedData(store, Split(training, valid=none, test=none, **arrays), about, features)
+        return SavedData(store, split, about, features)
 
 
 def reader_of_saved_data(config: Config) -> Callable[[Config], tuple[SequenceDataset, Split]]:

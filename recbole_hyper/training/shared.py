@@ -7,16 +7,15 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from recbole_hyper.data.dataset import SequenceDataset
-from recbole_hyper.data.sequences import SequenceStore, write_array
+from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.files import digest, locked, plain, read_json, write_json
 from recbole_hyper.host.recbole_files import data_arguments
 from recbole_hyper.options import DATA, SPLIT
+from recbole_hyper.protocols.saved_split import load_split, save_split
 from recbole_hyper.settings import SETTINGS, deciding
 from recbole_hyper.training.build import read_data
-from recbole_hyper.types import Cases, Split
+from recbole_hyper.types import Split
 
 # keys that determine the data and its split
 DATA_KEYS = sorted(
@@ -24,7 +23,8 @@ DATA_KEYS = sorted(
 )
 
 # format of the saved files; increase it when they change, so that a resumed sweep does not map old ones
-FORMAT = 4
+FORMAT = 5
+COMPLETE = "shared.json"
 
 _mapped: dict[Path, tuple[SequenceStore, Split]] = {}
 
@@ -43,7 +43,7 @@ def shared_data(config: Any, folder: Path) -> tuple[SequenceDataset, Split]:
     target = folder / data_key(config)
     target.mkdir(parents=True, exist_ok=True)
     with locked(target / ".lock"):
-        if not (target / "split.json").is_file():
+        if not (target / COMPLETE).is_file():
             dataset, split = _read(config, test=False)
             if share(dataset, split, target):
                 return dataset, split
@@ -53,31 +53,19 @@ def shared_data(config: Any, folder: Path) -> tuple[SequenceDataset, Split]:
 def share(dataset: SequenceDataset, split: Split, target: Path) -> bool:
     """Save data, training part and cases in ``target``; return whether there are features, which are not saved."""
     has_features = dataset.user_feat is not None or dataset.item_feat is not None
-    stores = {"train": split.store, "valid": split.valid.store, "test": split.test.store}
-    dataset.store.save(target / "data", link=True)
-    saved = {id(dataset.store): "data"}
-    for name, store in stores.items():
-        if id(store) not in saved:
-            store.save(target / name)
-            saved[id(store)] = name
-    for part, owner in (("split", split), ("valid", split.valid), ("test", split.test)):
-        for name, value in vars(owner).items():
-            if isinstance(value, np.ndarray):
-                write_array(target / f"{part}.{name}.npy", value)
-    places = {name: saved[id(store)] for name, store in stores.items()}
-    values = {name: value for name, value in vars(split).items() if isinstance(value, dict)}
+    save_split(target, dataset.store, split, link=True)
     # written last: if it exists, so do the others
-    write_json(target / "split.json", {"stores": places, "has_features": has_features, "values": values})
+    write_json(target / COMPLETE, {"has_features": has_features})
     return has_features
 
 
 def mapped(config: Any, target: Path, *, test: bool) -> tuple[SequenceDataset, Split]:
     """Map what :func:`share` saved into memory; data with features is read again, with test cases if ``test``."""
-    if read_json(target / "split.json")["has_features"]:
+    if read_json(target / COMPLETE)["has_features"]:
         return _read(config, test=test)
     if target not in _mapped:
         _mapped.clear()  # a process runs one trial at a time
-        _mapped[target] = (SequenceStore.load(target / "data"), load_split(target))
+        _mapped[target] = load_split(target)
     store, split = _mapped[target]
     # a run adds to the counts of its split
     return SequenceDataset(config, store), dataclasses.replace(split, counts=dict(split.counts))
@@ -86,17 +74,3 @@ def mapped(config: Any, target: Path, *, test: bool) -> tuple[SequenceDataset, S
 def _read(config: Any, *, test: bool) -> tuple[SequenceDataset, Split]:
     dataset, split = read_data(config)
     return dataset, split if test else split.without_test()
-
-
-def load_split(folder: Path) -> Split:
-    """Map the split that :func:`share` saved."""
-    meta = read_json(folder / "split.json")
-    places = meta["stores"]
-    stores = {place: SequenceStore.load(folder / place) for place in set(places.values())}
-
-    def arrays(part: str) -> dict[str, Any]:
-        files = {path.name.split(".")[1]: path for path in folder.glob(f"{part}.*.npy")}
-        return {name: np.load(path, mmap_mode="r", allow_pickle=False) for name, path in files.items()}
-
-    valid, test = (Cases(stores[places[part]], **arrays(part)) for part in ("valid", "test"))
-    return Split(stores[places["train"]], valid=valid, test=test, **meta["values"], **arrays("split"))

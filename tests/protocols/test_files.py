@@ -204,7 +204,7 @@ def test_a_saved_split_keeps_the_places_of_its_targets(tmp_path: Path) -> None:
     dataset = SequenceDataset(config)
     split = make_split(dataset.store, config)
     share(dataset, split, tmp_path / "saved")
-    loaded = load_split(tmp_path / "saved")
+    _, loaded = load_split(tmp_path / "saved")
     assert unpack(loaded) == unpack(split)
     assert unpack(dataclasses.replace(loaded, test=loaded.test[2:5])) == unpack(
         dataclasses.replace(split, test=split.test[2:5])

@@ -153,7 +153,7 @@ def test_a_full_disk_leaves_no_half_of_the_data(
 ) -> None:
     keys = settings(random_data, tmp_path / "run")
 
-    def full(self: SequenceStore, folder: Path) -> None:
+    def full(self: SequenceStore, folder: Path, **_: bool) -> None:
         folder.mkdir()
         (folder / "offsets.npy").write_bytes(b"half")
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -116,7 +116,7 @@ def test_every_field_of_a_split_survives(config: Config, tmp_path: Path) -> None
     }  # fmt: skip
     split = dataclasses.replace(make_split(store, config), **every)
     shared.share(SequenceDataset(config), split, tmp_path / "saved")
-    loaded = shared.load_split(tmp_path / "saved")
+    _, loaded = shared.load_split(tmp_path / "saved")
     for entry in dataclasses.fields(split):
         before, after = getattr(split, entry.name), getattr(loaded, entry.name)
         if isinstance(before, Cases):
@@ -136,7 +136,7 @@ def test_workers_map_the_files_of_the_cache(random_data: Path, tmp_path: Path, m
     data, split = read_data(config)
     shared.share(data, split, tmp_path / "shared")
     (kept,) = (tmp_path / "cache").rglob("items.npy")
-    assert (tmp_path / "shared" / "data" / "items.npy").samefile(kept)
+    assert (tmp_path / "shared" / "sequences" / "items.npy").samefile(kept)
     monkeypatch.setattr("recbole_hyper.data.dataset.read_store", lambda source: pytest.fail("the files were read"))
     shutil.rmtree(kept.parent)  # what is linked outlives the cache
     again, its_split = shared.mapped(config, tmp_path / "shared", test=True)
