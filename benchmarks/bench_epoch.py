@@ -43,6 +43,7 @@ def measure(method: str, steps: int) -> dict[str, float]:
     from recbole_hyper.training.build import build
     from recbole_hyper.training.memory import PeakMemory
     from recbole_hyper.training.optim import build_optimizer
+    from recbole_hyper.training.settings import OptimizerSettings
 
     keys = {**COMMON, **(RECBOLE_BLOCK if method == "SASRecCE, RecBole's block" else {})}
     if method == "RecBole SASRec":
@@ -62,7 +63,7 @@ def measure(method: str, steps: int) -> dict[str, float]:
         else:
             split = make_split(data.store, config)
             model, train, _ = build(config, data, split, split.train_lengths)
-            optimizer = build_optimizer(model, config)
+            optimizer = build_optimizer(model, OptimizerSettings.of(config))
         model.train()
         batches = iter(train)
         total = len(train)

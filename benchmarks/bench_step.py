@@ -29,6 +29,7 @@ from recbole_hyper.runs.ready import resolve_data_defaults
 from recbole_hyper.threads import processors
 from recbole_hyper.training.build import build, reader_of_store
 from recbole_hyper.training.optim import build_optimizer
+from recbole_hyper.training.settings import OptimizerSettings
 
 DATA = {
     "movies": {
@@ -101,7 +102,7 @@ class Parts:
         data_set, split = reader_of_store(store)(config)
         resolve_data_defaults(config, split)
         self.model, self.loader, _ = build(config, data_set, split, split.train_lengths)
-        self.optimizer = build_optimizer(self.model, config)
+        self.optimizer = build_optimizer(self.model, OptimizerSettings.of(config))
         self.model.train()
         self.batch = next(iter(self.loader))
         self.states: Tensor | None = None

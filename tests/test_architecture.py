@@ -123,6 +123,52 @@ def test_only_host_imports_recbole() -> None:
     assert [file for file in importing if not file.startswith(KNOW_RECBOLE)] == []
 
 
+# below runs, functions get values; these take the whole configuration, as RecBole's classes do, and read it once
+DOORS = {
+    "what RecBole's data set, trainers, loggers and models read": (
+        *("data/loader.py:BatchLoader.__init__", "data/loader.py:WindowLoader.__init__"),
+        *("data/loader.py:PrefixLoader.__init__", "data/loader.py:_device_windows"),
+        *("evaluation/scorers.py:full_sort_scorer", "evaluation/scorers.py:_by_predict"),
+        *("training/progress.py:Training.__init__", "training/loop.py:Loop.__init__"),
+        *("training/recbole_training.py:recbole_training", "training/recbole_training.py:RecBoleTraining.__init__"),
+    ),
+    "settings made of a configuration": (
+        *("data/loader.py:BatchSettings.of", "data/source.py:Source.of", "training/settings.py:_OfKeys.of"),
+        "training/shared.py:data_key",
+    ),
+    "data, split and model made of a configuration": (
+        *("data/dataset.py:read_dataset", "data/dataset.py:dataset_of_model", "data/dataset.py:stored"),
+        *("data/dataset.py:require_files", "data/reading.py:given_store", "data/reading.py:check_given"),
+        *("data/inputs.py:column_names", "data/item_features.py:diversity_tokens", "protocols/base.py:make_split"),
+        *("training/build.py:read_data", "training/build.py:build", "training/build.py:build_model"),
+        *("training/build.py:_of_recbole", "training/build.py:_reads_prefixes"),
+        *("training/shared.py:shared_data", "training/shared.py:mapped", "training/shared.py:_read"),
+        *("training/workers.py:run_workers", "training/workers.py:_start"),
+    ),
+}
+BELOW_RUNS = ("curvature", "data", "evaluation", "protocols", "training")
+
+
+def test_below_runs_only_doors_take_the_whole_configuration() -> None:
+    found = set()
+    for file in (file for room in BELOW_RUNS for file in (ROOT / room).rglob("*.py")):
+        pending: list[tuple[str, ast.AST]] = [("", ast.parse(file.read_text(encoding="utf-8")))]
+        while pending:
+            prefix, node = pending.pop()
+            for child in ast.iter_child_nodes(node):
+                if not isinstance(child, ast.FunctionDef | ast.ClassDef):
+                    continue
+                if isinstance(child, ast.FunctionDef):
+                    arguments = child.args
+                    names = [one.arg for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+                    if "config" in names:
+                        found.add(f"{file.relative_to(ROOT).as_posix()}:{prefix}{child.name}")
+                pending.append((f"{prefix}{child.name}.", child))
+    doors = [name for names in DOORS.values() for name in names]
+    assert found == set(doors)
+    assert len(doors) <= 33
+
+
 def test_only_patches_change_other_packages() -> None:
     """Only hosted/patches assigns to attributes of imported recbole, numpy, pandas, scipy or torch modules."""
     wrong = []

@@ -16,6 +16,7 @@ from recbole_hyper.data.reading import given_store
 from recbole_hyper.models.contract import make_scorer
 from recbole_hyper.training.build import build
 from recbole_hyper.training.optim import build_optimizer
+from recbole_hyper.training.settings import OptimizerSettings
 from recbole_hyper.types import Cases, Split
 
 
@@ -44,7 +45,7 @@ def main() -> None:
     data = SequenceDataset(config, store)
     nothing = Cases.build(store, [], [])
     model, batches, _ = build(config, data, Split(store, store.lengths, nothing, nothing), store.lengths)
-    optimizer = build_optimizer(model, config)
+    optimizer = build_optimizer(model, OptimizerSettings.of(config))
     # the store numbers the items itself
     ours = np.array([0, *map(int, store.item_tokens[1:])])
     number = {token: at for at, token in enumerate(ours.tolist()) if at}

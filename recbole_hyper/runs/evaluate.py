@@ -23,13 +23,14 @@ from recbole_hyper.evaluation.results import cases_frame, metrics_table, not_new
 from recbole_hyper.evaluation.scorers import learns_users
 from recbole_hyper.evaluation.segments import check_segments, segment_table, segments_text
 from recbole_hyper.files import digest, file_digest, plain, write_json
-from recbole_hyper.models.contract import OwnModel
+from recbole_hyper.models.contract import OwnModel, make_scorer
 from recbole_hyper.options import RANKING
 from recbole_hyper.runs.folder import require_finished
 from recbole_hyper.runs.load import load_model, read_finished, read_run
 from recbole_hyper.runs.run import evaluations, provenance, report_part
 from recbole_hyper.runs.trained_on import learned_before, not_new, training_part
 from recbole_hyper.settings import deciding
+from recbole_hyper.training.settings import RankSettings
 from recbole_hyper.training.validation import rank
 from recbole_hyper.types import Cases, Split
 from recbole_hyper.yaml_files import merge
@@ -96,7 +97,7 @@ def evaluate(
     outcome: dict[str, Any] = {}
     for evaluation in evaluations(split, training)[refitted:]:
         if len(evaluation):
-            ranks = rank(model, config, evaluation)
+            ranks = rank(make_scorer(model.eval(), config), RankSettings.of(config), evaluation)
             outcome |= report_part(config, evaluation, ranks, folder)
             if segments:
                 frame = cases_frame(evaluation.cases, ranks, evaluation.item_counts, evaluation.user_counts)

@@ -30,7 +30,7 @@ from recbole_hyper.host.models import has_full_ranking, one_line
 from recbole_hyper.kernels.clock import COMPILING, Stopwatch
 from recbole_hyper.matmul import gpu_precision
 from recbole_hyper.models.base import HyperRecommender
-from recbole_hyper.models.contract import OwnModel, n_learned
+from recbole_hyper.models.contract import OwnModel, make_scorer, n_learned
 from recbole_hyper.models.part_checks import check_parts
 from recbole_hyper.random_numbers import seed_process, seeded
 from recbole_hyper.runs.card import write_card
@@ -49,6 +49,7 @@ from recbole_hyper.training.loop import Loop
 from recbole_hyper.training.memory import PeakMemory, require_memory
 from recbole_hyper.training.processes import shared_work, world
 from recbole_hyper.training.recbole_training import NOT_RESUMABLE, recbole_training
+from recbole_hyper.training.settings import RankSettings, TrainSettings
 from recbole_hyper.training.validation import Evaluation, metrics, rank
 from recbole_hyper.training.workers import run_workers
 from recbole_hyper.types import Ranks, Split
@@ -190,13 +191,14 @@ def _train_and_test(
     trainer, loader, training, about = _prepared(config, data, split, split.train_lengths, output_dir)
     trainer.on_validation, model = on_validation, trainer.model
     valid, test = evaluations(split, training)
+    ranking = RankSettings.of(config)
     progress = bool(config["show_progress"]) and sys.stderr.isatty()
     outcome: dict[str, Any] = {"valid": {}, "test": {}, **checked_for_leaks(model, config, split)}
     try:
         _select(trainer, loader, valid, progress)
         outcome.update(checked_for_leaks(model, config, split))
         if len(valid):
-            ranks = trainer.best_ranks or rank(model, config, valid, progress)
+            ranks = trainer.best_ranks or rank(make_scorer(model.eval(), config), ranking, valid, progress)
             outcome.update(report_part(config, valid, ranks, output_dir))
             if config["MODEL_TYPE"].name == "SEQUENTIAL":
                 _warn_of_equal_lists(config, ranks, valid)
@@ -208,7 +210,7 @@ def _train_and_test(
         watch = Stopwatch()
         with PeakMemory(config["device"]) as memory:
             if len(test):
-                ranks = rank(tested.model, config, test, progress)
+                ranks = rank(make_scorer(tested.model.eval(), config), ranking, test, progress)
                 outcome.update(report_part(config, test, ranks, output_dir), test_ties=ranks.tied)
         seconds["test"] = watch.seconds()
         outcome.update(check_reopened(tested.model, config, data, split, refitted=tested is not trainer))
@@ -270,7 +272,7 @@ def _prepared(
     if isinstance(model, HyperRecommender):
         check_parts(model, int(config["MAX_ITEM_LIST_LENGTH"]))
         if folder.name != REFIT:
-            about["trial_step_bytes"] = require_memory(config, model, batches)
+            about["trial_step_bytes"] = require_memory(TrainSettings.of(config), model, batches)
             logger.info("a trial step took %.0f MiB", about["trial_step_bytes"] / 2**20)
     if config["init_from"]:
         about["started_from"] = {"run": config["init_from"], **start_from(Path(config["init_from"]), model, training)}
@@ -290,7 +292,7 @@ def _select(trainer: Any, loader: Any, valid: Evaluation, progress: bool) -> Non
     if trainer.config["resume"]:
         logger.info("resuming at epoch %d", trainer.resume(loader))
     if not len(valid) and not trainer.one_step:
-        logger.warning("no validation case: training all %d epochs without selection", trainer.config["epochs"])
+        logger.warning("no validation case: training all %d epochs without selection", trainer.settings.epochs)
     try:
         trainer.fit(loader, valid, progress)
     except KeyboardInterrupt:
@@ -298,7 +300,7 @@ def _select(trainer: Any, loader: Any, valid: Evaluation, progress: bool) -> Non
         raise
     if trainer.is_best_last:
         how = f"recbole-hyper run --resume=True --output_dir={trainer.output_dir} --epochs={2 * trainer.epochs}"
-        if trainer.config["model"] in NOT_RESUMABLE:
+        if trainer.settings.model in NOT_RESUMABLE:
             how = f"another output_dir than {trainer.output_dir} and --epochs={2 * trainer.epochs}"
         logger.info("the best epoch is the last: train longer, as with %s", how)
     elif text := trainer.would_more_help():
@@ -329,7 +331,7 @@ def evaluations(split: Split, training: SequenceDataset) -> tuple[Evaluation, Ev
 
 def report_part(config: Config, evaluation: Evaluation, ranks: Ranks, output_dir: Path) -> dict[str, Any]:
     """Return the metrics of a ranked part as {part: metrics}, with intervals on request; save its cases on request."""
-    part, content = evaluation.name, {evaluation.name: metrics(config, evaluation, ranks)}
+    part, content = evaluation.name, {evaluation.name: metrics(RankSettings.of(config), evaluation, ranks)}
     if config["save_cases"]:
         frame = results.cases_frame(evaluation.cases, ranks, evaluation.item_counts, evaluation.user_counts)
         results.write_cases(output_dir / f"cases_{part}.parquet", frame)

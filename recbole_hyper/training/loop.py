@@ -27,6 +27,7 @@ from recbole_hyper.training.memory import PeakMemory, give_back_freed
 from recbole_hyper.training.optim import build_optimizer
 from recbole_hyper.training.processes import agreed, world
 from recbole_hyper.training.progress import Training, early_stopping
+from recbole_hyper.training.settings import OptimizerSettings
 from recbole_hyper.training.validation import Evaluation
 
 logger = logging.getLogger("recbole_hyper")
@@ -53,9 +54,9 @@ class Loop(Training):
     ) -> None:
         super().__init__(config, model, output_dir)
         self.loss_of = loss_of or model.calculate_loss
-        self._use_optimizer(build_optimizer(model, config))
+        self._use_optimizer(build_optimizer(model, OptimizerSettings.of(config)))
         self._half = half_precision(self.device)
-        scales = config["enable_scaler"] or (config["enable_amp"] and self._half == torch.float16)
+        scales = self.settings.enable_scaler or (self.settings.enable_amp and self._half == torch.float16)
         self.scales = bool(scales) and self.device.type != "cpu"
         self.graphs: StepGraphs | None = None
         self._one = torch.ones((), device=self.device)  # the gradient of a loss by itself
@@ -143,7 +144,7 @@ class Loop(Training):
     def use_graphs(self, batches: Any) -> None:
         """Take the steps as CUDA graphs if ``cuda_graphs`` is auto and the model allows it."""
         self.graphs = None
-        if not self.config["cuda_graphs"] or self.device.type != "cuda":
+        if not self.settings.cuda_graphs or self.device.type != "cuda":
             return
         reason = why_no_graphs(self, batches)
         if reason is None:
@@ -164,15 +165,15 @@ class Loop(Training):
     ) -> dict[str, Tensor]:
         """Compute losses and gradients, and update the weights; call ``note`` with the losses in between."""
         self.optimizer.zero_grad()
-        with torch.autocast(self.device.type, self._half, enabled=bool(self.config["enable_amp"])):
+        with torch.autocast(self.device.type, self._half, enabled=bool(self.settings.enable_amp)):
             loss = self.loss_of(batch)
         losses = {"train_loss": loss.detach(), **getattr(self.model, "loss_terms", {})}
         if note is not None:
             note(losses)
         scaler.scale(loss).backward(self._one)
-        if self.config["clip_grad_norm"]:
+        if self.settings.clip_grad_norm:
             scaler.unscale_(self.optimizer)
-            clip_grad_norm_(self.model.parameters(), **self.config["clip_grad_norm"])
+            clip_grad_norm_(self.model.parameters(), **self.settings.clip_grad_norm)
         scaler.step(self.optimizer)
         scaler.update()
         if self.average is not None:

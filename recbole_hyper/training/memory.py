@@ -17,6 +17,7 @@ from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.part_checks import require_loss
 from recbole_hyper.random_numbers import seeded
 from recbole_hyper.training.processes import world
+from recbole_hyper.training.settings import TrainSettings
 
 _SMALLER = "lower hidden_size, drop rare items (item_inter_num_interval) or use a machine with more memory"
 
@@ -69,7 +70,7 @@ def give_back_freed() -> bool:
     return trim is not None
 
 
-def require_memory(config: Any, model: HyperRecommender, batches: Any) -> int:
+def require_memory(settings: TrainSettings, model: HyperRecommender, batches: Any) -> int:
     """Return the bytes that a training step needs besides the weights, measured on the longest windows.
 
     The step is tried on a few windows first, then on twice as many each time while these will fit; each of several
@@ -79,19 +80,19 @@ def require_memory(config: Any, model: HyperRecommender, batches: Any) -> int:
     ConfigError if a step needs more than ``memory_limit``, or more than is free (the message names the largest batch
     that fits), and for a loss that is not finite or has no gradient.
     """
-    limit = config["memory_limit"] or free_memory(config["device"])
+    limit = settings.memory_limit or free_memory(settings.device)
     weights = sum(one.nbytes for one in model.parameters() if one.requires_grad)
-    lasting = weights * (2 + (config["ema_decay"] is not None))
+    lasting = weights * (2 + (settings.ema_decay is not None))
     shares = world()[1]
     largest = max(1, min(batches.batch_size, batches.count) // shares)
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     give_back_freed()
-    with PeakMemory(config["device"]) as idle:
+    with PeakMemory(settings.device) as idle:
         pass
     tried, taken = 0, float(lasting)
     with seeded(0):
         for rows in sorted({max(1, largest >> halvings) for halvings in range(7)}):
-            before, taken = taken, max(taken, lasting + _measured(config, model, batches, rows) - idle.bytes)
+            before, taken = taken, max(taken, lasting + _measured(settings, model, batches, rows) - idle.bytes)
             # beyond a constant part, memory grows in proportion to the rows
             growth = (taken - before) / (rows - tried)
             following = taken + growth * min(rows, largest - rows) * (tried > 0)
@@ -106,13 +107,13 @@ def require_memory(config: Any, model: HyperRecommender, batches: Any) -> int:
     return int(taken)
 
 
-def _measured(config: Any, model: HyperRecommender, batches: Any, rows: int) -> float:
+def _measured(settings: TrainSettings, model: HyperRecommender, batches: Any, rows: int) -> float:
     """Return the peak in bytes of a step on the ``rows`` longest windows; infinity if memory ran out."""
-    device = config["device"]
+    device = settings.device
     model.train()
     try:
         with PeakMemory(device, interval=0.001) as memory:
-            with torch.autocast(device.type, half_precision(device), enabled=bool(config["enable_amp"])):
+            with torch.autocast(device.type, half_precision(device), enabled=bool(settings.enable_amp)):
                 loss = model.calculate_loss(moved(batches.longest(rows), device))
             require_loss(loss, f"{type(model).__name__}.calculate_loss")
             torch.autograd.grad(loss, [one for one in model.parameters() if one.requires_grad], allow_unused=True)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from recbole_hyper.hyperbolic import RIEMANNIAN_LEARNERS
 from recbole_hyper.hyperbolic.riemannian import riemannian_optimizer, without_curvatures
+from recbole_hyper.training.settings import OptimizerSettings
 
 FUSED = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 PLAIN = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "rmsprop": torch.optim.RMSprop}
@@ -116,25 +117,25 @@ class RowwiseAdam(torch.optim.Adam):
         table.index_copy_(0, rows, table.index_select(0, rows).addcdiv_(first, root, value=-size))
 
 
-def build_optimizer(model: nn.Module, config: Any) -> torch.optim.Optimizer:
+def build_optimizer(model: nn.Module, settings: OptimizerSettings) -> torch.optim.Optimizer:
     """Build the ``learner`` for the parameters of ``model``.
 
     Learned curvatures get no weight decay, and the rate ``curvature_learning_rate`` if it is set.
     """
-    learner = config["learner"].lower()
-    rate, decay = config["learning_rate"], config["weight_decay"] or 0.0
+    learner = settings.learner.lower()
+    rate, decay = settings.learning_rate, settings.weight_decay or 0.0
     if learner in RIEMANNIAN_LEARNERS:
         keys = ("learning_rate", "manifold_learning_rate", "curvature_learning_rate", "stabilize")
-        more: dict[str, Any] = {key: config[key] for key in keys}
+        more: dict[str, Any] = {key: getattr(settings, key) for key in keys}
         return riemannian_optimizer(model, learner=learner, weight_decay=decay, **more)
     others, curved = without_curvatures(model)
     groups: list[dict[str, Any]] = [{"params": others, "weight_decay": decay}]
     if curved:
-        groups.append({"params": curved, "weight_decay": 0.0, "lr": config["curvature_learning_rate"] or rate})
+        groups.append({"params": curved, "weight_decay": 0.0, "lr": settings.curvature_learning_rate or rate})
     device = next((one.device for one in (*others, *curved)), torch.device("cpu"))
     if learner in FUSED:
-        betas = tuple(config["adam_betas"] or (0.9, 0.999))
-        if config["rowwise_update"]:
+        betas = tuple(settings.adam_betas or (0.9, 0.999))
+        if settings.rowwise_update:
             # parameters with one row per item
             tables = [one for one in model.parameters() if one.dim() and len(one) == model.n_items]
             return RowwiseAdam(groups, tables, lr=rate, betas=betas)
@@ -144,14 +145,16 @@ def build_optimizer(model: nn.Module, config: Any) -> torch.optim.Optimizer:
     return PLAIN[learner](groups, lr=rate)
 
 
-def build_scheduler(optimizer: torch.optim.Optimizer, config: Any) -> torch.optim.lr_scheduler.ReduceLROnPlateau | None:
+def build_scheduler(
+    optimizer: torch.optim.Optimizer, settings: OptimizerSettings
+) -> torch.optim.lr_scheduler.ReduceLROnPlateau | None:
     """Return the scheduler of ``lr_plateau: {factor: 0.5, patience: 5, threshold: 0}``, or None.
 
     It multiplies the rate by ``factor`` when the validation score has not improved by more than ``threshold``, a share
     of the best score (DualRec: 1e-4), for more than ``patience`` validations.
     """
-    if not config["lr_plateau"]:
+    if not settings.lr_plateau:
         return None
-    mode: Literal["min", "max"] = "max" if config["valid_metric_bigger"] else "min"
-    settings = {"factor": 0.5, "patience": 5, "threshold": 0.0, **config["lr_plateau"]}
-    return torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode, **settings)
+    mode: Literal["min", "max"] = "max" if settings.valid_metric_bigger else "min"
+    options = {"factor": 0.5, "patience": 5, "threshold": 0.0, **settings.lr_plateau}
+    return torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode, **options)

@@ -12,12 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recbole_hyper.config.checks import schedule_keys
 from recbole_hyper.files import write_csv
 from recbole_hyper.host.loggers import EVENTS, EventFile, WandbRun
 from recbole_hyper.hyperbolic.riemannian import restore_training_state
 from recbole_hyper.kernels.clock import Stopwatch
-from recbole_hyper.models.contract import OwnModel
+from recbole_hyper.models.contract import OwnModel, make_scorer
 from recbole_hyper.random_numbers import random_state, restore_random_state
 from recbole_hyper.training import checkpoint
 from recbole_hyper.training.averaging import WeightAverage
@@ -25,6 +24,7 @@ from recbole_hyper.training.checkpoint import STATE, WEIGHTS, CheckpointError
 from recbole_hyper.training.memory import PeakMemory
 from recbole_hyper.training.optim import RateSchedule, build_scheduler, own_rates
 from recbole_hyper.training.processes import gathered, world
+from recbole_hyper.training.settings import OptimizerSettings, RankSettings, TrainSettings
 from recbole_hyper.training.validation import Evaluation, metrics, rank
 from recbole_hyper.types import Ranks
 
@@ -89,11 +89,14 @@ class Training:
     batches: Any = None
 
     def __init__(self, config: Any, model: Any, output_dir: Path) -> None:
-        self.config, self.model, self.output_dir, self.device = config, model, output_dir, config["device"]
-        self.one_step = config["MODEL_TYPE"].name == "TRADITIONAL"
-        self.epochs: int = 1 if self.one_step else config["epochs"]
-        self.eval_step, self.stopping_step = config["eval_step"], config["stopping_step"]
-        self.valid_metric, self.valid_metric_bigger = config["valid_metric"].lower(), config["valid_metric_bigger"]
+        settings = TrainSettings.of(config)
+        # RecBole's trainers, loggers and models read the whole configuration
+        self.config, self.settings, self.ranking = config, settings, RankSettings.of(config)
+        self.model, self.output_dir, self.device = model, output_dir, settings.device
+        self.one_step = model.type.name == "TRADITIONAL"
+        self.epochs: int = 1 if self.one_step else settings.epochs
+        self.eval_step, self.stopping_step = settings.eval_step, settings.stopping_step
+        self.valid_metric, self.valid_metric_bigger = settings.valid_metric.lower(), settings.valid_metric_bigger
         self.cur_step, self.best_epoch = 0, -1
         self.best_valid_score: float = -math.inf if self.valid_metric_bigger else math.inf
         self.best_valid_result: Any = None
@@ -107,20 +110,20 @@ class Training:
         self._best_other: dict[str, Any] = {}
         # weights of the best epoch by ``eval_step``, if the extra validation replaced them by those of the last epoch
         self._best_by_step: dict[str, Tensor] | None = None
-        self._saved_at, minutes = monotonic(), config["checkpoint_minutes"]
+        self._saved_at, minutes = monotonic(), settings.checkpoint_minutes
         self._seconds_between_saves = math.inf if minutes is None or self.one_step else 60.0 * minutes
-        self.tensorboard = EventFile(output_dir / EVENTS if config["log_tensorboard"] else None)
+        self.tensorboard = EventFile(output_dir / EVENTS if settings.log_tensorboard else None)
         self.wandblogger = WandbRun(config, output_dir)
 
     def _use_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Set ``optimizer``, its scheduler, and the average of the weights."""
-        config, self.optimizer, self.scheduler = self.config, optimizer, build_scheduler(optimizer, self.config)
+        settings, self.optimizer = self.settings, optimizer
+        self.scheduler = build_scheduler(optimizer, OptimizerSettings.of(self.config))
         self.schedule = self.average = None
-        if schedule_keys(config):
-            warmup = config["warmup_ratio"] or 0.0
-            self.schedule = RateSchedule(optimizer, config["lr_schedule"], warmup, config["epochs"])
-        if config["ema_decay"] is not None:
-            self.average = WeightAverage(self.model, float(config["ema_decay"]))
+        if settings.lr_schedule or settings.warmup_ratio:
+            self.schedule = RateSchedule(optimizer, settings.lr_schedule, settings.warmup_ratio or 0.0, settings.epochs)
+        if settings.ema_decay is not None:
+            self.average = WeightAverage(self.model, float(settings.ema_decay))
 
     @property
     def finished(self) -> bool:
@@ -151,7 +154,7 @@ class Training:
             last_state = f"The last good state is in {self.output_dir}"
         raise DivergedError(
             f"the training loss is {loss} at epoch {len(self.history)}, step {step}; lower learning_rate "
-            f"({self.config['learning_rate']}) or set clip_grad_norm={{'max_norm': 5.0}}. {last_state}"
+            f"({self.settings.learning_rate}) or set clip_grad_norm={{'max_norm': 5.0}}. {last_state}"
         )
 
     # --- an epoch ----------------------------------------------------------------------------------------------------
@@ -184,8 +187,8 @@ class Training:
 
     def measure(self, evaluation: Evaluation, show_progress: bool = False) -> dict[str, float]:
         """Return the metrics of ``evaluation`` with the current weights."""
-        self._ranks = rank(self.model, self.config, evaluation, show_progress)
-        return metrics(self.config, evaluation, self._ranks)
+        self._ranks = rank(make_scorer(self.model.eval(), self.config), self.ranking, evaluation, show_progress)
+        return metrics(self.ranking, evaluation, self._ranks)
 
     def log_epoch(self) -> None:
         """Log the last epoch as one line: loss and seconds, the validation metric and its best, the time left."""
@@ -265,7 +268,7 @@ class Training:
 
     def _save_best(self, tensors: Mapping[str, Tensor]) -> None:
         metadata = {
-            "model": self.config["model"],
+            "model": self.settings.model,
             "epoch": self.best_epoch,
             "valid_score": float(self.best_valid_score),
             "data_fingerprint": self.data_fingerprint,
@@ -284,7 +287,7 @@ class Training:
     # --- the state of training ---------------------------------------------------------------------------------------
     def _save_state(self) -> None:
         """Write checkpoint.pt every ``checkpoint_step`` epochs and at the end."""
-        if self.finished or not len(self.history) % int(self.config["checkpoint_step"]):
+        if self.finished or not len(self.history) % int(self.settings.checkpoint_step):
             self._write_state()
 
     def _write_state(self) -> None:

@@ -61,9 +61,9 @@ class RecBoleTraining(Training):
 
     def resume(self, batches: Any) -> int:
         done = super().resume(batches)
-        if done and self.config["model"] in NOT_RESUMABLE:
+        if done and self.settings.model in NOT_RESUMABLE:
             raise CheckpointError(
-                f"{self.output_dir}: RecBole's {self.config['model']} cannot be resumed exactly; start it in another "
+                f"{self.output_dir}: RecBole's {self.settings.model} cannot be resumed exactly; start it in another "
                 "output_dir"
             )
         return done

@@ -10,8 +10,10 @@ import numpy as np
 from recbole_hyper.config import Config
 from recbole_hyper.devices import moved
 from recbole_hyper.models.base import HyperRecommender
+from recbole_hyper.models.contract import make_scorer
 from recbole_hyper.training.build import build, read_data
 from recbole_hyper.training.loop import Loop
+from recbole_hyper.training.settings import RankSettings
 from recbole_hyper.training.validation import Evaluation, rank
 from tests.conftest import SMALL, write_inter
 from tests.devices.foreign import Transfers, counted
@@ -78,7 +80,7 @@ def step_and_ranking(model: str, data: Path, folder: Path, **keys: Any) -> tuple
         loop.fit(batches)
     evaluation = Evaluation("test", split.test, split, training.item_counter, training.user_counter)
     with counted() as ranking:
-        rank(made, config, evaluation)
+        rank(make_scorer(made.eval(), config), RankSettings.of(config), evaluation)
     return step, ranking, len(evaluation)
 
 

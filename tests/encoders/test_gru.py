@@ -14,6 +14,7 @@ from recbole_hyper.config import Config
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.models.base import build_part
 from recbole_hyper.training.optim import build_optimizer
+from recbole_hyper.training.settings import OptimizerSettings
 from tests.conftest import LEARN, SMALL
 
 
@@ -60,14 +61,14 @@ def test_encoder_and_head_learn_one_curvature(random_data: Path) -> None:
     assert float(model.encoder.gru.curvature) == pytest.approx(0.25 * math.e)
     for learner in ("adam", "riemannian_adam"):
         config["learner"] = learner
-        group = build_optimizer(model, config).param_groups[-1]
+        group = build_optimizer(model, OptimizerSettings.of(config)).param_groups[-1]
         assert group["params"] == [model.head.log_curvature]
         assert (group["lr"], group["weight_decay"]) == (0.07, 0.0)
 
 
 def test_an_encoder_with_a_flat_head_learns_its_own_curvature(random_data: Path) -> None:
     config, model = made(random_data, geometry="euclidean", weight_decay=0.1, curvature_learning_rate=0.07)
-    group = build_optimizer(model, config).param_groups[-1]
+    group = build_optimizer(model, OptimizerSettings.of(config)).param_groups[-1]
     assert group["params"] == [model.encoder.gru.ball.isp_c]
     assert (group["lr"], group["weight_decay"]) == (0.07, 0.0)
 
@@ -75,7 +76,7 @@ def test_an_encoder_with_a_flat_head_learns_its_own_curvature(random_data: Path)
 @pytest.mark.parametrize("learner", ["adam", "riemannian_adam"])
 def test_a_step_moves_the_one_curvature(learner: str, random_data: Path) -> None:
     config, model = made(random_data, learner=learner)
-    optimizer = build_optimizer(model, config)
+    optimizer = build_optimizer(model, OptimizerSettings.of(config))
     items, lengths = torch.randint(1, 50, (4, 6)), torch.full((4,), 6)
     model(items, lengths).square().sum().backward()
     optimizer.step()

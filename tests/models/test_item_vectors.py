@@ -260,8 +260,9 @@ def test_rows_that_a_step_does_not_touch_stay(taste: Path, tmp_path: Path) -> No
     data, split = read_data(config)
     model, loader, _ = build(config, data, split, split.train_lengths)
     from recbole_hyper.training.optim import build_optimizer
+    from recbole_hyper.training.settings import OptimizerSettings
 
-    optimizer = build_optimizer(model, config)
+    optimizer = build_optimizer(model, OptimizerSettings.of(config))
     batches = iter(loader)
     for _ in range(3):
         before = {name: value.detach().clone() for name, value in model.named_parameters()}

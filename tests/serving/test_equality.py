@@ -51,8 +51,8 @@ def trained(model: str, data: Path, folder: Path, patch: pytest.MonkeyPatch, **k
     seen = {}
     rank = validation._ranked
 
-    def recorded(model: Any, config: Any, evaluation: Any, *arguments: Any) -> Any:
-        ranks = rank(model, config, evaluation, *arguments)
+    def recorded(score: Any, settings: Any, evaluation: Any, *arguments: Any) -> Any:
+        ranks = rank(score, settings, evaluation, *arguments)
         seen[evaluation.name] = (evaluation.cases, ranks.top_items)
         return ranks
 

@@ -16,7 +16,6 @@ from recbole_hyper import load
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.hyperbolic.manifold import ball_parameter, poincare_ball
 from recbole_hyper.runs.run import run
-from recbole_hyper.training import validation
 from recbole_hyper.training.averaging import WeightAverage
 from recbole_hyper.training.checkpoint import load_state
 from recbole_hyper.training.loop import Loop
@@ -285,14 +284,14 @@ def test_recboles_own_functions_rank_and_keep_the_average(
     keys = settings(random_data, tmp_path / "run", **EMA, epochs=2, checkpoint_dir=str(tmp_path / "files"))
     del keys["output_dir"]
     tested: list[dict[str, torch.Tensor]] = []
-    rank = validation._ranked
+    measure = Training.measure
 
-    def ranked(model: Any, config: Any, evaluation: Any, show_progress: bool) -> Any:
+    def measured(loop: Any, evaluation: Any, *arguments: Any) -> Any:
         if evaluation.name == "test":
-            tested.append({name: tensor.clone() for name, tensor in model.state_dict().items()})
-        return rank(model, config, evaluation, show_progress)
+            tested.append({name: tensor.clone() for name, tensor in loop.model.state_dict().items()})
+        return measure(loop, evaluation, *arguments)
 
-    monkeypatch.setattr(validation, "_ranked", ranked)
+    monkeypatch.setattr(Training, "measure", measured)
     run_recbole(model="SASRecCE", dataset="random", config_dict=keys, saved=saved)
     steps = watched.steps
     if saved:

@@ -10,6 +10,7 @@ from torch import nn
 
 from recbole_hyper.settings import PLAIN_LEARNERS
 from recbole_hyper.training.optim import FUSED, PLAIN, build_optimizer, build_scheduler
+from recbole_hyper.training.settings import OptimizerSettings
 
 KEYS: dict[str, Any] = {
     "learner": "adam",
@@ -27,7 +28,7 @@ def stepped(learner: str, gradients: torch.Tensor) -> torch.Tensor:
     """Move one parameter (3,) from (1, -2, 3) under ``gradients`` (steps, 3)."""
     model = nn.Module()
     model.weight = nn.Parameter(torch.tensor([1.0, -2.0, 3.0]))
-    optimizer = build_optimizer(model, {**KEYS, "learner": learner})
+    optimizer = build_optimizer(model, OptimizerSettings.of({**KEYS, "learner": learner}))
     for gradient in gradients:
         model.weight.grad = gradient.clone()
         optimizer.step()
@@ -57,8 +58,8 @@ def test_every_learner_that_is_allowed_is_built() -> None:
 @pytest.mark.parametrize("bigger", [True, False])
 def test_a_plateau_lowers_the_rate_once_patience_is_over(bigger: bool) -> None:
     keys = {**KEYS, "lr_plateau": {"factor": 0.25, "patience": 1}, "valid_metric_bigger": bigger}
-    optimizer = build_optimizer(nn.Linear(2, 2), keys)
-    scheduler = build_scheduler(optimizer, keys)
+    optimizer = build_optimizer(nn.Linear(2, 2), OptimizerSettings.of(keys))
+    scheduler = build_scheduler(optimizer, OptimizerSettings.of(keys))
     assert scheduler is not None
     rates = []
     # better, equal, worse: the second validation in a row that is no better lowers the rate
@@ -66,14 +67,14 @@ def test_a_plateau_lowers_the_rate_once_patience_is_over(bigger: bool) -> None:
         scheduler.step(score if bigger else -score)
         rates.append(optimizer.param_groups[0]["lr"])
     assert rates == pytest.approx([0.03, 0.03, 0.03, 0.0075, 0.0075])
-    assert build_scheduler(optimizer, KEYS) is None
+    assert build_scheduler(optimizer, OptimizerSettings.of(KEYS)) is None
 
 
 @pytest.mark.parametrize(("threshold", "rate"), [(0.0, 0.03), (1e-3, 0.015)])
 def test_a_rise_below_the_threshold_of_a_plateau_does_not_count(threshold: float, rate: float) -> None:
     keys = {**KEYS, "lr_plateau": {"patience": 0, "threshold": threshold}, "valid_metric_bigger": True}
-    optimizer = build_optimizer(nn.Linear(2, 2), keys)
-    scheduler = build_scheduler(optimizer, keys)
+    optimizer = build_optimizer(nn.Linear(2, 2), OptimizerSettings.of(keys))
+    scheduler = build_scheduler(optimizer, OptimizerSettings.of(keys))
     assert scheduler is not None
     for score in (0.2, 0.2001):
         scheduler.step(score)

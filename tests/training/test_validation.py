@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from recbole_hyper.config import Config
+from recbole_hyper.models.contract import make_scorer
 from recbole_hyper.runs.run import evaluations
 from recbole_hyper.training import validation
 from recbole_hyper.training.build import build, read_data
+from recbole_hyper.training.settings import RankSettings
 from recbole_hyper.training.validation import Evaluation, metrics, rank
 from recbole_hyper.types import Ranks
 from tests.conftest import SMALL
@@ -31,7 +33,7 @@ def test_shares_of_processes_are_the_whole(
     processes: int, parts: tuple[Any, Config, Evaluation], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, config, evaluation = parts
-    whole = rank(model, config, evaluation)
+    whole = rank(make_scorer(model.eval(), config), RankSettings.of(config), evaluation)
     shares: list[Ranks | None] = []
 
     class Sent(Exception):
@@ -45,9 +47,9 @@ def test_shares_of_processes_are_the_whole(
     for process in range(processes):
         monkeypatch.setattr(validation, "world", lambda process=process: (process, processes))
         with pytest.raises(Sent):
-            rank(model, config, evaluation)
+            rank(make_scorer(model.eval(), config), RankSettings.of(config), evaluation)
     monkeypatch.setattr(validation, "gathered", lambda own: shares)
-    joined = rank(model, config, evaluation)
+    joined = rank(make_scorer(model.eval(), config), RankSettings.of(config), evaluation)
     assert joined.ranks.tolist() == whole.ranks.tolist()
     assert joined.top_items.tolist() == whole.top_items.tolist()
     assert joined.tied == pytest.approx(whole.tied)
@@ -55,8 +57,8 @@ def test_shares_of_processes_are_the_whole(
 
 def test_metrics_are_those_of_the_ranks(parts: tuple[Any, Config, Evaluation]) -> None:
     model, config, evaluation = parts
-    ranks = rank(model, config, evaluation)
-    found = metrics(config, evaluation, ranks)
+    ranks = rank(make_scorer(model.eval(), config), RankSettings.of(config), evaluation)
+    found = metrics(RankSettings.of(config), evaluation, ranks)
     for k in (3, 10):
         gains = np.where(ranks.ranks <= k, 1 / np.log2(ranks.ranks + 1.0), 0.0)
         assert found[f"ndcg@{k}"] == pytest.approx(gains.mean(), abs=1e-4)
