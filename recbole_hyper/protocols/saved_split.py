@@ -28,12 +28,13 @@ def save_split(folder: Path, store: SequenceStore, split: Split, *, link: bool =
             own.save(folder / name)
             saved[own.fingerprint()] = name
         places[name] = saved[own.fingerprint()]
-    for prefix, owner in (("", split), ("valid.", split.valid), ("test.", split.test)):
-        for name, value in vars(owner).items():
-            if isinstance(value, np.ndarray) and (owner is split or len(owner)):
+    cases = [(f"{name}.", vars(part)) for name, part in (("valid", split.valid), ("test", split.test)) if len(part)]
+    for prefix, values in (("", vars(split)), *cases):
+        for name, value in values.items():
+            if isinstance(value, np.ndarray):
                 write_array(folder / f"{prefix}{name}.npy", np.ascontiguousarray(value))
-    values = {name: value for name, value in vars(split).items() if isinstance(value, dict)}
-    write_json(folder / ABOUT, {"stores": places, "values": values})
+    others = {name: value for name, value in vars(split).items() if isinstance(value, dict)}
+    write_json(folder / ABOUT, {"stores": places, "values": others})
 
 
 def load_split(folder: Path) -> tuple[SequenceStore, Split]:

@@ -51,7 +51,9 @@ def save_data(folder: Path, config: Config, data: SequenceDataset, split: Split,
 
     ``earlier`` (nnz,) is True for interactions that the runs before a warm start were trained on.
     """
-    arrays = {name: np.ascontiguousarray(getattr(split, name)) for name in _LENGTHS if getattr(split, name) is not None}
+    arrays: dict[str, Any] = {
+        name: np.ascontiguousarray(getattr(split, name)) for name in _LENGTHS if getattr(split, name) is not None
+    }
     features, data_folder = data.item_features, folder / DATA
     content: dict[str, Any] = {
         "format": FORMAT,

@@ -41,7 +41,7 @@ class RankSettings(_OfKeys):
     metric_decimal_place: int
     tail_ratio: float | None
     exclude_seen: bool
-    ranking_memory_budget: int | None
+    ranking_memory_budget: int
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,10 @@ from recbole.trainer import Trainer
 from recbole_hyper import registry, run
 from recbole_hyper.config import Config
 from recbole_hyper.data.dataset import SequenceDataset
+from recbole_hyper.models.contract import make_scorer
 from recbole_hyper.protocols.base import make_split
 from recbole_hyper.training.build import build
+from recbole_hyper.training.settings import RankSettings
 from recbole_hyper.training.validation import Evaluation, metrics, rank
 from tests.conftest import LEARN, SMALL
 
@@ -62,7 +64,8 @@ def test_recboles_own_trainer_and_evaluator_agree(
     theirs = trainer.evaluate(test, load_best_model=False)
     split = make_split(dataset.store, config)
     evaluation = Evaluation("test", split.test, split, None, None)
-    ours = metrics(config, evaluation, rank(made, config, evaluation))
+    settings = RankSettings.of(config)
+    ours = metrics(settings, evaluation, rank(make_scorer(made.eval(), config), settings, evaluation))
     assert set(ours) == set(theirs)
     for name, value in theirs.items():
         # RecBole counts padding as an item of the catalogue
