@@ -34,11 +34,10 @@ DEFAULT_RANKS = (32, 64, 128, 256, 512, 768, 1024)  # the paper's continue to 40
     argument("--base", choices=["first", "all"], default="first", help="fixed base (paper) or four points"),
     argument("--eps", type=float, default=1e-12, help="eps of the recommended curvature (default 1e-12)"),
     argument("--output_dir", default=None, help="default saved/delta-NAME"),
-    argument("--no_figures", action="store_true", help="do not draw figures"),
     argument("--quiet", action="store_true", help="no progress bar"),
 )
 def delta(arguments: argparse.Namespace) -> None:
-    """Measure; print the table and the verdict; write csv, json and figures."""
+    """Measure; print the table and the verdict; write csv and json, which examples/delta_figures.py draws."""
     import pandas as pd
 
     from recbole_hyper.curvature.disk import disk_delta_rel
@@ -91,10 +90,6 @@ def delta(arguments: argparse.Namespace) -> None:
     searches = sum(measurement.seconds for measurement in measurements)
     content["seconds"] = {"vectors": vector_seconds, "this_call": seconds, "all_searches": searches}
     write_json(folder / "delta.json", content)
-    if not arguments.no_figures:
-        from recbole_hyper.curvature.plots import draw_all
-
-        draw_all(measurements, estimate, f"{arguments.dataset}: relative Gromov delta of item vectors", folder)
     print(f"{seconds:.1f} s, of which {vector_seconds:.1f} s for data and SVD; wrote {folder}/delta.json and .csv")
 
 

@@ -1,10 +1,18 @@
-"""Figures of a study: delta over sample sizes and ranks, spread and curvature (Figures 4 to 12 of the paper)."""
+"""Figures of ``recbole-hyper delta``: delta over sample sizes and ranks, spread and curvature (the paper's 4 to 12).
 
+recbole-hyper delta --dataset=ml-100k
+python examples/delta_figures.py saved/delta-ml-100k
+"""
+
+import argparse
+import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
@@ -16,6 +24,23 @@ from recbole_hyper.files import replaced
 
 _GREY = "0.35"
 _DELTA, _RANK = r"$\delta_{rel} = 2\delta\,/\,$diameter", "SVD rank (columns of the item vectors)"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Draw the figures; an error is one line and returns 1."""
+    parser = argparse.ArgumentParser(description="draw what recbole-hyper delta measured")
+    parser.add_argument("folder", help="output_dir of recbole-hyper delta, which gets the figures")
+    folder = Path(parser.parse_args(argv).folder)
+    try:
+        rows = pd.read_csv(folder / "delta.csv").to_dict("records")
+        content = json.loads((folder / "delta.json").read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        print(f"error: {folder} has no finished recbole-hyper delta: {error}", file=sys.stderr)
+        return 1
+    measurements = [Measurement(**{str(key): value for key, value in row.items()}) for row in rows]
+    title = f"{content['dataset']}: relative Gromov delta of item vectors"
+    print(*draw_all(measurements, CurvatureEstimate(**content["estimate"]), title, folder), sep="\n")
+    return 0
 
 
 def draw_all(measurements: Sequence[Measurement], estimate: CurvatureEstimate, title: str, folder: Path) -> list[Path]:
@@ -116,3 +141,7 @@ def _lines(axes: Axes, places: list[int], table: np.ndarray, labels: list[str]) 
         axes.plot(places, values.mean(axis=1), "o-", color=colour, ms=3.5, lw=1.4, label=label)
     axes.set_ylim(0, 1.12 * float(table.mean(axis=2).max()) + 1e-3)
     return colours
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

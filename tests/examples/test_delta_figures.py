@@ -1,11 +1,14 @@
 """The figures of a study: what their lines and axes show, and the files."""
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from recbole_hyper.curvature import plots
+from examples import delta_figures as plots
 from recbole_hyper.curvature.disk import curvature_of
 from recbole_hyper.curvature.estimate import CurvatureEstimate, summarise
 from recbole_hyper.curvature.study import Measurement
@@ -63,3 +66,16 @@ def test_one_rank_has_one_figure(tmp_path: Path) -> None:
     written = plots.draw_all(measurements, estimate, "title", tmp_path / "new")
     assert [path.name for path in written] == ["delta_by_sample.png", "delta_by_sample.svg"]
     assert all(path.stat().st_size for path in written)
+
+
+def test_the_files_of_the_command_are_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    measurements, estimate = measured()
+    assert plots.main([str(tmp_path)]) == 1
+    assert "has no finished recbole-hyper delta" in capsys.readouterr().err
+    pd.DataFrame([asdict(one) for one in measurements]).to_csv(tmp_path / "delta.csv", index=False)
+    (tmp_path / "delta.json").write_text(json.dumps({"dataset": "tiny", "estimate": asdict(estimate)}))
+    assert plots.main([str(tmp_path)]) == 0
+    for figure in ("by_sample", "by_rank", "spread"):
+        assert (tmp_path / f"delta_{figure}.png").read_bytes()[:4] == b"\x89PNG"
+        assert "<svg" in (tmp_path / f"delta_{figure}.svg").read_text()
+    assert not list(tmp_path.glob("*.part*"))
