@@ -151,9 +151,17 @@ def mean_interval(cases: Sequence[pd.DataFrame], metric: str) -> tuple[float, fl
     if case_values(metric, np.ones(1, dtype=np.int64)) is None:
         return None
     sums, counts = _user_sums({"": dict(enumerate(cases))}, metric)
-    n, mean, values, between, noise = _Model.of(sums[""], counts)
+    return interval_of_sums(sums[""], counts)
+
+
+def interval_of_sums(sums: Float64, counts: Float64) -> tuple[float, float]:
+    """Return the interval of :func:`mean_interval` for (seeds, U) sums over the (U,) ``counts`` of cases of each user.
+
+    A variance of few seeds is too sure of itself where it is small: the degrees of freedom are at most twice its own.
+    """
+    n, mean, values, between, noise = _Model.of(sums, counts)
     variance = max(between, noise) / n + max(0.0, _error(values) ** 2 - noise / n)
-    freedom = variance**2 / ((between / n) ** 2 / (n - 1)) if between > 0 else np.inf
+    freedom = min(variance**2 * (n - 1) / (between / n) ** 2, 2 * (n - 1)) if between > 0 else np.inf
     margin = float(stats.t.isf((1 - CONFIDENCE) / 2, freedom) * np.sqrt(variance))
     return mean - margin, mean + margin
 
@@ -274,6 +282,8 @@ def _by_users_and_seeds(models: Sequence[_Model]) -> tuple[Float64, list[tuple[f
         varying = [one for one in pair if vary[one]]
         if len(varying) == 1:  # nothing but the seeds of one model can balance an unlucky one
             freedoms[number] = min(freedoms[number], n_seeds[varying[0]] - 1)
+        elif varying and n_seeds[varying].min() == 2:  # see interval_of_sums
+            freedoms[number] = min(freedoms[number], 2 * np.sum((n_seeds - 1)[vary]))
     differences = np.array([models[a].mean - models[b].mean for a, b in pairs])
     with np.errstate(divide="ignore", invalid="ignore"):
         scores = np.where(differences == 0, 0.0, np.abs(differences) / errors)

@@ -6,7 +6,7 @@ import logging
 import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from pydantic import TypeAdapter
 from threadpoolctl import threadpool_limits
 
 from recbole_hyper.config import Config, ConfigError
@@ -25,7 +26,7 @@ from recbole_hyper.sweep.space import Settings
 from recbole_hyper.training.checkpoint import CheckpointError, OtherDataError
 from recbole_hyper.training.memory import give_back_freed
 from recbole_hyper.training.shared import shared_data
-from recbole_hyper.values import allows, is_number
+from recbole_hyper.values import is_number
 
 RECORD = "trial.json"
 FINISHED, FAILED, STOPPED, UNFINISHED = "finished", "failed", "stopped", "unfinished"
@@ -50,7 +51,7 @@ class Trial:
     score: float | None = None  # best validation score
     best_epoch: int | None = None  # epoch of the score, from 0
     epochs: int | None = None  # number of trained epochs
-    valid: Mapping[str, float] = field(default_factory=dict)  # validation metrics
+    valid: Mapping[str, float | None] = field(default_factory=dict)  # validation metrics
     seconds: float = 0.0  # in its process; a resumed trial counts its last session only
     peak_memory_bytes: int | None = None  # of the training process
 
@@ -178,17 +179,11 @@ def resume_or_restart(folder: Path, attempt: Callable[[bool], dict[str, Any]]) -
 
 def read_record(folder: Path) -> Trial | None:
     """Return the trial that trial.json in ``folder`` describes, None if it is missing or damaged."""
-    names = {entry.name for entry in fields(Trial)}
     try:
-        trial = Trial(**{key: value for key, value in read_json(folder / RECORD).items() if key in names})
-    except (OSError, ValueError, TypeError):
+        trial = TypeAdapter(Trial).validate_json((folder / RECORD).read_bytes(), strict=True)
+    except (OSError, ValueError):  # pydantic's errors are ValueErrors
         return None
-    typed: list[tuple[Any, Any]] = [
-        *((int, trial.number), (str, trial.reason), (dict, trial.settings), (dict, trial.valid)),
-        *((float, trial.seconds), (float | None, trial.score)),
-    ]
-    known = trial.status in (FINISHED, FAILED, STOPPED, UNFINISHED)
-    return trial if known and all(allows(kind, value) for kind, value in typed) else None
+    return trial if trial.status in (FINISHED, FAILED, STOPPED, UNFINISHED) else None
 
 
 def read_records(plan: Plan) -> dict[str, Trial]:

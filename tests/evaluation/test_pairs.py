@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import scipy.stats
 
-from recbole_hyper.evaluation.pairs import Pair, compare_models, compare_sums, holm, read_cases
+from recbole_hyper.evaluation.pairs import Pair, compare_models, compare_sums, holm, interval_of_sums, read_cases
 from recbole_hyper.evaluation.statistics import StatisticsError, case_values
 
 METRIC = "ndcg@10"
@@ -141,6 +141,22 @@ def false_findings_beside(m: int, seeded: int, n_seeds: int, families: int) -> f
 def test_a_model_without_randomness_beside_a_seeded_one(m: int, n_seeds: int) -> None:
     """Pop beside SASRec: only the seeds of one model show how far seeds move it. It was .10 with two seeds."""
     assert false_findings_beside(m, 1, n_seeds, 600) < 0.07  # two standard errors of .05 are .018
+
+
+def test_two_models_with_two_seeds() -> None:
+    assert false_findings_beside(2, 2, 2, 1500) < 0.06  # .061 without a limit to the degrees of freedom
+
+
+@pytest.mark.parametrize("n_seeds", [2, 3])
+def test_the_interval_of_a_mean_covers_other_seeds_and_users(n_seeds: int) -> None:
+    """Seeds that move the mean by two standard errors of users: with two seeds .91 were covered."""
+    generator = np.random.default_rng(n_seeds)
+    covered = 0
+    for _ in range(1000):
+        shifts = generator.normal(0, 2 / np.sqrt(60), (n_seeds, 1))
+        low, high = interval_of_sums(generator.normal(0, 1, 60) + shifts, np.ones(60))
+        covered += low <= 0 <= high
+    assert covered / 1000 > 0.94
 
 
 @pytest.mark.slow

@@ -34,8 +34,8 @@ def test_a_run_ends_when_the_pipe_of_its_driver_closes() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("finished", [0, 2])
-def test_a_killed_comparison_continues(finished: int, random_data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("command", "finished"), [("compare", 0), ("compare", 2), ("seeds", 0), ("seeds", 1)])
+def test_killed_experiments_continue(command: str, finished: int, random_data: Path, tmp_path: Path) -> None:
     keys = {
         **SMALL,
         "data_path": str(random_data),
@@ -44,17 +44,19 @@ def test_a_killed_comparison_continues(finished: int, random_data: Path, tmp_pat
         "topk": [5],
         "valid_metric": "NDCG@5",
     }
-    words = [f"--{key}={value}" for key, value in keys.items()]
-    asked = [sys.executable, "-m", "recbole_hyper", "compare", "--models=Pop,SASRecCE", "--dataset=random"]
-    asked += ["--seeds=1,2", "--max_concurrent=1", *words]
+    words = ["compare", "--models=Pop,SASRecCE", "--max_concurrent=1"] if command == "compare" else ["run"]
+    words += [f"--{key}={value}" for key, value in keys.items()]
+    words += [] if command == "compare" else ["--model=SASRecCE"]
+    asked = [sys.executable, "-m", "recbole_hyper", *words, "--dataset=random", "--seeds=1,2"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     cut = tmp_path / "cut"
     process = subprocess.Popen([*asked, f"--output_dir={cut}"], env=environment, stdout=subprocess.DEVNULL)
     end = time.monotonic() + 200
-    epochs = f"SASRecCE/seed-{1 if finished else '*'}/train.csv"
+    # the epochs of the run that is killed
+    epochs = f"**/seed-{finished + 1 if command == 'seeds' else 1 if finished else '*'}/train.csv"
     while time.monotonic() < end and process.poll() is None:
-        done = len(list(cut.glob("*/seed-*/result.json")))
-        if done >= finished and (finished == 0 or list(cut.glob(epochs))):
+        done = len(list(cut.rglob("seed-*/result.json")))
+        if done >= finished and (list(cut.glob(epochs)) or (command == "compare" and not finished)):
             break
         time.sleep(0.05)
     running = psutil.Process(process.pid).children(recursive=True)
@@ -64,6 +66,6 @@ def test_a_killed_comparison_continues(finished: int, random_data: Path, tmp_pat
     assert not psutil.wait_procs(running, timeout=20)[1]  # a run ends with its driver
     for folder in (cut, tmp_path / "whole"):
         subprocess.run([*asked, f"--output_dir={folder}"], env=environment, check=True, stdout=subprocess.DEVNULL)
-    tables = [pd.read_csv(folder / "compare.csv") for folder in (cut, tmp_path / "whole")]
+    tables = [pd.read_csv(folder / f"{command}.csv") for folder in (cut, tmp_path / "whole")]
     measured = ["train_seconds", "total_seconds", "peak_memory_mib"]
-    pd.testing.assert_frame_equal(*(table.drop(columns=measured) for table in tables))
+    pd.testing.assert_frame_equal(*(table.drop(columns=measured, errors="ignore") for table in tables))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import io
 import json
 import os
 import re
@@ -20,7 +22,8 @@ from recbole_hyper.runs.load import load
 from recbole_hyper.runs.run import run
 from recbole_hyper.sweep import driver, sweep, trial
 from recbole_hyper.sweep.trial import Plan, Trial
-from tests.sweep.conftest import random_sequences, write_data
+from tests import serial_sweep
+from tests.sweep.conftest import FAST, random_sequences, write_data
 
 pytestmark = pytest.mark.usefixtures("serial_sweeps")
 
@@ -34,6 +37,18 @@ def local(keys: dict[str, Any], folder: Path, space: Any = SPACE, **more: Any) -
     return sweep("SASRecCE", "tiny", space=space, config_dict=config, **options)
 
 
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path, dict[str, Any], str]:
+    """The keys, folder, outcome and printed text of a whole sweep of SPACE."""
+    folder = tmp_path_factory.mktemp("swept")
+    write_data(folder / "data", random_sequences())
+    keys = {**FAST, "data_path": str(folder / "data")}
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as printed:
+        patch.setattr(driver, "run_trials", serial_sweep.run_trials)
+        outcome = local(keys, folder / "s")
+    return keys, folder / "s", outcome, printed.getvalue()
+
+
 @pytest.mark.parametrize(
     ("seconds", "words"), [(0.4, "0 s"), (89, "89 s"), (90, "2 min"), (5300, "88 min"), (12_000, "3 h 20 min")]
 )
@@ -41,27 +56,25 @@ def test_times_as_one_reads_them(seconds: float, words: str) -> None:
     assert driver.in_minutes(seconds) == words
 
 
-def test_sweep_selects_on_validation_and_tests_the_winner(
-    keys: dict, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    outcome = local(keys, tmp_path / "s")
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("[")]
+def test_sweep_selects_on_validation_and_tests_the_winner(swept: Any, tmp_path: Path) -> None:
+    keys, folder_of_sweep, outcome, printed = swept
+    lines = [line for line in printed.splitlines() if line.startswith("[")]
     # how many are left, and about how long they take
     assert [line.partition("/4]")[0] for line in lines] == ["[1", "[2", "[3", "[4"]
     assert [re.search(r"\((\d) left, about \d+ s\)$", line)[1] for line in lines[:3]] == ["3", "2", "1"]  # type: ignore[index]
     assert "left" not in lines[3]
-    trials = pd.read_csv(tmp_path / "s" / "trials.csv")
+    trials = pd.read_csv(folder_of_sweep / "trials.csv")
     assert outcome["trials"] == {"finished": 4}
     assert outcome["best"]["score"] == trials.score.max()
     assert trials.groupby(["learning_rate", "n_layers"]).size().tolist() == [1, 1, 1, 1]
-    for folder in (tmp_path / "s" / "trials").iterdir():
+    for folder in (folder_of_sweep / "trials").iterdir():
         result = json.loads((folder / "result.json").read_text())
         assert result["test"] == {}
         assert result["n_test_cases"] == 0
         assert {"config.yaml", "train.csv", "run.log", "model.safetensors"} <= {path.name for path in folder.iterdir()}
         assert not (folder / "data").exists()
     # the winner can recommend; its trial, from which it goes on, could not
-    (winner,) = (tmp_path / "s" / "best").iterdir()
+    (winner,) = (folder_of_sweep / "best").iterdir()
     assert not load(winner).differences
     # the tested weights are those of the trial: the same run from the shell gives the same numbers
     alone = run(
@@ -95,7 +108,8 @@ def test_trials_do_not_depend_on_test_targets(tmp_path: Path, keys: dict) -> Non
             changed = [[*row[:-1], next(item for item in range(25) if item not in row)] for row in sequences[1:]]
             sequences = [sequences[0], *changed]
         write_data(tmp_path / name, sequences)
-        outcome = local({**keys, "data_path": str(tmp_path / name)}, tmp_path / f"s-{name}")
+        space = {"learning_rate": {"grid": [0.001, 0.01]}}
+        outcome = local({**keys, "data_path": str(tmp_path / name)}, tmp_path / f"s-{name}", space)
         frame = pd.read_csv(tmp_path / f"s-{name}" / "trials.csv")
         scores.append((frame.score.tolist(), outcome["best"]["name"], outcome["test"]))
     assert scores[0][:2] == scores[1][:2]
@@ -189,9 +203,9 @@ def test_when_every_trial_fails_the_reasons_are_told(
 
 
 def test_resume_repeats_nothing_and_finds_the_same_winner(
-    keys: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    swept: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = local(keys, tmp_path / "whole")
+    keys, _, whole, _ = swept
     ran: list[str] = []
     original = trial._train
 
