@@ -5,6 +5,8 @@ so a chunk here is as many rows of all items as the budget holds, often all of t
 with q the smoothed target, the loss is -<q, log p> and its gradient by the logits p - q.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -25,6 +27,8 @@ def rows_at_once(n: int, n_items: int, width: int, itemsize: int, budget: int, *
 class RowStream:
     """One evaluation of the exact cross-entropy by whole rows; ``padding_idx`` is 0 or None."""
 
+    #: whether the loss includes the smoothing
+    smooths = True
     #: share of the target that is spread evenly over all items
     smoothing = 0.0
 
@@ -56,35 +60,38 @@ class RowStream:
         self.states = leaf(states, needs[0])
         self.weight = leaf(weight, needs[1])
         self.offset = None if offset is None else leaf(offset, needs[2])
-        factored = geometry.factored(self.states, self.offset, theta)
-        with torch.enable_grad():
-            self.lifted = geometry.lift_states(
-                self.states, theta=self.theta, offset=offset is not None, factored=factored
-            )
-            self.terms = geometry.lift_items(self.weight, self.offset, theta=self.theta, factored=factored)
-        self.vectors = self.lifted.vectors.detach()
+        self._lift()
         self.budget = _chunks.default_budget(self.vectors.device) if budget is None else budget
+
+    def _lift(self) -> None:
+        """Lift the states, to ``vectors`` (n, width)."""
+        factored = self.geometry.factored(self.states, self.offset, self.theta)
+        options: dict[str, Any] = {"theta": self.theta, "factored": factored}
+        with torch.enable_grad():
+            self.lifted = self.geometry.lift_states(self.states, offset=self.offset is not None, **options)
+            self.terms = self.geometry.lift_items(self.weight, self.offset, **options)
+        self.vectors = self.lifted.vectors.detach()
+
+    def _lifted_items(self) -> tuple[Tensor, Tensor | None, Tensor]:
+        """Return the lifted items (m, width), their scale (m,) or None, and both multiplied."""
+        with torch.enable_grad():
+            self.items = self.terms.vectors(self.weight)
+        items, scale = self.items.detach(), None if self.terms.scale is None else self.terms.scale.detach()
+        return items, scale, items if scale is None else items * scale.unsqueeze(1)
 
     def run(self, row_weights: Tensor | None) -> tuple[Tensor, Gradients]:
         """Return the losses (n,), and unless ``row_weights`` (n,) is None the gradients of their weighted sum."""
         if not any(self.needs):
             row_weights = None
-        with torch.enable_grad():
-            self.items = self.terms.vectors(self.weight)
         (n, width), itemsize = self.vectors.shape, self.vectors.element_size()
-        size = rows_at_once(n, len(self.items), width, itemsize, self.budget, link=self.geometry.has_link)
-        items, scale = self.items.detach(), None if self.terms.scale is None else self.terms.scale.detach()
-        scaled = items if scale is None else items * scale.unsqueeze(1)
+        items, scale, scaled = self._lifted_items()
+        size = rows_at_once(n, len(items), width, itemsize, self.budget, link=self.geometry.has_link)
         losses, by_states, by_items, by_scale = [], [], None, None
         for start in range(0, n, max(1, size)):
             part = slice(start, start + max(1, size))
             vectors, targets = self.vectors[part], self.targets[part]
             logits = vectors @ items.t()
-            slope = self._link(logits, part) if self.geometry.has_link else None
-            if scale is not None:
-                logits *= scale
-            if self.first:  # padding; its product with a probability of 0 must be 0
-                logits[:, 0].fill_(torch.finfo(logits.dtype).min)
+            slope = self._to_logits(logits, part, scale)
             log_p = torch.log_softmax(logits, 1)
             lost = torch.nn.functional.nll_loss(log_p, targets, reduction="none")
             if self.smoothing:
@@ -111,11 +118,17 @@ class RowStream:
         values = losses[0] if len(losses) == 1 else torch.cat(losses)
         if by_items is None:
             return values, Gradients()
-        if scale is not None and by_scale is not None:
-            by_items *= scale.unsqueeze(1)
-            by_scale = by_scale / scale  # it was summed with the factor of the logits
         rows = by_states[0] if len(by_states) == 1 else torch.cat(by_states)
         return values, self._finish(rows, by_items, by_scale)
+
+    def _to_logits(self, inner: Tensor, part: slice, scale: Tensor | None) -> Tensor | None:
+        """Replace products by logits, and return the slopes of the link."""
+        slope = self._link(inner, part) if self.geometry.has_link else None
+        if scale is not None:
+            inner *= scale
+        if self.first:  # padding; its product with a probability of 0 must be 0
+            inner[:, 0].fill_(torch.finfo(inner.dtype).min)
+        return slope
 
     def _link(self, inner: Tensor, part: slice) -> Tensor:
         """Replace products by their links, and return the slopes."""
@@ -125,8 +138,16 @@ class RowStream:
         self.geometry.link_(inner, slope, torch.empty_like(inner) if exponent is None else exponent, exponent)
         return slope
 
-    def _finish(self, by_states: Tensor, by_items: Tensor, by_scale: Tensor | None) -> Gradients:
-        """Turn the gradients by the lifts into those by states, weight, offset and theta."""
+    def _finish(self, by_states: Tensor, by_items: Tensor, share: Tensor | None) -> Gradients:
+        """Turn the gradients by the lifts into those by states, weight, offset and theta.
+
+        Those by items are over the scale; ``share`` is that by the scale, times the scale.
+        """
+        by_scale = None
+        if self.terms.scale is not None and share is not None:
+            scale = self.terms.scale.detach()
+            by_items *= scale.unsqueeze(1)
+            by_scale = share / scale
         return self._back([(self.lifted.vectors, by_states), (self.items, by_items), (self.terms.scale, by_scale)])
 
     def _back(self, pairs: list[tuple[Tensor | None, Tensor | None]]) -> Gradients:

@@ -59,6 +59,8 @@ class _Tile(NamedTuple):
 class ItemStream:
     """One evaluation of the exact cross-entropy, with its lifts, tiles and accumulators."""
 
+    smooths = False  # the caller adds the smoothing
+
     d_vectors: Tensor | None = None
     d_weight: Tensor | None = None
     d_offset: Tensor | None = None

@@ -73,6 +73,8 @@ class _Sums(NamedTuple):
 class TritonStream(RowStream):
     """One evaluation with two kernels, without logits in memory. The caller adds the smoothing."""
 
+    smooths = False
+
     def run(self, row_weights: Tensor | None) -> tuple[Tensor, Gradients]:
         """Return the losses (n,), and unless ``row_weights`` (n,) is None the gradients of their weighted sum."""
         width = self.weight.shape[1]

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from recbole_hyper.geometry.base import Geometry, Theta, compute_dtype
 from recbole_hyper.geometry.euclidean import Flat
+from recbole_hyper.geometry.poincare import Poincare
 from recbole_hyper.losses._chunks import LEAST_KEPT_ROWS, default_budget
 from recbole_hyper.losses._rows import RowStream, rows_at_once
 from recbole_hyper.losses._smoothing import lead_of_targets
@@ -118,10 +119,10 @@ def exact_cross_entropy(
     budget = None if memory_budget is None else int(memory_budget)
     if row_weights is not None and reduction != "sum":
         raise ValueError(f"row_weights need reduction='sum', got {reduction!r}")
-    if triton_kernel is None and label_smoothing and geometry.has_link:
-        triton_kernel = False  # the kernels do not sum the logits, and another pass for their mean costs more
-    stream_of = _stream_of(states, weight, offset, geometry, padding_idx, budget, triton_kernel)
-    smooths = stream_of is RowStream  # it includes the smoothing
+    # the kernels without logits do not sum them, and another pass for the mean of links costs more
+    whole = bool(label_smoothing) and geometry.has_link
+    stream_of = _stream_of(states, weight, offset, geometry, padding_idx, budget, triton_kernel, prefer_rows=whole)
+    smooths = stream_of.smooths
     settings = (targets, row_weights, geometry, padding_idx, budget, reduction)
     how = (torch.is_grad_enabled(), stream_of, label_smoothing if smooths else 0.0)
     loss = _ExactCrossEntropy.apply(states, weight, offset, theta, *settings, how)
@@ -143,6 +144,8 @@ def _stream_of(
     padding_idx: int | None,
     budget: int | None,
     triton_kernel: bool | None,
+    *,
+    prefer_rows: bool = False,
 ) -> Any:
     """Return the class that evaluates: tiles on a CPU; on a device Triton's kernels, whole rows, or tiles.
 
@@ -161,11 +164,17 @@ def _stream_of(
     whole = default_budget(states.device) if budget is None else budget
     rows = rows_at_once(*sizes, whole, link=geometry.has_link)
     many = len(states) * len(weight) >= LOGITS_FOR_TRITON if geometry.has_link else rows < len(states)
-    if triton_kernel is None and many and _has_kernels(states, weight, offset, geometry):
+    if triton_kernel is None and many and not prefer_rows and _has_kernels(states, weight, offset, geometry):
         from recbole_hyper.losses._triton import TritonStream
 
         return TritonStream
-    return RowStream if rows >= min(len(states), LEAST_KEPT_ROWS) else ItemStream
+    if rows < min(len(states), LEAST_KEPT_ROWS):
+        return ItemStream
+    if triton_kernel is None and type(geometry) is Poincare and _has_kernels(states, weight, offset, geometry):
+        from recbole_hyper.losses._triton_rows import PoincareRows
+
+        return PoincareRows
+    return RowStream
 
 
 def _has_kernels(states: Tensor, weight: Tensor, offset: Tensor | None, geometry: Geometry) -> bool:

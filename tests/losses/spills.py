@@ -18,6 +18,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from recbole_hyper.losses import _triton as kernels
+from recbole_hyper.losses import _triton_rows as of_rows
 
 PTXAS = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
 INTEGERS = ("n", "m", "d", "padding", "share")
@@ -27,7 +28,10 @@ def resources(kernel: object, constants: dict[str, object], architecture: int, w
     """Return the registers and the spilled bytes of a kernel."""
     names = kernel.arg_names  # type: ignore[attr-defined]
     kinds = {name: "constexpr" if name in constants else "i32" if name in INTEGERS else "*fp32" for name in names}
-    kinds["targets"] = "*i64"
+    if "targets" in kinds:
+        kinds["targets"] = "*i64"
+    if constants.get("LEARNED") is False:
+        kinds["theta"] = "fp32"
     # as at run time, where addresses and the width are multiples of 16
     attributes = {
         (at,): [["tt.divisibility", 16]] for at, name in enumerate(names) if kinds[name][0] == "*" or name == "d"
@@ -48,6 +52,18 @@ def resources(kernel: object, constants: dict[str, object], architecture: int, w
 
 
 def main(architecture: int, width: int) -> None:
+    registers, spilled = resources(of_rows._link, {"BLOCK": of_rows.LOGITS}, architecture, 4)
+    print(f"_link {registers} registers, {spilled} spilled", flush=True)
+    for kernel in (of_rows._lift_states, of_rows._lift_items, of_rows._states_back, of_rows._items_back):
+        for learned in (False, True):
+            lifts = {"LEARNED": learned, "OFFSET": True, "WIDTH": width, "ROWS": of_rows.ROWS}
+            registers, spilled = resources(kernel, lifts, architecture, 4)
+            print(
+                kernel.__name__,
+                "learned" if learned else "given",
+                f"{registers} registers, {spilled} spilled",
+                flush=True,
+            )
     for kernel, (rows, items, warps) in zip((kernels._states, kernels._items), kernels.TILES[width], strict=True):
         for asinh in (False, True):
             for precision, widest in kernels.WIDEST.items():
