@@ -5,15 +5,16 @@
 
 Sections: ``kernels`` (times, peak memory and errors against float64 beside full logits, torch's fused linear
 cross-entropy, cut-cross-entropy and Liger, where they are installed), ``steps`` (milliseconds, with and without CUDA
-graphs), ``epochs`` (seconds), ``runs`` (the default model, whole) and ``equal`` (100 steps without dropout on the CPU
-and the device from the same weights: losses within 1e-4). Results go to results/bench_gpu.json, an entry for each
-device; ``python results/gpu.py`` draws results/gpu.md from it.
+graphs), ``epochs`` (seconds, beside RecBole's SASRec, and RecTools' if it is installed), ``runs`` (the default model,
+whole) and ``equal`` (100 steps without dropout on the CPU and the device from the same weights: losses within 1e-4).
+Results go to results/bench_gpu.json, an entry for each device; ``python results/gpu.py`` draws results/gpu.md from it.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import itertools
 import json
 import statistics
 import tempfile
@@ -21,7 +22,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -46,6 +47,8 @@ MODELS = ("SASRecCE", "HSASRecCE", "FMLPRecMemory", "gSASRec")
 SIZES = ((8192, 12_101, 64), (8192, 262_144, 64), (8192, 1_000_000, 64))
 SMALL_SIZES = ((256, 1200, 32),)
 GRADIENT_STEPS = 100
+# steps of RecBole to time, scaled to its epoch
+RECBOLE_STEPS = 100
 
 
 def synchronize(device: torch.device) -> None:
@@ -190,7 +193,8 @@ def generated(small: bool) -> SequenceStore:
     return SequenceStore.from_interactions(owners, popular, times, *tokens)
 
 
-def _loop(model: str, store: SequenceStore, device: torch.device, folder: Path, **keys: Any) -> tuple[Loop, Any]:
+def _built(model: str, store: SequenceStore, device: torch.device, folder: Path, **keys: Any) -> tuple[Any, Any, Any]:
+    """Return the configuration, the model in training mode and its batches."""
     options = {
         "interactions": "given",
         "use_gpu": device.type != "cpu",
@@ -204,6 +208,11 @@ def _loop(model: str, store: SequenceStore, device: torch.device, folder: Path, 
     torch.manual_seed(0)
     made, batches, _ = build(config, data, split, split.train_lengths)
     made.train()
+    return config, made, batches
+
+
+def _loop(model: str, store: SequenceStore, device: torch.device, folder: Path, **keys: Any) -> tuple[Loop, Any]:
+    config, made, batches = _built(model, store, device, folder, **keys)
     return Loop(config, made, folder), batches
 
 
@@ -245,7 +254,68 @@ def epochs(device: torch.device, small: bool) -> list[dict[str, Any]]:
             loop.fit(batches)
             seconds = [row["train_seconds"] for row in loop.history]
             rows.append({"model": model, "first_s": seconds[0], "second_s": seconds[-1]})
+    for name, peer in (("RecBole's SASRec", _recbole_epoch), ("RecTools' SASRec", _rectools_epochs)):
+        try:
+            rows.append({"model": name, **peer(store, device, small)})
+        except ImportError as error:
+            rows.append({"model": name, "failed": str(error)})
     return rows
+
+
+def _recbole_epoch(store: SequenceStore, device: torch.device, small: bool) -> dict[str, Any]:
+    """Return the time of an epoch of RecBole's model on its rows (prefix, target), scaled from its first steps."""
+    keys = {"MAX_ITEM_LIST_LENGTH": 20, "train_batch_size": 256, "hidden_size": 16} if small else {}
+    with tempfile.TemporaryDirectory() as folder:
+        _, made, batches = _built("SASRec", store, device, Path(folder), **{"train_batch_size": 2048, **keys})
+        optimizer = torch.optim.Adam(made.parameters(), lr=1e-3)
+        start, count = 0.0, 0
+        for batch in itertools.islice(batches, 4 if small else RECBOLE_STEPS + 1):
+            optimizer.zero_grad()
+            made.calculate_loss(batch.to(device)).backward()
+            optimizer.step()
+            if not count:  # the first step makes what is made once
+                synchronize(device)
+                start = time.perf_counter()
+            count += 1
+        synchronize(device)
+        seconds = (time.perf_counter() - start) / (count - 1)
+    return {"second_s": seconds * len(batches), "steps_timed": count - 1, "steps": len(batches)}
+
+
+def _rectools_epochs(store: SequenceStore, device: torch.device, small: bool) -> dict[str, Any]:
+    """Return the times of two epochs of RecTools' model; ImportError if it is not installed."""
+    import pandas as pd
+    import pytorch_lightning as pl
+    from rectools import Columns
+    from rectools.dataset import Dataset
+    from rectools.models import SASRecModel
+
+    class Clock(pl.Callback):
+        seconds: ClassVar[list[float]] = []
+
+        def on_train_epoch_start(self, *_: Any) -> None:
+            synchronize(device)
+            self.start = time.perf_counter()
+
+        def on_train_epoch_end(self, *_: Any) -> None:
+            synchronize(device)
+            self.seconds.append(time.perf_counter() - self.start)
+
+    def trainer() -> pl.Trainer:
+        quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
+        accelerator = "gpu" if device.type == "cuda" else "cpu"
+        return pl.Trainer(
+            max_epochs=2, enable_checkpointing=False, devices=1, accelerator=accelerator, callbacks=[Clock()], **quiet
+        )
+
+    owners = np.repeat(np.arange(store.n_rows), np.diff(store.offsets))
+    times = pd.Timestamp("2000-01-01") + pd.to_timedelta(np.arange(len(owners)), unit="s")
+    frame = pd.DataFrame({Columns.User: owners, Columns.Item: store.items, Columns.Datetime: times})
+    frame[Columns.Weight] = 1.0
+    sizes = {"n_factors": 16, "session_max_len": 20} if small else {"n_factors": 64, "session_max_len": 200}
+    model = SASRecModel(n_blocks=2, n_heads=1, batch_size=128, loss="softmax", get_trainer_func=trainer, **sizes)
+    model.fit(Dataset.construct(frame))
+    return {"first_s": Clock.seconds[0], "second_s": Clock.seconds[-1]}
 
 
 def runs(device: torch.device, small: bool) -> list[dict[str, Any]]:

@@ -45,7 +45,7 @@ def page(entries: list[dict[str, Any]]) -> str:
             for row in rows:
                 cells = [cell(row.get(name)) for name in columns]
                 if "failed" in row:
-                    cells[4] = "does not run"
+                    cells[columns.index("ms") if "ms" in columns else 1] = "does not run"
                 parts.append(f"| {' | '.join(cells)} |\n")
     return "".join(parts)
 
