@@ -181,6 +181,26 @@ def _newest(items: Tensor, lengths: Tensor, window: int) -> Tensor:
     return items.gather(1, places.clamp(min=0)).masked_fill(places < 0, 0)
 
 
+class RankedCases:
+    """Cases whose targets are ranked by one dense matrix of probabilities (n, n_items) after another."""
+
+    def __init__(self, cases: Cases, like: Tensor, *, exclude_seen: bool) -> None:
+        self.targets = torch.from_numpy(cases.targets.astype(np.int64)).to(like.device)[:, None]
+        self.hidden = torch.zeros_like(like, dtype=torch.bool)
+        if exclude_seen:
+            lengths, seen = history_items(cases)
+            rows = np.repeat(np.arange(len(cases)), lengths)
+            places = torch.from_numpy(np.stack((rows, seen.astype(np.int64)))).to(like.device)
+            self.hidden[places[0], places[1]] = True
+        self.shown = ~self.hidden.gather(1, self.targets)[:, 0]
+
+    def gain(self, probabilities: Tensor) -> Tensor:
+        """Return the sum of NDCG at the search's depth over the cases; this overwrites the ``probabilities``."""
+        target = probabilities.gather(1, self.targets)
+        ranks = 1 + (probabilities.masked_fill_(self.hidden, -1.0) > target).count_nonzero(1)
+        return torch.where((ranks <= _DEPTH) & self.shown, 1 / torch.log2(ranks + 1.0), 0.0).double().sum()
+
+
 class MixtureSearch:
     """NDCG@10 of each pair of :data:`SHARES` and ``decays``, over cases whose logits come block by block.
 
@@ -228,24 +248,14 @@ class MixtureSearch:
     def _add_on_device(self, table: MixtureTable, network: Tensor, cases: Cases) -> None:
         """Add cases with the probabilities of the ``network``, by counting what is above the target in each mixture."""
         device = network.device
-        targets = torch.from_numpy(cases.targets.astype(np.int64)).to(device)[:, None]
-        hidden = torch.zeros_like(network, dtype=torch.bool)
-        if self.exclude_seen:
-            lengths, seen = history_items(cases)
-            rows = np.repeat(np.arange(len(cases)), lengths)
-            places = torch.from_numpy(np.stack((rows, seen.astype(np.int64)))).to(device)
-            hidden[places[0], places[1]] = True
-        shown = ~hidden.gather(1, targets)[:, 0]
+        ranked = RankedCases(cases, network, exclude_seen=self.exclude_seen)
         newest = torch.from_numpy(self.memory.newest(cases)).to(device)
         ages = torch.arange(newest.shape[1], device=device)
         gains = []
         for decay in self.decays:
             memory, totals, _ = table.after(newest, decay**ages)
             for share in SHARES:
-                mixed = torch.where(totals > 0, 1.0 - share, 1.0) * network + share * memory
-                target = mixed.gather(1, targets)
-                ranks = 1 + (mixed.masked_fill_(hidden, -1.0) > target).sum(1)
-                gains.append(torch.where((ranks <= _DEPTH) & shown, 1 / torch.log2(ranks + 1.0), 0.0).double().sum())
+                gains.append(ranked.gain(torch.where(totals > 0, 1.0 - share, 1.0) * network + share * memory))
         found = torch.stack(gains).view(len(self.decays), len(SHARES))
         self._sums = found if self._sums is None else self._sums + found
         self.cases += len(cases)

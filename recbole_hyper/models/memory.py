@@ -2,7 +2,7 @@
 
 import itertools
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from recbole_hyper.models.item_memory import (
     Mixture,
     MixtureSearch,
     MixtureTable,
+    RankedCases,
     log_mixture,
     newest_first,
     newest_items,
@@ -36,12 +37,18 @@ logger = logging.getLogger("recbole_hyper")
 
 # at most so many validation cases choose the mixture
 _CASES = 10_000
+# logits of a validation that are kept, not computed twice
+_KEPT = 1 << 26
 # if there is no validation; chosen on the validation of Amazon Beauty (results/records.md)
 _DEFAULT = Mixture(share=0.4, decay=0.9)
 
 
 def _decay(votes: Votes) -> float:
     return votes.decay
+
+
+def _sharpness(votes: Votes) -> float:
+    return votes.sharpness
 
 
 class MemoryRecommender(HyperRecommender):
@@ -108,12 +115,15 @@ class MemoryRecommender(HyperRecommender):
             cases = cases[np.sort(np.random.default_rng(0).choice(len(cases), _CASES, replace=False))]
         self.eval()
         search = MixtureSearch(self._memory, exclude_seen=self._exclude_seen, table=self._table())
-        for logits, part in self._blocks(cases):
+        # the votes of EASE^R need the network's logits once more
+        kept = self._training is not None and len(cases) * self.n_items <= _KEPT
+        blocks = list(self._blocks(cases)) if kept else self._blocks(cases)
+        for logits, part in blocks:
             search.add(logits, part)
         best, mixed, alone = search.best()
         votes = VOTES[0]
         if self._training is not None:
-            best, votes, mixed = self._choose_votes(cases, best, mixed)
+            best, votes, mixed = self._choose_votes(blocks if kept else self._blocks(cases), best, mixed)
         self.mixture, self._ease.chosen = best, votes
         logger.info(
             "memory: share %.1f, decay %.1f; NDCG@10 %.4f, %.4f without memory%s", *best, mixed, alone, self._note
@@ -129,20 +139,49 @@ class MemoryRecommender(HyperRecommender):
             part = cases[start : start + size]
             yield network(part), part
 
-    def _choose_votes(self, cases: Cases, mixture: Mixture, before: float) -> tuple[Mixture, Votes, float]:
-        """Return the best mixture with votes of EASE^R, these votes and the NDCG@10; the decay of the memory stays."""
+    def _choose_votes(
+        self, blocks: Iterable[tuple[Tensor, Cases]], mixture: Mixture, before: float
+    ) -> tuple[Mixture, Votes, float]:
+        """Return the best mixture with votes of EASE^R, these votes and the NDCG@10; the decay of the memory stays.
+
+        With votes the memory has the share of ``mixture``, or half of it.
+        """
         self._fit_ease()
-        options = {"exclude_seen": self._exclude_seen, "decays": (mixture.decay,), "table": self._table()}
-        searches = {votes: MixtureSearch(self._memory, **options) for votes in VOTES if votes.share}  # type: ignore[arg-type]
-        for logits, part in self._blocks(cases):
-            newest = torch.from_numpy(newest_items(part, self._length)).to(logits.device)
-            for decay, group in itertools.groupby(sorted(searches, key=_decay), key=_decay):
-                scores = self._ease.scores_in_blocks(newest, decay)
-                for votes in group:
-                    searches[votes].add(with_votes(logits, scores, votes), part)
-        found = {votes: search.best() for votes, search in searches.items()}
-        votes = max(found, key=lambda one: found[one][1])
-        return (found[votes][0], votes, found[votes][1]) if found[votes][1] > before else (mixture, VOTES[0], before)
+        shares = sorted({mixture.share, SHARES[SHARES.index(mixture.share) // 2]})
+        mixtures = [Mixture(share, mixture.decay) for share in shares]
+        gains = dict.fromkeys(itertools.product(mixtures, VOTES[1:]), 0.0)
+        weights = self._ease.dense_weights() if self.device.type == "cpu" else None
+        n_cases = 0
+        for logits, part in blocks:
+            n_cases += len(part)
+            for choice, gain in self._gains(logits, part, mixtures, weights):
+                gains[choice] += float(gain)
+        best, votes = max(gains, key=lambda one: gains[one])
+        value = gains[best, votes] / max(1, n_cases)
+        return (best, votes, value) if value > before else (mixture, VOTES[0], before)
+
+    def _gains(
+        self, logits: Tensor, cases: Cases, mixtures: Sequence[Mixture], weights: Tensor | None
+    ) -> Iterator[tuple[tuple[Mixture, Votes], Tensor]]:
+        """Yield each of the ``mixtures``, which have one decay, with all votes, and the sum of NDCG@10 of ``cases``."""
+        logits[:, 0] = -torch.inf
+        network, newest = logits.softmax(dim=1), self._newest(cases)
+        counts = self._memory.after(self._memory.newest(cases), mixtures[0].decay)
+        known = torch.from_numpy(np.diff(counts.indptr) > 0).to(logits.device)[:, None]
+        memory = torch.from_numpy(counts.toarray()).to(logits.device)
+        ranked = RankedCases(cases, network, exclude_seen=self._exclude_seen)
+        for decay, by_decay in itertools.groupby(sorted(VOTES[1:], key=_decay), key=_decay):
+            scores = self._ease.scores_in_blocks(newest, decay, weights)
+            scores[:, 0] = -torch.inf
+            for sharpness, by_sharpness in itertools.groupby(sorted(by_decay, key=_sharpness), key=_sharpness):
+                ease = (scores * sharpness).softmax(dim=1)
+                for votes, mixture in itertools.product(by_sharpness, mixtures):
+                    rest = torch.where(known, 1.0 - mixture.share, 1.0)
+                    mixed = torch.lerp(network, ease, votes.share).mul_(rest).add_(memory, alpha=mixture.share)
+                    yield (mixture, votes), ranked.gain(mixed)
+
+    def _newest(self, cases: Cases) -> Tensor:
+        return torch.from_numpy(newest_items(cases, self._length)).to(self.device)
 
     def _fit_ease(self) -> None:
         if not self._ease.bits.numel() and self._training is not None:

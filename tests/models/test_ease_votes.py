@@ -11,11 +11,24 @@ import scipy.sparse
 import torch
 
 from recbole_hyper import load, run
-from recbole_hyper.models.ease_votes import FEWEST_INTERACTIONS, MOST_ITEMS, VOTES, EaseVotes, is_offered, with_votes
+from recbole_hyper.config import Config
+from recbole_hyper.evaluation.ranking import rank_cases
+from recbole_hyper.evaluation.statistics import case_values
+from recbole_hyper.models.ease_votes import (
+    FEWEST_INTERACTIONS,
+    MOST_ITEMS,
+    VOTES,
+    EaseVotes,
+    Votes,
+    is_offered,
+    with_votes,
+)
 from recbole_hyper.models.easer import gram_matrix, item_weights
 from recbole_hyper.models.item_memory import Mixture, MixtureTable, log_mixture, newest_first
+from recbole_hyper.models.memory import MemoryRecommender
 from recbole_hyper.runs.bundle import write_bundle
 from recbole_hyper.serving.bundle import open_bundle
+from recbole_hyper.training.build import build_model, read_data
 from recbole_hyper.training.checkpoint import read_weights
 from tests.conftest import LEARN
 from tests.models.test_item_memory import N_ITEMS, ROWS, WINDOW, memory_of
@@ -55,6 +68,7 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = votes.scores(newest, 0.9)
     monkeypatch.setattr("recbole_hyper.models.ease_votes._BLOCK", 1)
     torch.testing.assert_close(votes.scores_in_blocks(newest, 0.9), whole)
+    torch.testing.assert_close(votes.scores_in_blocks(newest, 0.9, votes.dense_weights()), whole)
 
 
 def test_only_the_largest_weights_of_an_item_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,6 +132,41 @@ def test_a_run_chooses_keeps_and_serves_the_votes(pairs: Path, tmp_path: Path) -
     served = open_bundle(tmp_path / "run", load).recommender
     np.testing.assert_allclose(served.score(history), scores, rtol=1e-4, atol=1e-5)
     assert not np.allclose(load(tmp_path / "b").score(history), scores)
+
+
+def test_validation_chooses_the_best_votes_by_the_scores_of_the_model(
+    pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The value of each choice is the NDCG@10 that the model then has; without kept logits it is the same."""
+    keys = {**LEARN, "data_path": str(pairs), "epochs": 0, "memory_ease": True, "save_data": False}
+    config = Config("FMLPRecMemory", "sets", config_dict=keys)
+    data, split = read_data(config)
+    model = build_model(config, data, split.store, split.train_lengths)
+    model.choose(split.valid)
+    best = model.mixture, model._ease.chosen
+    assert best[1].share > 0
+
+    def ndcg(mixture: Mixture, votes: Votes) -> float:
+        model.mixture, model._ease.chosen = mixture, votes
+        ranks = rank_cases(model.case_scorer(config), split.valid, n_items=model.n_items, k=10).ranks
+        return float(case_values("ndcg@10", ranks).mean())
+
+    value = ndcg(*best)
+    for votes in (VOTES[0], *VOTES[1::5]):
+        assert ndcg(best[0], votes) <= value + 1e-6
+    found = {}
+    model._ease.chosen = best[1]
+
+    def noted(blocks: object, mixture: Mixture, before: float) -> tuple:
+        found["value"] = MemoryRecommender._choose_votes(model, blocks, mixture, before)
+        return found["value"]
+
+    monkeypatch.setattr(model, "_choose_votes", noted)
+    model.choose(split.valid)
+    assert found["value"][2] == pytest.approx(value, abs=1e-6)
+    monkeypatch.setattr("recbole_hyper.models.memory._KEPT", 0)
+    model.choose(split.valid)
+    assert (model.mixture, model._ease.chosen) == best
 
 
 def test_a_weights_file_without_votes_loads() -> None:
