@@ -56,6 +56,11 @@ def test_readme_says_how_the_default_model_and_the_hyperbolic_head_compare() -> 
     assert all(row["difference"] < 0 and "Amazon" in title for title, row in certain)
     (flat,) = (row for title, row in rows if title.startswith("Nearly flat"))
     assert flat["difference"] > 0
+    # docs/curvature.md: the flat limit gains exactly as much
+    (same,) = (row for title, row in rows if title.startswith("Flat limit (temperature 1/4) less nearly flat"))
+    assert abs(same["difference"]) < 0.0001
+    assert same["p"] == "0.96"
+    assert "with a p-value of .96" in (ROOT / "docs/curvature.md").read_text(encoding="utf-8")
 
 
 def test_differences_are_those_of_the_result_files() -> None:
