@@ -1,6 +1,5 @@
 """Every neural model learns, runs under RecBole's own trainer, and scores alike in both ways."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -35,9 +34,10 @@ def test_learns_the_planted_walk(model: str, walk: Path, tmp_path: Path) -> None
 
 
 @pytest.fixture
-def recbole_argv(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def recbole_argv(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Hide pytest's command line from RecBole, and let it write its logs into another folder."""
     monkeypatch.setattr("sys.argv", ["test"])
-    return
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.parametrize("model", OURS + MEMORY + RECURRENT + TIMED)

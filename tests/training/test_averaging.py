@@ -281,6 +281,7 @@ def test_recboles_own_functions_rank_and_keep_the_average(
 ) -> None:
     watched = Watched(monkeypatch)
     monkeypatch.setattr("sys.argv", ["script"])
+    monkeypatch.chdir(tmp_path)
     keys = settings(random_data, tmp_path / "run", **EMA, epochs=2, checkpoint_dir=str(tmp_path / "files"))
     del keys["output_dir"]
     tested: list[dict[str, torch.Tensor]] = []
