@@ -110,6 +110,8 @@ def read_saved_data(folder: Path) -> SavedData | None:
             if file_digest(path) != digest:
                 raise CheckpointError(f"{path} is damaged: its content is not what was written; restore it from a copy")
         store, split = load_split(data_folder)
+        if unknown := [name for name in about["lengths"] if name not in _LENGTHS or getattr(split, name) is None]:
+            raise ValueError(f"{ABOUT} names {unknown}")
         features = ItemFeatures.load(data_folder / _FEATURES) if (data_folder / _FEATURES).is_dir() else None
         return SavedData(store, split, about, features)
 

@@ -37,13 +37,16 @@ def test_data_preparation(settings: dict[str, Any]) -> None:
 def test_case_study_of_recbole(settings: dict[str, Any]) -> None:
     from recbole.utils.case_study import full_sort_topk
 
+    from recbole_hyper.models.contract import make_scorer
+    from recbole_hyper.training.settings import RankSettings
     from recbole_hyper.training.validation import rank as rank_cases
 
     trainer, test, _ = trained("SASRecCE", settings, exclude_seen=False)
     users = test.evaluation.cases.store.users[test.evaluation.cases.rows[:3]]
     scores, items = full_sort_topk(users, trainer.model, test, k=5)
     assert scores.shape == items.shape == (3, 5)
-    ranks = rank_cases(trainer.model, trainer.config, test.evaluation).ranks[:3]
+    score, ranking = make_scorer(trainer.model.eval(), trainer.config), RankSettings.of(trainer.config)
+    ranks = rank_cases(score, ranking, test.evaluation).ranks[:3]
     targets = test.evaluation.cases.targets[:3]
     for rank, target, row in zip(ranks, targets, items, strict=True):
         assert (rank <= 5) == (int(target) in row.tolist())
