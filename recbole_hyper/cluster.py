@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from recbole_hyper.errors import ConfigError
-from recbole_hyper.files import is_no_space
 
 CONNECT_SECONDS = 5.0
 # Ray reads these when it is imported: no usage reports, no second set of result files, plain progress output
@@ -84,6 +83,8 @@ def death(error: BaseException | None) -> BaseException | None:
 
 def is_full_disk(error: BaseException | None) -> bool:
     """Return whether ``error`` means that a disk is full, in the words of the system or of Ray."""
+    from recbole_hyper.files import is_no_space  # numpy is not imported for --help
+
     cause = getattr(error, "cause", None)  # what a task raised
     return is_no_space(error) or is_no_space(cause) or "OutOfDiskError" in f"{type(error).__name__} {error}"
 

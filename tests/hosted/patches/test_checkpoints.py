@@ -12,6 +12,7 @@ from recbole.config import Config
 from recbole.quick_start import load_data_and_model, run_recbole
 from recbole.utils import get_trainer
 
+from examples.translate_checkpoint import translate
 from tests.hosted.conftest import trained
 
 
@@ -51,6 +52,8 @@ def test_code_in_a_checkpoint_is_refused(entry: str, protocol: int, settings: di
     trainer, test, _ = trained("SASRecCE", settings)
     content = torch.load(trainer.saved_model_file)
     torch.save({**content, entry: {"x": Evil()}}, "evil.pth", pickle_protocol=protocol)
+    if protocol > 2:
+        translate(Path("evil.pth").rename("by_recbole.pth"), Path("evil.pth"))
     for read in (load_data_and_model, trainer.resume_checkpoint, lambda file: trainer.evaluate(test, model_file=file)):
         with pytest.raises(Exception, match="open"):
             read("evil.pth")
