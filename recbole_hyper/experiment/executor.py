@@ -1,6 +1,6 @@
 """The executor of all experiments: it runs tasks here, in threads, or on a Ray cluster."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -39,7 +39,7 @@ class Executor:
         *,
         time_budget: float | None = None,
         stop: bool = False,
-    ) -> Iterator[tuple[Task, Result | DiedError]]:
+    ) -> Generator[tuple[Task, Result | DiedError], None, None]:
         """Yield each task with what ``start`` returned for it, in the order in which they end.
 
         A task is taken from ``tasks`` when it can start, after all earlier results. An error that ``start`` raises ends

@@ -100,8 +100,10 @@ def run_trials(
     with workers.connected() as ray:
         asha = _actor(ray, Asha, "max" if plan.bigger else "min", max_epochs) if scheduler == "asha" else None
         executor = Executor(workers.max_concurrent, lambda: contextlib.nullcontext(ray), workers.resources)
-        for trial, ended in executor.run(_start(plan, asha), trials, time_budget=time_budget, stop=True):
-            on_end(close_trial(plan, trial, FAILED, str(ended)) if isinstance(ended, DiedError) else ended)
+        results = executor.run(_start(plan, asha), trials, time_budget=time_budget, stop=True)
+        with contextlib.closing(results):  # if ``on_end`` fails, the trials stop while Ray is connected
+            for trial, ended in results:
+                on_end(close_trial(plan, trial, FAILED, str(ended)) if isinstance(ended, DiedError) else ended)
 
 
 def run_each(runs: Sequence[Run], start: Callable[[Run], None], workers: Workers) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from recbole_hyper.cluster import cluster as connected
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.experiment import experiment
+from recbole_hyper.experiment.executor import Executor
 from recbole_hyper.experiment.experiment import OUT_OF_TIME, Experiment, Run, in_minutes
 from recbole_hyper.files import write_json
 
@@ -58,6 +60,22 @@ def test_runs_are_trained_at_the_same_time(tmp_path: Path) -> None:
 
     outcome = Experiment(planned(tmp_path, "abcd"), processes=2).execute(start)
     assert list(outcome.results) == list("abcd")
+
+
+def test_a_task_is_taken_when_the_earlier_results_are_out() -> None:
+    """As a search must know a score before it proposes the next trial."""
+    events: list[str] = []
+
+    def tasks() -> Iterator[int]:
+        for number in range(3):
+            events.append(f"take {number}")
+            yield number
+
+    for number, doubled in Executor().run(lambda task: 2 * task, tasks()):
+        events.append(f"end {number} {doubled}")
+    assert events == ["take 0", "end 0 0", "take 1", "end 1 2", "take 2", "end 2 4"]
+    with pytest.raises(KeyError):
+        list(Executor(2).run({0: 1}.__getitem__, iter([0, 1])))
 
 
 def test_runs_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
