@@ -190,8 +190,14 @@ def _table(file: SourceFile, form: Format) -> Format:
 
 def separator_of(lines: Sequence[str], default: str = ",") -> str:
     """Return the separator that splits most of the first lines into equally many columns, and into the most columns."""
-    widths = {each: [len(_cells(line, each)) for line in lines] for each in _SEPARATORS}
-    likely = {each: w[0] for each, w in widths.items() if w[0] > 1 and w.count(w[0]) * 2 > len(w)}
+    likely: dict[str, int] = {}
+    for each in _SEPARATORS:
+        widths = [[len(_cells(line, each)) for line in lines]]
+        if len(each) == 1:
+            with contextlib.suppress(csv.Error):  # records, whose values in quotes may have line ends
+                widths.append([len(row) for row in csv.reader([f"{line}\n" for line in lines], delimiter=each)])
+        if any(w[0] > 1 and w.count(w[0]) * 2 > len(w) for w in widths if w):
+            likely[each] = widths[0][0]
     return max(likely, key=lambda each: likely[each], default=default)
 
 
