@@ -71,8 +71,8 @@ def recommend(arguments: argparse.Namespace) -> int:
     model = load(arguments.run, unfinished=arguments.unfinished)
     added = _add_items(model, arguments)
     how = {"unknown": arguments.unknown, "cold": arguments.cold}
-    options = {key: getattr(arguments, key) for key in ("time_format", "missing_ids", "seq_separator")}
-    layout = Layout(named_columns(arguments.columns), **options)
+    of_file = {key: getattr(arguments, key) for key in ("time_format", "missing_ids", "seq_separator")}
+    layout = Layout(named_columns(arguments.columns), **of_file)
     if arguments.histories is not None:
         read = read_history_file(arguments.histories, model.names, layout, model.unit)
         print(f"histories sorted {read.order}")

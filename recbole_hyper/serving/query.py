@@ -172,7 +172,7 @@ def best_items(
         *_, top, bad = rank_rows(scores, nothing[1:], nothing, np.empty(0, np.int32), nothing[:0], k)
     if bad.any():
         raise NonFiniteScoreError(
-            f"{int(bad.sum())} of {len(bad)} rows have scores that are not finite (first: row {int(bad.argmax())}); "
+            f"{int(bad.sum())} of {len(scores)} rows have scores that are not finite (first: row {int(bad.argmax())}); "
             "the model has diverged: lower learning_rate or set clip_grad_norm"
         )
     return top, np.where(top == 0, np.float32(-np.inf), np.take_along_axis(scores, top.astype(np.int64), axis=1))
