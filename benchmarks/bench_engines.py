@@ -186,7 +186,7 @@ def step(engine: str, path: Path) -> dict[str, Any]:
         found = {"error": " ".join(str(error).split())[:160]}
     seconds = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    return {**found, "told": faults, "seconds": round(seconds, 2), "peak_gb": round(peak, 2)}
+    return {**found, "faults": faults, "seconds": round(seconds, 2), "peak_gb": round(peak, 2)}
 
 
 def main() -> None:

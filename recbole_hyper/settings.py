@@ -102,7 +102,7 @@ _declare(
         "lr_schedule",
         None,
         Literal["cosine", "linear"] | None,
-        "the rate falls to 0 at the last of the epochs; ~ keeps it",
+        "decay the rate to 0 over all epochs; ~ keeps it",
     ),
     ("warmup_ratio", 0.0, ShareBelow1, "share of the epochs in which the rate rises from 0"),
     ("ema_decay", None, InnerShare | None, "evaluate and save an exponential moving average of the weights"),
@@ -231,7 +231,7 @@ COMMON = (
     *("MAX_ITEM_LIST_LENGTH", "loss_type", "geometry", "curvature", "seed", "eval_args", "exclude_seen"),
     *("metrics", "topk", "valid_metric", "output_dir", "resume", "data_path", "plugins"),
 )
-# stands for a default that depends on the model or part
+# a default that depends on the model or part
 BY_MODEL = "..."
 # keys for ``evaluate --help``
 COMMON_OF_RANKING = ("eval_args", "exclude_seen", "metrics", "topk", "confidence")

@@ -29,7 +29,7 @@ from tests.reference import planted
 settings.register_profile("repeatable", derandomize=True)
 settings.load_profile("repeatable")
 
-# tests that move the user's cache folder, and the processes that they start, need not compile everything anew
+# tests that move the user's cache folder, and the processes that they start, need not compile everything again
 os.environ.setdefault("NUMBA_CACHE_DIR", default_folder())
 
 HEADER = "user_id:token\titem_id:token\ttimestamp:float\n"

@@ -25,7 +25,7 @@ INSTALLED = os.environ.get("RECBOLE_HYPER_PYTHON")
 
 @functools.cache
 def unpacked_wheel() -> Path:
-    """Return a folder that holds the package as its wheel installs it, made anew by this process, and nothing else."""
+    """Return a folder with the package as its wheel installs it, built by this process, and nothing else."""
     folder = Path(tempfile.mkdtemp(prefix="recbole-hyper-wheel-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     source, wheels, site = (folder / name for name in ("source", "wheels", "site"))
@@ -71,7 +71,7 @@ def inline_commands(text: str) -> list[list[str]]:
 
 
 def write_orders(folder: Path) -> None:
-    """Write the CSV that README and docs speak of."""
+    """Write the CSV file of README and docs."""
     names = {"u0": "anna", "u1": "ben", "i3": "lamp", "i4": "chair"}
     rows = [[names.get(value, value) for value in map(str, row)] for row in planted.walk_rows()]
     (folder / "orders.csv").write_text("\n".join(",".join(row) for row in [["user", "item", "time"], *rows]) + "\n")

@@ -9,7 +9,7 @@ import recbole_hyper
 
 ROOT = Path(recbole_hyper.__file__).parent
 
-# the rooms from the lowest floor to the highest; a room may import rooms of its own floor and of lower ones
+# the rooms from the lowest floor to the highest; a room may import rooms of the same floor and of lower ones
 FLOORS = [
     {"errors", "options", "values"},
     {"cluster", "devices", "files", "matmul", "plugin_files", "random_numbers", "svd", "threads", "yaml_files"},

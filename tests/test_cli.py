@@ -52,3 +52,16 @@ def test_the_home_folder_in_every_path(monkeypatch: pytest.MonkeyPatch) -> None:
         *("/home/me/run", "--plugins=/home/me/a.py,/home/me/b.py", "--plugins=[/home/me/a.py]"),
         *("--tuned=Pop=/home/me/sweep", "--strict=a~/b", "--k=~"),
     ]
+
+
+def test_a_missing_name_says_what_to_type(capsys: pytest.CaptureFixture[str]) -> None:
+    model, dataset = (f"no {name} given: use --{name}=NAME" for name in ("model", "dataset"))
+    for words, texts in (
+        (["run"], [model, dataset]),
+        (["run", "--model=Pop"], [dataset]),
+        (["sweep"], [model]),
+        (["sweep", "--model=Pop"], [dataset]),
+    ):
+        assert cli.main(words) == 1
+        printed = capsys.readouterr().err
+        assert [text for text in (model, dataset) if text in printed] == texts

@@ -1,4 +1,4 @@
-"""Two nodes of one Ray cluster on this machine: each with a raylet, ports and workers of its own, and one core.
+"""Two nodes of one Ray cluster on this machine: each with its raylet, ports and workers, and one core.
 
 They share the files of this machine, as nodes of a real cluster must share a folder. What a network adds, latency and
 lost packets, is not tested.
@@ -49,7 +49,7 @@ class TwoNodes:
         self.cluster.remove_node(self.second, allow_graceful=False)
 
     def replace(self) -> None:
-        """Add a node in the place of the killed one."""
+        """Add a node that replaces the killed one."""
         self.second = self.cluster.add_node(**self.options)
 
 

@@ -36,7 +36,7 @@ def shared_negatives(device: str) -> Tensor:
     return negatives(device)[:1]
 
 
-# every loss without a draw of its own: generators of two devices draw different numbers
+# every loss that draws nothing: generators of two devices draw different numbers
 LOSSES: dict[str, tuple[Loss, dict]] = {
     "ce": (functional.cross_entropy, {}),
     "bce_plus": (functional.bce_plus, {"negatives": negatives}),

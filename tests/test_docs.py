@@ -42,7 +42,7 @@ def page_text(page: str) -> str:
 
 
 def commands(text: str) -> list[list[str]]:
-    """Return the recbole-hyper commands of a block; a line that ends with a backslash goes on."""
+    """Return the recbole-hyper commands of a block; a backslash at the end joins two lines."""
     lines = text.replace("\\\n", " ").splitlines()
     return [shlex.split(line, comments=True) for line in lines if line.strip() and not line.startswith("#")]
 
@@ -56,7 +56,7 @@ def test_pages_are_linked() -> None:
 def test_commands_in_the_text_are_understood(page: str) -> None:
     for words in inline_commands((DOCS / f"{page}.md").read_text(encoding="utf-8")):
         if "--help" not in words:
-            # a bare name stands for the command in a sentence
+            # a bare name is the command in a sentence
             assert len(words) == 1 or cli._parse(words).command == words[0]
         assert words[0] in COMMANDS
 

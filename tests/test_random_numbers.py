@@ -1,4 +1,4 @@
-"""What is drawn in a context of its own is what torch draws after a seed, and leaves torch's generator as it was."""
+"""Numbers drawn in the context are those that torch draws after a seed, and torch's generator stays as it was."""
 
 from collections.abc import Callable
 

@@ -55,7 +55,7 @@ class LastTwo(LeaveOneOut):
 
 
 class Own(HyperRecommender):
-    """A model of one's own."""
+    """A user's model."""
 
     parts = {"encoder": "transformer", "geometry": "euclidean", "loss_type": Doubled}
 
@@ -151,7 +151,7 @@ def test_a_model_of_a_plugin_is_found_by_the_name_it_registered(cycle: Path, tmp
 
 
 def test_the_defaults_of_a_replacing_part_hold(cycle: Path) -> None:
-    """SASRecBCE's one negative belongs to bce: a part of one's own has the default of its constructor."""
+    """SASRecBCE's one negative belongs to bce: a user's part has the default of its constructor."""
     own = Config("SASRecBCE", "cycle", config_dict={"data_path": str(cycle), "loss_type": Doubled})
     assert "n_negatives" not in own
     assert build_part("loss_type", own).factor == 2.0

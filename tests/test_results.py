@@ -90,7 +90,7 @@ FIGURE = re.compile(r"\.\d{4,}|\b(?!95 %)\d[.\d]* (?:%|times)")
 def test_a_page_is_what_the_result_files_give(name: str) -> None:
     pages = script("pages")
     written = (RESULTS / f"{name}.md").read_text(encoding="utf-8")
-    assert written == pages.page_text(pages.pages()[name]), "python results/pages.py writes it anew"
+    assert written == pages.page_text(pages.pages()[name]), "run python results/pages.py"
 
 
 def test_every_page_is_made_of_result_files() -> None:
@@ -100,7 +100,7 @@ def test_every_page_is_made_of_result_files() -> None:
 
 def test_the_page_of_the_gpu_is_drawn_from_its_file() -> None:
     page = script("gpu").page(json.loads((RESULTS / "bench_gpu.json").read_text(encoding="utf-8")))
-    assert (RESULTS / "gpu.md").read_text(encoding="utf-8") == page, "python results/gpu.py writes it anew"
+    assert (RESULTS / "gpu.md").read_text(encoding="utf-8") == page, "run python results/gpu.py"
 
 
 def texts(name: str) -> list[str]:

@@ -26,7 +26,7 @@ class _Inline(InlineProcessor):
 
 
 class _Block(Preprocessor):
-    """``$$`` on lines of their own around a formula."""
+    """``$$`` on separate lines around a formula."""
 
     def run(self, lines: list[str]) -> list[str]:
         def stash(match: re.Match[str]) -> str:

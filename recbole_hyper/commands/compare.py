@@ -1,7 +1,9 @@
 """``recbole-hyper compare --models=A,B,C --dataset=NAME``: train each on one split, print and save one table."""
 
 import argparse
-from collections.abc import Mapping, Sequence
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,7 +60,8 @@ def compare(arguments: argparse.Namespace) -> int:
     settings, file_of_key = settings_per_model(models, arguments.config_files, arguments.keys)
     for name, sweep in tuned.items():
         settings[name] = {**chosen_by(sweep, name, models), **settings[name]}
-    configs = check_all(models, name_of_data, settings, folder, file_of_key)
+    with each_line_once():
+        configs = check_all(models, name_of_data, settings, folder, file_of_key)
     first = configs[models[0]]
     items = Path(first["data_path"]) / f"{name_of_data}.item"
     check_segments(arguments.segments, items)
@@ -70,7 +73,7 @@ def compare(arguments: argparse.Namespace) -> int:
     ]
     at_once = arguments.max_concurrent or at_a_time(runs, configs)
     connect = partial(cluster, arguments.ray_address) if arguments.ray_address else None
-    experiment = Experiment(runs, at_once, connect, arguments.time_budget)
+    experiment = Experiment(runs, at_once, connect, arguments.time_budget, bar=True)
     results, failed = train(experiment, folder)
     places = {name: {seed: seed_folder(folder / name, seed) for seed in by_seed} for name, by_seed in results.items()}
     notes = {}
@@ -181,9 +184,11 @@ def train(experiment: "Experiment", folder: Path) -> tuple[dict[str, dict[int | 
     from recbole_hyper.experiment.experiment import keys_file, run_alone
 
     threads = experiment.threads if experiment.processes > 1 else None
+    # processes of a cluster report nothing before they end
+    note = None if experiment.connect is not None else experiment.shown.note
 
     def start(run: "Run") -> str | None:
-        return run_alone(run.model, run.dataset, keys_file(run, folder), threads)
+        return run_alone(run.model, run.dataset, keys_file(run, folder), threads, note and partial(note, run))
 
     outcome = experiment.execute(start)
     if not outcome.results:
@@ -224,6 +229,23 @@ def settings_per_model(
         file_of_key.pop(rest or key, None)
         merge(own[name] if dot else common, parse_keys({rest or key: value}))
     return {name: Exact(merged(common, own[name])) for name in models}, file_of_key
+
+
+@contextlib.contextmanager
+def each_line_once() -> Iterator[None]:
+    """Log no line twice inside the block: the models are configured before and after the data are there."""
+    logger, logged = logging.getLogger("recbole_hyper"), set[str]()
+
+    def is_new(record: logging.LogRecord) -> bool:
+        text, n = record.getMessage(), len(logged)
+        logged.add(text)
+        return len(logged) > n
+
+    logger.addFilter(is_new)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_new)
 
 
 def check_all(

@@ -270,7 +270,7 @@ def resolve(
     dataset = dataset or raw.get("dataset") or ("interactions" if raw.get("interactions") == "given" else None)
     for key, one in (("model", model), ("dataset", dataset)):
         if one is None:
-            broken.add(f"no {key} was named; set --{key}=NAME")
+            broken.add(f"no {key} given: use --{key}=NAME")
     cls: Any = None
     with broken.collected():
         cls = models.with_origin(rules.find_model(model)) if model is not None else None

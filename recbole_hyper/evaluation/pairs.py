@@ -202,9 +202,7 @@ def _require_same_cases(first: pd.DataFrame, other: pd.DataFrame, name: str) -> 
             raise StatisticsError(f"{name}: {different} of {len(first)} cases differ in {key}: the splits differ")
     ranked = [np.sort(frame["n_candidates"].to_numpy()) for frame in (first, other) if "n_candidates" in frame]
     if len(ranked) == 2 and not np.array_equal(ranked[0], ranked[1]):
-        raise StatisticsError(
-            f"{name} ranked its targets among other numbers of candidates: mode, exclude_seen or catalogue differ"
-        )
+        raise StatisticsError(f"{name} used a different number of candidates: mode, exclude_seen or catalogue differ")
 
 
 def _by_users(

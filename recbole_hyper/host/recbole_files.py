@@ -22,7 +22,7 @@ _COMMENT = re.compile(r"^(\w+):.*?# \((.+?)\)\s+(.*?)\s*$", flags=re.MULTILINE)
 
 @functools.cache
 def installed_recbole() -> ModuleSpec | None:
-    """Return the spec of the installed RecBole, None if it is not in a folder of its own.
+    """Return the spec of the installed RecBole, None if it is not in a separate folder.
 
     A fork in the current folder, which Python would find first, is one warning with its folder and version.
     """
@@ -35,7 +35,7 @@ def installed_recbole() -> ModuleSpec | None:
         text = Path(first.origin).read_text(encoding="utf-8", errors="replace")
         version = re.search(r"""__version__\s*=\s*["']([^"']+)""", text)
         logger.warning(
-            "%s is a RecBole of its own (version %s), which is not used: RecBole %s is; a model of the fork runs by "
+            "%s is another RecBole (version %s), which is not used: RecBole %s is; a model of the fork runs by "
             "--plugins=recbole/model/.../FILE.py",
             *(Path(first.origin).parent, version[1] if version else "unknown", importlib.metadata.version("recbole")),
         )

@@ -36,7 +36,7 @@ def check_reopened(
 ) -> dict[str, str]:
     """Return the entry of result.json on a third-party model that was opened again; a difference is a warning.
 
-    The weights of ``model`` are in ``config["output_dir"]``. Its file is run anew, so that its globals are new too.
+    The weights of ``model`` are in ``config["output_dir"]``. Its file is run again, so that its globals are new too.
     """
     cases = split.test if len(split.test) else split.valid
     if type(model).origin != "third" or not len(cases):

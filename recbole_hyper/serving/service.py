@@ -159,7 +159,7 @@ class Job:
 
 
 def end_process() -> None:
-    """Stop this process as a service manager does: requests under way are answered, and a supervisor starts anew."""
+    """Stop this process as a service manager does: requests under way are answered, then a supervisor restarts it."""
     os.kill(os.getpid(), signal.SIGTERM)
 
 

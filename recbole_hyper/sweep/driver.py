@@ -108,7 +108,8 @@ def sweep(
     before = read_request(Path(str(output_dir))) if resume else {}
     model, dataset = model or before.get("model"), dataset or before.get("dataset")
     if not model or not dataset:
-        raise ConfigError("a sweep needs --model and --dataset")
+        missing = "dataset" if model else "model"
+        raise ConfigError(f"no {missing} given: use --{missing}=NAME")
     options = {**DEFAULTS, **(TUNE_DEFAULTS if not before and str(space or TUNE) == TUNE else {})}
     saved = {"search": search, "scheduler": scheduler, "num_samples": num_samples, "n_seeds": n_seeds}
     for layer in ({key: before.get(key) for key in saved}, {**saved, "time_budget": time_budget}):

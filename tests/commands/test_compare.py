@@ -40,7 +40,7 @@ def test_keys_go_to_every_model_or_to_one(tmp_path: Path) -> None:
 
 
 def run_here(calls: list[str]) -> Any:
-    def runner(model: str, dataset: str, keys: Path, threads: int | None = None) -> str | None:
+    def runner(model: str, dataset: str, keys: Path, threads: int | None = None, note: Any = None) -> str | None:
         from recbole_hyper import run
 
         calls.append(model)
@@ -179,7 +179,7 @@ def test_a_model_that_fails_with_one_seed_has_no_numbers(
 ) -> None:
     inner = run_here([])
 
-    def fails(model: str, dataset: str, keys: Path, threads: int | None = None) -> str | None:
+    def fails(model: str, dataset: str, keys: Path, threads: int | None = None, note: Any = None) -> str | None:
         bad = model == "EASER" and yaml.safe_load(keys.read_text())["seed"] == 2
         return "too bad" if bad else inner(model, dataset, keys)
 
@@ -358,6 +358,16 @@ def test_a_part_that_is_another_models_own_key_says_where_to_write_it(random_dat
     settings, places = compare.settings_per_model(names, [str(tmp_path / "all.yaml")], {"use_gpu": False})
     configs = compare.check_all(names, "random", settings, Path("saved"), places)
     assert [config["encoder"] for config in configs.values()] == ["transformer", "MF"]
+
+
+def test_a_warning_appears_once(random_data: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with compare.each_line_once():
+        bound(random_data, "Pop,EASER", hidden_size=8)
+    lines = [text for text in caplog.messages if text.startswith("Pop does not read hidden_size")]
+    assert len(lines) == 1
+    caplog.clear()
+    bound(random_data, "Pop,EASER", hidden_size=8)
+    assert len([text for text in caplog.messages if text == lines[0]]) == 2
 
 
 def test_unequal_metrics_are_refused_before_the_data_are_made(

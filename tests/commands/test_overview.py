@@ -47,7 +47,7 @@ def test_models_of_recbole_are_told_apart(capsys: pytest.CaptureFixture[str]) ->
     assert groups["BPR"] == "RecBole, general"
     assert groups["SASRec"] == "RecBole, sequential"
     assert groups["SASRecCE"] == groups["Pop"] == ""  # Pop is ours, whatever RecBole has
-    # other tests of this process may have brought models of their own
+    # other tests of this process may have registered models
     brought = {entry.name for entry in entries if entry.group.startswith("plugin")}
     assert set(groups) - brought == {*recbole_models(), *registry.names("models")} - brought
     printed = shown(capsys, "models")

@@ -21,7 +21,7 @@ from tests.conftest import SMALL
 
 # config_file is what RecBole's code calls the option --config_files
 NO_KEYS = {"config_file"}
-# a value that is not the default, of the right type where one is asked for
+# a value that is not the default, of the right type where one is required
 OTHER = {"epochs": 7, "train_batch_size": 33, "learning_rate": 0.5, "eval_step": 5, "stopping_step": 4,
          "eval_batch_size": 77, "MAX_ITEM_LIST_LENGTH": 9, "clip_grad_norm": {"max_norm": 2.0}, "weight_decay": 0.25,
          "learner": "sgd", "lr_plateau": {"factor": 0.3}, "adam_betas": [0.5, 0.5], "item_bias_init": 0.5,

@@ -38,12 +38,12 @@ def test_trials_equal_single_calls(whole: bool, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_progress_is_told() -> None:
-    told: list[tuple[int, int]] = []
+    calls: list[tuple[int, int]] = []
     vectors = np.random.default_rng(1).normal(size=(60, 6))
     measure_samples(
-        vectors, ranks=[2, 6], sample_sizes=[30, 60], repeats=3, progress=lambda done, of: told.append((done, of))
+        vectors, ranks=[2, 6], sample_sizes=[30, 60], repeats=3, progress=lambda done, of: calls.append((done, of))
     )
-    assert told == [(2, 12), (4, 12), (6, 12), (8, 12), (10, 12), (12, 12)]
+    assert calls == [(2, 12), (4, 12), (6, 12), (8, 12), (10, 12), (12, 12)]
 
 
 VECTORS = np.random.default_rng(3).normal(size=(20, 4))

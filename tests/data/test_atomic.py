@@ -104,7 +104,7 @@ def readable(token: str) -> bool:
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
-    """Return the configuration of a data set "d" that every example writes anew."""
+    """Return the configuration of a data set "d" that every example writes again."""
     folder = write_inter(tmp_path_factory.mktemp("data"), "d", cycle_rows())
     return Config("SASRecCE", "d", config_dict={**SMALL, "data_path": str(folder)})
 

@@ -114,7 +114,7 @@ def test_a_run_equals_the_run_with_these_numbers_and_logs_them(random_data: Path
     assert set(numbers) == set(RULES)
     assert {key: found["config"][key] for key in RULES} == numbers
     assert found["valid"] == run("SASRecCE", "random", config_dict=keys("given", **numbers))["valid"]
-    # a resumed run has the numbers in its folder, also where auto is asked for again
+    # a resumed run has the numbers in its folder, also where auto is requested again
     again = run("SASRecCE", "random", config_dict=keys("auto", **AUTO, resume=True))
     assert again["valid"] == found["valid"]
     assert again["epochs"] == found["epochs"] <= numbers["epochs"] == 20

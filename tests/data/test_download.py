@@ -88,9 +88,9 @@ def bound(place: Path, name: str, **keys: Any) -> Config:
 @pytest.mark.parametrize("name", ["far", "inside"])
 def test_a_name_of_recboles_list_is_fetched_once(name: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert bound(place, name)["data_path"] == str(place / name)
-    told = capsys.readouterr().err
-    assert f"downloading {name} from http://127.0.0.1" in told
-    assert f"MiB, to {place / name}" in told
+    printed = capsys.readouterr().err
+    assert f"downloading {name} from http://127.0.0.1" in printed
+    assert f"MiB, to {place / name}" in printed
     assert (place / name / f"{name}.inter").read_text() == INTER
     source = read_json(place / name / "SOURCE.json")
     assert len(source["sha256"]) == 64

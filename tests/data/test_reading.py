@@ -142,7 +142,7 @@ def test_a_column_of_val_interval_that_is_not_loaded_is_read_for_it(values: dict
     left_out, _ = both(tmp_path, val_interval=values, load_col={"inter": "*"}, unload_col={"inter": list(values)})
     same(quick, left_out)
     assert len(quick.items) < len(rows)  # type: ignore[union-attr]
-    # it is no feature for it, as nobody asked for one
+    # it is no feature for it, as nobody requested one
     config = configured(tmp_path, val_interval=values)
     assert isinstance(read_dataset(config), SequenceDataset)
     assert list(FeatureDataset(config).inter_feat) == COLUMNS[:3]

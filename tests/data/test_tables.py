@@ -50,7 +50,7 @@ class Polars:
 
 KINDS = {
     "pandas": lambda frame: frame,
-    "pandas with an index of its own": lambda frame: frame.set_index(np.arange(len(frame)) * 7 + 3),
+    "pandas with another index": lambda frame: frame.set_index(np.arange(len(frame)) * 7 + 3),
     "polars": Polars,
     "table": lambda frame: pa.Table.from_pandas(frame),
     "chunks": lambda frame: pa.concat_tables([pa.Table.from_pandas(frame[n : n + 1]) for n in range(len(frame))]),

@@ -366,7 +366,7 @@ def _as_one(name: str) -> Iterator[None]:
 
 
 class _Attention(torch.autograd.Function):
-    """Attention as an operator with a backward pass of its own, as on a GPU."""
+    """Attention as an operator with its backward pass, as on a GPU."""
 
     @staticmethod
     def forward(ctx: Any, attention: Any, *inputs: Any) -> Any:

@@ -74,7 +74,7 @@ class TestTransfer:
         assert transfer(past, agreeing, self.lengths, form).abs() < 1e-15
         there = transfer(past, other, self.lengths, form)
         assert there > 1e-3
-        # the same two directions, told from the other end
+        # the same two directions, seen from the other end
         back = transfer(mirrored(other, self.lengths), mirrored(past, self.lengths), self.lengths, form)
         torch.testing.assert_close(there, back)
 

@@ -106,7 +106,7 @@ def test_mixed_lengths_equal_single_users(filter, seed, lengths):
 
 
 def test_circular_states_are_those_of_the_published_network_on_every_prefix():
-    """Each prefix as a row of its own, left-padded to N, the published block, last position: written out plainly."""
+    """Each prefix as a separate row, left-padded to N, the published block, last position: written out plainly."""
     encoder = make(filter="circular")
     items, lengths = random_batch([9, 4])
     states = encoder(items, lengths)

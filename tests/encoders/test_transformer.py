@@ -132,7 +132,7 @@ def test_equals_recboles_transformer_with_its_settings() -> None:
 
 
 def left_padded_loop(made: TransformerEncoder, sequence: list[int]) -> torch.Tensor:
-    """States of one sequence by the papers' code: zero vectors stand in front of it, and no mask hides them."""
+    """States of one sequence by the papers' code: zero vectors come before it, and no mask hides them."""
     width, total, pads = made.item_embedding.embedding_dim, made.max_length, made.max_length - len(sequence)
     x = torch.zeros(total, width, dtype=torch.double)
     for j, item in enumerate(sequence):

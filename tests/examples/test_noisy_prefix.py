@@ -134,7 +134,7 @@ def test_words_start_as_wide_as_asked(geometry: str) -> None:
 
 @pytest.mark.parametrize("geometry", ["poincare", "euclidean"])
 def test_the_classifier_learns_short_sentences(geometry: str, tmp_path: Path) -> None:
-    # three words and sentences of up to three words: a prefix is told from a random sentence in a few seconds
+    # three words and sentences of up to three words: a prefix is distinguished from a random sentence in a few seconds
     sizes = {"n_train": 4000, "n_valid": 500, "n_test": 500, "n_words": 12, "max_words": 2}
     data = load_or_generate(tmp_path / "data", noise=0, seed=0, **sizes)
     torch.manual_seed(1)

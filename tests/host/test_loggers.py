@@ -18,33 +18,33 @@ from recbole_hyper.training.loop import Loop
 from recbole_hyper.training.progress import Training
 from tests.conftest import SMALL
 
-# stands for the package wandb: every call is kept as a line of JSON
+# a double of the package wandb: every call is kept as a line of JSON
 WANDB = """
 import json, os, types
 run = None
 
-def told(*call):
+def keep(*call):
     with open(os.environ["WANDB_CALLS"], "a") as file:
         file.write(json.dumps(call, default=str) + "\\n")
 
 class Summary(dict):
     def __setitem__(self, name, value):
-        told("summary", name, value)
+        keep("summary", name, value)
 
 def init(project, config, dir):
     global run
-    told("init", project, config, dir)
+    keep("init", project, config, dir)
     run = types.SimpleNamespace(summary=Summary())
 
 def define_metric(name, step_metric):
-    told("define", name, step_metric)
+    keep("define", name, step_metric)
 
 def log(metrics, commit):
-    told("log", metrics)
+    keep("log", metrics)
 
 def finish():
     global run
-    told("finish")
+    keep("finish")
     run = None
 """
 
@@ -74,9 +74,9 @@ def require_equal(found: dict[str, dict[int, float]], file: Path) -> None:
     assert len(wanted["train_loss"]) == 5
     for name, values in wanted.items():
         head, rest = ("valid", name.removeprefix("valid_")) if name.startswith("valid_") else ("train", name)
-        told = found[f"{head}/{rest}"]
-        assert list(told) == list(values)
-        np.testing.assert_allclose(list(told.values()), list(values.values()), rtol=1e-6)
+        logged = found[f"{head}/{rest}"]
+        assert list(logged) == list(values)
+        np.testing.assert_allclose(list(logged.values()), list(values.values()), rtol=1e-6)
 
 
 @pytest.mark.parametrize("model", ["HSASRecCE", "BPR"])
@@ -101,7 +101,7 @@ def test_tensorboard_of_a_resumed_run_has_every_epoch_once(
 
     def stopped(self: Loop) -> None:
         if len(self.history) == 4:
-            raise KeyboardInterrupt  # the epochs 2 and 3 are told, and trained again
+            raise KeyboardInterrupt  # the epochs 2 and 3 are logged, and trained again
         save(self)
 
     monkeypatch.setattr(Loop, "_save_state", stopped)
@@ -114,7 +114,7 @@ def test_tensorboard_of_a_resumed_run_has_every_epoch_once(
 
 @pytest.fixture
 def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Put the stand-in for wandb into the place of the package and return the file of its calls."""
+    """Replace the package wandb by its double and return the file of its calls."""
     (tmp_path / "modules").mkdir()
     (tmp_path / "modules" / "wandb.py").write_text(WANDB)
     monkeypatch.syspath_prepend(str(tmp_path / "modules"))
@@ -128,9 +128,9 @@ def test_wandb_has_the_numbers_of_train_csv(random_data: Path, tmp_path: Path, c
     keys = settings(random_data, tmp_path / "out", log_wandb=True, wandb_project="mine", learning_rate=0.01)
     result = run("SASRecCE", "random", config_dict=keys)
     evaluate(tmp_path / "out", {"topk": [3]})  # is no run to report
-    told = [json.loads(line) for line in calls.read_text().splitlines()]
-    (_, project, config, folder), *rest = told
-    assert (told[0][0], project, folder, config["learning_rate"]) == ("init", "mine", str(tmp_path / "out"), 0.01)
+    calls_made = [json.loads(line) for line in calls.read_text().splitlines()]
+    (_, project, config, folder), *rest = calls_made
+    assert (calls_made[0][0], project, folder, config["learning_rate"]) == ("init", "mine", str(tmp_path / "out"), 0.01)
     assert [call[0] for call in rest if call[0] in ("init", "finish")] == ["finish"]
     assert rest[-1] == ["finish"]
     assert ["define", "train/*", "train_step"] in rest
@@ -154,9 +154,9 @@ def test_every_run_of_a_process_is_one_at_wandb_and_a_refit_is_none(
     monkeypatch.setattr(Loop, "load_best", lambda self: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "b", **keys))
-    told = [json.loads(line) for line in calls.read_text().splitlines()]
-    assert [call[0] for call in told if call[0] in ("init", "finish")] == ["init", "finish"] * 2
-    refit = [call[1]["refit_step"] for call in told if call[0] == "log" and "refit/train_loss" in call[1]]
+    calls_made = [json.loads(line) for line in calls.read_text().splitlines()]
+    assert [call[0] for call in calls_made if call[0] in ("init", "finish")] == ["init", "finish"] * 2
+    refit = [call[1]["refit_step"] for call in calls_made if call[0] == "log" and "refit/train_loss" in call[1]]
     assert refit == list(curves(tmp_path / "a" / "refit" / "train.csv")["train_loss"])
 
 
@@ -175,7 +175,7 @@ def test_the_log_has_the_loss_of_train_csv(model: str, random_data: Path, tmp_pa
 def test_a_best_last_epoch_is_logged(random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Scores of validation are given; those of EASER, which has one epoch, are its own."""
 
-    def told(model: str, scores: list[float], **keys: object) -> tuple[bool, str]:
+    def ending(model: str, scores: list[float], **keys: object) -> tuple[bool, str]:
         validate, left = Training._validate, iter(scores)
 
         def given(self: Training, *arguments: object, **keywords: object) -> object:
@@ -192,9 +192,9 @@ def test_a_best_last_epoch_is_logged(random_data: Path, tmp_path: Path, monkeypa
     longer = (
         "the best epoch is the last: train longer, as with recbole-hyper run --resume=True --output_dir=DIR --epochs=4"
     )
-    assert told("SASRecCE", [0.1, 0.2], epochs=2) == (True, longer)
-    assert told("SASRecCE", [0.2, 0.1], epochs=2) == (False, "")
-    assert told("SASRecCE", [0.2, 0.1, 0.1, 0.3], epochs=4, stopping_step=1) == (False, "")
-    assert told("EASER", []) == (True, "")
+    assert ending("SASRecCE", [0.1, 0.2], epochs=2) == (True, longer)
+    assert ending("SASRecCE", [0.2, 0.1], epochs=2) == (False, "")
+    assert ending("SASRecCE", [0.2, 0.1, 0.1, 0.3], epochs=4, stopping_step=1) == (False, "")
+    assert ending("EASER", []) == (True, "")
     anew = "the best epoch is the last: train longer, as with another output_dir than DIR and --epochs=4"
-    assert told("RecVAE", [0.1, 0.2], epochs=2) == (True, anew)
+    assert ending("RecVAE", [0.1, 0.2], epochs=2) == (True, anew)

@@ -53,8 +53,6 @@ def test_a_fork_in_the_current_folder_is_not_used_and_one_line_says_so(tmp_path:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == importlib.metadata.version("recbole")
-    lines = [
-        line for line in done.stderr.splitlines() if "RecBole of its own (version 0.2.1), which is not used" in line
-    ]
+    lines = [line for line in done.stderr.splitlines() if "another RecBole (version 0.2.1), which is not used" in line]
     assert len(lines) == 1
     assert str(tmp_path / "recbole") in lines[0]

@@ -15,7 +15,7 @@ from tests.reference import losses as reference
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 @pytest.mark.parametrize("size", [1.0, 80.0])
 def test_sampled_ce(geometry: str, size: float) -> None:
-    """Sets shared by a sequence, with duplicates and with targets of its own rows among them."""
+    """Sets shared by a sequence, with duplicates and with targets of the same rows among them."""
     states, targets, head = problem(geometry, size=size)
     rows = torch.tensor([2, 0, 0, 2, 2, 1, 0, 2, 2, 2, 0, 0])
     table = torch.randint(1, head.n_items, (4, 7), generator=torch.Generator().manual_seed(0))

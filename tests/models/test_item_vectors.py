@@ -184,7 +184,7 @@ COLD = {"split": {"CI": {"valid": 0.15, "test": 0.15, "among": "cold"}}}
 def test_items_that_nobody_chose_are_found_by_their_features(
     model: str, feature: str, taste: Path, tmp_path: Path
 ) -> None:
-    """18 items of 6 classes are ranked. Those of one class have one vector: a target stands behind all of them."""
+    """18 items of 6 classes are ranked. Those of one class have one vector: a target ranks after all of them."""
     more = {
         **LEARN,
         "eval_args": COLD,
@@ -203,7 +203,7 @@ def test_items_that_nobody_chose_are_found_by_their_features(
     assert len(tokens) == sizes.total() == 18
 
     def inside(folder: Path) -> float:
-        """Return the share of targets that no item of another class stands before."""
+        """Return the share of targets that no item of another class precedes."""
         cases = pd.read_parquet(folder / "cases_test.parquet")
         return float(np.mean(cases["rank"] <= [sizes[int(item[1:]) % CLASSES] for item in cases.item_id]))
 

@@ -23,7 +23,7 @@ def write_parts(folder: Path, parts: list[list[tuple]], header: str = HEADER, na
 
 
 def random_parts(seed: int = 3, users: int = 30) -> list[list[Triple]]:
-    """Return interactions of one time order dealt to three files, some users in the first or the last alone."""
+    """Return interactions of one time order divided among three files, some users in the first or the last alone."""
     generator = np.random.default_rng(seed)
     parts: list[list[Triple]] = [[], [], []]
     for user in range(users):

@@ -1,4 +1,4 @@
-"""docs/protocols.md says of each setting that RecBole documents whether it works: each row of its table is run."""
+"""docs/protocols.md lists which settings of RecBole's documentation work: each row of its table is run."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_leave_one_out_counts_targets_inside_an_order() -> None:
     alone = [(user, item, float(n)) for n, (user, item, _) in enumerate(triples)]
     split = make_split(store_of(alone), config_of({"LS": "valid_and_test"}))
     assert not any("at the time of" in name for name in split.counts)
-    # a history of its own order never ends a case of the split by baskets
+    # a case of the split by baskets has no item of its order in its history
     for part in (split := make_split(store_of(triples), config_of({"LB": "valid_and_test"}))).test, split.valid:
         last = part.store.times[part.store.offsets[part.rows] + part.ends - 1]
         assert np.all(last < part.times)

@@ -1,4 +1,4 @@
-"""Interactions that are dealt at random or counted: parts that need not follow one another in time."""
+"""Interactions that are divided at random or by counts: parts that need not follow one another in time."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ def test_random_order_gives_the_sizes_of_recboles_own_split(
     theirs = [part.inter_feat["user_id"].tolist() for part in Dataset(config).build()]
     store = SequenceDataset(config).store
     split = make_split(store, config)
-    dealt = [split.train_lengths.sum(), None, None]
-    dealt[1:] = [
+    sizes = [split.train_lengths.sum(), None, None]
+    sizes[1:] = [
         len(cases) + split.counts[f"{name} cases of users without an earlier interaction, left out"]
         for name, cases in (("validation", split.valid), ("test", split.test))
     ]
-    assert dealt == [len(part) for part in theirs]
+    assert sizes == [len(part) for part in theirs]
     if group == "user" or "LS" in eval_split:
         for ours, part in (
             (np.repeat(store.users, split.train_lengths), theirs[0]),

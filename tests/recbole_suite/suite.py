@@ -1,7 +1,7 @@
 """RecBole's own test suite after ``import recbole_hyper``: ``python suite.py FOLDER [pytest arguments]``.
 
 FOLDER is the folder ``tests`` of RecBole's repository at v1.2; nothing is fetched. The suite runs in an empty folder in
-which it is found as ``tests``, as its own paths expect. What it is known not to pass stands in exceptions.yaml.
+which it is found as ``tests``, as its own paths expect. exceptions.yaml lists what it is known not to pass.
 """
 
 from __future__ import annotations

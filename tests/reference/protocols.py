@@ -88,7 +88,7 @@ def temporal_users(
 
 
 def files(parts: list[list[Triple]], successive: bool = False, refit: bool = False) -> Parts:
-    """Training, validation and test as lists of interactions; a later list is asked for, given the earlier ones."""
+    """Training, validation and test as lists of interactions; each list is predicted from the earlier ones."""
     users = sorted({user for part in parts for user, _, _ in part})
     rows = [by_user(part) for part in parts]
     train = {user: [item for item, _ in rows[0].get(user, [])] for user in users}
@@ -109,7 +109,7 @@ def files(parts: list[list[Triple]], successive: bool = False, refit: bool = Fal
 def ratio_of_all(triples: list[Triple], sizes: tuple[int, int, int]) -> Parts:
     """The targets of all users in time order, equal times by user.
 
-    The first interaction of a user is no target; it is trained on where it stands before every target that is not.
+    The first interaction of a user is no target; it is trained on if it comes before every target that is not.
     """
     rows = by_user(triples)
     events = [(time, user, place) for user, row in rows.items() for place, (_, time) in enumerate(row)]

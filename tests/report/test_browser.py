@@ -134,7 +134,7 @@ def test_a_screenshot_shows_the_page(scheme: str, page: Path, tmp_path: Path) ->
     chromium(page, tmp_path, f"--screenshot={picture}", *chosen)
     pixels = matplotlib.image.imread(picture)[..., :3]
     assert pixels.shape == (1000, WIDTH, 3)
-    # the margin below the head is the page's colour, and text stands out from it
+    # the margin below the head is the page's colour, and text has contrast against it
     ground = pixels[500, 2].mean()
     assert ground > 0.95 if scheme == "light" else ground < 0.15
     assert abs(pixels[300:900].mean(axis=2) - ground).max() > 0.6

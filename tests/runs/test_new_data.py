@@ -1,4 +1,4 @@
-"""A finished run on new interactions: which are asked for, with which history, and how the target ranks."""
+"""A finished run on new interactions: which are ranked, after which history, and at which rank the target is."""
 
 from __future__ import annotations
 

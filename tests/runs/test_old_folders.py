@@ -1,4 +1,4 @@
-"""A run of version 0.1.0, whose folder has no format, no data of its own, and a key that contradicts another one."""
+"""A run of version 0.1.0, whose folder has no format, no data, and a key that contradicts another one."""
 
 from __future__ import annotations
 

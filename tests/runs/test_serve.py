@@ -25,7 +25,7 @@ from tests.serving.conftest import ask, free_port, keys, until
 
 
 def answer_of_a_worker(body: dict[str, Any], blocked: tuple[str, ...] = (), **settings: Any) -> dict[str, Any]:
-    """What a worker, a process of its own that cannot import ``blocked``, answers to /recommend."""
+    """What a worker, a separate process that cannot import ``blocked``, answers to /recommend."""
     code = """
 import json, sys
 body, blocked = json.loads(sys.argv[1])

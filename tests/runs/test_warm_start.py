@@ -114,7 +114,7 @@ def test_a_warm_start_is_shorter_and_slower_by_default(data: Path, tmp_path: Pat
     own = run(dataset="tuesday", config_files=[tmp_path / "own.yaml"], config_dict=more)
     assert (own["config"]["epochs"], own["config"]["learning_rate"]) == (3, 0.02)
     assert "warm start from" in (tmp_path / "third" / "run.log").read_text()
-    # it goes on as what it is
+    # it continues as the model that it is
     longer = run(config_dict={"output_dir": str(tmp_path / "third"), "resume": True, "epochs": 4})
     whole = {**more, "output_dir": str(tmp_path / "whole"), "epochs": 4}
     assert run(dataset="tuesday", config_dict=whole)["test"] == longer["test"]

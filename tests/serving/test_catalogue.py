@@ -22,7 +22,7 @@ def test_exclusions_of_each_user(model: Recommender) -> None:
 
 
 def test_unknown_ids_of_lists_are_counted(model: Recommender, caplog: pytest.LogCaptureFixture) -> None:
-    """A file of categories excluded nothing, and nobody was told."""
+    """A file of categories excluded nothing, without a warning."""
     model.recommend(users=["u1"], k=3, exclude=["i1", "i2", "gone"])
     assert "exclude: 1 of 3 ids are not items of this model (first: 'gone'); they are skipped" in caplog.text
     for name in ("exclude", "items"):

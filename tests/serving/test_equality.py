@@ -22,7 +22,7 @@ from tests.reference.rules import best_list
 OURS = registry.names("models")
 THEIRS = ["BPR", "LightGCN", "SASRec", "ItemKNN"]
 # every other model of RecBole that runs under these protocols on user, item and time; not ADMMSLIM, whose scores it
-# draws anew at every call, nor those that need features (FDSA, S3Rec, ...)
+# draws again at every call, nor those that need features (FDSA, S3Rec, ...)
 OTHERS = [
     "BERT4Rec", "Caser", "CDAE", "CORE", "DGCF", "DiffRec", "DMF", "EASE", "ENMF", "FISM", "FOSSIL", "FPMC", "GCMC",
     "GCSAN", "GRU4Rec", "HGN", "HRM", "LDiffRec", "LightSANs", "LINE", "MacridVAE", "MultiDAE", "MultiVAE", "NAIS",
@@ -41,7 +41,7 @@ FEW: dict[str, dict[str, Any]] = {
     "FuXi": {"n_negatives": 8},
 }
 GT = {"split": {"GT": {"valid": 0.7, "test": 0.85}}}
-# some models have a protocol of candidates, and lists, of their own
+# some models have their protocol of candidates, and their lists
 FULL = {"eval_args": {"mode": "full"}, "topk": [5, 10], "metrics": ["NDCG", "Hit"], "valid_metric": "NDCG@10"}
 REFIT = {"eval_args": GT, "refit": True}
 

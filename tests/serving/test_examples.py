@@ -29,7 +29,7 @@ def binaries() -> Path | None:
 
 @pytest.fixture(scope="module")
 def database() -> Iterator[dict[str, str]]:
-    """The environment of a server of its own with a database "shop", on a socket in a folder, without a port."""
+    """The environment of a separate server with a database "shop", on a socket in a folder, without a port."""
     initdb = binaries()
     if initdb is None or os.geteuid() != 0 or not shutil.which("runuser") or not shutil.which("psql"):
         pytest.skip("Debian's postgresql, and root to become its user, are needed")

@@ -318,7 +318,7 @@ def test_two_processes_do_not_write_one_file(model: Recommender, tmp_path: Path)
 
 
 def test_killed_in_the_middle_and_started_again(folder: Path, tmp_path: Path) -> None:
-    """A process that is killed without warning while it writes leaves what the next one goes on from."""
+    """A process that is killed without warning while it writes leaves what the next one continues from."""
     code = """
 import sys, time
 from recbole_hyper.cli import main

@@ -24,7 +24,7 @@ class Doubled(Geometry):
 
 
 class Cubed(Doubled):
-    """With a link of its own, of which nothing is said."""
+    """With a link, but without a description of its scores."""
 
     has_link = True
 

@@ -73,7 +73,7 @@ def test_sweep_selects_on_validation_and_tests_the_winner(swept: Any, tmp_path: 
         assert result["n_test_cases"] == 0
         assert {"config.yaml", "train.csv", "run.log", "model.safetensors"} <= {path.name for path in folder.iterdir()}
         assert not (folder / "data").exists()
-    # the winner can recommend; its trial, from which it goes on, could not
+    # the winner can recommend; its trial, from which it continues, could not
     (winner,) = (folder_of_sweep / "best").iterdir()
     assert not load(winner).differences
     # the tested weights are those of the trial: the same run from the shell gives the same numbers
@@ -297,7 +297,7 @@ def test_time_budget_leaves_the_rest_for_a_resume(keys: dict, tmp_path: Path, mo
     record = trial.read_record(next((tmp_path / "s" / "trials").iterdir()))
     assert record is not None
     assert (record.status, record.epochs) == ("unfinished", 1)
-    # no other ended, so that it wins, and goes on to its end
+    # no other ended, so that it wins, and continues to its end
     final = tmp_path / "s" / outcome["best_runs"][0]
     assert json.loads((final / "result.json").read_text())["epochs"] == 2
     assert "resuming at epoch 1" in (final / "run.log").read_text()

@@ -244,7 +244,7 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "RAY
 
 
 def started(space: str, keys: dict[str, Any], folder: Path, *words: str, **options: Any) -> subprocess.Popen:
-    """Start a sweep in a process of its own, over the content of a space."""
+    """Start a sweep in a separate process, over the content of a space."""
     file = folder.with_name("space.yaml")
     file.write_text(space, encoding="utf-8")
     asked = ["sweep", "--model=SASRecCE", "--dataset=tiny", f"--space={file}", *words]

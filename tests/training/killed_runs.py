@@ -1,4 +1,4 @@
-"""Run by test_kills.py in a process of its own: runs that kill themselves at a given point, each in a fork of it.
+"""Run by test_kills.py in a separate process: runs that kill themselves at a given point, each in a fork of it.
 
 One import serves all of them. Reads {"folder", "keys", "kills"} as JSON from its input; writes for every kill how the
 two processes ended, and whether weights, state of training and test equal those of a run that was not killed. With a

@@ -64,7 +64,7 @@ def test_the_last_epoch_is_validated(eval_step: int, model: str, random_data: Pa
 
 
 def scored(monkeypatch: pytest.MonkeyPatch, scores: list[float]) -> None:
-    """Let every validation find the score that ``scores`` holds for its epoch."""
+    """Let every validation find the score of its epoch in ``scores``."""
     validate = Loop._validate
 
     def given(self: Loop, *arguments: Any) -> object:
