@@ -108,6 +108,7 @@ def report(arguments: argparse.Namespace) -> None:
     argument("--port", type=int, default=8000, help="port (default 8000)"),
     argument("--workers", type=int, default=1, help="processes (default 1)"),
     argument("--catalogue", help="table of items for rules on their columns: text or parquet"),
+    argument("--new_items", help="table with features of items that the run does not know: they are recommended too"),
 )
 def serve(arguments: argparse.Namespace) -> None:
     """Serve until the process is stopped."""

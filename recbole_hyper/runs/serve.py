@@ -27,6 +27,8 @@ from recbole_hyper.threads import processors
 
 # environment variable that passes settings to workers
 _VARIABLE = "RECBOLE_HYPER_SERVE"
+# tables that workers read again when they change
+_TABLES = ("catalogue", "new_items")
 EVERY = 2.0  # seconds between checks of the run; workers check twice as often
 
 logger = logging.getLogger("recbole_hyper")
@@ -39,6 +41,7 @@ def serve(
     port: int = 8000,
     workers: int = 1,
     catalogue: str | Path | None = None,
+    new_items: str | Path | None = None,
     plugins: Sequence[str | Path] = (),
     trust_plugins: bool = False,
 ) -> None:
@@ -53,6 +56,8 @@ def serve(
             service has no passwords: put a proxy with passwords in front of it.
         workers: number of processes.
         catalogue: table of items for rules, text or parquet; reloaded when the file changes.
+        new_items: table with the features of items, of which those that the run does not know are recommended too;
+            reloaded when the file changes.
         plugins, trust_plugins: trusted Python files of the run, or trust all that its folder names; see
             :mod:`recbole_hyper.runs.plugin_files`.
     """
@@ -60,12 +65,14 @@ def serve(
     import uvicorn
 
     run, workers = Path(run), positive_int("workers", workers)
-    table = None if catalogue is None else Path(catalogue)
-    if table is not None and not table.is_file():
-        raise ConfigError(f"catalogue={str(table)!r} is not a file")
+    tables = {name: file for name, file in (("catalogue", catalogue), ("new_items", new_items)) if file is not None}
+    for name, file in tables.items():
+        if not Path(file).is_file():
+            raise ConfigError(f"{name}={str(file)!r} is not a file")
     trust = {"files": [str(Path(file).absolute()) for file in plugins], "everything": trust_plugins}
-    items, threads = table and str(table.absolute()), max(1, processors() // workers)
-    settings = {"run": str(run.absolute()), "catalogue": items, "threads": threads, "trust": trust, "every": EVERY / 2}
+    threads = max(1, processors() // workers)
+    settings = {"run": str(run.absolute()), "threads": threads, "trust": trust, "every": EVERY / 2}
+    settings |= {name: str(Path(file).absolute()) for name, file in tables.items()}
     with contextlib.ExitStack() as stack:
         # the port first: a port that is in use is known before the long work
         listener = stack.enter_context(_bound(host, port))
@@ -128,18 +135,18 @@ def app() -> Any:
     from recbole_hyper.serving.service import Service
 
     settings = json.loads(os.environ[_VARIABLE])
-    run, table = Path(settings["run"]), settings["catalogue"] and Path(settings["catalogue"])
+    run, tables = Path(settings["run"]), [file for file in map(settings.get, _TABLES) if file]
 
     def state() -> Hashable:
-        """Return a value that changes with the bundle or the catalogue."""
-        files = [run.resolve() / BUNDLE / ABOUT, *([] if table is None else [table])]
+        """Return a value that changes with the bundle or a table."""
+        files = [run.resolve() / BUNDLE / ABOUT, *map(Path, tables)]
         return tuple((str(file), (status := file.stat()).st_mtime_ns, status.st_size, status.st_ino) for file in files)
 
     return with_page(Service(_opener(settings), state, settings.get("every", 1.0)))
 
 
 def _opener(settings: Mapping[str, Any]) -> Callable[[], Served]:
-    """Return a function that opens the run and the catalogue of ``settings``."""
+    """Return a function that opens the run and the tables of ``settings``."""
 
     def load_run(place: Path) -> Recommender:
         from recbole_hyper.runs.load import load
@@ -147,8 +154,8 @@ def _opener(settings: Mapping[str, Any]) -> Callable[[], Served]:
         with trusting(**settings["trust"]):
             return load(place)
 
-    table = settings["catalogue"] and Path(settings["catalogue"])
-    return lambda: open_bundle(Path(settings["run"]).resolve(), load_run, settings["threads"], table)
+    tables = [file and Path(file) for file in map(settings.get, _TABLES)]
+    return lambda: open_bundle(Path(settings["run"]).resolve(), load_run, settings["threads"], *tables)
 
 
 def prepare(run: Path, trust: Mapping[str, Any] | None = None) -> bool:

@@ -111,11 +111,17 @@ def fingerprint(run: Path) -> str:
     return digest(states, 32)
 
 
-def open_bundle(run: Path, load: Callable[[Path], Recommender], threads: int = 1, table: Path | None = None) -> Served:
+def open_bundle(
+    run: Path,
+    load: Callable[[Path], Recommender],
+    threads: int = 1,
+    table: Path | None = None,
+    new_items: Path | None = None,
+) -> Served:
     """Return the model of a run with a bundle, with the catalogue in the file ``table``.
 
-    The graph uses ``threads`` threads; ``load`` reads a run without a graph. ConfigError if the run has no bundle, or
-    the catalogue no item of the model.
+    The graph uses ``threads`` threads; ``load`` reads a run without a graph, and one that has to score the items in
+    the file ``new_items``. ConfigError if the run has no bundle, or the catalogue no item of the model.
     """
     folder = run / BUNDLE
     if not (folder / ABOUT).is_file():
@@ -130,6 +136,10 @@ def open_bundle(run: Path, load: Callable[[Path], Recommender], threads: int = 1
         recommender = Recommender(scorer, about, store, counts=arrays["counts"], allowed=arrays.get("allowed"))
     else:
         recommender = load(run)
+    if new_items is not None and len(new := recommender.unknown_items(read_table(new_items))):
+        # a graph has the vectors of its items, and the vectors of others come from the weights
+        recommender = (load(run) if recommender.model is None else recommender).add_items(new)
+        about = {**about, "n_items": recommender.catalogue.n_recommendable}
     if table is not None:
         recommender.use_catalogue(read_table(table))
     return Served(recommender, about, read_json(folder / MAP))

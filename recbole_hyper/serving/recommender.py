@@ -162,17 +162,25 @@ class Recommender:
         skipped; the first row of a new item counts. Call this before :meth:`use_catalogue`. ConfigError if the model
         does not score items by their features, or the table has no ids; DataError for unusable features.
         """
-        table = _arrow(table)
-        column = column_of_items(table, item_column, self.names["item_id"])
-        tokens = text_array(as_text(table[column].combine_chunks()).fill_null(""))
-        new = np.sort(np.unique(tokens, return_index=True)[1])
-        new = new[(self.catalogue.ids.find(tokens[new]) == 0) & (tokens[new] != "")]
-        self.scorer.add_items(tokens[new], table.take(new))
-        store = replace(self.store, item_tokens=np.concatenate([self.store.item_tokens, tokens[new]]))
-        allowed, more = self.catalogue.allowed, (0, len(new))
+        table = self.unknown_items(table, item_column)
+        tokens = self._tokens_of(table, item_column)
+        self.scorer.add_items(tokens, table)
+        store = replace(self.store, item_tokens=np.concatenate([self.store.item_tokens, tokens]))
+        allowed, more = self.catalogue.allowed, (0, len(tokens))
         allowed = None if allowed is None else np.pad(allowed, more, constant_values=True)
         self._set_items(store, np.pad(self._counts, more), allowed)
         return self
+
+    def unknown_items(self, table: Any, item_column: str | None = None) -> pa.Table:
+        """Return the rows of ``table`` with items that are not in the run's data, the first row of each."""
+        table = _arrow(table)
+        tokens = self._tokens_of(table, item_column)
+        new = np.sort(np.unique(tokens, return_index=True)[1])
+        return table.take(new[(self.catalogue.ids.find(tokens[new]) == 0) & (tokens[new] != "")])
+
+    def _tokens_of(self, table: pa.Table, item_column: str | None) -> npt.NDArray[Any]:
+        column = column_of_items(table, item_column, self.names["item_id"])
+        return text_array(as_text(table[column].combine_chunks()).fill_null(""))
 
     def query(
         self, users: Any = None, histories: Any = None, unknown: str = "skip", cold: str = "popular", times: Any = None

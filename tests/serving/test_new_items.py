@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,7 +15,11 @@ import torch
 
 from recbole_hyper import cli, load, run
 from recbole_hyper.errors import ConfigError, DataError
+from recbole_hyper.runs.bundle import write_bundle
+from recbole_hyper.serving.bundle import open_bundle
 from tests.conftest import SMALL, cycle_rows, write_inter
+from tests.serving.conftest import ask, ids, until
+from tests.stranger import started
 
 KINDS = {"kind": "token", "tags": "token_seq", "price": "float", "text": "float_seq"}
 
@@ -137,3 +144,53 @@ def test_the_command_takes_them_from_a_file(folder: Path, tmp_path: Path, capsys
     assert "2 new items, scored by their features" in capsys.readouterr().out
     assert set(pd.read_csv(output)["item_id"]) <= {"n1", "n2", "i3"}
     assert {"n1", "n2"} & set(pd.read_csv(output)["item_id"])
+
+
+def test_a_service_scores_them_as_the_model_does(folder: Path, tmp_path: Path) -> None:
+    write_bundle(folder)
+    table = tmp_path / "new.csv"
+    NEW[NEW["item_id"] == "i3"].to_csv(table, index=False)
+    known = open_bundle(folder, load, new_items=table)
+    assert known.recommender.model is None  # the graph is enough
+    NEW.to_csv(table, index=False)
+    (tmp_path / "catalogue.csv").write_text("item_id,stock\nn1,1\nn2,0\ni1,3\n")
+    served = open_bundle(folder, load, table=tmp_path / "catalogue.csv", new_items=table)
+    assert (known.about["n_items"], served.about["n_items"]) == (12, 14)
+    histories = [["i0", "i1"], ["n1"]]
+    np.testing.assert_allclose(
+        served.recommender.score(histories), load(folder).add_items(NEW).score(histories), rtol=1e-6
+    )
+    assert served.recommender.recommend(histories=[["i1"]], k=3, rules={"where": "stock > 0"})["item_id"].tolist() == [
+        "n1"
+    ]
+    table.write_text("item_id,kind\nn1,k1\n")
+    with pytest.raises(DataError, match="new items need the features tags, price, text"):
+        open_bundle(folder, load, new_items=table)
+
+
+@pytest.mark.slow  # starts the command
+def test_serve_recommends_an_item_that_was_added_this_minute(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("uvicorn")
+    table = tmp_path / "new.csv"
+    NEW.iloc[:0].to_csv(table, index=False)
+    words = ["serve", str(folder), "--port=0", f"--new_items={table}"]
+    server = subprocess.Popen(**started(tmp_path, "-m", "recbole_hyper", *words), stdout=subprocess.PIPE, text=True)
+    try:
+        address = re.match(r"(http://\S+) shows the model", server.stdout.readline())[1]
+
+        def asked(**more: Any) -> list[str]:
+            return ids(ask(f"{address}/recommend", {"user": "u1", "k": 12, "exclude_seen": False, **more}))
+
+        assert ask(f"{address}/health")["n_items"] == 12
+        assert sorted(asked()) == sorted(f"i{n}" for n in range(12))
+        NEW.to_csv(table, index=False)
+        until(lambda: ask(f"{address}/health")["n_items"] == 14, 60)
+        assert {"n1", "n2"} <= set(asked(k=14))
+        assert sorted(asked(items=["n1", "n2"], k=2)) == ["n1", "n2"]
+        assert ids(ask(f"{address}/recommend", {"history": ["n1"], "k": 3}))
+        # a table that cannot be read changes nothing
+        table.write_text("item_id,kind\nm1,k1\n")
+        assert {"n1", "n2"} <= set(asked(k=14))
+    finally:
+        server.terminate()
+        server.wait(30)
