@@ -236,7 +236,7 @@ def test_the_runs_of_the_cuts_come_seed_by_seed_and_resume(tmp_path: Path) -> No
 def test_the_leaderboard_is_written_by_its_script() -> None:
     board = script("leaderboard")
     written = re.sub(r"\n<details>.*?</details>\n", "", board.PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
-    assert written == board.text(commands=False), "python results/leaderboard.py writes it anew"
+    assert written == board.text(commands=False), "run python results/leaderboard.py"
 
 
 def test_a_row_of_the_leaderboard_is_the_best_setting_by_validation() -> None:
