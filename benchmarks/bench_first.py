@@ -163,6 +163,21 @@ def part_of_install(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(table, key=lambda row: -row["MB"])
 
 
+def largest(rows: list[dict[str, Any]], n: int = 20) -> list[dict[str, Any]]:
+    """Return sizes and times of the ``n`` largest packages."""
+    return [
+        {
+            "package": f"{row['package']} {row['version']}",
+            "wheel MB": round((row["wheel bytes"] or 0) / 1e6, 1),
+            "MB": round(row["bytes"] / 1e6, 1),
+            "files": row["files"],
+            "install s": row["install s"],
+            "in": row["in"],
+        }
+        for row in sorted(rows, key=lambda row: -row["bytes"])[:n]
+    ]
+
+
 def wheels_of(folder: Path) -> dict[str, Path]:
     """Return the wheels of a folder by the name of their package."""
     return {re.sub(r"[-_.]+", "-", file.name.split("-")[0]).lower(): file for file in folder.glob("*.whl")}
@@ -252,16 +267,15 @@ def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
         "ndcg@10 of the first model": float(re.findall(r"^(0\.\d+)$", first, re.MULTILINE)[-1]),
         "lines of recommendations.csv": n_lines,
         "needed by": part_of_install(rows),
-        "packages": sorted(
-            ({key: value for key, value in row.items() if key != "needs"} for row in rows),
-            key=lambda row: -row["bytes"],
-        ),
+        "packages": len(rows),
+        "MB": round(sum(row["bytes"] for row in rows) / 1e6),
+        "wheel MB": round(sum(row["wheel bytes"] or 0 for row in rows) / 1e6),
+        "largest": largest(rows),
     }
     if options.cuda:
-        result["torch with CUDA"] = [
-            {"package": name, "wheel bytes": file.stat().st_size, "bytes": unpacked(file)}
-            for name, file in sorted(wheels_of(options.cuda).items(), key=lambda pair: -unpacked(pair[1]))
-        ]
+        cuda = wheels_of(options.cuda).values()
+        sizes = {"wheel MB": sum(file.stat().st_size for file in cuda), "MB": sum(map(unpacked, cuda))}
+        result["torch with CUDA"] = {name: round(size / 1e6) for name, size in sizes.items()}
     return result
 
 
