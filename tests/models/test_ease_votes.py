@@ -117,8 +117,8 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_run_chooses_keeps_and_serves_the_votes(pairs: Path, tmp_path: Path) -> None:
-    keys = {**LEARN, "data_path": str(pairs), "epochs": 2, "learning_rate": 1e-6, "memory_ease": True}
+def test_a_run_chooses_and_keeps_the_votes(pairs: Path, tmp_path: Path) -> None:
+    keys = {**LEARN, "data_path": str(pairs), "epochs": 1, "learning_rate": 1e-6, "memory_ease": True}
     result = run("FMLPRecMemory", "sets", config_dict={**keys, "output_dir": str(tmp_path / "run")})
     tensors, _ = read_weights(tmp_path / "run" / "model.safetensors")
     assert VOTES[int(tensors["_ease.choice"])].share > 0
@@ -127,11 +127,17 @@ def test_a_run_chooses_keeps_and_serves_the_votes(pairs: Path, tmp_path: Path) -
     )
     assert result["valid"]["ndcg@10"] > without["valid"]["ndcg@10"]
     loaded, history = load(tmp_path / "run"), [["i1", "i2", "i100"], ["i70"]]
-    scores = loaded.score(history)
-    write_bundle(tmp_path / "run")
-    served = open_bundle(tmp_path / "run", load).recommender
-    np.testing.assert_allclose(served.score(history), scores, rtol=1e-4, atol=1e-5)
-    assert not np.allclose(load(tmp_path / "b").score(history), scores)
+    assert not np.allclose(load(tmp_path / "b").score(history), loaded.score(history))
+
+
+@pytest.mark.slow
+def test_a_bundle_serves_the_votes(pairs: Path, tmp_path: Path) -> None:
+    keys = {**LEARN, "data_path": str(pairs), "epochs": 1, "learning_rate": 1e-6, "memory_ease": True}
+    run("FMLPRecMemory", "sets", config_dict={**keys, "output_dir": str(tmp_path)})
+    loaded, history = load(tmp_path), [["i1", "i2", "i100"], ["i70"]]
+    write_bundle(tmp_path)
+    served = open_bundle(tmp_path, load).recommender
+    np.testing.assert_allclose(served.score(history), loaded.score(history), rtol=1e-4, atol=1e-5)
 
 
 def test_validation_chooses_the_best_votes_by_the_scores_of_the_model(
