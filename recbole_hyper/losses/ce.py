@@ -121,7 +121,7 @@ def exact_cross_entropy(
         raise ValueError(f"row_weights need reduction='sum', got {reduction!r}")
     # the kernels without logits do not sum them, and another pass for the mean of links costs more
     whole = bool(label_smoothing) and geometry.has_link
-    stream_of = _stream_of(states, weight, offset, geometry, padding_idx, budget, triton_kernel, prefer_rows=whole)
+    stream_of = _stream_of(states, weight, offset, geometry, padding_idx, budget, triton_kernel, whole)
     smooths = stream_of.smooths
     settings = (targets, row_weights, geometry, padding_idx, budget, reduction)
     how = (torch.is_grad_enabled(), stream_of, label_smoothing if smooths else 0.0)
@@ -144,7 +144,6 @@ def _stream_of(
     padding_idx: int | None,
     budget: int | None,
     triton_kernel: bool | None,
-    *,
     prefer_rows: bool = False,
 ) -> Any:
     """Return the class that evaluates: tiles on a CPU; on a device Triton's kernels, whole rows, or tiles.

@@ -116,7 +116,7 @@ def test_row_weights_and_smoothing(geometry: str) -> None:
 
 
 def test_what_runs_without_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On CUDA Triton for many logits with a link, and for those that do not fit; whole rows otherwise."""
+    """On CUDA Triton for many logits with a link, and for those that do not fit; otherwise whole rows, which smooth."""
     monkeypatch.setattr(ce, "_has_kernels", lambda *_: True)
     monkeypatch.setattr(ce, "default_budget", lambda _: 1 << 30)
     device = torch.device("meta")
@@ -128,7 +128,8 @@ def test_what_runs_without_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert chosen("poincare", 8192, 12_000) == "TritonStream"
     assert chosen("poincare", 8192, 12_000, triton_kernel=False) == "RowStream"
-    assert chosen("poincare", 100, 1000) == "RowStream"
+    assert chosen("poincare", 100, 1000) == chosen("poincare", 8192, 12_000, prefer_rows=True) == "PoincareRows"
+    assert chosen("poincare", 100, 1000, triton_kernel=False) == "RowStream"
     assert chosen("euclidean", 8192, 12_000) == "RowStream"
     assert chosen("euclidean", 8192, 262_144) == "TritonStream"
     assert chosen("euclidean", 8192, 262_144, padding_idx=3) == "ItemStream"
