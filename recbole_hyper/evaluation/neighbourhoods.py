@@ -48,7 +48,7 @@ def neighbourhoods(
     near = head.geometry.similarity(weight[items], weight[known], theta=head.theta).double().numpy()
     near[np.arange(len(items)), np.searchsorted(known, items)] = -np.inf  # the item itself
     nearest = known[np.argpartition(-near, k - 1, axis=1)[:, :k]]
-    hits = [len(np.intersect1d(row, strongest(counts, item, k))) for item, row in zip(items, nearest, strict=True)]
+    hits = [len(np.intersect1d(row, strongest(counts, int(item), k))) for item, row in zip(items, nearest, strict=True)]
     rows = counts[items]
     lengths = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1)).ravel())
     apart = 1 - (rows @ rows.T).toarray() / np.outer(lengths, lengths)
