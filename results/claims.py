@@ -176,6 +176,8 @@ def readme() -> str:
     (n_seeds,) = {len(group) for group in runs.values()}
     values = {"default": DEFAULT, "scores": f"{', '.join(most)} and {last} (means of {n_seeds} seeds)"}
     values["first_run"] = (HERE / "first_run.txt").read_text().strip()
+    timed = json.loads((HERE / "bench_first_run.json").read_text())["runs"]
+    values["first_seconds"] = f"{max(run['cold'] for run in timed if run['checkout'] == 'now'):.0f}"
     return Template((HERE / "readme_template.md").read_text()).substitute(values)
 
 

@@ -5,13 +5,14 @@ Each run has its own folder, so the same command continues after a kill: finishe
 run resumes. The trials of a sweep, which a search may propose one by one, go to the executor themselves.
 """
 
+import logging
 import os
 import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -176,6 +177,16 @@ class Progress:
             say(f"{self.numbers[run.folder]}: {found[1]}")
         self._refresh()
 
+    @contextmanager
+    def noting(self, run: Run) -> Iterator[None]:
+        """Note what ``run`` logs in this process inside the block."""
+        logger, handler = logging.getLogger("recbole_hyper"), _Handler(lambda line: self.note(run, line))
+        logger.addHandler(handler)
+        try:
+            yield
+        finally:
+            logger.removeHandler(handler)
+
     def _refresh(self) -> None:
         if self.bar.disable:
             return
@@ -186,6 +197,15 @@ class Progress:
         ]
         self.bar.set_description_str(", ".join(running), refresh=False)
         self.bar.refresh()
+
+
+class _Handler(logging.Handler):
+    def __init__(self, note: Callable[[str], None]) -> None:
+        super().__init__()
+        self.note = note
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.note(record.getMessage())
 
 
 def say(text: str, file: Any = None) -> None:

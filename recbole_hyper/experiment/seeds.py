@@ -1,11 +1,12 @@
 """Run a configuration with several seeds, one folder each, and report mean and standard deviation."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from recbole_hyper.config import Config, ConfigError
-from recbole_hyper.config.binding import parse_keys, parse_value
+from recbole_hyper.config.binding import Exact, parse_keys, parse_value
 from recbole_hyper.data.download import with_data
 from recbole_hyper.evaluation.compare import seeds_table
 from recbole_hyper.experiment.experiment import Experiment, Run
@@ -45,14 +46,21 @@ def run_seeds(
     if interactions is not None:
         settings["interactions"] = "given"
     files = list(config_files or [])
-    folder = folder_of(with_data(lambda: Config(model, dataset, files, settings)))
+    config = with_data(lambda: Config(model, dataset, files, settings))
+    folder = folder_of(config)
     plans = plan_runs(model, dataset, seeds, folder, settings, files)
     runs = [Run(model, dataset, seed, keys, seed_folder(folder, seed)) for seed, keys in plans.items()]
 
-    def start(one: Run) -> None:
-        run(model, dataset, interactions=interactions, config_files=files, config_dict=one.keys)
+    # one bar for all seeds, not one for each; without a terminal, each run logs its epochs
+    bar = bool(config["show_progress"]) and sys.stderr.isatty()
+    experiment = Experiment(runs, bar=bar)
 
-    by_seed = Experiment(runs).execute(start).results[""]
+    def start(one: Run) -> None:
+        keys = Exact(one.keys or {}, **({"show_progress": False} if bar else {}))
+        with experiment.shown.noting(one):
+            run(model, dataset, interactions=interactions, config_files=files, config_dict=keys)
+
+    by_seed = experiment.execute(start).results[""]
     results = {seed: by_seed[seed] for seed in seeds}
     table = seeds_table(results)
     print(f"\n{table.text()}\n\n{table.note}", *table.save(folder, "seeds"), sep="\n")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from tqdm import tqdm
 
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.config.binding import Exact, parse_keys
@@ -287,7 +288,7 @@ def logging_to(output_dir: Path, level: str) -> Iterator[None]:
     """Log to the terminal and to run.log, without colours in the file."""
     root = logging.getLogger()
     before, old_level = list(root.handlers), root.level
-    terminal, file = logging.StreamHandler(sys.stderr), logging.FileHandler(output_dir / LOG, encoding="utf-8")
+    terminal, file = _AboveBars(sys.stderr), logging.FileHandler(output_dir / LOG, encoding="utf-8")
     for handler, colours in ((terminal, sys.stderr.isatty()), (file, False)):
         kind = logging.Formatter if colours else _NoColour
         handler.setFormatter(kind("%(asctime)s %(message)s", "%H:%M:%S"))
@@ -301,6 +302,12 @@ def logging_to(output_dir: Path, level: str) -> Iterator[None]:
         root.handlers = before
         root.setLevel(old_level)
         file.close()
+
+
+class _AboveBars(logging.StreamHandler):
+    def emit(self, record: logging.LogRecord) -> None:
+        with tqdm.external_write_mode(file=self.stream):
+            super().emit(record)
 
 
 class _NoColour(logging.Formatter):
