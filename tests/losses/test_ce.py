@@ -94,8 +94,9 @@ def test_equals_torch_however_it_is_cut(
     least = least_budget(n, m, width, arrays, terms, 8)
     # room for 110 rows of tiles and a block of items is enough to keep the tiles
     enough = least + ((110 * arrays + terms) * m + 2 * m * (width + 110)) * 8
-    # the least budget of the large problem would cut it into a hundred thousand tiles of one number
-    chosen = {"least": least if n < 100 else least + (1 << 14), "middle": enough, None: None}[budget]
+    # the least budget of the larger problems would cut them into a hundred thousand tiles of one number
+    more = {252: 1 << 14, 40: 1 << 11}.get(n, 0)
+    chosen = {"least": least + more, "middle": enough, None: None}[budget]
     if chosen is not None and n > 100:
         tiles = _chunks.cut(n, m, width, arrays=arrays, terms=terms, itemsize=8, budget=chosen)
         assert tiles.keep == (budget == "middle")
