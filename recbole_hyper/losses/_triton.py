@@ -10,7 +10,7 @@ asinh(. * exp(exponent_i + exponent_j)). ``rows`` (3, n) are column, exponent an
 0 or 1.
 
 Triton's interpreter tests the results on a CPU, and its assembler that no register spills (sm_80 and sm_90, widths 32
-to 256; three TF32 products, which are float32, to 128). **Never timed**: no GPU was at hand.
+to 256). **Never timed**: no GPU was at hand.
 """
 
 import os
@@ -25,21 +25,29 @@ from recbole_hyper.geometry.base import Geometry
 from recbole_hyper.losses._rows import RowStream
 from recbole_hyper.losses._stream import Gradients
 
-#: the widest vectors whose tiles fit into registers, by precision, and parts of the catalogue that run in parallel
-WIDEST, SPLITS = {"tf32x3": 128, "tf32": 256, "bf16": 256}, 8
-#: rows, items and warps of a tile in the pass of the states and in that of the items, by the width of the vectors
+#: the widest vectors whose tiles fit into registers, and parts of the catalogue that run in parallel
+WIDEST, SPLITS = 256, 8
+#: a tile in the pass of the states and in that of the items, by the width of the vectors: its rows, items and warps,
+#: and how many numbers of a vector one product of the logits takes
 TILES = {
-    32: ((32, 32, 8), (32, 32, 4)),
-    64: ((32, 32, 4), (32, 32, 4)),
-    128: ((32, 32, 8), (32, 32, 8)),
-    256: ((32, 32, 8), (32, 32, 8)),
+    32: ((32, 32, 8, 32), (32, 32, 4, 32)),
+    64: ((32, 32, 4, 64), (32, 32, 4, 64)),
+    128: ((32, 32, 8, 128), (32, 32, 8, 128)),
+    256: ((32, 32, 8, 256), (32, 32, 8, 256)),
 }
+#: three TF32 products hold each number twice, and whole vectors of 256 numbers spill
+WIDE_TILES = (32, 16, 8, 32), (16, 32, 8, 32)
 #: three TF32 products are float32
 PRECISIONS = {"highest": "tf32x3", "high": "tf32", "medium": "bf16"}
 LOG2_E = 1.4426950408889634
 _LOG2_E = tl.constexpr(LOG2_E)
 # exponents above it leave the range of float32 when they are squared
 _FAR = tl.constexpr(40.0)
+
+
+def tiles_of(width: int, precision: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the tiles of the two passes, as in ``TILES``."""
+    return WIDE_TILES if width == WIDEST and precision == "tf32x3" else TILES[width]
 
 
 def interprets() -> bool:
@@ -53,9 +61,8 @@ def unsupported(device: torch.device, dtype: torch.dtype, width: int, geometry: 
         return f"it needs a CUDA or ROCm device, and this is {device.type}"
     if dtype != torch.float32:
         return f"the kernels compute in float32, not in {dtype}"
-    widest = WIDEST[PRECISIONS[torch.get_float32_matmul_precision()]]
-    if width > widest:
-        return f"the kernels take vectors of at most {widest} numbers in this matmul_precision, not {width}"
+    if width > WIDEST:
+        return f"the kernels take vectors of at most {WIDEST} numbers, not {width}"
     if geometry.has_link and not geometry.asinh_link:
         return f"the kernels have no link but asinh; {type(geometry).__name__} needs another"
     return None
@@ -112,20 +119,22 @@ class TritonStream(RowStream):
         precision = PRECISIONS[torch.get_float32_matmul_precision()]
         if precision == "bf16" and interprets():
             precision = "rounded"
-        self.width = max(32, triton.next_power_of_2(d))
+        width = max(32, triton.next_power_of_2(d))
+        self.tiles = tiles_of(width, precision)
         tensors = (like[:, :d].contiguous(), self.weight.detach().contiguous(), rows, terms, self.targets)
         self.shared = (*tensors, n, m, d, self.padding)
-        self.options = {"ASINH": self.geometry.has_link, "PRECISION": precision, "WIDTH": self.width}
+        self.options = {"ASINH": self.geometry.has_link, "PRECISION": precision, "WIDTH": width}
 
     def _forward(self) -> _Sums:
         like, (m, d) = self.vectors, self.weight.shape
-        n, (rows, items, warps) = len(like), TILES[self.width][0]
+        n, (rows, items, warps, step) = len(like), self.tiles[0]
         share = triton.cdiv(triton.cdiv(m, items), SPLITS) * items
         tops, totals, target, slope = like.new_empty(4, SPLITS, n)
         by_states = like.new_empty(SPLITS, n, d + 1)
         outputs = (tops, totals, target, slope, by_states)
         grid = (triton.cdiv(n, rows), SPLITS)
-        _states[grid](*self.shared, share, *outputs, **self.options, ROWS=rows, ITEMS=items, num_warps=warps)
+        tile = {"ROWS": rows, "ITEMS": items, "STEP": step, "num_warps": warps}
+        _states[grid](*self.shared, share, *outputs, **self.options, **tile)
         top = tops.amax(0)
         fading = torch.exp2(tops - top)
         total = totals.mul_(fading).sum(0)
@@ -134,12 +143,13 @@ class TritonStream(RowStream):
 
     def _backward(self, sums: _Sums, row_weights: Tensor) -> Gradients:
         like, (m, d) = self.vectors, self.weight.shape
-        rows, items, warps = TILES[self.width][1]
+        rows, items, warps, step = self.tiles[1]
         weighing = torch.stack((sums.log_total, row_weights))
         by_weight, others = like.new_empty(m, d), like.new_empty(2, m)
         outputs = (weighing, by_weight, others)
         grid = (triton.cdiv(m, items),)
-        _items[grid](*self.shared, *outputs, **self.options, ROWS=rows, ITEMS=items, num_warps=warps)
+        tile = {"ROWS": rows, "ITEMS": items, "STEP": step, "num_warps": warps}
+        _items[grid](*self.shared, *outputs, **self.options, **tile)
         weight, terms = self.weight.detach(), self.terms
         # the target's share of the states' gradient; the pass of the items has theirs
         one = torch.nn.functional.embedding(self.targets, weight)
@@ -180,6 +190,18 @@ def _product(one, other, PRECISION: tl.constexpr):
 
 
 @triton.jit
+def _inner(ones, these, others, those, d, PRECISION: tl.constexpr, STEP: tl.constexpr):
+    """Return products of vectors at two lists of addresses, by ``STEP`` numbers: whole vectors fill the registers."""
+    inner = tl.zeros((ones.shape[0], others.shape[0]), tl.float32)
+    for first in range(0, d, STEP):
+        place = first + tl.arange(0, STEP)[None, :]
+        left = tl.load(ones[:, None] + place, these[:, None] & (place < d), 0.0)
+        right = tl.load(others[:, None] + place, those[:, None] & (place < d), 0.0)
+        inner += _product(left, tl.trans(right), PRECISION)
+    return inner
+
+
+@triton.jit
 def _linked(inner, exponent, factor, ASINH: tl.constexpr):
     """Return asinh(inner * exp(exponent)) and its derivative by ``inner``; ``factor`` is exp(exponent) unless far."""
     if ASINH:
@@ -198,7 +220,8 @@ def _linked(inner, exponent, factor, ASINH: tl.constexpr):
 @triton.jit
 def _states(
     space, weight, rows, terms, targets, n, m, d, padding, share, tops, totals, target_logits, target_slopes, by_states,
-    ASINH: tl.constexpr, PRECISION: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, ITEMS: tl.constexpr,
+    ASINH: tl.constexpr, PRECISION: tl.constexpr,
+    WIDTH: tl.constexpr, ROWS: tl.constexpr, ITEMS: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
     """Write the totals of a block of rows over its share of the items, and the gradient of their logarithm."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -219,7 +242,12 @@ def _states(
         items = tl.load(weight + item[:, None].to(tl.int64) * d + place[None, :], real[:, None] & inside[None, :], 0.0)
         multiplier, extra = tl.load(terms + item, real, 0.0), tl.load(terms + m + item, real, 0.0)
         scale = tl.load(terms + 2 * m + item, real, 0.0)
-        inner = _product(states, tl.trans(items), PRECISION) * multiplier[None, :] + column[:, None] * extra[None, :]
+        if STEP < WIDTH:
+            own, other = space + row.to(tl.int64) * d, weight + item.to(tl.int64) * d
+            inner = _inner(own, here, other, real, d, PRECISION, STEP)
+        else:
+            inner = _product(states, tl.trans(items), PRECISION)
+        inner = inner * multiplier[None, :] + column[:, None] * extra[None, :]
         if ASINH:
             exponent = exponents[:, None] + tl.load(terms + 3 * m + item, real, 0.0)[None, :]
             factor = factors[:, None] * tl.load(terms + 4 * m + item, real, 1.0)[None, :]
@@ -252,7 +280,8 @@ def _states(
 @triton.jit
 def _items(
     space, weight, rows, terms, targets, n, m, d, padding, weighing, by_weight, others,
-    ASINH: tl.constexpr, PRECISION: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, ITEMS: tl.constexpr,
+    ASINH: tl.constexpr, PRECISION: tl.constexpr,
+    WIDTH: tl.constexpr, ROWS: tl.constexpr, ITEMS: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
     """Write the gradients of a block of items by the product, the extra column (``others`` 0) and the scale (1)."""
     item = tl.program_id(0) * ITEMS + tl.arange(0, ITEMS)
@@ -273,7 +302,12 @@ def _items(
         column = tl.load(rows + row, here, 0.0)
         log_total, row_weight = tl.load(weighing + row, here, 0.0), tl.load(weighing + n + row, here, 0.0)
         wanted = tl.load(targets + row, here, -1)
-        inner = _product(items, tl.trans(states), PRECISION) * multiplier[:, None] + extra[:, None] * column[None, :]
+        if STEP < WIDTH:
+            own, other = weight + item.to(tl.int64) * d, space + row.to(tl.int64) * d
+            inner = _inner(own, real, other, here, d, PRECISION, STEP)
+        else:
+            inner = _product(items, tl.trans(states), PRECISION)
+        inner = inner * multiplier[:, None] + extra[:, None] * column[None, :]
         if ASINH:
             exponent = exponents[:, None] + tl.load(rows + n + row, here, 0.0)[None, :]
             factor = factors[:, None] * tl.load(rows + 2 * n + row, here, 1.0)[None, :]

@@ -64,12 +64,12 @@ def main(architecture: int, width: int) -> None:
                 f"{registers} registers, {spilled} spilled",
                 flush=True,
             )
-    for kernel, (rows, items, warps) in zip((kernels._states, kernels._items), kernels.TILES[width], strict=True):
-        for asinh in (False, True):
-            for precision, widest in kernels.WIDEST.items():
-                if width > widest:
-                    continue
-                constants = {"ASINH": asinh, "PRECISION": precision, "WIDTH": width, "ROWS": rows, "ITEMS": items}
+    for precision in kernels.PRECISIONS.values():
+        tiles = zip((kernels._states, kernels._items), kernels.tiles_of(width, precision), strict=True)
+        for kernel, (rows, items, warps, step) in tiles:
+            for asinh in (False, True):
+                tile = {"WIDTH": width, "ROWS": rows, "ITEMS": items, "STEP": step}
+                constants = {"ASINH": asinh, "PRECISION": precision, **tile}
                 registers, spilled = resources(kernel, constants, architecture, warps)
                 link = "asinh" if asinh else "dot"
                 print(kernel.__name__, link, precision, f"{registers} registers, {spilled} spilled", flush=True)
