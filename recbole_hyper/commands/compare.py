@@ -50,7 +50,7 @@ def compare(arguments: argparse.Namespace) -> int:
     from recbole_hyper.experiment.package import write_package
     from recbole_hyper.experiment.scores import missing_text, rank_scores
     from recbole_hyper.experiment.seeds import read_seeds
-    from recbole_hyper.runs.folder import plan_runs, seed_folder
+    from recbole_hyper.runs.folder import plan_runs, read_config, seed_folder
     from recbole_hyper.training.build import read_data
 
     models, name_of_data = arguments.models, arguments.dataset
@@ -76,6 +76,9 @@ def compare(arguments: argparse.Namespace) -> int:
     experiment = Experiment(runs, at_once, connect, arguments.time_budget, bar=True)
     results, failed = train(experiment, folder)
     places = {name: {seed: seed_folder(folder / name, seed) for seed in by_seed} for name, by_seed in results.items()}
+    # on data with few items, runs shorten the default cut-offs
+    used = read_config(next(iter(next(iter(places.values())).values())))
+    first["topk"], first["valid_metric"] = used["topk"], used["valid_metric"]
     notes = {}
     for name, file in scores.items():
         ranked = rank_scores(name, file, first, folder / name)
@@ -263,10 +266,12 @@ def check_all(
     from recbole_hyper.options import SCORE, SPLIT
     from recbole_hyper.settings import deciding
 
-    def bound(**more: Any) -> dict[str, Config]:
+    def bound(*, early: bool = False) -> dict[str, Config]:
         configs = {}
         for name in models:
-            keys = Exact(settings[name], output_dir=str(folder / name), **more)
+            keys = Exact(settings[name], output_dir=str(folder / name))
+            if early and not keys.get("benchmark_filename"):  # parts are files, which no command prepares
+                keys["interactions"] = "given"
             places = {key: file for key, file in file_of_key.items() if key in keys}
             try:
                 configs[name] = with_data(partial(Config, name, dataset, config_dict=keys, keys_of_files=places))
@@ -275,9 +280,9 @@ def check_all(
         return configs
 
     # a refusal needs no data, which may have to be prepared first
-    configs = bound(interactions="given")
+    configs = bound(early=True)
     if share_metrics(configs, settings):
-        configs = bound(interactions="given")
+        configs = bound(early=True)
     # compare exclude_seen, but not repeatable, which is translated to it
     shared = sorted((deciding(SCORE, SPLIT) | {"save_cases"}) - {*TRANSLATED})
     differ = [key for key in shared if any(config[key] != configs[models[0]][key] for config in configs.values())]

@@ -27,7 +27,7 @@ def switch(text: str) -> bool:
     *finished_run(),
     argument("--users", help="all (default), ids as anna,ben, or a file of ids (.txt, .csv, .parquet), also as @FILE"),
     argument("--histories", type=Path, help="table of interactions, text or parquet, with user, item and time"),
-    argument("--k", type=int, default=10, help="items per user (default 10)"),
+    argument("--k", type=int, help="items per user; default: 10, or all items if there are fewer"),
     argument("--items", help="items that may be recommended: ids or a file, as for --users; new ones need features"),
     argument("--exclude", help="items to leave out: ids or a file; a column of users excludes them per user"),
     argument("--exclude_seen", type=switch, help="leave out items of the history; default: as in the run"),
@@ -89,6 +89,7 @@ def recommend(arguments: argparse.Namespace) -> int:
     if arguments.boost is not None:
         rules["boost"] = read_boosts(arguments.boost, model.names)
     lists = {
+        "k": min(10, model.n_recommendable) if arguments.k is None else arguments.k,
         "items": _read(arguments.items, lambda file: read_id_file(file, model.names, "item_id")),
         "exclude": _read(arguments.exclude, lambda file: read_exclusions(file, model.names)),
     }
@@ -109,8 +110,7 @@ def recommend(arguments: argparse.Namespace) -> int:
     )
     if resumed:
         print(f"resumed after {resumed} parts of an earlier call")
-    print(f"{n} users")
-    print(arguments.output)
+    print(f"{n} users", arguments.output, sep="\n")
     return 0
 
 

@@ -115,12 +115,9 @@ def make_split(store: SequenceStore, config: Any) -> Split:
     if not isinstance(arguments["split"], dict) or len(arguments["split"]) != 1:
         raise ProtocolError(f"eval_args split={arguments['split']!r} must be one entry, such as {{LS: valid_and_test}}")
     protocol = checked_protocol(arguments, refit=bool(config["refit"]))
-    title, timed = protocol.title, protocol.timed
-    if arguments["order"] == "RO":
-        split = protocol.split_at_random(store, config["candidate_seed"])
-        title, timed = f"{title}, in random order", False
-    else:
-        split = protocol.split(store)
+    at_random = arguments["order"] == "RO"
+    timed = protocol.timed and not at_random
+    split = protocol.split_at_random(store, config["candidate_seed"]) if at_random else protocol.split(store)
     if not len(split.test) and not len(split.valid):
         raise ProtocolError(
             f"{protocol.title}: {store.n_rows} users with {len(store.items)} interactions leave no validation and no "
@@ -129,7 +126,8 @@ def make_split(store: SequenceStore, config: Any) -> Split:
     if not (split.train_lengths >= 2).any():
         raise ProtocolError(f"{protocol.title}: no user has 2 training interactions, so there is nothing to learn from")
     check(split, timed=timed)
-    split.counts["protocol"] = title
+    # read after the split, as the data may decide the title
+    split.counts["protocol"] = f"{protocol.title}, in random order" if at_random else protocol.title
     for part, cases in (("validation", split.valid), ("test", split.test)):
         if len(cases):
             split.counts[f"{part} targets that are not in the training part"] = cold_targets(cases, split)

@@ -24,7 +24,7 @@ from recbole_hyper.files import locked, plain, read_json, read_written_yaml, req
 from recbole_hyper.host.loggers import EVENTS
 from recbole_hyper.options import AUTO, GROWS, PLACE
 from recbole_hyper.runs.plugin_files import PLUGINS, require_same_plugins
-from recbole_hyper.runs.ready import CURVATURE, DATA_DEFAULTS
+from recbole_hyper.runs.ready import CURVATURE, DATA_DEFAULTS, shortened
 from recbole_hyper.runs.saved_data import ABOUT, DATA, read_about
 from recbole_hyper.settings import SETTINGS, deciding
 from recbole_hyper.training.build import read_data
@@ -83,9 +83,10 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def _no_run(folder: Path) -> str:
     """Return why ``folder`` has no run, with a folder of a run that it may mean."""
-    runs = [str(other.parent) for other in folder.parent.glob(f"*/{CONFIG}")] if folder.parent.is_dir() else []
     if not folder.exists():
-        return f"{folder} has no run: the folder does not exist{did_you_mean(folder, runs)}"
+        runs = [other.parent.name for other in folder.parent.glob(f"*/{CONFIG}")] if folder.parent.is_dir() else []
+        before = f"; did you mean {str(folder).removesuffix(folder.name)}"
+        return f"{folder} has no run: the folder does not exist{did_you_mean(folder.name, runs, before, n=1)}"
     inside = [str(other.parent) for other in sorted(folder.glob(f"*/{CONFIG}"))[:3]]
     hint = f"; runs are in {', '.join(inside)}" if inside else ""
     return f"{folder} has no run: {CONFIG} is missing{hint}"
@@ -93,6 +94,8 @@ def _no_run(folder: Path) -> str:
 
 def require_finished(folder: Path, alternative: str = "") -> None:
     """Raise ConfigError if ``folder`` has no finished run; ``alternative`` ends the message."""
+    if not folder.exists():
+        raise ConfigError(_no_run(folder))
     if not (folder / RESULT).is_file():
         raise ConfigError(
             f"{folder} has no finished run: {RESULT} is missing; if it was stopped, continue it with "
@@ -198,6 +201,11 @@ def require_continued(config: Config, folder: Path) -> dict[str, Any]:
     """
     before = read_config(folder)
     now = yaml.safe_load(yaml.safe_dump(plain(config.plain(), nan_to_null=False)))
+    # on data with few items, the earlier run shortened the default cut-offs
+    cuts = before.get("topk")
+    if isinstance(cuts, list) and cuts and max(cuts) < max(now["topk"]):
+        shorter = shortened(config, max(cuts))
+        now |= shorter if all(before[key] == value for key, value in shorter.items()) else {}
     # a key that did not exist then had its present default, or was off
     defaults = config.internal_config_dict
     earlier = {key: defaults.get(key, None if value else value) for key, value in now.items()} | before

@@ -33,6 +33,14 @@ CURVATURE = "curvature.json"
 DATA_DEFAULTS = "data_defaults.json"
 
 
+def shortened(config: Config, items: int) -> dict[str, Any]:
+    """Return ``topk`` and ``valid_metric`` for so few ``items``, {} if the user set one of them."""
+    if {"topk", "valid_metric"} & config.external_config_dict.keys():
+        return {}
+    topk = sorted({min(k, items) for k in config["topk"]})
+    return {"topk": topk, "valid_metric": f"{config['valid_metric'].partition('@')[0]}@{items}"}
+
+
 def check_against_data(config: Config, split: Split) -> None:
     """Raise ConfigError for a ``topk`` above the number of items, or an encoder that needs times but has none.
 
@@ -40,10 +48,10 @@ def check_against_data(config: Config, split: Split) -> None:
     """
     largest, items = max(config["topk"]), split.store.n_items - 1
     if largest > items:
-        if {"topk", "valid_metric"} & config.external_config_dict.keys():
+        shorter = shortened(config, items)
+        if not shorter:
             raise ConfigError(f"topk={largest}: the data has only {items} items; set topk and valid_metric to fewer")
-        config["topk"] = sorted({min(k, items) for k in config["topk"]})
-        config["valid_metric"] = f"{config['valid_metric'].partition('@')[0]}@{items}"
+        config["topk"], config["valid_metric"] = shorter["topk"], shorter["valid_metric"]
         logger.info(
             "the data has only %d items: topk=%s, valid_metric=%s", items, config["topk"], config["valid_metric"]
         )

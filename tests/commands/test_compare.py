@@ -297,6 +297,33 @@ def bound(random_data: Path, models: str, **keys: Any) -> tuple[dict[str, Any], 
     return compare.check_all(names, "random", settings, Path("saved"), {}), settings
 
 
+def test_models_are_compared_on_files_of_parts(tmp_path: Path) -> None:
+    """Files of parts were refused, as if the interactions were a frame."""
+    for part in ("train", "test"):
+        write_inter(tmp_path, "random", cycle_rows())
+        (tmp_path / "random" / "random.inter").rename(tmp_path / "random" / f"random.{part}.inter")
+    configs, _ = bound(tmp_path, "Pop,EASER", benchmark_filename="[train,test]")
+    assert [config["benchmark_filename"] for config in configs.values()] == [["train", "test"]] * 2
+    with pytest.raises(ConfigError, match=r"random\.valid\.inter does not exist"):
+        bound(tmp_path, "Pop,EASER", benchmark_filename="[train,valid,test]")
+
+
+def test_a_small_catalogue_has_a_table_of_metrics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The table had costs alone: it was made for NDCG@10, and the runs had NDCG@5."""
+    monkeypatch.setattr(experiment, "run_alone", run_here([]))
+    write_inter(tmp_path, "random", cycle_rows(users=8, items=5, length=4))
+    short = {key: value for key, value in SMALL.items() if key not in ("topk", "valid_metric")}
+    for _ in range(2):  # the second one finds finished runs
+        assert compare.compare(arguments("Pop,EASER", tmp_path / "out", data_path=str(tmp_path), **short)) == 0
+    with open(tmp_path / "out" / "compare.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["model"] for row in rows] == ["Pop", "EASER"]
+    assert all(0 <= float(row["ndcg@5"]) <= 1 for row in rows)
+    assert "p: NDCG@5 against the best model" in capsys.readouterr().out
+
+
 def test_a_refusal_says_what_to_type(random_data: Path) -> None:
     """One message names all that has to be shared, as each model has it: what it says to type is enough."""
     with pytest.raises(ConfigError) as refused:

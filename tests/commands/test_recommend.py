@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from recbole_hyper import load
+from recbole_hyper import load, run
 from recbole_hyper.cli import main
 from recbole_hyper.commands.recommend import _mapping, ids_or_file, switch
 from recbole_hyper.data.inputs import read_boosts
 from recbole_hyper.errors import ConfigError
+from tests.conftest import SMALL, write_inter
 
 
 @pytest.mark.parametrize(("text", "value"), [("true", True), ("True", True), ("FALSE", False)])
@@ -92,6 +93,19 @@ def test_the_first_row_of_an_item_counts(folder: Path, tmp_path: Path, caplog: p
     for wrong in ({"item_id": ["i1"], "kind": ["a", "b"]}, [1, 2], "catalogue.csv", {"i1": {"kind": "a"}}):
         with pytest.raises(ConfigError):
             model.use_catalogue(wrong)
+
+
+def test_lists_are_as_long_as_a_small_catalogue(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_inter(tmp_path / "data", "tiny", [(f"u{n}", f"i{(n + k) % 5}", k) for n in range(9) for k in range(4)])
+    run("Pop", "tiny", config_dict={**SMALL, "data_path": str(tmp_path / "data"), "output_dir": str(tmp_path / "run")})
+    words = ["recommend", str(tmp_path / "run"), "--users=u1", "--exclude_seen=False"]
+    capsys.readouterr()
+    assert main(words) == 0
+    assert len([line for line in capsys.readouterr().out.splitlines() if line.startswith("u1 ")]) == 5
+    assert main([*words, "--k=10"]) == 1
+    assert "error: k=10: between 1 and 5 items can be recommended" in capsys.readouterr().err
 
 
 def test_rules_as_mappings() -> None:

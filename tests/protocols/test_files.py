@@ -122,6 +122,7 @@ def test_two_files_are_training_and_test(tmp_path: Path) -> None:
     _, split = split_of(data, benchmark_filename=["a", "b"])
     assert in_order(unpack(split)) == in_order(reference.files([parts[0], [], parts[2]]))
     assert len(split.valid) == 0
+    assert split.counts["protocol"] == "files of training and test, no validation"
     with pytest.raises(ProtocolError, match="refit: True needs a validation part"):
         split_of(data, benchmark_filename=["a", "b"], refit=True)
 

@@ -274,10 +274,12 @@ def test_a_folder_that_does_not_exist_has_a_hint(tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     (tmp_path / "saved" / "shop").mkdir(parents=True)
     (tmp_path / "saved" / "shop" / "config.yaml").touch()
+    (tmp_path / "saved" / "pop").mkdir()  # as near to saved/shopp as text, but not as a name
+    (tmp_path / "saved" / "pop" / "config.yaml").touch()
     for folder, message in (
         ("saved/shopp", "saved/shopp has no run: the folder does not exist; did you mean saved/shop?"),
         ("nowhere/at/all", "nowhere/at/all has no run: the folder does not exist"),
-        ("saved", "saved has no run: config.yaml is missing; runs are in saved/shop"),
+        ("saved", "saved has no run: config.yaml is missing; runs are in saved/pop, saved/shop"),
     ):
         with pytest.raises(ConfigError) as error:
             read_config(Path(folder))

@@ -105,6 +105,14 @@ def test_a_port_in_use_is_one_error_before_any_work(bundle: Path, capsys: Any) -
     assert "error: port=70000: a number from 1 to 65535" in capsys.readouterr().err
 
 
+def test_a_folder_that_does_not_exist_is_one_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "config.yaml").touch()
+    assert main(["serve", str(tmp_path / "shopp"), "--port=0"]) == 1
+    message = f"{tmp_path}/shopp has no run: the folder does not exist; did you mean {tmp_path}/shop?"
+    assert capsys.readouterr().err == f"error: {message}\n"
+
+
 def test_nothing_is_announced_without_the_extra(
     bundle: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
