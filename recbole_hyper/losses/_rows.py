@@ -27,10 +27,13 @@ def rows_at_once(n: int, n_items: int, width: int, itemsize: int, budget: int, *
 class RowStream:
     """One evaluation of the exact cross-entropy by whole rows; ``padding_idx`` is 0 or None."""
 
-    #: whether the loss includes the smoothing
-    smooths = True
     #: share of the target that is spread evenly over all items
     smoothing = 0.0
+
+    @staticmethod
+    def smooths(geometry: Geometry) -> bool:
+        """Return whether the loss includes the smoothing."""
+        return True
 
     @property
     def first(self) -> int:

@@ -59,12 +59,15 @@ class _Tile(NamedTuple):
 class ItemStream:
     """One evaluation of the exact cross-entropy, with its lifts, tiles and accumulators."""
 
-    smooths = False  # the caller adds the smoothing
-
     d_vectors: Tensor | None = None
     d_weight: Tensor | None = None
     d_offset: Tensor | None = None
     d_theta: Tensor | None = None
+
+    @staticmethod
+    def smooths(geometry: Geometry) -> bool:
+        """Return whether the loss includes the smoothing; otherwise the caller adds it."""
+        return False
 
     def __init__(
         self,

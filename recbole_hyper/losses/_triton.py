@@ -2,7 +2,8 @@
 
 The forward pass gives losses and the states' gradients at once: their sums follow a running maximum, as attention
 kernels do with their values. The second pass gives the items' gradients. So a logit is computed twice, with four
-products in all, and no logits exist in memory: besides the gradients there are ``SPLITS`` copies of the states'.
+products in all, and no logits exist in memory: besides the gradients there are ``SPLITS`` copies of the states'. With
+a link, label smoothing takes a third pass, which sums the logits of each row, and their gradients.
 
 logit(i, j) = scale_j * link(multiplier_j * <space_i, weight_j> + column_i * extra_j), where the link is the identity or
 asinh(. * exp(exponent_i + exponent_j)). ``rows`` (3, n) are column, exponent and exp(exponent) of the states, ``terms``
@@ -78,9 +79,12 @@ class _Sums(NamedTuple):
 
 
 class TritonStream(RowStream):
-    """One evaluation with two kernels, without logits in memory. The caller adds the smoothing."""
+    """One evaluation with two kernels, without logits in memory."""
 
-    smooths = False
+    @staticmethod
+    def smooths(geometry: Geometry) -> bool:
+        """Return whether the loss includes the smoothing: without a link the mean logit is one small product."""
+        return geometry.has_link
 
     def run(self, row_weights: Tensor | None) -> tuple[Tensor, Gradients]:
         """Return the losses (n,), and unless ``row_weights`` (n,) is None the gradients of their weighted sum."""
@@ -93,7 +97,7 @@ class TritonStream(RowStream):
         if not any(self.needs):
             row_weights = None
         self._prepare()
-        sums = self._forward()
+        sums = self._smoothed(self._forward())
         losses = (sums.log_total - sums.target) * (1 / LOG2_E)
         if row_weights is None:
             return losses, Gradients()
@@ -125,7 +129,8 @@ class TritonStream(RowStream):
         self.shared = (*tensors, n, m, d, self.padding)
         self.options = {"ASINH": self.geometry.has_link, "PRECISION": precision, "WIDTH": width}
 
-    def _forward(self) -> _Sums:
+    def _states_pass(self, *, mean: bool) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Return what the kernel of the states writes for each part of the catalogue."""
         like, (m, d) = self.vectors, self.weight.shape
         n, (rows, items, warps, step) = len(like), self.tiles[0]
         share = triton.cdiv(triton.cdiv(m, items), SPLITS) * items
@@ -134,7 +139,25 @@ class TritonStream(RowStream):
         outputs = (tops, totals, target, slope, by_states)
         grid = (triton.cdiv(n, rows), SPLITS)
         tile = {"ROWS": rows, "ITEMS": items, "STEP": step, "num_warps": warps}
-        _states[grid](*self.shared, share, *outputs, **self.options, **tile)
+        _states[grid](*self.shared, share, *outputs, **self.options, **tile, MEAN=mean)
+        return outputs
+
+    def _smoothed(self, sums: _Sums) -> _Sums:
+        """Put the smoothed target for the target."""
+        self.of_all = 0.0
+        if not self.smoothing:
+            return sums
+        m = len(self.weight)
+        self.of_all = self.smoothing / (m - (0 <= self.padding < m))
+        _, totals, _, _, by_states = self._states_pass(mean=True)
+        return sums._replace(
+            target=(1 - self.smoothing) * sums.target + self.of_all * totals.sum(0),
+            slope=(1 - self.smoothing) * sums.slope,
+            by_states=sums.by_states.sub_(by_states.sum(0), alpha=self.of_all),
+        )
+
+    def _forward(self) -> _Sums:
+        tops, totals, target, slope, by_states = self._states_pass(mean=False)
         top = tops.amax(0)
         fading = torch.exp2(tops - top)
         total = totals.mul_(fading).sum(0)
@@ -146,7 +169,7 @@ class TritonStream(RowStream):
         rows, items, warps, step = self.tiles[1]
         weighing = torch.stack((sums.log_total, row_weights))
         by_weight, others = like.new_empty(m, d), like.new_empty(2, m)
-        outputs = (weighing, by_weight, others)
+        outputs = (float(1 - self.smoothing), float(self.of_all), weighing, by_weight, others)
         grid = (triton.cdiv(m, items),)
         tile = {"ROWS": rows, "ITEMS": items, "STEP": step, "num_warps": warps}
         _items[grid](*self.shared, *outputs, **self.options, **tile)
@@ -221,9 +244,12 @@ def _linked(inner, exponent, factor, ASINH: tl.constexpr):
 def _states(
     space, weight, rows, terms, targets, n, m, d, padding, share, tops, totals, target_logits, target_slopes, by_states,
     ASINH: tl.constexpr, PRECISION: tl.constexpr,
-    WIDTH: tl.constexpr, ROWS: tl.constexpr, ITEMS: tl.constexpr, STEP: tl.constexpr,
+    WIDTH: tl.constexpr, ROWS: tl.constexpr, ITEMS: tl.constexpr, STEP: tl.constexpr, MEAN: tl.constexpr,
 ):  # fmt: skip
-    """Write the totals of a block of rows over its share of the items, and the gradient of their logarithm."""
+    """Write the totals of a block of rows over its share of the items, and the gradient of their logarithm.
+
+    With ``MEAN`` the totals are sums of logits by ln 2, and the gradient is that of the sums of logits.
+    """
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     here, place = row < n, tl.arange(0, WIDTH)
     inside = place < d
@@ -259,14 +285,18 @@ def _states(
         hit = wanted[:, None] == item[None, :]
         logit_of_target += tl.sum(tl.where(hit, logit, 0.0), 1)
         slope_of_target += tl.sum(tl.where(hit, slope, 0.0), 1)
-        logit = tl.where(real[None, :], logit, float("-inf"))
-        above = tl.maximum(high, tl.max(logit, 1))
-        softmax, fading = tl.exp2(logit - above[:, None]), tl.exp2(high - above)
-        sums = sums * fading + tl.sum(softmax, 1)
-        softmax *= slope
-        by_column = by_column * fading + tl.sum(softmax * extra[None, :], 1)
-        by_space = by_space * fading[:, None] + _product(softmax * multiplier[None, :], items, PRECISION)
-        high = above
+        if MEAN:
+            sums += tl.sum(logit, 1)
+        else:
+            logit = tl.where(real[None, :], logit, float("-inf"))
+            above = tl.maximum(high, tl.max(logit, 1))
+            softmax, fading = tl.exp2(logit - above[:, None]), tl.exp2(high - above)
+            sums = sums * fading + tl.sum(softmax, 1)
+            slope *= softmax
+            by_column, by_space = by_column * fading, by_space * fading[:, None]
+            high = above
+        by_column += tl.sum(slope * extra[None, :], 1)
+        by_space += _product(slope * multiplier[None, :], items, PRECISION)
     at = tl.program_id(1) * n + row
     tl.store(tops + at, high, here)
     tl.store(totals + at, sums, here)
@@ -279,7 +309,7 @@ def _states(
 
 @triton.jit
 def _items(
-    space, weight, rows, terms, targets, n, m, d, padding, weighing, by_weight, others,
+    space, weight, rows, terms, targets, n, m, d, padding, of_target, of_all, weighing, by_weight, others,
     ASINH: tl.constexpr, PRECISION: tl.constexpr,
     WIDTH: tl.constexpr, ROWS: tl.constexpr, ITEMS: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
@@ -315,7 +345,7 @@ def _items(
         else:
             value = inner
         softmax = tl.exp2(value * (scale * _LOG2_E)[:, None] - log_total[None, :])
-        softmax -= tl.where(item[:, None] == wanted[None, :], 1.0, 0.0)
+        softmax -= tl.where(item[:, None] == wanted[None, :], of_target, 0.0) + of_all
         softmax = tl.where(real[:, None], softmax * row_weight[None, :], 0.0)
         by_scale += tl.sum(softmax * value, 1)
         if ASINH:

@@ -119,10 +119,10 @@ def exact_cross_entropy(
     budget = None if memory_budget is None else int(memory_budget)
     if row_weights is not None and reduction != "sum":
         raise ValueError(f"row_weights need reduction='sum', got {reduction!r}")
-    # the kernels without logits do not sum them, and another pass for the mean of links costs more
+    # the kernels without logits sum links in a third pass
     whole = bool(label_smoothing) and geometry.has_link
     stream_of = _stream_of(states, weight, offset, geometry, padding_idx, budget, triton_kernel, whole)
-    smooths = stream_of.smooths
+    smooths = stream_of.smooths(geometry)
     settings = (targets, row_weights, geometry, padding_idx, budget, reduction)
     how = (torch.is_grad_enabled(), stream_of, label_smoothing if smooths else 0.0)
     loss = _ExactCrossEntropy.apply(states, weight, offset, theta, *settings, how)
@@ -162,12 +162,13 @@ def _stream_of(
     sizes = (len(states), len(weight), states.shape[1] + (offset is not None), 4)
     whole = default_budget(states.device) if budget is None else budget
     rows = rows_at_once(*sizes, whole, link=geometry.has_link)
+    few = rows < min(len(states), LEAST_KEPT_ROWS)
     many = len(states) * len(weight) >= LOGITS_FOR_TRITON if geometry.has_link else rows < len(states)
-    if triton_kernel is None and many and not prefer_rows and _has_kernels(states, weight, offset, geometry):
+    if triton_kernel is None and (few if prefer_rows else many) and _has_kernels(states, weight, offset, geometry):
         from recbole_hyper.losses._triton import TritonStream
 
         return TritonStream
-    if rows < min(len(states), LEAST_KEPT_ROWS):
+    if few:
         return ItemStream
     if triton_kernel is None and type(geometry) is Poincare and _has_kernels(states, weight, offset, geometry):
         from recbole_hyper.losses._triton_rows import PoincareRows

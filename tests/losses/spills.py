@@ -21,13 +21,14 @@ from recbole_hyper.losses import _triton as kernels
 from recbole_hyper.losses import _triton_rows as of_rows
 
 PTXAS = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
-INTEGERS = ("n", "m", "d", "padding", "share")
+INTEGERS, FLOATS = ("n", "m", "d", "padding", "share"), ("of_target", "of_all")
 
 
 def resources(kernel: object, constants: dict[str, object], architecture: int, warps: int) -> tuple[int, int]:
     """Return the registers and the spilled bytes of a kernel."""
     names = kernel.arg_names  # type: ignore[attr-defined]
     kinds = {name: "constexpr" if name in constants else "i32" if name in INTEGERS else "*fp32" for name in names}
+    kinds |= {name: "fp32" for name in FLOATS if name in kinds}
     if "targets" in kinds:
         kinds["targets"] = "*i64"
     if constants.get("LEARNED") is False:
@@ -70,9 +71,13 @@ def main(architecture: int, width: int) -> None:
             for asinh in (False, True):
                 tile = {"WIDTH": width, "ROWS": rows, "ITEMS": items, "STEP": step}
                 constants = {"ASINH": asinh, "PRECISION": precision, **tile}
-                registers, spilled = resources(kernel, constants, architecture, warps)
                 link = "asinh" if asinh else "dot"
-                print(kernel.__name__, link, precision, f"{registers} registers, {spilled} spilled", flush=True)
+                # only a link needs the pass that smooths
+                for mean in ((False, True) if asinh else (False,)) if kernel is kernels._states else (None,):
+                    given = constants if mean is None else {**constants, "MEAN": mean}
+                    registers, spilled = resources(kernel, given, architecture, warps)
+                    name = kernel.__name__ + ("_mean" if mean else "")
+                    print(name, link, precision, f"{registers} registers, {spilled} spilled", flush=True)
 
 
 if __name__ == "__main__":
