@@ -31,7 +31,7 @@ WIDEST, SPLITS = 256, 8
 #: a tile in the pass of the states and in that of the items, by the width of the vectors: its rows, items and warps,
 #: and how many numbers of a vector one product of the logits takes
 TILES = {
-    32: ((32, 32, 8, 32), (32, 32, 4, 32)),
+    32: ((16, 32, 4, 32), (32, 32, 4, 32)),
     64: ((32, 32, 4, 64), (32, 32, 4, 64)),
     128: ((32, 32, 8, 128), (32, 32, 8, 128)),
     256: ((32, 32, 8, 256), (32, 32, 8, 256)),
