@@ -28,9 +28,9 @@ def recurrence(
     inputs: Tensor, bias: Tensor, weight: Tensor, start: Tensor, rho: Tensor, activation: str, reset: str
 ) -> Tensor:
     """Run the recurrence: compiled for many states on a CPU in float32, plain elsewhere and in an exported graph."""
-    large = inputs.numel() >= 3 * KERNEL_FROM
-    compiled = large and inputs.device.type == "cpu" and inputs.dtype == torch.float32
-    run = _Compiled.apply if compiled and not torch.compiler.is_exporting() else plain_recurrence
+    # an exported graph must not depend on the number of states
+    able = not torch.compiler.is_exporting() and inputs.device.type == "cpu" and inputs.dtype == torch.float32
+    run = _Compiled.apply if able and inputs.numel() >= 3 * KERNEL_FROM else plain_recurrence
     return run(inputs, bias, weight, start, rho, activation, reset)
 
 

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from recbole_hyper.geometry.base import Geometry, Theta, compute_dtype
 from recbole_hyper.geometry.euclidean import Flat
-from recbole_hyper.geometry.poincare import Poincare
 from recbole_hyper.losses._chunks import LEAST_KEPT_ROWS, default_budget
 from recbole_hyper.losses._rows import RowStream, rows_at_once
 from recbole_hyper.losses._smoothing import lead_of_targets
@@ -170,10 +169,13 @@ def _stream_of(
         return TritonStream
     if few:
         return ItemStream
-    if triton_kernel is None and type(geometry) is Poincare and _has_kernels(states, weight, offset, geometry):
+    if triton_kernel is None and geometry.asinh_link and _has_kernels(states, weight, offset, geometry):
+        # only for models whose head it is, as opening a run imports no other geometry
+        from recbole_hyper.geometry.poincare import Poincare
         from recbole_hyper.losses._triton_rows import PoincareRows
 
-        return PoincareRows
+        if type(geometry) is Poincare:
+            return PoincareRows
     return RowStream
 
 

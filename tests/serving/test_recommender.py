@@ -360,7 +360,7 @@ def test_histories_without_times_get_one_time_and_a_warning(
         ({"histories": {"a": ["i1"]}, "times": [[1.0]]}, "a mapping for a mapping"),
         ({"histories": {"a": ["i1"]}, "times": {"b": [1.0]}}, r"times: 1 histories have no times \(first: 'a'\)"),
         ({"histories": [["i1"]], "times": [["soon"]]}, "times must be numbers or dates"),
-        ({"histories": [["i1"]], "times": [["31.01.2024"]]}, "times must be numbers or dates"),
+        ({"histories": [["i1"]], "times": [["31.13.2024"]]}, "times must be numbers or dates"),
         (
             {"histories": pd.DataFrame({"user_id": ["a"], "item_id": ["i1"], "timestamp": ["soon"]})},
             r"histories, row 0 \(from 0\): 'soon' in 'timestamp' is not a finite time",
