@@ -22,11 +22,11 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.
 # cost of one more call of an encoder, in positions; on a CPU 256 to 512 were fastest for filters and attention of
 # width 8 to 128 and histories of 5 and 160 items
 CALL_POSITIONS = 384
-#: the loss, 0-d, of states (n, d) with targets (n,) in batch rows (n,)
 # widest histories whose positions a device keeps as a table, 2 MB
 _WIDEST_TABLE = 512
 # steps of a probability in dropout
 _LEVELS = 1 << 16
+#: the loss, 0-d, of states (n, d) with targets (n,) in batch rows (n,)
 LossOf = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 

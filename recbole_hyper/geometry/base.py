@@ -21,8 +21,8 @@ from torch import Tensor
 from recbole_hyper.options import Part
 
 Theta = float | Tensor
-# the largest x for which exp(x) can be squared: 43.4 in float32, 353 in float64
 _DTYPES = (torch.half, torch.bfloat16, torch.float, torch.double)
+# the largest x for which exp(x) can be squared: 43.4 in float32, 353 in float64
 EXPONENT_LIMIT = {dtype: math.log(torch.finfo(dtype).max) / 2 - 1 for dtype in _DTYPES}
 
 

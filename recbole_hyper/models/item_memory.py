@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -202,22 +201,15 @@ class RankedCases:
 
 
 class MixtureSearch:
-    """NDCG@10 of each pair of :data:`SHARES` and ``decays``, over cases whose logits come block by block.
+    """NDCG@10 of each pair of :data:`SHARES` and :data:`DECAYS`, over cases whose logits come block by block.
 
     The ten best items of a mixture are among the network's ten best and the memory's items, so only these are compared.
     """
 
-    def __init__(
-        self,
-        memory: ItemMemory,
-        *,
-        exclude_seen: bool,
-        decays: Sequence[float] = DECAYS,
-        table: MixtureTable | None = None,
-    ) -> None:
-        self.memory, self.exclude_seen, self.decays, self.table = memory, exclude_seen, decays, table
+    def __init__(self, memory: ItemMemory, *, exclude_seen: bool, table: MixtureTable | None = None) -> None:
+        self.memory, self.exclude_seen, self.table = memory, exclude_seen, table
         self._sums: Tensor | None = None  # of the gains of all cases, on a device
-        self.gains = np.zeros((len(decays), len(SHARES)))
+        self.gains = np.zeros((len(DECAYS), len(SHARES)))
         self.cases = 0
 
     def add(self, logits: Tensor, cases: Cases) -> None:
@@ -236,7 +228,7 @@ class MixtureSearch:
         hidden = (network[rows, targets] < 0).cpu().numpy()
         values, items = (part.cpu().numpy() for part in network.topk(min(_DEPTH, network.shape[1] - 1), dim=1))
         newest = self.memory.newest(cases)
-        for number, decay in enumerate(self.decays):
+        for number, decay in enumerate(DECAYS):
             memory = self.memory.after(newest, decay)
             owners = np.repeat(np.arange(n), np.diff(memory.indptr))
             network_values = network[torch.from_numpy(owners), torch.from_numpy(memory.indices).long()].cpu().numpy()
@@ -252,11 +244,11 @@ class MixtureSearch:
         newest = torch.from_numpy(self.memory.newest(cases)).to(device)
         ages = torch.arange(newest.shape[1], device=device)
         gains = []
-        for decay in self.decays:
+        for decay in DECAYS:
             memory, totals, _ = table.after(newest, decay**ages)
             for share in SHARES:
                 gains.append(ranked.gain(torch.where(totals > 0, 1.0 - share, 1.0) * network + share * memory))
-        found = torch.stack(gains).view(len(self.decays), len(SHARES))
+        found = torch.stack(gains).view(len(DECAYS), len(SHARES))
         self._sums = found if self._sums is None else self._sums + found
         self.cases += len(cases)
 
@@ -265,11 +257,11 @@ class MixtureSearch:
         if self._sums is not None:
             self.gains = self._sums.cpu().numpy()
         share, decay = max(
-            itertools.product(range(len(SHARES)), range(len(self.decays))),
+            itertools.product(range(len(SHARES)), range(len(DECAYS))),
             key=lambda pair: (self.gains[pair[1], pair[0]], -pair[0]),
         )
         n = max(1, self.cases)
-        mixture = Mixture(SHARES[share], self.decays[decay])
+        mixture = Mixture(SHARES[share], DECAYS[decay])
         return mixture, self.gains[decay, share] / n, self.gains[decay, 0] / n
 
 
