@@ -6,7 +6,8 @@
 Sections: ``kernels`` (times, peak memory and errors against float64 beside full logits, torch's fused linear
 cross-entropy, cut-cross-entropy and Liger, where they are installed), ``steps`` (milliseconds, with and without CUDA
 graphs), ``epochs`` (seconds, beside RecBole's SASRec, and RecTools' if it is installed), ``runs`` (the default model,
-whole) and ``equal`` (100 steps without dropout on the CPU and the device from the same weights: losses within 1e-4).
+whole, also on data of $RECBOLE_HYPER_DATA) and ``equal`` (100 steps without dropout on the CPU and the device from the
+same weights: losses within 1e-4).
 Results go to results/bench_gpu.json, an entry for each device; ``python results/gpu.py`` draws results/gpu.md from it.
 """
 
@@ -16,6 +17,7 @@ import argparse
 import importlib.util
 import itertools
 import json
+import os
 import statistics
 import tempfile
 import time
@@ -42,6 +44,8 @@ from recbole_hyper.training.loop import Loop
 
 RESULTS = Path(__file__).parents[1] / "results" / "bench_gpu.json"
 SECTIONS = ("kernels", "steps", "epochs", "runs", "equal")
+# of $RECBOLE_HYPER_DATA, if they are there
+DATASETS = ("amazon-beauty-sequences", "ml-1m")
 MODELS = ("SASRecCE", "HSASRecCE", "FMLPRecMemory", "gSASRec")
 # rows, items, width
 SIZES = ((8192, 12_101, 64), (8192, 262_144, 64), (8192, 1_000_000, 64))
@@ -319,12 +323,24 @@ def _rectools_epochs(store: SequenceStore, device: torch.device, small: bool) ->
 
 
 def runs(device: torch.device, small: bool) -> list[dict[str, Any]]:
-    """Run the default model on ml-100k, which comes with RecBole."""
+    """Run the default model on ml-100k, which comes with RecBole, and on the data of $RECBOLE_HYPER_DATA."""
+    folder = Path(os.environ.get("RECBOLE_HYPER_DATA", ""))
+    datasets = ["ml-100k", *(name for name in DATASETS if not small and (folder / name).is_dir())]
+    return [_run(name, folder, device, small) for name in datasets]
+
+
+def _run(dataset: str, data: Path, device: torch.device, small: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         keys: dict[str, Any] = {"use_gpu": device.type != "cpu", "output_dir": folder, "show_progress": False}
         keys |= {"epochs": 1, **_few("", small)} if small else {}
-        result = run("FMLPRecMemory", "ml-100k", config_dict=keys)
-    return [{"model": "FMLPRecMemory", "dataset": "ml-100k", "seconds": result["seconds"], "test": result["test"]}]
+        if dataset != "ml-100k":
+            keys["data_path"] = str(data)
+        start = time.perf_counter()
+        result = run("FMLPRecMemory", dataset, config_dict=keys)
+        seconds = time.perf_counter() - start
+    spent = {f"{phase}_s": result["seconds"][phase] for phase in ("train", "valid", "test")}
+    figures = {name: result["test"][name] for name in ("ndcg@10", "hit@10")}
+    return {"model": "FMLPRecMemory", "dataset": dataset, "seconds": seconds, **spent, **figures}
 
 
 def equal(device: torch.device, small: bool) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ COLUMNS = {
     "kernels": ("method", "rows", "items", "width", "ms", "peak_mb", "error"),
     "steps": ("model", "cuda_graphs", "ms", "replays"),
     "epochs": ("model", "first_s", "second_s"),
-    "runs": ("model", "dataset", "seconds"),
+    "runs": ("model", "dataset", "seconds", "train_s", "valid_s", "test_s", "ndcg@10", "hit@10"),
     "equal": ("model", "cpu", "device", "within_1e-4"),
 }
 

@@ -50,6 +50,7 @@ class StepGraphs:
         self.device = device
         self._capture = capture or _CudaCapture()
         self._shapes: dict[Shape, _Shape] = {}
+        self._records = True  # until a step cannot be recorded
         self.replays = 0
 
     def run(self, batch: PackedBatch, step: Step) -> dict[str, Tensor]:
@@ -58,9 +59,15 @@ class StepGraphs:
         known.steps += 1
         if known.replay is None:
             recorded = sum(one.replay is not None for one in self._shapes.values())
-            if known.steps <= WARM_STEPS or recorded >= MOST_GRAPHS:
+            if not self._records or known.steps <= WARM_STEPS or recorded >= MOST_GRAPHS:
                 return step(batch.to(self.device))
-            self._record(known, batch, step)
+            try:
+                self._record(known, batch, step)
+            except RuntimeError as error:  # recording computes nothing, so the step is still to be taken
+                self._records, known.replay = False, None
+                logger.warning("cuda_graphs: a step cannot be recorded, so the next run as usual: %s", error)
+                logger.debug("the step that cannot be recorded", exc_info=True)
+                return step(batch.to(self.device))
         else:
             assert known.numbers is not None
             known.numbers.copy_(batch.numbers.pin_memory(), non_blocking=True)
@@ -91,7 +98,7 @@ class _CudaCapture:
         torch.cuda.synchronize()
         self._pool = self._pool or torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             result = function()
         graph.replay()  # recording computes nothing
         return graph.replay, result

@@ -107,6 +107,25 @@ def test_a_number_of_the_host_would_go_stale(
     assert not torch.allclose(*weights, rtol=1e-5, atol=1e-7)
 
 
+def test_a_step_that_cannot_be_recorded_runs_as_usual(
+    data: Path, tmp_path: Path, foreign: torch.device, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    def refused(function: Any) -> Any:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    (plain, _) = trained("SASRecCE", data, tmp_path / "plain", 9, replayed=False, hidden_dropout_prob=0.0)
+    monkeypatch.setattr(Recording, "capture", refused)
+    with caplog.at_level("WARNING", "recbole_hyper"):
+        loop, replays = trained("SASRecCE", data, tmp_path / "graphs", 9, replayed=True, hidden_dropout_prob=0.0)
+    assert replays == 0
+    assert [one.getMessage() for one in caplog.records if "cannot be recorded" in one.getMessage()] == [
+        "cuda_graphs: a step cannot be recorded, so the next run as usual: "
+        "operation not permitted when stream is capturing"
+    ]
+    for one, other in zip(plain.model.state_dict().values(), loop.model.state_dict().values(), strict=True):
+        assert torch.equal(one.cpu(), other.cpu())
+
+
 def test_few_shapes_are_recorded(data: Path, tmp_path: Path, foreign: torch.device, monkeypatch: Any) -> None:
     monkeypatch.setattr(graphs, "MOST_GRAPHS", 0)
     _, replays = trained("SASRecCE", data, tmp_path / "run", 6, replayed=True)
