@@ -32,7 +32,8 @@ NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # torch, safetensors, Arrow and numpy raise errors with their own text
 _NO_SPACE_TEXT = re.compile(
     r"no space left|disk quota exceeded|file too large|os error (28|122|27)\b|errno (28|122|27)\b|"
-    r"PytorchStreamWriter failed writing|inline_container.*unexpected pos|\d+ requested and \d+ written",
+    r"PytorchStreamWriter failed writing|inline_container.*unexpected pos|basic_ios::clear: iostream error|"
+    r"\d+ requested and \d+ written",
     re.IGNORECASE,
 )
 # control characters of a terminal, which move its cursor or change its colors or title; not line ends and tabs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import re
 import statistics
 from pathlib import Path
@@ -299,3 +300,24 @@ def test_every_result_file_is_named_by_a_page_a_script_or_a_test() -> None:
 def test_a_file_that_is_part_of_a_longer_name_is_not_named() -> None:
     assert "a_b" not in named(["see `a_b_seed2021` and a_b-c."])
     assert {"a_b", "c.csv"} <= named(["[a_b](x/c.csv)."])
+
+
+def test_lists_of_cold_items_without_training_are_those_of_the_page() -> None:
+    table = pd.read_csv(RESULTS / "cold_items.csv").set_index(["dataset", "list"])
+    page = (ROOT / "docs/features.md").read_text(encoding="utf-8")
+    for (_, name), row in table.iterrows():
+        text = f"{row['ndcg@10']:.3f}".removeprefix("0")
+        if name == "random order":
+            assert row["ndcg@10"] == pytest.approx(
+                sum(1 / math.log2(1 + rank) for rank in range(1, 11)) / row["cold items"], abs=1e-6
+            )
+            assert row["hit@10"] == pytest.approx(10 / row["cold items"], abs=1e-6)
+        else:
+            text += f" ({row['low']:.3f} to {row['high']:.3f})".replace("0.", ".")
+        assert f"| {text} |" in page
+    for run, dataset in (("ml-100k_cold_items_SASRecCE_text", "films"), ("ml-1m_cold_items_SASRecCE_text", "ml-1m")):
+        content = json.loads((RESULTS / "runs" / f"{run}.json").read_text())
+        assert content["n_test_cases"] == table.loc[(dataset, "nearest text"), "cases"]
+        assert (
+            content["protocol_counts"]["items drawn for the test"] == table.loc[(dataset, "nearest text"), "cold items"]
+        )

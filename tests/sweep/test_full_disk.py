@@ -30,6 +30,7 @@ FULL = [
     SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"),
     OSError("[Errno 28] Error writing bytes to file. Detail: [errno 28] No space left on device"),
     OSError("1000000 requested and 262128 written"),
+    RuntimeError("basic_ios::clear: iostream error"),
 ]
 
 
