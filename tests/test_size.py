@@ -47,6 +47,7 @@ PUBLIC = {
     "a Triton kernel takes pointers and sizes one by one": (
         "losses/_triton.py:_items",
         "losses/_triton.py:_states",
+        "losses/_triton.py:_targets",
         *(f"losses/_triton_rows.py:{name}" for name in ("_items_back", "_items_of", "_lift_items", "_lift_states")),
         "losses/_triton_rows.py:_states_back",
     ),

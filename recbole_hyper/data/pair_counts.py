@@ -12,7 +12,7 @@ from recbole_hyper.data.sequences import Int64, SequenceStore, ranges
 _BYTES_OF_A_PAIR = 64
 # bytes per entry of a sparse matrix while two matrices are added
 _BYTES_OF_AN_ENTRY = 32
-_LARGEST_KEY = 1 << 62
+_BITS_OF_A_KEY = 62
 
 
 def weight_of(distance: npt.ArrayLike) -> npt.NDArray[np.float64]:
@@ -34,15 +34,21 @@ def pair_counts(
     """
     n_items = store.n_items
     blocks, totals = [], np.zeros(n_items)
+    of_item, of_distance = _bits(n_items, window)
     # an interaction has at most 2 x window neighbours; keys of pairs must fit int64
     entries, pairs = (2 * window * _BYTES_OF_AN_ENTRY) * store.counts(lengths), (window * _BYTES_OF_A_PAIR) * lengths
     for first, stop in _stretches(entries, memory_budget):
         counts = scipy.sparse.csr_matrix((stop - first, n_items))
-        for block in _stretches(pairs, memory_budget, max(1, _LARGEST_KEY // n_items**2)):
+        for block in _stretches(pairs, memory_budget, 1 << max(0, _BITS_OF_A_KEY - 2 * of_item - of_distance)):
             counts = counts + _counts_of(store, lengths, slice(*block), window, (first, stop))
         totals[first:stop] = np.asarray(counts.sum(axis=1)).ravel()
         blocks.append(_largest(counts.tocsr(), neighbours))
     return scipy.sparse.vstack(blocks, format="csr", dtype=np.float32), totals.astype(np.float32)
+
+
+def _bits(n_items: int, window: int) -> tuple[int, int]:
+    """Return how many bits an item and a distance less one take in the key of a pair."""
+    return (n_items - 1).bit_length(), (window - 1).bit_length()
 
 
 def _stretches(sizes: Int64, budget: int, most: int | None = None) -> Iterator[tuple[int, int]]:
@@ -65,19 +71,24 @@ def _counts_of(
     owners = np.repeat(np.arange(len(sizes)), sizes)
     first, stop = item_range
     n_items = store.n_items
-    keys, weights = [], []
-    for distance in range(1, min(window, int(sizes.max(initial=0)) - 1) + 1):
-        low, high = np.sort((items[:-distance], items[distance:]), axis=0)
+    of_item, of_distance = _bits(n_items, window)
+    keys, reach = [], min(window, int(sizes.max(initial=0)) - 1)
+    for distance in range(1, reach + 1):
+        low = np.minimum(items[:-distance], items[distance:])
+        high = np.maximum(items[:-distance], items[distance:])
         wanted = (owners[:-distance] == owners[distance:]) & (low != high)
         wanted &= ((low >= first) & (low < stop)) | ((high >= first) & (high < stop))
-        keys.append((owners[:-distance][wanted] * n_items + low[wanted]) * n_items + high[wanted])
-        weights.append(np.full(len(keys[-1]), weight_of(distance)))
+        pairs = (((owners[:-distance][wanted] << of_item) | low[wanted]) << of_item) | high[wanted]
+        keys.append((pairs << of_distance) | (distance - 1))
     if not keys:
         return scipy.sparse.csr_matrix((stop - first, n_items))
-    # the first of equal keys is the nearest
-    pairs, places = np.unique(np.concatenate(keys), return_index=True)
-    values = np.concatenate(weights)[places]
-    low, high = pairs // n_items % n_items, pairs % n_items
+    # a plain sort is many times faster than one that returns places, so a key ends with its distance
+    sorted_keys = np.sort(np.concatenate(keys))
+    pairs = sorted_keys >> of_distance
+    nearest = np.diff(pairs, prepend=-1) > 0
+    pairs, steps = pairs[nearest], (sorted_keys[nearest] & ((1 << of_distance) - 1)) + 1
+    values = weight_of(np.arange(1, reach + 1))[steps - 1]
+    low, high = (pairs >> of_item) & ((1 << of_item) - 1), pairs & ((1 << of_item) - 1)
     rows, columns = np.concatenate((low, high)), np.concatenate((high, low))
     own = (rows >= first) & (rows < stop)
     entries = np.concatenate((values, values))[own], (rows[own] - first, columns[own])

@@ -9,6 +9,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from recbole_hyper.data.loader import history_items
+from recbole_hyper.devices import CPU
 from recbole_hyper.errors import NonFiniteScoreError
 from recbole_hyper.types import Cases, Prefixes, Ranks
 
@@ -61,9 +62,11 @@ def rank_cases(
     size, large = rows_of_a_block(n_items, memory_budget), len(cases) * n_items >= KERNEL_FROM
     parts: list[_Ranked] = []
     with tqdm(total=len(cases), desc=progress, disable=progress is None, unit="case", leave=False) as bar:
-        for start in range(0, len(cases), size):
+        start = 0
+        while start < len(cases):
             part = cases[start : start + size]
             scores = scores_of(score, part, n_items)
+            start, size = start + size, rows_of_a_block(n_items, memory_budget, scores.device)
             if large and part.candidates is None and scores.device.type == "cpu" and scores.dtype == torch.float32:
                 parts.append(_rank_here(score, scores, part, k, hidden, exclude_seen))
             else:
@@ -78,9 +81,11 @@ def rank_cases(
     return Ranks(ranks, counts, lists, sum(ties) / len(cases), np.where(lists == 0, np.float32(-np.inf), values))
 
 
-def rows_of_a_block(n_items: int, memory_budget: int) -> int:
+def rows_of_a_block(n_items: int, memory_budget: int, device: torch.device = CPU) -> int:
     """Return how many rows of ``n_items`` scores to compute at once within ``memory_budget`` bytes."""
     size = max(1, int(memory_budget) // (n_items * _BYTES_PER_SCORE))
+    if device.type != "cpu":  # each block waits for its results once
+        return size
     # small blocks stay in the cache and in memory that the allocator reuses; 256 rows make an efficient product
     return min(size, max(256, SCORES_PER_BLOCK // n_items))
 

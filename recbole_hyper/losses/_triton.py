@@ -6,9 +6,9 @@ products in all, and no logits exist in memory: besides the gradients there are 
 a link, label smoothing takes a third pass, which sums the logits of each row, and their gradients.
 
 logit(i, j) = scale_j * link(multiplier_j * <space_i, weight_j> + column_i * extra_j), where the link is the identity or
-asinh(. * exp(exponent_i + exponent_j)). ``rows`` (3, n) are column, exponent and exp(exponent) of the states, ``terms``
-(5, m) multiplier, extra column, scale, exponent and exp(exponent) of the items. A term that a geometry does not have is
-0 or 1.
+asinh(. * exp(exponent_i + exponent_j)). ``rows`` (3, n) are column, exponent / ln 2 and exp(-2 exponent) of the states,
+``terms`` (5, m) multiplier, extra column, scale, exponent / ln 2 and exp(-2 exponent) of the items. A term that a
+geometry does not have is 0 or 1; a dot product has none, and its kernels read none.
 
 Triton's interpreter tests the results on a CPU, and its assembler that no register spills (sm_80 and sm_90, widths 32
 to 256). **Never timed**: no GPU was at hand.
@@ -28,6 +28,10 @@ from recbole_hyper.losses._stream import Gradients
 
 #: the widest vectors whose tiles fit into registers, and parts of the catalogue that run in parallel
 WIDEST, SPLITS = 256, 8
+#: rows of a block in the kernel of the targets
+TARGET_ROWS = 16
+#: loads that a loop starts before it needs them; more take registers, and were slower on an H200
+STAGES = 1
 #: a tile in the pass of the states and in that of the items, by the width of the vectors: its rows, items and warps,
 #: and how many numbers of a vector one product of the logits takes
 TILES = {
@@ -42,11 +46,11 @@ WIDE_TILES = (32, 16, 8, 32), (16, 32, 8, 32)
 PRECISIONS = {"highest": "tf32x3", "high": "tf32", "medium": "bf16"}
 LOG2_E = 1.4426950408889634
 _LOG2_E = tl.constexpr(LOG2_E)
-# exponents above it leave the range of float32 when they are squared
-_FAR = tl.constexpr(40.0)
+# exp(-2 exponent) of far states and items: below it, a product is exact to fewer digits than a square root needs
+SMALLEST_FLOOR = 1e-18
 
 
-def tiles_of(width: int, precision: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def tiles_of(width: int, precision: str, *, link: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the tiles of the two passes, as in ``TILES``."""
     return WIDE_TILES if width == WIDEST and precision == "tf32x3" else TILES[width]
 
@@ -107,39 +111,40 @@ class TritonStream(RowStream):
         """Put the lifts into the form of the kernels."""
         like, (m, d) = self.vectors, self.weight.shape
         n = len(like)
-        rows, terms = like.new_zeros(3, n), like.new_zeros(5, m)
-        rows[2].fill_(1.0)
-        terms[0::2].fill_(1.0)
-        if like.shape[1] > d:
-            rows[0] = like[:, d]
-        exponents = (self.lifted.exponent, rows), (self.terms.exponent, terms)
-        for exponent, target in exponents:
-            if exponent is not None:
-                target[-2] = exponent
-                torch.exp(exponent.clamp(max=_FAR.value), out=target[-1])
-        for target, term in zip(terms, (self.terms.multiplier, self.terms.extra, self.terms.scale), strict=False):
-            if term is not None:
-                target.copy_(term.detach().reshape(-1))
+        lifts = like.shape[1] > d or any(one is not None for one in (self.lifted.exponent, *self.terms))
+        rows, terms = (like.new_zeros(3, n), like.new_zeros(5, m)) if lifts else (like, like)
+        if lifts:
+            rows[2].fill_(1.0)
+            terms[0::2].fill_(1.0)
+            if like.shape[1] > d:
+                rows[0] = like[:, d]
+            for exponent, target in ((self.lifted.exponent, rows), (self.terms.exponent, terms)):
+                if exponent is not None:
+                    torch.mul(exponent.detach(), LOG2_E, out=target[-2])
+                    target[-1] = torch.exp(-2 * exponent.detach()).clamp(min=SMALLEST_FLOOR)
+            for target, term in zip(terms, (self.terms.multiplier, self.terms.extra, self.terms.scale), strict=False):
+                if term is not None:
+                    target.copy_(term.detach().reshape(-1))
         precision = PRECISIONS[torch.get_float32_matmul_precision()]
         if precision == "bf16" and interprets():
             precision = "rounded"
         width = max(32, triton.next_power_of_2(d))
-        self.tiles = tiles_of(width, precision)
-        tensors = (like[:, :d].contiguous(), self.weight.detach().contiguous(), rows, terms, self.targets)
-        self.shared = (*tensors, n, m, d, self.padding)
-        self.options = {"ASINH": self.geometry.has_link, "PRECISION": precision, "WIDTH": width}
+        self.tiles = tiles_of(width, precision, link=self.geometry.has_link)
+        self.shared = like[:, :d].contiguous(), self.weight.detach().contiguous(), rows, terms
+        self.sizes = n, m, d, self.padding
+        self.options = {"LIFTS": lifts, "ASINH": self.geometry.has_link, "WIDTH": width}
+        self.products = {**self.options, "PRECISION": precision}
 
-    def _states_pass(self, *, mean: bool) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    def _states_pass(self, *, mean: bool) -> tuple[Tensor, Tensor, Tensor]:
         """Return what the kernel of the states writes for each part of the catalogue."""
-        like, (m, d) = self.vectors, self.weight.shape
-        n, (rows, items, warps, step) = len(like), self.tiles[0]
+        like, (n, m, d, _) = self.vectors, self.sizes
+        rows, items, warps, step = self.tiles[0]
         share = triton.cdiv(triton.cdiv(m, items), SPLITS) * items
-        tops, totals, target, slope = like.new_empty(4, SPLITS, n)
-        by_states = like.new_empty(SPLITS, n, d + 1)
-        outputs = (tops, totals, target, slope, by_states)
+        tops, totals = like.new_empty(2, SPLITS, n)
+        outputs = tops, totals, like.new_empty(SPLITS, n, d + 1)
         grid = (triton.cdiv(n, rows), SPLITS)
-        tile = {"ROWS": rows, "ITEMS": items, "STEP": step, "num_warps": warps}
-        _states[grid](*self.shared, share, *outputs, **self.options, **tile, MEAN=mean)
+        tile = {"ROWS": rows, "ITEMS": items, "STEP": step, "num_warps": warps, "num_stages": STAGES}
+        _states[grid](*self.shared, *self.sizes, share, *outputs, **self.products, **tile, MEAN=mean)
         return outputs
 
     def _smoothed(self, sums: _Sums) -> _Sums:
@@ -149,7 +154,7 @@ class TritonStream(RowStream):
             return sums
         m = len(self.weight)
         self.of_all = self.smoothing / (m - (0 <= self.padding < m))
-        _, totals, _, _, by_states = self._states_pass(mean=True)
+        _, totals, by_states = self._states_pass(mean=True)
         return sums._replace(
             target=(1 - self.smoothing) * sums.target + self.of_all * totals.sum(0),
             slope=(1 - self.smoothing) * sums.slope,
@@ -157,22 +162,30 @@ class TritonStream(RowStream):
         )
 
     def _forward(self) -> _Sums:
-        tops, totals, target, slope, by_states = self._states_pass(mean=False)
+        tops, totals, by_states = self._states_pass(mean=False)
+        n, _, d, _ = self.sizes
+        target, slope = self.vectors.new_empty(2, n)
+        rows = triton.cdiv(n, TARGET_ROWS)
+        _targets[(rows,)](
+            *self.shared, self.targets, n, len(self.weight), d, target, slope, **self.options, ROWS=TARGET_ROWS
+        )
         top = tops.amax(0)
         fading = torch.exp2(tops - top)
         total = totals.mul_(fading).sum(0)
         by_states *= (fading / total).unsqueeze(2)
-        return _Sums(top + total.log2(), target.sum(0), slope.sum(0), by_states.sum(0))
+        return _Sums(top + total.log2(), target, slope, by_states.sum(0))
 
     def _backward(self, sums: _Sums, row_weights: Tensor) -> Gradients:
         like, (m, d) = self.vectors, self.weight.shape
         rows, items, warps, step = self.tiles[1]
         weighing = torch.stack((sums.log_total, row_weights))
         by_weight, others = like.new_empty(m, d), like.new_empty(2, m)
-        outputs = (float(1 - self.smoothing), float(self.of_all), weighing, by_weight, others)
+        given = (self.targets, *self.sizes, float(1 - self.smoothing), float(self.of_all))
         grid = (triton.cdiv(m, items),)
-        tile = {"ROWS": rows, "ITEMS": items, "STEP": step, "num_warps": warps}
-        _items[grid](*self.shared, *outputs, **self.options, **tile)
+        tile = {"ROWS": rows, "ITEMS": items, "STEP": step, "num_warps": warps, "num_stages": STAGES}
+        _items[grid](
+            *self.shared, *given, weighing, by_weight, others, **self.products, **tile, SMOOTHS=bool(self.smoothing)
+        )
         weight, terms = self.weight.detach(), self.terms
         # the target's share of the states' gradient; the pass of the items has theirs
         one = torch.nn.functional.embedding(self.targets, weight)
@@ -225,25 +238,22 @@ def _inner(ones, these, others, those, d, PRECISION: tl.constexpr, STEP: tl.cons
 
 
 @triton.jit
-def _linked(inner, exponent, factor, ASINH: tl.constexpr):
-    """Return asinh(inner * exp(exponent)) and its derivative by ``inner``; ``factor`` is exp(exponent) unless far."""
-    if ASINH:
-        far = exponent > _FAR
-        x = tl.where(far, 0.0, inner * factor)
-        size = tl.abs(inner)
-        # 1e-35 is below the rounding of a far product
-        root = tl.rsqrt(tl.where(far, inner * inner + 1e-35, x * x + 1.0))
-        inside = tl.where(far, size + size + 1e-35, tl.abs(x) + (x * x + 1.0) * root)
-        log = (tl.log2(inside) + tl.where(far, exponent * _LOG2_E, 0.0)) * (1.0 / _LOG2_E)
-        return tl.where(inner < 0, -log, log), tl.where(far, root, root * factor)
-    else:
-        return inner, tl.zeros_like(inner) + 1.0
+def _asinh(inner, floor, exponent):
+    """Return log2(e) asinh(inner * exp(E)) and the slope of asinh by ``inner``.
+
+    ``floor`` is exp(-2 E), ``exponent`` E log2(e): the square root of inner^2 + exp(-2 E) never leaves the range of
+    float32, however large E is.
+    """
+    square = inner * inner + floor
+    slope = tl.rsqrt(square)
+    size = tl.log2(tl.abs(inner) + square * slope) + exponent
+    return tl.where(inner < 0, -size, size), slope
 
 
 @triton.jit
 def _states(
-    space, weight, rows, terms, targets, n, m, d, padding, share, tops, totals, target_logits, target_slopes, by_states,
-    ASINH: tl.constexpr, PRECISION: tl.constexpr,
+    space, weight, rows, terms, n, m, d, padding, share, tops, totals, by_states,
+    LIFTS: tl.constexpr, ASINH: tl.constexpr, PRECISION: tl.constexpr,
     WIDTH: tl.constexpr, ROWS: tl.constexpr, ITEMS: tl.constexpr, STEP: tl.constexpr, MEAN: tl.constexpr,
 ):  # fmt: skip
     """Write the totals of a block of rows over its share of the items, and the gradient of their logarithm.
@@ -254,64 +264,92 @@ def _states(
     here, place = row < n, tl.arange(0, WIDTH)
     inside = place < d
     states = tl.load(space + row[:, None] * d + place[None, :], here[:, None] & inside[None, :], 0.0)
-    column = tl.load(rows + row, here, 0.0)
+    if LIFTS:
+        column = tl.load(rows + row, here, 0.0)
     if ASINH:
-        exponents, factors = tl.load(rows + n + row, here, 0.0), tl.load(rows + 2 * n + row, here, 1.0)
-    wanted = tl.load(targets + row, here, -1)
+        exponents, floors = tl.load(rows + n + row, here, 0.0), tl.load(rows + 2 * n + row, here, 1.0)
     high, sums = tl.full((ROWS,), -3.0e38, tl.float32), tl.zeros((ROWS,), tl.float32)
     by_space, by_column = tl.zeros((ROWS, WIDTH), tl.float32), tl.zeros((ROWS,), tl.float32)
-    logit_of_target, slope_of_target = tl.zeros((ROWS,), tl.float32), tl.zeros((ROWS,), tl.float32)
     first = tl.program_id(1) * share
     for start in range(first, tl.minimum(first + share, m), ITEMS):
         item = start + tl.arange(0, ITEMS)
         real = (item < m) & (item != padding)
         items = tl.load(weight + item[:, None].to(tl.int64) * d + place[None, :], real[:, None] & inside[None, :], 0.0)
-        multiplier, extra = tl.load(terms + item, real, 0.0), tl.load(terms + m + item, real, 0.0)
-        scale = tl.load(terms + 2 * m + item, real, 0.0)
         if STEP < WIDTH:
             own, other = space + row.to(tl.int64) * d, weight + item.to(tl.int64) * d
             inner = _inner(own, here, other, real, d, PRECISION, STEP)
         else:
             inner = _product(states, tl.trans(items), PRECISION)
-        inner = inner * multiplier[None, :] + column[:, None] * extra[None, :]
+        if LIFTS:
+            multiplier, extra = tl.load(terms + item, real, 0.0), tl.load(terms + m + item, real, 0.0)
+            scale = tl.load(terms + 2 * m + item, real, 0.0)
+            inner = inner * multiplier[None, :] + column[:, None] * extra[None, :]
         if ASINH:
             exponent = exponents[:, None] + tl.load(terms + 3 * m + item, real, 0.0)[None, :]
-            factor = factors[:, None] * tl.load(terms + 4 * m + item, real, 1.0)[None, :]
-            value, slope = _linked(inner, exponent, factor, ASINH)
-            slope *= scale[None, :]
-            logit = value * (scale * _LOG2_E)[None, :]
+            floor = floors[:, None] * tl.load(terms + 4 * m + item, real, 1.0)[None, :]
+            value, slope = _asinh(inner, floor, exponent)
+            logit = value * scale[None, :]
+        elif LIFTS:
+            logit = inner * (scale * _LOG2_E)[None, :]
         else:
-            logit, slope = inner * (scale * _LOG2_E)[None, :], tl.zeros_like(inner) + scale[None, :]
-        hit = wanted[:, None] == item[None, :]
-        logit_of_target += tl.sum(tl.where(hit, logit, 0.0), 1)
-        slope_of_target += tl.sum(tl.where(hit, slope, 0.0), 1)
+            logit = inner * _LOG2_E
         if MEAN:
             sums += tl.sum(logit, 1)
+            share_of_item = slope
         else:
-            logit = tl.where(real[None, :], logit, float("-inf"))
+            logit += tl.where(real, 0.0, float("-inf"))[None, :]
             above = tl.maximum(high, tl.max(logit, 1))
             softmax, fading = tl.exp2(logit - above[:, None]), tl.exp2(high - above)
             sums = sums * fading + tl.sum(softmax, 1)
-            slope *= softmax
-            by_column, by_space = by_column * fading, by_space * fading[:, None]
+            by_space *= fading[:, None]
+            by_column *= fading
             high = above
-        by_column += tl.sum(slope * extra[None, :], 1)
-        by_space += _product(slope * multiplier[None, :], items, PRECISION)
+            share_of_item = softmax * slope if ASINH else softmax
+        if LIFTS:
+            by_column += tl.sum(share_of_item * (scale * extra)[None, :], 1)
+            share_of_item *= (scale * multiplier)[None, :]
+        by_space += _product(share_of_item, items, PRECISION)
     at = tl.program_id(1) * n + row
     tl.store(tops + at, high, here)
     tl.store(totals + at, sums, here)
-    tl.store(target_logits + at, logit_of_target, here)
-    tl.store(target_slopes + at, slope_of_target, here)
     output = by_states + at.to(tl.int64) * (d + 1)
     tl.store(output[:, None] + place[None, :], by_space, here[:, None] & inside[None, :])
     tl.store(output + d, by_column, here)
 
 
 @triton.jit
+def _targets(
+    space, weight, rows, terms, targets, n, m, d, logits, slopes,
+    LIFTS: tl.constexpr, ASINH: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """Write the logits by ln 2 of a block of rows and their targets, and the slopes."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    here, place = row < n, tl.arange(0, WIDTH)
+    item, inside = tl.load(targets + row, here, 0), here[:, None] & (place < d)[None, :]
+    states = tl.load(space + row[:, None] * d + place[None, :], inside, 0.0)
+    items = tl.load(weight + item[:, None] * d + place[None, :], inside, 0.0)
+    logit = tl.sum(states * items, 1)
+    slope = tl.full((ROWS,), 1.0, tl.float32)
+    if LIFTS:
+        multiplier, extra = tl.load(terms + item), tl.load(terms + m + item)
+        slope = tl.load(terms + 2 * m + item)
+        logit = logit * multiplier + tl.load(rows + row, here, 0.0) * extra
+    if ASINH:
+        exponent = tl.load(rows + n + row, here, 0.0) + tl.load(terms + 3 * m + item)
+        floor = tl.load(rows + 2 * n + row, here, 1.0) * tl.load(terms + 4 * m + item)
+        value, by_inner = _asinh(logit, floor, exponent)
+        logit, slope = value * slope, by_inner * slope
+    else:
+        logit *= slope * _LOG2_E
+    tl.store(logits + row, logit, here)
+    tl.store(slopes + row, slope, here)
+
+
+@triton.jit
 def _items(
     space, weight, rows, terms, targets, n, m, d, padding, of_target, of_all, weighing, by_weight, others,
-    ASINH: tl.constexpr, PRECISION: tl.constexpr,
-    WIDTH: tl.constexpr, ROWS: tl.constexpr, ITEMS: tl.constexpr, STEP: tl.constexpr,
+    LIFTS: tl.constexpr, ASINH: tl.constexpr, PRECISION: tl.constexpr,
+    WIDTH: tl.constexpr, ROWS: tl.constexpr, ITEMS: tl.constexpr, STEP: tl.constexpr, SMOOTHS: tl.constexpr,
 ):  # fmt: skip
     """Write the gradients of a block of items by the product, the extra column (``others`` 0) and the scale (1)."""
     item = tl.program_id(0) * ITEMS + tl.arange(0, ITEMS)
@@ -319,17 +357,17 @@ def _items(
     real, inside = valid & (item != padding), place < d
     at = weight + item[:, None].to(tl.int64) * d + place[None, :]
     items = tl.load(at, real[:, None] & inside[None, :], 0.0)
-    multiplier, extra = tl.load(terms + item, real, 0.0), tl.load(terms + m + item, real, 0.0)
-    scale = tl.load(terms + 2 * m + item, real, 0.0)
-    if ASINH:
-        exponents, factors = tl.load(terms + 3 * m + item, real, 0.0), tl.load(terms + 4 * m + item, real, 1.0)
     by_space = tl.zeros((ITEMS, WIDTH), tl.float32)
-    by_extra, by_scale = tl.zeros((ITEMS,), tl.float32), tl.zeros((ITEMS,), tl.float32)
+    if LIFTS:
+        multiplier, extra = tl.load(terms + item, real, 0.0), tl.load(terms + m + item, real, 0.0)
+        scale = tl.load(terms + 2 * m + item, real, 0.0)
+        by_extra, by_scale = tl.zeros((ITEMS,), tl.float32), tl.zeros((ITEMS,), tl.float32)
+    if ASINH:
+        exponents, floors = tl.load(terms + 3 * m + item, real, 0.0), tl.load(terms + 4 * m + item, real, 1.0)
     for start in range(0, n, ROWS):
         row = start + tl.arange(0, ROWS)
         here = row < n
         states = tl.load(space + row[:, None] * d + place[None, :], here[:, None] & inside[None, :], 0.0)
-        column = tl.load(rows + row, here, 0.0)
         log_total, row_weight = tl.load(weighing + row, here, 0.0), tl.load(weighing + n + row, here, 0.0)
         wanted = tl.load(targets + row, here, -1)
         if STEP < WIDTH:
@@ -337,22 +375,29 @@ def _items(
             inner = _inner(own, real, other, here, d, PRECISION, STEP)
         else:
             inner = _product(items, tl.trans(states), PRECISION)
-        inner = inner * multiplier[:, None] + extra[:, None] * column[None, :]
+        if LIFTS:
+            column = tl.load(rows + row, here, 0.0)
+            inner = inner * multiplier[:, None] + extra[:, None] * column[None, :]
         if ASINH:
             exponent = exponents[:, None] + tl.load(rows + n + row, here, 0.0)[None, :]
-            factor = factors[:, None] * tl.load(rows + 2 * n + row, here, 1.0)[None, :]
-            value, slope = _linked(inner, exponent, factor, ASINH)
+            floor = floors[:, None] * tl.load(rows + 2 * n + row, here, 1.0)[None, :]
+            value, slope = _asinh(inner, floor, exponent)
         else:
-            value = inner
-        softmax = tl.exp2(value * (scale * _LOG2_E)[:, None] - log_total[None, :])
-        softmax -= tl.where(item[:, None] == wanted[None, :], of_target, 0.0) + of_all
-        softmax = tl.where(real[:, None], softmax * row_weight[None, :], 0.0)
-        by_scale += tl.sum(softmax * value, 1)
-        if ASINH:
-            softmax *= slope
-        by_extra += tl.sum(softmax * column[None, :], 1)
+            value = inner * _LOG2_E
+        logit = value * scale[:, None] if LIFTS else value
+        softmax = tl.exp2(logit - log_total[None, :])
+        softmax -= tl.where(item[:, None] == wanted[None, :], of_target, 0.0)
+        if SMOOTHS:
+            softmax -= of_all
+        softmax *= row_weight[None, :]
+        if LIFTS:
+            by_scale += tl.sum(softmax * value, 1)
+            if ASINH:
+                softmax *= slope
+            by_extra += tl.sum(softmax * column[None, :], 1)
         by_space += _product(softmax, states, PRECISION)
     output = by_weight + item[:, None].to(tl.int64) * d + place[None, :]
-    tl.store(output, by_space, valid[:, None] & inside[None, :])
-    tl.store(others + item, by_extra, valid)
-    tl.store(others + m + item, by_scale, valid)
+    tl.store(output, tl.where(real[:, None], by_space, 0.0), valid[:, None] & inside[None, :])
+    if LIFTS:
+        tl.store(others + item, tl.where(real, by_extra, 0.0), valid)
+        tl.store(others + m + item, tl.where(real, by_scale * (1 / _LOG2_E), 0.0), valid)

@@ -17,11 +17,12 @@ from torch import Tensor
 from recbole_hyper.geometry.poincare import NORM_FLOOR
 from recbole_hyper.losses._rows import RowStream
 from recbole_hyper.losses._stream import Gradients
-from recbole_hyper.losses._triton import _FAR, _linked
+from recbole_hyper.losses._triton import _LOG2_E, SMALLEST_FLOOR, _asinh
 
 #: rows of a block in the lifts, and logits of one in the link
 ROWS, LOGITS = 16, 1024
 _FLOOR = tl.constexpr(NORM_FLOOR)
+_LOWEST = tl.constexpr(SMALLEST_FLOOR**2)
 
 
 def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
@@ -171,13 +172,13 @@ def _link(values, slopes, exponents, scales, item_exponents, m, padding, BLOCK: 
     here, at = item < m, row.to(tl.int64) * m + item
     inner = tl.load(values + at, here, 0.0)
     exponent = tl.load(exponents + row) + tl.load(item_exponents + item, here, 0.0)
-    factor = tl.exp(tl.minimum(exponent, _FAR))
-    value, slope = _linked(inner, exponent, factor, True)
+    floor = tl.maximum(tl.exp(-2 * exponent), _LOWEST)
+    value, slope = _asinh(inner, floor, exponent * _LOG2_E)
     # the logarithm would lose the digits of small logits
-    x = inner * factor
+    x = inner * tl.rsqrt(floor)
     square = x * x
     series = x * (1 - square * (1.0 / 6 - square * (3.0 / 40 - square * (15.0 / 336 - square * (105.0 / 3456)))))
-    value = tl.where(tl.abs(x) < 0.25, series, value)
+    value = tl.where(tl.abs(x) < 0.25, series, value * (1 / _LOG2_E))
     value *= tl.load(scales + item, here, 0.0)
     tl.store(values + at, tl.where(item == padding, -3.0e38, value), here)
     tl.store(slopes + at, slope, here)

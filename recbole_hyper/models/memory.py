@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from recbole_hyper.data.pair_counts import pair_counts
-from recbole_hyper.evaluation.ranking import SCORES_PER_BLOCK, Scorer
+from recbole_hyper.evaluation.ranking import SCORES_PER_BLOCK, Scorer, rows_of_a_block
 from recbole_hyper.evaluation.scorers import state_scorer
 from recbole_hyper.models._linear import binary_matrix
 from recbole_hyper.models.base import HyperRecommender
@@ -79,6 +79,7 @@ class MemoryRecommender(HyperRecommender):
     def __init__(self, config: Any, dataset: Any) -> None:
         super().__init__(config, dataset)
         self._length, self._exclude_seen = int(config["MAX_ITEM_LIST_LENGTH"]), bool(config["exclude_seen"])
+        self._ranking_budget = int(config["ranking_memory_budget"])
         self._window = min(int(config["memory_window"]), self._length)
         counts, totals = pair_counts(
             dataset.store,
@@ -135,6 +136,8 @@ class MemoryRecommender(HyperRecommender):
     def _blocks(self, cases: Cases) -> Iterator[tuple[Tensor, Cases]]:
         """Yield the logits of the network for ``cases`` in blocks of bounded memory."""
         network, size = state_scorer(self, self._length, self.device), max(1, SCORES_PER_BLOCK // self.n_items)
+        if self.device.type != "cpu":
+            size = rows_of_a_block(self.n_items, self._ranking_budget, self.device)
         for start in range(0, len(cases), size):
             part = cases[start : start + size]
             yield network(part), part

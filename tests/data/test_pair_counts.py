@@ -58,6 +58,6 @@ def test_keys_of_a_large_catalogue_do_not_overflow(monkeypatch: pytest.MonkeyPat
     sequences = [[1, 2, 3, 1], [3, 2], [2, 5, 6], [6, 5]]
     store = store_of(sequences)
     expected, _ = pair_counts(store, store.lengths, window=2, neighbours=9)
-    monkeypatch.setattr(module, "_LARGEST_KEY", N_ITEMS**2)
+    monkeypatch.setattr(module, "_BITS_OF_A_KEY", 2 * (N_ITEMS - 1).bit_length() + 1)
     found, _ = pair_counts(store, store.lengths, window=2, neighbours=9)
     assert (found != expected).nnz == 0

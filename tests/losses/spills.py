@@ -21,6 +21,8 @@ from recbole_hyper.losses import _triton as kernels
 from recbole_hyper.losses import _triton_rows as of_rows
 
 PTXAS = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
+#: whether items have terms, whether there is a link, and a name
+LINKS = (False, False, "dot"), (True, False, "lifted"), (True, True, "asinh")
 INTEGERS, FLOATS = ("n", "m", "d", "padding", "share"), ("of_target", "of_all")
 
 
@@ -39,7 +41,7 @@ def resources(kernel: object, constants: dict[str, object], architecture: int, w
     }
     source = ASTSource(fn=kernel, signature=kinds, constexprs=constants, attrs=attributes)
     # the assembler of the wheel is older than the newest PTX
-    options = {"ptx_version": 87, "num_warps": warps}
+    options = {"ptx_version": 87, "num_warps": warps, "num_stages": kernels.STAGES}
     made = triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=options)
     with tempfile.TemporaryDirectory() as folder:
         ptx = Path(folder, "kernel.ptx")
@@ -52,32 +54,32 @@ def resources(kernel: object, constants: dict[str, object], architecture: int, w
     return registers, spilled
 
 
+def print_resources(label: str, kernel: object, constants: dict[str, object], architecture: int, warps: int) -> None:
+    registers, spilled = resources(kernel, constants, architecture, warps)
+    print(f"{label} {registers} registers, {spilled} spilled", flush=True)
+
+
 def main(architecture: int, width: int) -> None:
-    registers, spilled = resources(of_rows._link, {"BLOCK": of_rows.LOGITS}, architecture, 4)
-    print(f"_link {registers} registers, {spilled} spilled", flush=True)
+    print_resources("_link", of_rows._link, {"BLOCK": of_rows.LOGITS}, architecture, 4)
     for kernel in (of_rows._lift_states, of_rows._lift_items, of_rows._states_back, of_rows._items_back):
         for learned in (False, True):
             lifts = {"LEARNED": learned, "OFFSET": True, "WIDTH": width, "ROWS": of_rows.ROWS}
-            registers, spilled = resources(kernel, lifts, architecture, 4)
-            print(
-                kernel.__name__,
-                "learned" if learned else "given",
-                f"{registers} registers, {spilled} spilled",
-                flush=True,
-            )
-    for precision in kernels.PRECISIONS.values():
-        tiles = zip((kernels._states, kernels._items), kernels.tiles_of(width, precision), strict=True)
-        for kernel, (rows, items, warps, step) in tiles:
-            for asinh in (False, True):
-                tile = {"WIDTH": width, "ROWS": rows, "ITEMS": items, "STEP": step}
-                constants = {"ASINH": asinh, "PRECISION": precision, **tile}
-                link = "asinh" if asinh else "dot"
-                # only a link needs the pass that smooths
-                for mean in ((False, True) if asinh else (False,)) if kernel is kernels._states else (None,):
-                    given = constants if mean is None else {**constants, "MEAN": mean}
-                    registers, spilled = resources(kernel, given, architecture, warps)
-                    name = kernel.__name__ + ("_mean" if mean else "")
-                    print(name, link, precision, f"{registers} registers, {spilled} spilled", flush=True)
+            print_resources(f"{kernel.__name__} {'learned' if learned else 'given'}", kernel, lifts, architecture, 4)
+    for lifts, asinh, link in LINKS:
+        of_link = {"LIFTS": lifts, "ASINH": asinh, "WIDTH": width}
+        given = {**of_link, "ROWS": kernels.TARGET_ROWS}
+        print_resources("_targets " + link, kernels._targets, given, architecture, 4)
+        for precision in kernels.PRECISIONS.values():
+            of_states, of_items = kernels.tiles_of(width, precision, link=asinh)
+            # only a link needs the pass that smooths
+            for extra in (False, True) if asinh else (False,):
+                for kernel, (rows, items, warps, step), name in (
+                    (kernels._states, of_states, "MEAN"),
+                    (kernels._items, of_items, "SMOOTHS"),
+                ):
+                    tile = {"PRECISION": precision, "ROWS": rows, "ITEMS": items, "STEP": step, name: extra}
+                    label = f"{kernel.__name__} {link} {precision}{' smoothed' if extra else ''}"
+                    print_resources(label, kernel, {**of_link, **tile}, architecture, warps)
 
 
 if __name__ == "__main__":

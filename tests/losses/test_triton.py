@@ -171,7 +171,7 @@ def test_no_register_spills(architecture: int, width: int) -> None:
     command = [sys.executable, "-m", "tests.losses.spills", str(architecture), str(width)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False)
     lines = done.stdout.splitlines()
-    assert len(lines) == 9 + 5 * len(PRECISIONS), done.stderr[-2000:]
+    assert len(lines) == 12 + 8 * len(PRECISIONS), done.stderr[-2000:]
     assert not [line for line in lines if not line.endswith(" 0 spilled")]
 
 
