@@ -127,8 +127,8 @@ def _methods(tensors: tuple[Tensor, ...]) -> dict[str, Callable[[], list[Tensor]
     methods = {"full logits": graded(full), "full logits, Poincare": graded(full_poincare)}
     for head in ("euclidean", "poincare"):
         for kernel in (False, True):
-            way = "Triton" if kernel else "whole rows"
-            for name in ("highest", "high", "medium"):
+            way = "Triton" if kernel else "torch"
+            for name in ("highest", "high", "medium") if kernel else ("highest", "high"):
                 methods[f"{way}, {head}, {name}"] = at(name, graded(ours(head, kernel)))
     if hasattr(F, "linear_cross_entropy"):
         methods["torch linear_cross_entropy"] = graded(
@@ -161,9 +161,11 @@ def kernels(device: torch.device, small: bool) -> list[dict[str, Any]]:
             for head in ("euclidean", "poincare"):
                 exact[head] = _exact(head, double)
         for name, call in _methods(tensors).items():
+            if name == "full logits, Poincare" and not exact:
+                continue  # a dozen arrays of this size
             row: dict[str, Any] = {"method": name, "rows": n, "items": m, "width": d}
             try:
-                row["ms"], row["peak_mb"] = timed(call, device, 3 if small else 5)
+                row["ms"], row["peak_mb"] = timed(call, device, 3)
                 head = "poincare" if "oincare" in name else "euclidean"
                 if head in exact:
                     pairs = zip(call()[1:], exact[head], strict=True)

@@ -32,16 +32,53 @@ WIDEST, SPLITS = 256, 8
 TARGET_ROWS = 16
 #: loads that a loop starts before it needs them; more take registers, and were slower on an H200
 STAGES = 1
-#: a tile in the pass of the states and in that of the items, by the width of the vectors: its rows, items and warps,
-#: and how many numbers of a vector one product of the logits takes
-TILES = {
-    32: ((16, 32, 4, 32), (32, 32, 4, 32)),
-    64: ((32, 32, 4, 64), (32, 32, 4, 64)),
-    128: ((32, 32, 8, 128), (16, 32, 8, 128)),
-    256: ((32, 32, 8, 256), (32, 32, 8, 256)),
+Tile = tuple[int, int, int]
+#: rows, items and warps of a tile in the pass of the states and in that of the items, by the width of the vectors,
+#: whether there is a link, and the precision: the fastest on an H200 of those whose registers do not spill
+TILES: dict[tuple[int, bool], dict[str, tuple[Tile, Tile]]] = {
+    (32, False): {
+        "tf32x3": ((64, 64, 4), (64, 64, 4)),
+        "tf32": ((128, 64, 8), (64, 64, 4)),
+        "bf16": ((128, 64, 8), (64, 64, 4)),
+    },
+    (32, True): {
+        "tf32x3": ((64, 32, 4), (64, 64, 4)),
+        "tf32": ((64, 32, 4), (64, 64, 4)),
+        "bf16": ((64, 32, 4), (64, 64, 4)),
+    },
+    (64, False): {
+        "tf32x3": ((128, 64, 8), (64, 128, 8)),
+        "tf32": ((128, 64, 8), (64, 128, 8)),
+        "bf16": ((64, 64, 4), (64, 64, 4)),
+    },
+    (64, True): {
+        "tf32x3": ((64, 32, 4), (32, 64, 4)),
+        "tf32": ((64, 32, 4), (64, 64, 4)),
+        "bf16": ((64, 32, 4), (32, 64, 4)),
+    },
+    (128, False): {
+        "tf32x3": ((32, 32, 4), (64, 32, 8)),
+        "tf32": ((32, 32, 4), (32, 32, 4)),
+        "bf16": ((64, 32, 8), (64, 64, 8)),
+    },
+    (128, True): {
+        "tf32x3": ((32, 32, 8), (32, 32, 8)),
+        "tf32": ((32, 32, 4), (32, 32, 4)),
+        "bf16": ((64, 32, 8), (32, 64, 8)),
+    },
+    (256, False): {
+        "tf32x3": ((16, 32, 8), (32, 16, 8)),
+        "tf32": ((32, 32, 8), (64, 32, 8)),
+        "bf16": ((64, 32, 8), (64, 32, 8)),
+    },
+    (256, True): {
+        "tf32x3": ((16, 32, 8), (16, 32, 8)),
+        "tf32": ((64, 32, 8), (64, 32, 8)),
+        "bf16": ((64, 32, 8), (32, 32, 8)),
+    },
 }
-#: three TF32 products hold each number twice, and whole vectors of 256 numbers spill
-WIDE_TILES = (32, 16, 8, 32), (16, 32, 8, 32)
+#: numbers of a vector that one product of the logits takes at most: more of 256 would not fit into the registers
+STEP = {32: 32, 64: 64, 128: 128, 256: 64}
 #: three TF32 products are float32
 PRECISIONS = {"highest": "tf32x3", "high": "tf32", "medium": "bf16"}
 LOG2_E = 1.4426950408889634
@@ -50,9 +87,10 @@ _LOG2_E = tl.constexpr(LOG2_E)
 SMALLEST_FLOOR = 1e-18
 
 
-def tiles_of(width: int, precision: str, *, link: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the tiles of the two passes, as in ``TILES``."""
-    return WIDE_TILES if width == WIDEST and precision == "tf32x3" else TILES[width]
+def constants_of(tile: Tile, width: int) -> dict[str, int]:
+    """Return what a tile sets when its kernel is compiled."""
+    rows, items, warps = tile
+    return {"ROWS": rows, "ITEMS": items, "STEP": STEP[width], "num_warps": warps, "num_stages": STAGES}
 
 
 def interprets() -> bool:
@@ -129,7 +167,8 @@ class TritonStream(RowStream):
         if precision == "bf16" and interprets():
             precision = "rounded"
         width = max(32, triton.next_power_of_2(d))
-        self.tiles = tiles_of(width, precision, link=self.geometry.has_link)
+        tiles = TILES[width, self.geometry.has_link]["bf16" if precision == "rounded" else precision]
+        self.tiles = [constants_of(tile, width) for tile in tiles]
         self.shared = like[:, :d].contiguous(), self.weight.detach().contiguous(), rows, terms
         self.sizes = n, m, d, self.padding
         self.options = {"LIFTS": lifts, "ASINH": self.geometry.has_link, "WIDTH": width}
@@ -138,12 +177,11 @@ class TritonStream(RowStream):
     def _states_pass(self, *, mean: bool) -> tuple[Tensor, Tensor, Tensor]:
         """Return what the kernel of the states writes for each part of the catalogue."""
         like, (n, m, d, _) = self.vectors, self.sizes
-        rows, items, warps, step = self.tiles[0]
-        share = triton.cdiv(triton.cdiv(m, items), SPLITS) * items
+        tile = self.tiles[0]
+        share = triton.cdiv(triton.cdiv(m, tile["ITEMS"]), SPLITS) * tile["ITEMS"]
         tops, totals = like.new_empty(2, SPLITS, n)
         outputs = tops, totals, like.new_empty(SPLITS, n, d + 1)
-        grid = (triton.cdiv(n, rows), SPLITS)
-        tile = {"ROWS": rows, "ITEMS": items, "STEP": step, "num_warps": warps, "num_stages": STAGES}
+        grid = (triton.cdiv(n, tile["ROWS"]), SPLITS)
         _states[grid](*self.shared, *self.sizes, share, *outputs, **self.products, **tile, MEAN=mean)
         return outputs
 
@@ -177,12 +215,11 @@ class TritonStream(RowStream):
 
     def _backward(self, sums: _Sums, row_weights: Tensor) -> Gradients:
         like, (m, d) = self.vectors, self.weight.shape
-        rows, items, warps, step = self.tiles[1]
+        tile = self.tiles[1]
         weighing = torch.stack((sums.log_total, row_weights))
         by_weight, others = like.new_empty(m, d), like.new_empty(2, m)
         given = (self.targets, *self.sizes, float(1 - self.smoothing), float(self.of_all))
-        grid = (triton.cdiv(m, items),)
-        tile = {"ROWS": rows, "ITEMS": items, "STEP": step, "num_warps": warps, "num_stages": STAGES}
+        grid = (triton.cdiv(m, tile["ITEMS"]),)
         _items[grid](
             *self.shared, *given, weighing, by_weight, others, **self.products, **tile, SMOOTHS=bool(self.smoothing)
         )

@@ -196,7 +196,11 @@ class RankedCases:
     def gain(self, probabilities: Tensor) -> Tensor:
         """Return the sum of NDCG at the search's depth over the cases; this overwrites the ``probabilities``."""
         target = probabilities.gather(1, self.targets)
-        ranks = 1 + (probabilities.masked_fill_(self.hidden, -1.0) > target).count_nonzero(1)
+        return self.gain_of_shown(probabilities.masked_fill_(self.hidden, -1.0), target)
+
+    def gain_of_shown(self, scores: Tensor, target: Tensor) -> Tensor:
+        """Return the sum for ``scores`` (n, n_items) that hidden items have below all ``target`` scores (n, 1)."""
+        ranks = 1 + (scores > target).count_nonzero(1)
         return torch.where((ranks <= _DEPTH) & self.shown, 1 / torch.log2(ranks + 1.0), 0.0).double().sum()
 
 
@@ -243,11 +247,17 @@ class MixtureSearch:
         ranked = RankedCases(cases, network, exclude_seen=self.exclude_seen)
         newest = torch.from_numpy(self.memory.newest(cases)).to(device)
         ages = torch.arange(newest.shape[1], device=device)
+        of_target = network.gather(1, ranked.targets)
+        network.masked_fill_(ranked.hidden, -torch.inf)
         gains = []
         for decay in DECAYS:
-            memory, totals, _ = table.after(newest, decay**ages)
+            memory, _, _ = table.after(newest, decay**ages)
+            memory_of_target = memory.gather(1, ranked.targets)
             for share in SHARES:
-                gains.append(ranked.gain(torch.where(totals > 0, 1.0 - share, 1.0) * network + share * memory))
+                # the order of (1 - share) network + share memory, also where the memory is empty
+                odds = share / (1.0 - share)
+                mixed = torch.add(network, memory, alpha=odds)
+                gains.append(ranked.gain_of_shown(mixed, torch.add(of_target, memory_of_target, alpha=odds)))
         found = torch.stack(gains).view(len(DECAYS), len(SHARES))
         self._sums = found if self._sums is None else self._sums + found
         self.cases += len(cases)

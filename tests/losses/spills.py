@@ -70,16 +70,17 @@ def main(architecture: int, width: int) -> None:
         given = {**of_link, "ROWS": kernels.TARGET_ROWS}
         print_resources("_targets " + link, kernels._targets, given, architecture, 4)
         for precision in kernels.PRECISIONS.values():
-            of_states, of_items = kernels.tiles_of(width, precision, link=asinh)
+            of_states, of_items = (kernels.constants_of(one, width) for one in kernels.TILES[width, asinh][precision])
             # only a link needs the pass that smooths
             for extra in (False, True) if asinh else (False,):
-                for kernel, (rows, items, warps, step), name in (
+                for kernel, tile, name in (
                     (kernels._states, of_states, "MEAN"),
                     (kernels._items, of_items, "SMOOTHS"),
                 ):
-                    tile = {"PRECISION": precision, "ROWS": rows, "ITEMS": items, "STEP": step, name: extra}
+                    sizes = {size: tile[size] for size in ("ROWS", "ITEMS", "STEP")}
+                    constants = {**of_link, **sizes, "PRECISION": precision, name: extra}
                     label = f"{kernel.__name__} {link} {precision}{' smoothed' if extra else ''}"
-                    print_resources(label, kernel, {**of_link, **tile}, architecture, warps)
+                    print_resources(label, kernel, constants, architecture, tile["num_warps"])
 
 
 if __name__ == "__main__":
