@@ -2,7 +2,7 @@
 
 import contextlib
 import numbers
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from difflib import SequenceMatcher, get_close_matches
 from importlib import import_module
 from pathlib import Path
@@ -80,9 +80,18 @@ def did_you_mean(
     name: object, known: Iterable[str], before: str = "; did you mean ", n: int = 3, cutoff: float = 0.6
 ) -> str:
     """Return ``before`` and at most ``n`` of the ``known`` names that are near ``name``, "" for none; ignores case."""
-    by_text = {one.lower(): one for one in known}
-    near = [by_text[match] for match in get_close_matches(str(name).lower(), by_text, n, cutoff)]
+    near = near_names(str(name), known, n, cutoff)
     return f"{before}{' or '.join(near)}?" if near else ""
+
+
+def near_names(
+    name: str, known: Iterable[str], n: int = 3, cutoff: float = 0.6, key: Callable[[str], str] = str.lower
+) -> list[str]:
+    """Return the ``known`` names that are near ``name``, which have at most ``n`` values of ``key``; nearest first."""
+    by_text: dict[str, list[str]] = {}
+    for one in dict.fromkeys(known):
+        by_text.setdefault(key(one), []).append(one)
+    return [one for text in get_close_matches(key(name), by_text, n, cutoff) for one in by_text[text]]
 
 
 def near_key(name: str, known: Iterable[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recbole_hyper.errors import ConfigError, did_you_mean, near_hint, near_key, positive_int, require
+from recbole_hyper.errors import ConfigError, did_you_mean, near_hint, near_key, near_names, positive_int, require
 
 KEYS = ["hidden_size", "learning_rate", "save_data", "state", "epochs", "topk", "n_layers", "train_batch_size"]
 
@@ -52,6 +52,11 @@ def test_did_you_mean_ignores_case_and_keeps_the_spelling() -> None:
     assert did_you_mean("sasrecce", ["SASRecCE", "Pop"]) == "; did you mean SASRecCE?"
     assert did_you_mean("sasrec", ["SASRecCE", "SASRecBCE"], " Or ", n=2).startswith(" Or SASRec")
     assert did_you_mean("xyz", ["SASRecCE", "Pop"]) == ""
+
+
+def test_names_with_one_spelling_are_all_near() -> None:
+    known = ["yelp-2018", "gowalla", "yelp2018", "ml-1m"]
+    assert near_names("yelp2O18", known, 1, 0.7, lambda name: name.replace("-", "")) == ["yelp-2018", "yelp2018"]
 
 
 @pytest.mark.parametrize("value", [0, -1, True, 3.0, "3", None, float("nan")])

@@ -13,6 +13,7 @@ from recbole_hyper.config import Config
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.loader import whole_histories
 from recbole_hyper.data.reading import given_store
+from recbole_hyper.data.source import Source
 from recbole_hyper.models.contract import make_scorer
 from recbole_hyper.training.build import build
 from recbole_hyper.training.optim import build_optimizer
@@ -41,7 +42,7 @@ def main() -> None:
     config = Config(settings["model"], "peers", config_dict=keys)
     init_seed(config["seed"], config["reproducibility"])
     rows = [(user, item, at) for user, items in run.train.items() for at, item in enumerate(items)]
-    store = given_store(config, pd.DataFrame(rows, columns=["user_id", "item_id", "timestamp"]))
+    store = given_store(Source.of(config), pd.DataFrame(rows, columns=["user_id", "item_id", "timestamp"]))
     data = SequenceDataset(config, store)
     nothing = Cases.build(store, [], [])
     model, batches, _ = build(config, data, Split(store, store.lengths, nothing, nothing), store.lengths)

@@ -5,13 +5,12 @@ import logging
 import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
 from recbole_hyper import registry, settings
 from recbole_hyper.config.parts import CURVATURE
-from recbole_hyper.errors import ConfigError, MissingDataError, Mistakes, did_you_mean
+from recbole_hyper.errors import ConfigError, MissingDataError, Mistakes, did_you_mean, near_names
 from recbole_hyper.host.metrics import metric_needs, metrics_dict, smaller_metrics
 from recbole_hyper.host.recbole_files import data_addresses
 from recbole_hyper.options import AUTO, Option, out_of_range
@@ -336,10 +335,9 @@ def _how_to_get(name: str, *, of_recbole: bool) -> str:
     if name in theirs:
         return "A run downloads it if its folder is empty"
     wanted, spellings = _spelling(name), {one: _spelling(one) for one in [*ours, *theirs]}
-    near = get_close_matches(wanted, spellings.values(), 3, 0.8)
     spelled = [one for one, spelling in spellings.items() if spelling == wanted]
     longer = [one for one, spelling in spellings.items() if spelling.startswith(wanted) or spelling.endswith(wanted)]
-    names = spelled or longer or [one for one, spelling in spellings.items() if spelling in near]
+    names = spelled or longer or near_names(name, spellings, 3, 0.8, _spelling)
     offers = [f"recbole-hyper prepare {one}" for one in names if one in ours]
     offers += [f"--dataset=recbole/{one}, which is downloaded" for one in names if one in theirs]
     if offers:

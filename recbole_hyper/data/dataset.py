@@ -127,10 +127,10 @@ def stored(config: Any) -> SequenceStore:
     """
     require_files(config)
     source = Source.of(config)
-    aliases = {*(config["alias_of_user_id"] or ()), *(config["alias_of_item_id"] or ())}
-    if source.has_histories:  # histories share the items' ids anyway
-        aliases -= {source.list_field}
-    if aliases or (filtered_by_recbole(source) and not source.has_histories):
+    # histories share the items' ids anyway
+    if source.aliases - ({source.list_field} if source.has_histories else set()) or (
+        filtered_by_recbole(source) and not source.has_histories
+    ):
         return FeatureDataset(config).store
     return cache.cached(source, read_store) if config["use_cache"] else read_store(source)
 

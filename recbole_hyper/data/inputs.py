@@ -32,10 +32,12 @@ logger = logging.getLogger("recbole_hyper")
 Names = Mapping[str, Collection[str]]
 
 
-def column_names(config: Any, store: SequenceStore) -> dict[str, set[str]]:
-    """Return the names of each field's column in the data of a run: by its keys, and in the source of its files."""
-    keys = {"user_id": "USER_ID_FIELD", "item_id": "ITEM_ID_FIELD", "timestamp": "TIME_FIELD"}
-    return {field: {config[key], store.columns.get(field, config[key])} for field, key in keys.items()}
+FIELD_KEYS = {"user_id": "USER_ID_FIELD", "item_id": "ITEM_ID_FIELD", "timestamp": "TIME_FIELD"}
+
+
+def column_names(store: SequenceStore, fields: Mapping[str, str]) -> dict[str, set[str]]:
+    """Return the names of each field's column in the data of a run: in ``fields``, and in the source of its files."""
+    return {field: {name, store.columns.get(field, name)} for field, name in fields.items()}
 
 
 @dataclass(frozen=True)

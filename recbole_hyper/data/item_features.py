@@ -7,7 +7,6 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import scipy.sparse
 
-from recbole_hyper.config.checks import DIVERSITY
 from recbole_hyper.data.atomic import typed_header
 from recbole_hyper.data.ids import Ids, text_array
 from recbole_hyper.data.sequences import binary_matrix, read_texts, write_array, write_texts
@@ -182,14 +180,14 @@ def _as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column if pa.types.is_nested(column.type) else column.cast(pa.string())
 
 
-def diversity_tokens(config: Any, item_tokens: npt.NDArray[np.str_]) -> scipy.sparse.csr_matrix | None:
-    """Return the (n_items, T) binary matrix of the tokens of ``diversity_features``, None without IntraListDiversity.
+def diversity_tokens(
+    source: Source, names: Sequence[str], item_tokens: npt.NDArray[np.str_]
+) -> scipy.sparse.csr_matrix:
+    """Return the (n_items, T) binary matrix of the tokens of ``names``, the columns of ``diversity_features``.
 
     DataError for a missing column, or a column of numbers.
     """
-    if DIVERSITY not in [name.lower() for name in config["metrics"]]:
-        return None
-    source, names, key = Source.of(config), config["diversity_features"], "diversity_features"
+    key = "diversity_features"
     for name, kind in feature_columns(source, names, key).items():
         if kind not in TOKENS:
             raise DataError(f"{key}: {name} is of type {kind}; distances need columns of type token or token_seq")

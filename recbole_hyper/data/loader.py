@@ -200,9 +200,9 @@ class WindowLoader(BatchLoader):
     ) -> None:
         super().__init__(dataset, config)
         self.store, self.train_lengths = store, train_lengths
-        #: makes the batches on a device; None where the host makes them
-        self.on_device = _device_windows(store, config, fills=fills)
         self.max_length, self.rule = int(config["MAX_ITEM_LIST_LENGTH"]), config["train_windows"]
+        #: makes the batches on a device; None where the host makes them
+        self.on_device = _device_windows(store, self.settings, config["device"], self.max_length, fills=fills)
         self._draw()
         self.count = len(self._windows)
 
@@ -236,9 +236,10 @@ class WindowLoader(BatchLoader):
         return window_interaction(part, int((part.ends - part.starts).max()), self.settings)
 
 
-def _device_windows(store: SequenceStore, config: Any, *, fills: bool) -> DeviceWindows | None:
+def _device_windows(
+    store: SequenceStore, settings: BatchSettings, device: torch.device, max_length: int, *, fills: bool
+) -> DeviceWindows | None:
     """Return the maker of batches on the run's device, None for a CPU and for data that would fill its memory."""
-    settings, device = BatchSettings.of(config), config["device"]
     timed = settings.times == "exact"
     if not DeviceWindows.fits(store, device, times=timed):
         return None
@@ -249,7 +250,7 @@ def _device_windows(store: SequenceStore, config: Any, *, fills: bool) -> Device
         targets="target_list",
         times=settings.time + settings.suffix if timed else None,
     )
-    return DeviceWindows(store, device, int(config["MAX_ITEM_LIST_LENGTH"]), names, fills=fills)
+    return DeviceWindows(store, device, max_length, names, fills=fills)
 
 
 class PrefixLoader(BatchLoader):

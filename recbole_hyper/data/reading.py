@@ -167,15 +167,14 @@ def _renumbered(codes: npt.NDArray[np.int32], tokens: pa.Array) -> tuple[npt.NDA
     return numbers[codes], tokens.take(pa.array(order))
 
 
-def given_store(config: Any, frame: Any) -> SequenceStore:
-    """Return the sequences of a pandas or polars DataFrame or an Arrow table, filtered by the configuration.
+def given_store(source: Source, frame: Any) -> SequenceStore:
+    """Return the sequences of a pandas or polars DataFrame or an Arrow table, filtered as ``source`` says.
 
     USER_ID_FIELD, ITEM_ID_FIELD and TIME_FIELD name the columns; if they are missing, the columns are guessed from
     their names. Times are timestamps or dates (UTC without a zone), ISO text, or Unix times in any unit. ConfigError:
     see :func:`check_given`; DataError, with the row from 0, for missing values, and if filtering leaves nothing.
     """
-    check_given(config)
-    source = Source.of(config)
+    check_given(source)
     try:
         names = set(Frame(frame).names)
         keys = {"user_id": source.user_field, "item_id": source.item_field, "timestamp": source.time_field}
@@ -200,9 +199,8 @@ def given_store(config: Any, frame: Any) -> SequenceStore:
     return replace(store, columns=table.columns)
 
 
-def check_given(config: Any) -> None:
+def check_given(source: Source) -> None:
     """Raise ConfigError for keys that need more than the users, items and times of a frame."""
-    source = Source.of(config)
     fields = [source.user_field, source.item_field, source.time_field]
     read = f"only {', '.join(fields)} of a frame are read"
     if missing := sorted(set(source.val_interval) - set(fields)):
@@ -211,9 +209,9 @@ def check_given(config: Any) -> None:
         require_allowed(name, "float" if name == source.time_field else "token", allowed)
     if set(source.load_col) != {"inter"} or set(source.load_col["inter"]) - {*fields, "*"}:
         raise ConfigError(f"load_col={dict(source.load_col)!r}: {read}; leave load_col out")
-    for key in ("alias_of_user_id", "alias_of_item_id"):
-        if config[key]:
-            raise ConfigError(f"{key} needs atomic files: users and items of a frame do not share ids; leave it out")
+    if source.aliases:
+        keys = "alias_of_user_id and alias_of_item_id"
+        raise ConfigError(f"{keys} need atomic files: users and items of a frame do not share ids; leave them out")
     if filtered_by_recbole(source):
         raise ConfigError(
             "user_inter_num_interval and item_inter_num_interval of a frame must be '[n,inf)' or left out"

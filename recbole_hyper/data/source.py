@@ -47,6 +47,7 @@ class Source:
     # the PARTs of files NAME.PART.inter: training, validation and test, or training and test; empty if NAME.inter has
     # all interactions. As in RecBole, filters do not apply to parts
     parts: tuple[str, ...] = ()
+    aliases: frozenset[str] = frozenset()  # further fields of users or items
     list_suffix: str = "_list"  # suffix of the column of histories that parts may have
     random_order: bool = False  # whether a model without sequences splits the interactions in random order
     escaped: tuple[str, ...] = ()  # fields whose ids contain %XX, according to SOURCE.json
@@ -82,6 +83,7 @@ class Source:
             unload_col=config["unload_col"] or {},
             given=given,
             parts=parts,
+            aliases=frozenset([*(config["alias_of_user_id"] or ()), *(config["alias_of_item_id"] or ())]),
             list_suffix=config["LIST_SUFFIX"],
             random_order=order == "RO" and not sequential,
             escaped=tuple(sorted(card.get("escaped") or ())),
@@ -106,7 +108,9 @@ class Source:
 
     def plain(self) -> dict[str, Any]:
         """Return all that determines the interactions, except the content of the files."""
-        return {key: value for key, value in asdict(self).items() if key not in ("folder", "name", "given")}
+        # RecBole reads fields that share ids, without a cache
+        left_out = ("folder", "name", "given", "aliases")
+        return {key: value for key, value in asdict(self).items() if key not in left_out}
 
     @property
     def has_features(self) -> bool:

@@ -5,6 +5,7 @@ are functions of a history read the history of each case; the others refuse unkn
 """
 
 import copy
+import functools
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -63,15 +64,16 @@ def state_scorer(model: Any, max_length: int, device: torch.device) -> Scorer:
 
 def full_sort_scorer(model: Any, config: Any) -> Scorer:
     """Return the scorer of a RecBole model, by its full_sort_predict or else its predict."""
-    length, device, n_items = int(config["MAX_ITEM_LIST_LENGTH"]), config["device"], model.n_items
+    length, device = int(config["MAX_ITEM_LIST_LENGTH"]), config["device"]
     size = max(1, min(int(config["eval_batch_size"]), TOKENS_PER_BATCH // length))
-    settings, score_all = BatchSettings.of(config), model.full_sort_predict
-    if not has_full_ranking(type(model)):
-        score_all = _by_predict(model, config, max(1, TOKENS_PER_BATCH // length))
+    settings, has_all = BatchSettings.of(config), has_full_ranking(type(model))
 
     @torch.no_grad()
     def score(cases: Prefixes) -> Tensor:
-        parts = []
+        # a model's own n_items may count a token for masks, which no case has
+        n_items, parts = cases.store.n_items, []
+        predict = functools.partial(_by_predict, model, settings.item, n_items, max(1, TOKENS_PER_BATCH // length))
+        score_all = model.full_sort_predict if has_all else predict
         for start in range(0, len(cases), size):
             # RecBole also passes the target, which no score may depend on; here it is left out
             batch = history_interaction(cases[slice(start, start + size)], length, settings)
@@ -97,19 +99,15 @@ def as_float32(scores: Tensor) -> Tensor:
     return result
 
 
-def _by_predict(model: Any, config: Any, size: int) -> Callable[[Any], Tensor]:
-    """Return a function that scores all items with ``predict`` (NeuMF), for ``size`` pairs of row and item at once."""
-
-    def score(batch: Any) -> Tensor:
-        scores = []
-        for start in range(0, len(batch) * model.n_items, size):
-            pair = torch.arange(start, min(start + size, len(batch) * model.n_items), device=config["device"])
-            part = as_batch({name: batch[name][pair // model.n_items] for name in batch.columns})
-            part[config["ITEM_ID_FIELD"]] = pair % model.n_items
-            scores.append(model.predict(part).reshape(-1))
-        return torch.cat(scores)
-
-    return score
+def _by_predict(model: Any, item: str, n_items: int, size: int, batch: Any) -> Tensor:
+    """Return the scores of all items by ``predict`` (NeuMF), for ``size`` pairs of row and item at once."""
+    scores = []
+    for start in range(0, len(batch) * n_items, size):
+        pair = torch.arange(start, min(start + size, len(batch) * n_items), device=batch[item].device)
+        part = as_batch({name: batch[name][pair // n_items] for name in batch.columns})
+        part[item] = pair % n_items
+        scores.append(model.predict(part).reshape(-1))
+    return torch.cat(scores)
 
 
 def fold_in_scorer(model: Any) -> Scorer | None:

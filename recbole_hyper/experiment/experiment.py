@@ -24,6 +24,7 @@ from tqdm import tqdm
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.experiment.executor import Executor
 from recbole_hyper.files import read_json, write_yaml
+from recbole_hyper.processes import python_command
 from recbole_hyper.runs.folder import RESULT
 from recbole_hyper.threads import processors
 
@@ -227,7 +228,7 @@ def run_alone(
     even if this one is killed, so that it does not keep the lock of its folder. ``note`` gets each line of its log
     while it trains; what it prints is printed at its end.
     """
-    command = [sys.executable, "-m", "recbole_hyper", "run", f"--model={model}", f"--dataset={dataset}"]
+    command = [*python_command("recbole_hyper"), "run", f"--model={model}", f"--dataset={dataset}"]
     limits = {} if threads is None else dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
     environment = {**os.environ, **limits, "RECBOLE_HYPER_ENDS_WITH_INPUT": "1"}
     lines: list[str] = []

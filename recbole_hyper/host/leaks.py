@@ -48,7 +48,8 @@ def check(model: Any, config: Any, cases: Any, batch_of: Callable[[Any], Interac
 def _check_target(model: Any, config: Any, cases: Any, batch_of: Callable[[Any], Interaction]) -> str:
     if not len(cases):
         return ""
-    chosen = cases[np.unique(np.linspace(0, len(cases) - 1, _n_rows(model)).astype(np.int64))]
+    n_items = cases.store.n_items  # a model's own may count a token for masks
+    chosen = cases[np.unique(np.linspace(0, len(cases) - 1, _n_rows(n_items)).astype(np.int64))]
     batch = batch_of(chosen)
     columns = {name: batch[name].to(config["device"]) for name in batch.columns}
     name, hidden = type(model).__name__, [config["ITEM_ID_FIELD"], config["TIME_FIELD"]]
@@ -72,7 +73,7 @@ def _check_target(model: Any, config: Any, cases: Any, batch_of: Callable[[Any],
                 f"{name} ranks the same cases differently when it is called again: it counts its calls, or draws "
                 "numbers that no seed sets, so nothing can be checked and its metrics would mean nothing"
             )
-        altered = {one: {**columns, one: _altered(columns[one], model.n_items)} for one in hidden if one in columns}
+        altered = {one: {**columns, one: _altered(columns[one], n_items)} for one in hidden if one in columns}
         # the random numbers are the same, so any difference comes from the column
         if read := [one for one, other in altered.items() if _difference(scores, _scores(model, other)) > 10 * noise]:
             raise LeakError(
@@ -86,9 +87,9 @@ def _check_target(model: Any, config: Any, cases: Any, batch_of: Callable[[Any],
         return _check_batches(model, columns, scores)
 
 
-def _n_rows(model: Any) -> int:
+def _n_rows(n_items: int) -> int:
     """Return the number of cases to rank: fewer with many items, as their scores are compared in memory."""
-    return int(np.clip(_ENTRIES // model.n_items, 4, ROWS))
+    return int(np.clip(_ENTRIES // n_items, 4, ROWS))
 
 
 def _check_rows(model: Any, columns: dict[str, Tensor], scores: Tensor) -> None:
@@ -143,7 +144,7 @@ def _scores(model: Any, columns: dict[str, Tensor], seed: int = 0) -> Tensor:
     """Return the (n, n_items) scores of a batch with the random numbers of ``seed``."""
     batch = Interaction({name: column.clone() for name, column in columns.items()})
     with seeded(seed), torch.no_grad():
-        return model.full_sort_predict(batch).view(-1, model.n_items).to(torch.float64, copy=True)
+        return model.full_sort_predict(batch).view(len(batch), -1).to(torch.float64, copy=True)
 
 
 def _differ(scores: Tensor, others: Tensor) -> bool:

@@ -15,11 +15,13 @@ import torch
 from recbole_hyper import devices
 from recbole_hyper.config import Config
 from recbole_hyper.config.binding import Exact, parse_keys
+from recbole_hyper.config.checks import DIVERSITY
 from recbole_hyper.data.dataset import SequenceDataset, describe
 from recbole_hyper.data.download import with_data
 from recbole_hyper.data.item_features import diversity_tokens
 from recbole_hyper.data.loader import BatchSettings, case_interaction
 from recbole_hyper.data.reading import given_store
+from recbole_hyper.data.source import Source
 from recbole_hyper.evaluation import results, statistics
 from recbole_hyper.evaluation.metrics import SAME, chance_overlap, list_overlap
 from recbole_hyper.evaluation.results import protocol_report
@@ -30,7 +32,7 @@ from recbole_hyper.host.models import has_full_ranking, one_line
 from recbole_hyper.kernels.clock import COMPILING, Stopwatch
 from recbole_hyper.matmul import gpu_precision
 from recbole_hyper.models.base import HyperRecommender
-from recbole_hyper.models.contract import OwnModel, make_scorer, n_learned
+from recbole_hyper.models.contract import OwnModel, n_learned
 from recbole_hyper.models.part_checks import check_parts
 from recbole_hyper.random_numbers import seed_process, seeded
 from recbole_hyper.runs.card import write_card
@@ -50,7 +52,7 @@ from recbole_hyper.training.memory import PeakMemory, require_memory
 from recbole_hyper.training.processes import shared_work, world
 from recbole_hyper.training.recbole_training import NOT_RESUMABLE, recbole_training
 from recbole_hyper.training.settings import RankSettings, TrainSettings
-from recbole_hyper.training.validation import Evaluation, metrics, rank
+from recbole_hyper.training.validation import Evaluation, metrics
 from recbole_hyper.training.workers import run_workers
 from recbole_hyper.types import Ranks, Split
 
@@ -115,7 +117,7 @@ def run(
     if config["init_from"]:
         require_same_model(config)
     if interactions is not None:
-        read = reader_of_store(given_store(config, interactions))
+        read = reader_of_store(given_store(Source.of(config), interactions))
     elif config["interactions"] == "given" and read is None:
         read = reader_of_saved_data(config)
     with PROCESS_LOCK, claimed_folder(config) as output_dir:
@@ -191,14 +193,13 @@ def _train_and_test(
     trainer, loader, training, about = _prepared(config, data, split, split.train_lengths, output_dir)
     trainer.on_validation, model = on_validation, trainer.model
     valid, test = evaluations(split, training)
-    ranking = RankSettings.of(config)
     progress = bool(config["show_progress"]) and sys.stderr.isatty()
     outcome: dict[str, Any] = {"valid": {}, "test": {}, **checked_for_leaks(model, config, split)}
     try:
         _select(trainer, loader, valid, progress)
         outcome.update(checked_for_leaks(model, config, split))
         if len(valid):
-            ranks = trainer.best_ranks or rank(make_scorer(model.eval(), config), ranking, valid, progress)
+            ranks = trainer.best_ranks or trainer.rank_part(valid, progress)
             outcome.update(report_part(config, valid, ranks, output_dir))
             if config["MODEL_TYPE"].name == "SEQUENTIAL":
                 _warn_of_equal_lists(config, ranks, valid)
@@ -210,7 +211,7 @@ def _train_and_test(
         watch = Stopwatch()
         with PeakMemory(config["device"]) as memory:
             if len(test):
-                ranks = rank(make_scorer(tested.model.eval(), config), ranking, test, progress)
+                ranks = tested.rank_part(test, progress)
                 outcome.update(report_part(config, test, ranks, output_dir), test_ties=ranks.tied)
         seconds["test"] = watch.seconds()
         outcome.update(check_reopened(tested.model, config, data, split, refitted=tested is not trainer))
@@ -324,7 +325,9 @@ def provenance(config: Config, split: Split) -> dict[str, Any]:
 
 def evaluations(split: Split, training: SequenceDataset) -> tuple[Evaluation, Evaluation]:
     """Return validation and test of a split, with the training counts for the metrics."""
-    tokens = diversity_tokens(training.config, split.store.item_tokens)
+    config, tokens = training.config, None
+    if DIVERSITY in [name.lower() for name in config["metrics"]]:
+        tokens = diversity_tokens(Source.of(config), config["diversity_features"], split.store.item_tokens)
     known = training.item_counter, training.user_counter, tokens
     return Evaluation("valid", split.valid, split, *known), Evaluation("test", split.test, split, *known)
 

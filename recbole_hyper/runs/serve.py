@@ -11,7 +11,6 @@ import logging
 import os
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -20,6 +19,7 @@ from typing import Any
 
 from recbole_hyper.errors import ConfigError, positive_int, require
 from recbole_hyper.files import read_json
+from recbole_hyper.processes import python_command
 from recbole_hyper.runs.plugin_files import trusting
 from recbole_hyper.serving.bundle import ABOUT, BUNDLE, Served, fingerprint, open_bundle
 from recbole_hyper.serving.recommender import Recommender
@@ -86,6 +86,7 @@ def serve(
             # counts of one process are in its memory: prometheus_client would not read this folder for them
             metrics = tempfile.TemporaryDirectory(prefix="recbole-hyper-metrics-")
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = stack.enter_context(metrics)
+            os.environ["PYTHONSAFEPATH"] = "1"  # a queue.py in the current folder would hide Python's
             _opener(settings)()  # workers that cannot start would be started again and again
         stopped = threading.Event()
         stack.callback(stopped.set)
@@ -170,7 +171,7 @@ def prepare(run: Path, trust: Mapping[str, Any] | None = None) -> bool:
         raise ConfigError(f"{run} has no finished run: result.json is missing")
     if about.is_file() and read_json(about).get("run") == fingerprint(run):
         return False
-    command = [sys.executable, "-m", "recbole_hyper.runs.bundle", str(run), json.dumps(dict(trust or {}))]
+    command = [*python_command("recbole_hyper.runs.bundle"), str(run), json.dumps(dict(trust or {}))]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ConfigError(f"{run} cannot be served: {(done.stderr.strip().splitlines() or ['stopped'])[-1]}")

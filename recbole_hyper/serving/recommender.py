@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 
 from recbole_hyper.data.ids import Ids, as_text, text_array
-from recbole_hyper.data.inputs import Histories, column_names, read_histories, read_ids
+from recbole_hyper.data.inputs import FIELD_KEYS, Histories, column_names, read_histories, read_ids
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.data.times import unit_of_times
 from recbole_hyper.errors import ConfigError, positive_int
@@ -61,7 +61,8 @@ class Recommender:
         self.scorer, self.config = scorer, config
         self.differences = list(changed)
         self._set_items(store, counts, allowed)
-        self.names, self.unit = column_names(config, store), unit_of_times(store.times)
+        self.names = column_names(store, {field: config[key] for field, key in FIELD_KEYS.items()})
+        self.unit = unit_of_times(store.times)
         self._users, self._warned = Ids(store.user_tokens), False
         self._trained: npt.NDArray[np.bool_] | None = None
         if scorer.learns_users:

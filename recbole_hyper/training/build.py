@@ -33,7 +33,7 @@ def reader_of_store(store: SequenceStore) -> Callable[[Config], tuple[SequenceDa
 def build(config: Config, data: SequenceDataset, split: Split, lengths: Any) -> tuple[Any, Any, SequenceDataset]:
     """Return (model, training loader, dataset) on the first ``lengths`` of each row, the training part."""
     training = data.restrict(split.store, lengths)
-    if _reads_prefixes(config):
+    if _has_prefixes(config.model_class):
         loader = PrefixLoader(training, split.store, lengths, config)
         return _of_recbole(config, loader.view()), loader, training
     if issubclass(config.model_class, HyperRecommender):
@@ -64,9 +64,9 @@ def build_model(config: Config, data: SequenceDataset, store: SequenceStore, len
             return config.model_class(config, training).to(config["device"])
     # RecBole's models may draw from the generators of numpy and Python, which belong to the process
     with PROCESS_LOCK, seeded(seed):
-        view = PrefixLoader(training, store, lengths, config).view() if _reads_prefixes(config) else training
+        view = PrefixLoader(training, store, lengths, config).view() if _has_prefixes(config.model_class) else training
         return _of_recbole(config, view)
 
 
-def _reads_prefixes(config: Config) -> bool:
-    return config["MODEL_TYPE"].name == "SEQUENTIAL" and config.model_class.origin != "own"
+def _has_prefixes(model_class: Any) -> bool:
+    return model_class.type.name == "SEQUENTIAL" and model_class.origin != "own"

@@ -185,9 +185,13 @@ class Training:
         self._note("valid", row["seconds"], memory.bytes, {"epoch": self.history[-1]["epoch"], **row})
         return result[self.valid_metric], result
 
+    def rank_part(self, evaluation: Evaluation, show_progress: bool = False) -> Ranks:
+        """Rank the cases of ``evaluation`` with the current weights."""
+        return rank(make_scorer(self.model.eval(), self.config), self.ranking, evaluation, show_progress)
+
     def measure(self, evaluation: Evaluation, show_progress: bool = False) -> dict[str, float]:
         """Return the metrics of ``evaluation`` with the current weights."""
-        self._ranks = rank(make_scorer(self.model.eval(), self.config), self.ranking, evaluation, show_progress)
+        self._ranks = self.rank_part(evaluation, show_progress)
         return metrics(self.ranking, evaluation, self._ranks)
 
     def log_epoch(self) -> None:

@@ -54,16 +54,16 @@ def run_workers(
     shutil.rmtree(folder / SCRATCH, ignore_errors=True)
     try:
         share(*(read or read_data)(config), folder / SHARED)
-        _start(config, arguments)
+        _start(workers, config["ray_address"], arguments)
     finally:
         shutil.rmtree(folder / SCRATCH, ignore_errors=True)
     return read_json(folder / "result.json")
 
 
-def _start(config: Config, arguments: dict[str, Any]) -> None:
+def _start(workers: int, address: str | None, arguments: dict[str, Any]) -> None:
     """Start the workers and wait until they end."""
-    workers, use_gpu, folder = int(config["num_workers"]), arguments["use_gpu"], Path(arguments["folder"])
-    with cluster(config["ray_address"]) as ray:
+    use_gpu, folder = arguments["use_gpu"], Path(arguments["folder"])
+    with cluster(address) as ray:
         total = ray.cluster_resources()
         if total.get("GPU" if use_gpu else "CPU", 0) < workers:
             raise ConfigError(

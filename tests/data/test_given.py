@@ -14,6 +14,7 @@ from recbole_hyper import run
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.reading import given_store
+from recbole_hyper.data.source import Source
 from recbole_hyper.errors import DataError
 from recbole_hyper.runs.evaluate import evaluate
 from recbole_hyper.training.checkpoint import CheckpointError
@@ -52,7 +53,7 @@ def test_a_frame_gives_the_store_of_a_file_with_its_rows(keys: dict[str, Any], k
     if kind == "chunks":
         frame = pa.concat_tables([pa.Table.from_pandas(frame[n : n + 150]) for n in range(0, 400, 150)])
     config = configured(tmp_path, **keys)
-    read, given = SequenceDataset(config).store, given_store(config, frame)
+    read, given = SequenceDataset(config).store, given_store(Source.of(config), frame)
     for name in ("offsets", "items", "times", "users", "user_tokens", "item_tokens"):
         assert getattr(read, name).tolist() == getattr(given, name).tolist(), name
     assert read.fingerprint() == given.fingerprint()
@@ -63,11 +64,15 @@ def test_the_keys_name_the_columns(tmp_path: Path) -> None:
     fields = {"USER_ID_FIELD": "who", "ITEM_ID_FIELD": "what", "TIME_FIELD": "when"}
     config = Config("SASRecCE", config_dict={**SMALL, **fields, "interactions": "given"})
     write_inter(tmp_path, "d", rows())
-    assert given_store(config, frame).fingerprint() == SequenceDataset(configured(tmp_path)).store.fingerprint()
+    assert (
+        given_store(Source.of(config), frame).fingerprint() == SequenceDataset(configured(tmp_path)).store.fingerprint()
+    )
     with pytest.raises(
         DataError, match="no column user_id, item_id, timestamp; its columns: who, when; name the columns by"
     ):
-        given_store(Config("SASRecCE", config_dict={**SMALL, "interactions": "given"}), frame[["who", "when"]])
+        given_store(
+            Source.of(Config("SASRecCE", config_dict={**SMALL, "interactions": "given"})), frame[["who", "when"]]
+        )
 
 
 @pytest.mark.parametrize(

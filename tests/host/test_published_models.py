@@ -49,6 +49,14 @@ def test_under_every_protocol(model: str, split: dict[str, Any], place: Path) ->
     assert 0 < result["test"]["ndcg@10"] <= 1
 
 
+def test_the_items_are_those_of_the_data(place: Path) -> None:
+    """A model may count more of them."""
+    plain = run("GatedAverage", "d", config_dict=keys(place, "GatedAverage"))
+    masked = run("MaskToken", "d", config_dict=keys(place, "MaskToken", plugins="various.py"))
+    assert masked["test"] == plain["test"]
+    assert len(load(place / "runs" / "MaskToken").recommend(["u1"], k=3)) == 3
+
+
 def test_a_class_runs_as_its_name_does(place: Path) -> None:
     named = run("GatedAverage", "d", config_dict=keys(place, "GatedAverage"))
     cls = models.models()["GatedAverage"]

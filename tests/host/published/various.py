@@ -64,3 +64,11 @@ class Crossed(GatedAverage):
         self.seen = getattr(self, "seen", 0) + 1
         torch.rand(1)
         return super().full_sort_predict(interaction)
+
+
+class MaskToken(GatedAverage):
+    """Its own n_items counts a token for masks, as in RecBole's S3Rec; it scores the items without it."""
+
+    def __init__(self, config, dataset):
+        super().__init__(config, dataset)
+        self.n_items = dataset.item_num + 1

@@ -1,0 +1,19 @@
+"""Commands of other Python processes."""
+
+import sys
+from pathlib import Path
+
+_CODE = """
+import runpy, sys
+sys.path += [folder for folder in {folders!r} if folder not in sys.path]
+runpy.run_module({module!r}, run_name="__main__", alter_sys=True)
+"""
+
+
+def python_command(module: str) -> list[str]:
+    """Return the command that runs ``module`` in another process, which imports from the same folders.
+
+    ``python -m`` looks in the current folder first, where a ``queue.py`` would hide Python's; this one does not.
+    """
+    folders = [str(Path(folder).absolute()) for folder in sys.path]
+    return [sys.executable, "-P", "-c", _CODE.format(folders=folders, module=module)]

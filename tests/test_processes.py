@@ -1,0 +1,44 @@
+"""Other processes of the package: files of the current folder hide no module of Python."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from recbole_hyper.experiment.experiment import run_alone
+from recbole_hyper.files import write_yaml
+from recbole_hyper.processes import python_command
+
+# Python's modules that RecBole, torch and the start of a process import
+HIDING = ("queue", "types", "runpy", "pickle", "random")
+
+
+@pytest.fixture
+def odd_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, whose files have names of Python's modules."""
+    for name in HIDING:
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('a file of the current folder')\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_runs_of_compare_import_pythons_modules(odd_folder: Path, random_data: Path) -> None:
+    (odd_folder / "parts.py").write_text("import queue\nassert queue.Queue\n")
+    keys = {"data_path": str(random_data), "plugins": "parts.py", "show_progress": False, "state": "ERROR"}
+    keys |= {"epochs": 0, "topk": [5], "valid_metric": "NDCG@5", "output_dir": str(odd_folder / "run")}
+    write_yaml(odd_folder / "keys.yaml", keys)
+    assert run_alone("Pop", "random", odd_folder / "keys.yaml") is None
+    assert (odd_folder / "run" / "result.json").is_file()
+
+
+def test_a_process_imports_from_the_folders_of_its_parent(odd_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (odd_folder / "mine.py").write_text("import json, queue, sys\nprint(json.dumps([queue.__file__, *sys.argv[1:]]))\n")
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    done = subprocess.run([*python_command("mine"), "a", "--b=c"], capture_output=True, text=True, check=True)
+    file, *words = json.loads(done.stdout)
+    assert Path(file).parent != odd_folder
+    assert words == ["a", "--b=c"]
