@@ -86,7 +86,9 @@ def serve(
             # counts of one process are in its memory: prometheus_client would not read this folder for them
             metrics = tempfile.TemporaryDirectory(prefix="recbole-hyper-metrics-")
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = stack.enter_context(metrics)
-            os.environ["PYTHONSAFEPATH"] = "1"  # a queue.py in the current folder would hide Python's
+            # a pickle.py in the current folder would hide Python's when workers start
+            os.environ["PYTHONSAFEPATH"] = "1"
+            stack.callback(os.environ.pop, "PYTHONSAFEPATH", None)
             _opener(settings)()  # workers that cannot start would be started again and again
         stopped = threading.Event()
         stack.callback(stopped.set)
