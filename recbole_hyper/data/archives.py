@@ -231,14 +231,20 @@ def contents(source: Path) -> list[SourceFile]:
     return members
 
 
-def parts_of(source: Path, files: Sequence[SourceFile]) -> SourceFile | None:
-    """Return a folder of json lines, or of text files with equal endings and first lines, as a file with parts."""
+def parts_of(source: Path, files: Sequence[SourceFile], header: bool = True) -> SourceFile | None:
+    """Return a folder of json lines, or of text files with equal endings and first lines, as a file with parts.
+
+    Files without a ``header`` may differ in their first lines. Spark writes empty files too, which are left out.
+    """
+    files = [file for file in files if file.member is not None or file.path.stat().st_size]
     plain = [file for file in files if file.member is None and not file.name.startswith("_")]
     endings = {"".join(Path(file.name.lower()).suffixes[-2:]) for file in plain}
-    if not source.is_dir() or len(plain) < 2 or len(endings) != 1 or len(plain) != len(files):
+    if not source.is_dir() or len(endings) != 1 or len(plain) != len(files):
         return None
     heads = [file.first_bytes(1 << 16).split(b"\n", 1)[0].strip() for file in plain]
-    alike = len(set(heads)) == 1 or all(head.startswith(b"{") or _GROUP.match(head + b"\n") for head in heads)
+    alike = (
+        not header or len(set(heads)) == 1 or all(head.startswith(b"{") or _GROUP.match(head + b"\n") for head in heads)
+    )
     return SourceFile(source, parts=tuple(plain)) if alike and all(heads) else None
 
 

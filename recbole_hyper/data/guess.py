@@ -36,7 +36,9 @@ _AMAZON = re.compile(r"[1-5](\.0)?,(9|1[0-9])[0-9]{8}")  # a rating and Unix sec
 
 def format_of(file: SourceFile, timed: bool = True, layout: Layout | None = None) -> str:
     """Return the format, guessed by the file's name, else its first bytes; without times, two columns are enough."""
-    encoding, columns = (layout.encoding, layout.columns) if layout else (None, None)
+    layout = layout or Layout()
+    layout.check()
+    encoding, columns = layout.encoding, layout.columns
     first = (file.parts or (file,))[0]
     if file.parts and matches(first.name, "*.parquet"):
         return "parquet"
@@ -65,7 +67,7 @@ def format_of(file: SourceFile, timed: bool = True, layout: Layout | None = None
         return "jsonl"
     if lines and len(cells := lines[0].split("\t")) > 1 and all(":" in cell for cell in cells):
         return "atomic"
-    separators = (layout.separator,) if layout and layout.separator else _SEPARATORS
+    separators = (layout.separator,) if layout.separator else _SEPARATORS
     if any(len(_cells(line, separator)) > 1 + timed for line in lines[:1] for separator in separators):
         return "csv"
     if _blank_header(lines):

@@ -130,6 +130,8 @@ def column_of_values(values: Any) -> pa.ChunkedArray | None:
         values = pd.Series(values)
     if isinstance(values, pd.Series | pd.Index | pd.api.extensions.ExtensionArray):
         series = pd.Series(values)
+        if isinstance(series.dtype, pd.PeriodDtype):  # Arrow would count the periods since 1970
+            series = series.dt.to_timestamp()
         try:
             values = pa.Array.from_pandas(series)
             if pa.types.is_date(values.type) and series.dtype == object:  # Arrow would drop the times of day

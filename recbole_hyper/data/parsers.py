@@ -93,7 +93,14 @@ class Frame:
         """Return the rows with the columns named in ``columns`` (field to name); no other column is converted."""
         values, names, table = {}, self.names, self.frame
         if not (hasattr(table, "iloc") or isinstance(table, pa.Table | pa.RecordBatch)):
-            table = table.to_arrow() if hasattr(table, "to_arrow") else pa.table(table)
+            try:
+                table = table.to_arrow() if hasattr(table, "to_arrow") else pa.table(table)
+            except (TypeError, pa.ArrowException) as error:
+                kind = type(table).__name__
+                raise DataError(
+                    f"{self.where} is a {kind} that is no Arrow table ({error}); collect a lazy one, and cast columns "
+                    "of other types to text"
+                ) from error
         for field, name in columns.items():
             place = names.index(name)
             try:

@@ -33,6 +33,7 @@ Mask = npt.NDArray[np.bool_]
 _NO_TIME = "not a finite time; times are timestamps, dates, ISO text, or Unix seconds or milliseconds"
 _NO_NUMBER = "not a finite number (for dates see 'recbole-hyper prepare' --format=csv --time_format)"
 _NOT_NOW = "before 1990 or after tomorrow"
+_WHOLE = r"^(-?[0-9]+)\.0$"
 _SHOWN = ("user_id", "item_id", "rating", "timestamp")
 _SHORT = {"user_id": "no user", "item_id": "no item", "timestamp": "no time", "rating": "no rating"}
 
@@ -160,8 +161,8 @@ def open_table(
         form = replace(form, missing_ids="drop")
     if form.kind == "csv" and form.own:  # pandas writes whole numbers beside gaps as 17850.0
         ids = [name for name in ("user_id", "item_id") if name in chosen]
-        whole = [name for name in ids if _are_whole(to_strings(guess.sample(source, form, chosen[name]))[0])]
-        form = replace(form, whole_ids=whole)
+        texts = {name: to_strings(guess.sample(source, form, chosen[name]))[0] for name in ids}
+        form = replace(form, whole_ids=[name for name, some in texts.items() if whole_numbers(some) is not some])
     if form.kind == "csv" and form.own and form.seq_separator is None and "item_id" in chosen:
         _refuse_lists(str(source), chosen["item_id"], guess.sample(source, form, chosen["item_id"]))
     if "timestamp" in chosen and not form.time_format:
@@ -181,9 +182,12 @@ def _refuse_lists(where: str, column: str, values: pa.Array) -> None:
                 )
 
 
-def _are_whole(texts: pa.Array) -> bool:
-    fits = as_mask(pc.match_substring_regex(texts, r"^-?[0-9]+\.0$"))
-    return bool(fits.any() and (fits | as_mask(pc.equal(texts, ""))).all())
+def whole_numbers(texts: pa.Array) -> pa.Array:
+    """Return whole numbers beside gaps as pandas writes them, 17850.0, without the point; other texts unchanged."""
+    fits = as_mask(pc.match_substring_regex(texts, _WHOLE))
+    if not (fits.any() and (fits | as_mask(pc.equal(pc.fill_null(texts, ""), ""))).all()):
+        return texts
+    return pc.replace_substring_regex(texts, _WHOLE, r"\1")
 
 
 def read_columns(source: SourceFile) -> pa.Table:
@@ -197,14 +201,15 @@ def read_columns(source: SourceFile) -> pa.Table:
         if pa.types.is_binary(column.type):
             column = pa.chunked_array([to_strings(chunk)[0] for chunk in column.chunks], pa.string())
         if form.separator == ";" and form.kind == "csv":  # often with a decimal comma
-            column = _with_points(column)
+            column = with_points(column)
         columns[key.removeprefix(guess.OTHER)] = column
     kinds = form.types or [""] * len(form.names)
     schema = [pa.field(n, columns[n].type, metadata={"type": kind}) for n, kind in zip(form.names, kinds, strict=True)]
     return pa.table(list(columns.values()), pa.schema(schema))
 
 
-def _with_points(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def with_points(column: Any) -> Any:
+    """Return a column of text with decimal points for decimal commas, unchanged if it has other values."""
     fits = pc.or_(pc.equal(column, ""), pc.match_substring_regex(column, "^[+-]?[0-9]+(,[0-9]+)?$"))
     fits = pc.or_(fits, pc.is_in(column, value_set=pa.array(MISSING_IDS)))
     return pc.replace_substring(column, ",", ".") if pc.all(pc.fill_null(fits, True)).as_py() else column
@@ -254,9 +259,12 @@ def check(rows: Rows, form: Format, malformed: Malformed, *, blank_ratings: bool
     columns, good = dict(rows.columns), dict[str, Mask]()
     for name in ("user_id", "item_id"):
         if name in columns:
-            columns[name], good[name] = id_texts(columns[name], form)
+            try:
+                columns[name], good[name] = id_texts(columns[name], form)
+            except DataError as error:
+                raise DataError(f"{malformed.name}, column {(form.columns or {}).get(name)!r}: {error}") from error
         if name in form.whole_ids:
-            columns[name] = pc.replace_substring_regex(columns[name], r"^(-?[0-9]+)\.0$", r"\1")
+            columns[name] = pc.replace_substring_regex(columns[name], _WHOLE, r"\1")
     if "timestamp" in columns:
         columns["timestamp"], good["timestamp"] = _seconds(rows, form, malformed)
     if "rating" in columns:

@@ -33,6 +33,8 @@ _CALENDARS = {
     "excel": (1 / _DAY, -25_569 * _DAY),  # days since 1899-12-30, the serial numbers of spreadsheets
     "ticks": (1e7, -62_135_596_800.0),  # 100 ns since 0001-01-01, the ticks of .NET
 }
+# the share of numbers that must be likely dates: steps may look like days of a spreadsheet, but not like ticks
+_SHARES = {"excel": 0.95, "ticks": 0.5}
 NAMED_FORMATS = (*UNITS, "steps", *_CALENDARS, "iso")
 # pandas cannot guess these
 _PATTERNS = ("%a %b %d %H:%M:%S %z %Y", "%m/%d/%Y %I:%M %p", "%d/%m/%Y %I:%M %p")
@@ -65,6 +67,12 @@ def to_numbers(values: pa.Array) -> tuple[Seconds, Good]:
 def unit_of(moment: float) -> str:
     """Return the unit of a Unix time by its size, a key of ``UNITS``."""
     return next((name for name, unit in UNITS.items() if moment <= _LATEST * unit), "unix_ns")
+
+
+def calendar_of(numbers: Seconds) -> str | None:
+    """Return ``excel`` or ``ticks`` if most of ``numbers`` are dates from 1990 to tomorrow in it, else None."""
+    shares = {name: _likely(_from_calendar(numbers, name)).mean() for name in _CALENDARS}
+    return next((name for name, share in shares.items() if share >= _SHARES[name]), None)
 
 
 def unit_of_times(times: npt.NDArray[Any]) -> str | None:
@@ -160,9 +168,8 @@ def _format_of_numbers(values: pa.Array, numbers: Seconds, good: Good, column: s
         if as_mask(pc.match_substring_regex(text, pattern)).mean() >= 0.5:
             return form
     at = _middle(np.abs(numbers), good)
-    for name in _CALENDARS:
-        if _likely(_from_calendar(numbers[good], name)).mean() >= 0.95:
-            return name
+    if (calendar := calendar_of(numbers[good])) is not None:
+        return calendar
     if abs(numbers[at]) < _STEPS:
         return "steps"
     unit = unit_of(abs(numbers[at]))

@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 
 from recbole_hyper.data.archives import Grouped, SourceFile
+from recbole_hyper.data.formats import Layout
 from recbole_hyper.data.prepare import pipeline
 from recbole_hyper.data.prepare.pipeline import Prepared, prepare
 from recbole_hyper.errors import DataError
@@ -298,3 +299,17 @@ def test_files_of_netflix(folder: bool, tmp_path: Path) -> None:
     (source / "combined_data_1.txt").write_text(NETFLIX + "8,five\n")
     with pytest.raises(DataError, match="line 6: 3 values instead of 4"):
         lines_of(source / "combined_data_1.txt", tmp_path)
+
+
+@pytest.mark.parametrize("header", [True, False])
+def test_empty_parts_and_parts_without_a_header(header: bool, tmp_path: Path) -> None:
+    folder = tmp_path / "orders"
+    folder.mkdir()
+    for part in ("0", "1"):
+        (folder / f"part-{part}.csv").write_text("user,item,time\n" * header + f"a{part},x,{T}\na{part},y,{T}\n")
+    (folder / "part-2.csv").write_text("")
+    columns = None if header else {"user_id": "1", "item_id": "2", "timestamp": "3"}
+    layout = Layout(columns=columns, header=None if header else False)
+    assert len(lines_of(folder, tmp_path, layout=layout)) == 4
+    (folder / "part-1.csv").write_text("")
+    assert len(lines_of(folder, tmp_path, layout=layout)) == 2

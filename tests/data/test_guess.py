@@ -401,3 +401,15 @@ def test_blanks_separate_columns_too(tmp_path: Path) -> None:
     raw.write_text(rows)
     with pytest.raises(DataError, match=r"--separator=' ' --no_header .*--format=sequences"):
         prepare("mine", source=raw, output=tmp_path, order="file")
+
+
+@pytest.mark.parametrize("encoding", ["utf-9", "base64", "rot13"])
+def test_an_encoding_that_is_none_is_one_error_before_anything_is_read(encoding: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=f"encoding='{encoding}' is unknown to Python"):
+        prepared("user,item,time\na,x,1700000000\n", tmp_path, layout=Layout(encoding=encoding))
+
+
+@pytest.mark.parametrize("name", ["date_added", "TRANSACTION_DT", "eventdate"])
+def test_names_of_times_in_published_tables(name: str, tmp_path: Path) -> None:
+    rows, _ = prepared(f"user_id,item_id,{name}\na,x,2024-01-31\n", tmp_path)
+    assert rows == [["a", "x", "1706659200"]]

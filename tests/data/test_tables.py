@@ -277,3 +277,25 @@ def test_decimals_short_floats_and_moments_among_dates() -> None:
     dates = [datetime.date(2019, 1, 31), datetime.datetime(2019, 1, 31, 5), datetime.date(2019, 2, 1)]
     times = interactions_of(frame(date=dates))["timestamp"].to_pylist()
     assert times == [1_548_892_800.0, 1_548_910_800.0, 1_548_979_200.0]
+
+
+def test_periods_are_their_first_moments() -> None:
+    months = pd.period_range("2024-01", periods=3, freq="M")
+    assert interactions_of(frame(date=months))["timestamp"].to_pylist() == [1_704_067_200, 1_706_745_600, 1_709_251_200]
+
+
+class Lazy:
+    """A frame that is no Arrow table, such as polars' LazyFrame."""
+
+    columns = ("userId", "movieId", "date")
+
+
+def test_a_frame_that_is_no_table_is_one_error() -> None:
+    with pytest.raises(DataError, match=r"the frame is a Lazy that is no Arrow table .*; collect a lazy one"):
+        interactions_of(Lazy())
+
+
+def test_ids_that_are_neither_text_nor_numbers_name_their_column() -> None:
+    table = pa.table({"userId": [{"a": 1}], "movieId": [1], "date": [TIMES[0]]})
+    with pytest.raises(DataError, match="column 'userId': a column of struct<a: int64> is neither text nor numbers"):
+        interactions_of(table)

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from recbole_hyper.data.filters import COUNTS, DUPLICATES, FILTERS, filtered, repeated
 from recbole_hyper.data.interactions import Interactions
-from recbole_hyper.data.times import to_seconds, unit_of
+from recbole_hyper.data.times import calendar_of, to_seconds, unit_of
 from recbole_hyper.errors import DataError
 
 # dates without a time of day, and their unit
@@ -85,9 +85,11 @@ def apply(data: Interactions, cleaning: Cleaning, clock: str = "dates") -> tuple
         keep(data.bought(data.quantities), f"without {returned:,} returns and their purchases", "check --returns")
         data.quantities = None
     if cleaning.since is not None:
-        keep(data.times >= seconds(cleaning.since), f"since {cleaning.since}", "choose an earlier --since")
+        first = float(cleaning.since) if clock == "steps" else seconds(cleaning.since)
+        keep(data.times >= first, f"since {cleaning.since}", "choose an earlier --since")
     if cleaning.until is not None:
-        keep(data.times <= seconds(cleaning.until, last=True), f"until {cleaning.until}", "choose a later --until")
+        last = float(cleaning.until) if clock == "steps" else seconds(cleaning.until, last=True)
+        keep(data.times <= last, f"until {cleaning.until}", "choose a later --until")
     if cleaning.threshold is not None:
         if data.ratings is None:
             raise DataError(f"threshold={cleaning.threshold} needs ratings, but the source has none; drop --threshold")
@@ -126,8 +128,8 @@ def gap_seconds(text: str) -> float:
 def seconds(text: str, *, last: bool = False) -> float:
     """Return the Unix seconds of a date, a moment (UTC) or a number, with ``last`` the end of a day or month.
 
-    A number is read as the times of a table are: 20240102 is a date, 1704153600000 are milliseconds, and numbers below
-    100,000 are steps.
+    A number is read as the times of a table are: 20240102 is a date, 1704153600000 are milliseconds, 43882.96 is a day
+    of a spreadsheet.
     """
     text = str(text).strip()
     written = re.sub(r"^((?:19|20)\d\d)(\d\d)(\d\d)$", r"\1-\2-\3", text)
@@ -150,4 +152,6 @@ def _forms(text: str) -> list[str]:
     if not re.fullmatch(_NUMBER, text):
         return ["iso"]
     compact = [form for digits, form in ((12, "%Y%m%d%H%M"), (14, "%Y%m%d%H%M%S")) if len(text) == digits]
-    return [*(compact if text.startswith(("19", "20")) else ()), unit_of(abs(float(text)))]
+    number = float(text)
+    form = calendar_of(np.array([number])) or unit_of(abs(number))
+    return [*(compact if text.startswith(("19", "20")) else ()), form]

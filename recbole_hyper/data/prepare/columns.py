@@ -19,7 +19,7 @@ from recbole_hyper.data.interactions import Interactions, joined
 from recbole_hyper.data.parsers import Rows
 from recbole_hyper.data.prepare.cleaning import Cleaning
 from recbole_hyper.data.prepare.time_columns import TimeColumns, time_columns
-from recbole_hyper.data.tables import Table, open_table
+from recbole_hyper.data.tables import Table, open_table, with_points
 from recbole_hyper.data.times import to_numbers
 from recbole_hyper.errors import DataError
 
@@ -59,9 +59,9 @@ class Reader:
                 for name, parts in kept.items():
                     parts.append(block.columns[guess.OTHER + name])
                 if self.returns:
-                    quantities.append(_quantities(block, self.returns))
+                    quantities.append(self._quantities(block, self.returns))
                 if self.quantity:
-                    numbers, good = to_numbers(block.columns[guess.OTHER + self.quantity])
+                    numbers, good = to_numbers(self._values(block, self.quantity))
                     negative += int((numbers[good] < 0).sum())
                 yield block
 
@@ -78,6 +78,20 @@ class Reader:
             say(f"{negative:,} rows have a {self.quantity} below 0: these are returns, but they count as purchases; "
                 f"--returns={self.quantity} cancels both")  # fmt: skip
         return data
+
+    def _values(self, block: Rows, column: str) -> pa.Array:
+        values = block.columns[guess.OTHER + column]
+        return with_points(as_text(values)) if self.table.form.separator == ";" else values
+
+    def _quantities(self, block: Rows, column: str) -> Any:
+        values = self._values(block, column)
+        numbers, good = to_numbers(values)
+        if not good.all():
+            row = int(np.argmin(good))
+            raise DataError(
+                f"--returns={column}: {as_text(values)[row].as_py()!r} in line {block.lines[row]} is not a number"
+            )
+        return numbers
 
     def _kept(self) -> list[str]:
         ordering = self.moments.others if self.moments is not None and self.moments.ordering else ()
@@ -113,17 +127,6 @@ def open_source(
     )
     table = dataclasses.replace(table, blank_ratings=not rated and bool(table.form.own))
     return Reader(table, moments, cleaning.returns, cleaning.basket, next(iter(quantities), None))
-
-
-def _quantities(block: Rows, column: str) -> Any:
-    values = block.columns[f"{guess.OTHER}{column}"]
-    numbers, good = to_numbers(values)
-    if not good.all():
-        row = int(np.argmin(good))
-        raise DataError(
-            f"--returns={column}: {as_text(values)[row].as_py()!r} in line {block.lines[row]} is not a number"
-        )
-    return numbers
 
 
 def _numbered(column: str, values: pa.Array) -> Any:

@@ -13,13 +13,14 @@ import pyarrow.compute as pc
 from recbole_hyper.data.archives import SourceFile
 from recbole_hyper.data.formats import matching_names
 from recbole_hyper.data.ids import MISSING_IDS, as_mask, as_text, is_list
-from recbole_hyper.data.tables import read_columns
+from recbole_hyper.data.tables import read_columns, whole_numbers
 from recbole_hyper.data.times import to_numbers, to_seconds
 from recbole_hyper.errors import DataError
 
 # the largest share of distinct parts with which a separator counts as one; titles, too, contain commas
 _SEPARATORS = {"|": 0.7, ";": 0.7, ",": 0.25, " ": 0.0}
 _EXACT = 2.0**53
+_THOUSANDS = r"^[+-]?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?$"  # 1,000 is a number or a pair; nobody knows
 _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ]|$)"
 _UNWRITABLE = '["\\s]+'  # would end a value, or start a quotation in RecBole
 
@@ -69,7 +70,7 @@ def read_items(path: Path, item_column: str | None = None) -> Items:
             if any(written == other.rpartition(":")[0] for other in columns) or written == "item_id":
                 raise DataError(f"--items={path}: {name!r} and another column become {written!r}; rename one")
             columns[f"{written}:{kind}"] = values
-    ids = as_text(table[names[0]].combine_chunks()).to_pylist()
+    ids = whole_numbers(as_text(table[names[0]].combine_chunks())).to_pylist()
     return Items(path, [token or "" for token in ids], columns)
 
 
@@ -98,7 +99,11 @@ def _typed(values: pa.Array, declared: str = "") -> tuple[str, list[str]]:
         if as_mask(pc.match_substring_regex(some, _DATE)).all() and to_seconds(some, "iso")[1].all():
             return "float", _seconds(pc.if_else(filled, texts, None))
     plain = texts.to_pylist()
+    with_commas = some.filter(pc.match_substring(some, ","))
+    grouped = len(with_commas) and as_mask(pc.match_substring_regex(with_commas, _THOUSANDS)).all()
     for separator in _SEPARATORS:
+        if separator == "," and grouped:
+            continue
         parts = [[part.strip() for part in text.strip("[]").split(separator)] if text else [] for text in plain]
         all_parts = [part for entry in parts for part in entry]
         kind, found = _sequence(parts)

@@ -136,7 +136,7 @@ def prepare(
         data, steps = apply(data, cleaning, clock)
         result = Prepared(path, describe(data), entry, tuple(steps), malformed, clock)
         _check_counts(entry, result.statistics)
-        if cleaning.basket is None and "+" not in table.columns.get("timestamp", ""):
+        if cleaning.basket is None and not (reader.moments and reader.moments.ordering):
             _report_ties(result, say)
         card = _card(result, file, candidate, cleaning) | {"columns": table.columns, "where": where}
         unchanged.close()
@@ -257,12 +257,12 @@ def choose(
     entry: Entry, source: Path, format: str | None, timed: bool = True, layout: formats.Layout | None = None
 ) -> tuple[SourceFile, Candidate]:
     """Find the raw file in ``source`` and how to read it; DataError if no file matches, or its format is unknown."""
-    files = contents(source)
+    files, header = contents(source), layout is None or layout.header is not False
     if format is not None:
         published = [candidate for candidate in entry.sources if candidate.format == format]
         patterns = [pattern for candidate in published for pattern in candidate.files]
         generic = bool(formats.find(format).own)
-        file = files[0] if len(files) == 1 else parts_of(source, files) if generic and not published else None
+        file = files[0] if len(files) == 1 else parts_of(source, files, header) if generic and not published else None
         file = file or pick(files, [*patterns, *formats.find(format).files])
         if file is None:
             raise DataError(f"{source} has several files, but none is named like a {format} file; give the file itself")
@@ -272,7 +272,7 @@ def choose(
     for candidate in (*entry.sources, atomic):
         if file := pick(files, candidate.files):
             return file, candidate
-    file = files[0] if len(files) == 1 else parts_of(source, files)
+    file = files[0] if len(files) == 1 else parts_of(source, files, header)
     if not entry.sources:
         if file is None and (likely := _published(files)):
             return likely

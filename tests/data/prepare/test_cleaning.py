@@ -85,6 +85,8 @@ def test_a_threshold_needs_ratings() -> None:
         ("1700000000000", 1_700_000_000.0),
         ("10", 10.0),
         ("202401.0", 202_401.0),
+        ("43882.96", 1_582_326_144.0),
+        ("638396640000000000", 1_704_067_200.0),
     ],
 )
 def test_times_on_the_command_line(text: str, value: float) -> None:
@@ -123,6 +125,12 @@ def test_positions_and_steps_are_not_compared_with_seconds(key: str) -> None:
     text = "30min" if key == "session_gap" else "2020-01-01"
     with pytest.raises(DataError, match=rf"--{key}={text}: the times are steps, not dates"):
         apply(interactions(CODED), Cleaning(**{key: text}), "steps")
+
+
+def test_steps_are_compared_with_the_number_itself() -> None:
+    rows = [(0, 0, 1.0, 40_000.0), (0, 1, 1.0, 20_240_101.0), (0, 2, 1.0, 20_240_103.0)]
+    data, _ = apply(interactions(rows), Cleaning(since="40001", until="20240102"), "steps")
+    assert data.times.tolist() == [20_240_101.0]
 
 
 DAY = 1_577_750_400.0  # 2019-12-31

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from recbole_hyper.data.formats import Layout
 from recbole_hyper.errors import DataError
 from tests.data.raw import CODED, interactions, prepared
 
@@ -66,3 +67,19 @@ def test_returns_that_count_as_purchases_are_named(name: str, tmp_path: Path) ->
     rows, said = prepared(text, tmp_path, changes={"returns": name})
     assert [row[0] for row in rows] == ["b"]
     assert not any("below 0" in line for line in said)
+
+
+def test_quantities_with_a_decimal_comma(tmp_path: Path) -> None:
+    text = "user;item;quantity;time\na;x;1,5;2020-01-01\na;x;-1,5;2020-01-02\nb;x;1,0;2020-01-02\n"
+    rows, said = prepared(text, tmp_path)
+    assert any("1 rows have a quantity below 0" in line for line in said)
+    rows, said = prepared(text, tmp_path, changes={"returns": "quantity"})
+    assert [row[0] for row in rows] == ["b"]
+
+
+@pytest.mark.parametrize(("columns", "said_so"), [("timestamp=date+step", False), ("timestamp=date", True)])
+def test_ties_that_a_second_column_orders_get_no_advice(columns: str, said_so: bool, tmp_path: Path) -> None:
+    text = "user,item,date,step\na,x,2024-01-01,2\na,y,2024-01-01,1\na,z,2024-01-01,3\n"
+    rows, said = prepared(text, tmp_path, layout=Layout(columns=dict([columns.split("=")])))
+    assert [row[1] for row in rows] == (["x", "y", "z"] if said_so else ["y", "x", "z"])
+    assert any("have equal times" in line for line in said) == said_so

@@ -130,3 +130,17 @@ def test_lists_of_json_items_are_sequences(tmp_path: Path) -> None:
 def test_two_columns_that_get_one_name_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="'a:b' and another column become 'a_b'"):
         columns_of(tmp_path / "x.csv", "sku,a b,a:b\nx,1,2\ny,3,4\n")
+
+
+@pytest.mark.parametrize("text", ["1,000", "-12,345.50", "999,999,999"])
+def test_numbers_with_commas_between_thousands_are_no_pairs(text: str, tmp_path: Path) -> None:
+    table = f'sku,price\nx,"{text}"\ny,"{text}"\nz,7\n'
+    assert columns_of(tmp_path / "x.csv", table) == {"price:token": [text, text, "7"]}
+
+
+def test_ids_of_items_beside_gaps_are_those_of_the_interactions(tmp_path: Path) -> None:
+    (tmp_path / "items.csv").write_text("sku,year\n1.0,1999\n,2000\n2.0,2001\n")
+    said: list[str] = []
+    raw = f"user,sku,time\na,1,{T}\na,2,{T}\n"
+    prepared(tmp_path, raw, items=tmp_path / "items.csv", say=said.append)
+    assert "mine.item has 2 of 2 items, and the columns year:float" in said
