@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import io
+import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -104,3 +107,26 @@ def test_a_separator_beyond_ascii(tmp_path: Path) -> None:
     raw.write_text("user§item§time§title\na§x§2020-01-01§1, 2\n", encoding="utf-8")
     assert main(["prepare", "o", f"--source={raw}", f"--output={tmp_path}", "--separator=§"]) == 0
     assert (tmp_path / "o" / "o.inter").read_text().splitlines()[1:] == ["a\tx\t1577836800"]
+
+
+class Terminal(io.StringIO):
+    """Keeps what it gets; it is a file if ``shown`` is False."""
+
+    def __init__(self, shown: bool) -> None:
+        super().__init__()
+        self.shown = shown
+
+    def isatty(self) -> bool:
+        return self.shown
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_a_terminal_gets_bars_with_the_time_left(shown: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = "".join(f"u{number % 7},i{number % 11},{1_700_000_000 + number}\n" for number in range(60))
+    (tmp_path / "orders.csv").write_text("user,item,time\n" + rows)
+    terminal = Terminal(shown)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    words = ["prepare", "shop", f"--source={tmp_path / 'orders.csv'}", f"--output={tmp_path}"]
+    assert main(words) == 0
+    bars = re.findall(r"(\S+): 100%\|[^|]*\| .*?\[\d\d:\d\d<\d\d:\d\d, .*?/s\]", terminal.getvalue())
+    assert bars == (["orders.csv", "shop.inter"] if shown else [])

@@ -51,6 +51,12 @@ def test_faults_of_the_space_end_the_sweep_before_it_begins(
     assert not (tmp_path / "s" / "trials").exists()
 
 
+def test_trials_of_several_processes_are_refused(keys: dict, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="a trial runs in one process: remove num_workers"):
+        local({**keys, "num_workers": 2}, tmp_path / "s", {"learning_rate": [0.1]})
+    assert not (tmp_path / "s").exists()
+
+
 def test_keys_that_trials_do_not_read_are_told(
     keys: dict, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
