@@ -42,7 +42,7 @@ def pair_counts(
         for block in _stretches(pairs, memory_budget, 1 << max(0, _BITS_OF_A_KEY - 2 * of_item - of_distance)):
             counts = counts + _counts_of(store, lengths, slice(*block), window, (first, stop))
         totals[first:stop] = np.asarray(counts.sum(axis=1)).ravel()
-        blocks.append(_largest(counts.tocsr(), neighbours))
+        blocks.append(strongest(counts.tocsr(), neighbours))
     return scipy.sparse.vstack(blocks, format="csr", dtype=np.float32), totals.astype(np.float32)
 
 
@@ -95,8 +95,8 @@ def _counts_of(
     return scipy.sparse.csr_matrix(entries, shape=(stop - first, n_items))
 
 
-def _largest(counts: scipy.sparse.csr_matrix, neighbours: int) -> scipy.sparse.csr_matrix:
-    """Return the matrix with the largest ``neighbours`` entries of each row."""
+def strongest(counts: scipy.sparse.csr_matrix, neighbours: int) -> scipy.sparse.csr_matrix:
+    """Return the matrix with the largest ``neighbours`` entries of each row, ties in column order."""
     counts.sort_indices()
     rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
     order = np.lexsort((counts.indices, -counts.data, rows))

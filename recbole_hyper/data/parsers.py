@@ -359,23 +359,30 @@ def _at_keys(texts: pa.Array, columns: Mapping[str, str]) -> dict[str, pa.Array]
     found = single(engine.query(f"select json_transform(c0, '{form}') as c0 from rows", {"c0": texts})["c0"])
     values = {key: pc.struct_field(found, [key]).cast(pa.string()) for key in keys}
     for column in {column for column in columns.values() if "." in column}:
-        if not values[column].null_count < len(texts):
+        if values[column].null_count == len(texts):
             first, _, rest = column.partition(".")
-            at = [None if text is None else _at(json.loads(text), rest) for text in values[first].to_pylist()]
-            values[column] = pa.array(
-                [None if one is None else json.dumps(one, ensure_ascii=False) for one in at], pa.string()
-            )
+            sql = f"select nullif({_at('c0', rest)}::varchar, 'null') as c0 from rows"
+            values[column] = single(engine.query(sql, {"c0": values[first]})["c0"])
     return values
 
 
-def _at(value: Any, key: str) -> Any:
-    """Return the value of a (dotted) key; of a list, the value of every entry."""
-    if isinstance(value, list):
-        return [_at(entry, key) for entry in value]
-    if not isinstance(value, dict):
-        return None
-    first, dot, rest = key.partition(".")
-    return _at(value.get(first), rest) if dot and key not in value else value.get(key)
+def _at(value: str, key: str, depth: int = 0) -> str:
+    """Return SQL for the JSON at a (dotted) key of the JSON ``value``; of a list, the list of every entry's."""
+
+    def found(value: str) -> str:
+        parts = [_member(value, key)]
+        if rest:
+            parts.append(_at(_member(value, first), rest, depth + 1))
+        return f"case when json_type({value}) = 'OBJECT' then coalesce({', '.join(parts)}) end"
+
+    (first, _, rest), entry = key.partition("."), f"entry{depth}"
+    entries = f"list_transform(from_json({value}, '[\"JSON\"]'), lambda {entry}: {found(entry)})"
+    return f"case when json_type({value}) = 'ARRAY' then to_json({entries}) else {found(value)} end"
+
+
+def _member(value: str, key: str) -> str:
+    pointer = key.replace("~", "~0").replace("/", "~1").replace("'", "''")
+    return f"json_extract({value}, '/{pointer}')"
 
 
 def _json_values(texts: pa.Array, field: str, column: str) -> pa.Array:

@@ -10,6 +10,7 @@ import scipy.sparse
 import torch
 from scipy.stats import rankdata
 
+from recbole_hyper.data.pair_counts import strongest
 from recbole_hyper.geometry.head import OutputHead
 
 # the most items at which a head is measured; more change the third digit
@@ -48,18 +49,13 @@ def neighbourhoods(
     near = head.geometry.similarity(weight[items], weight[known], theta=head.theta).double().numpy()
     near[np.arange(len(items)), np.searchsorted(known, items)] = -np.inf  # the item itself
     nearest = known[np.argpartition(-near, k - 1, axis=1)[:, :k]]
-    hits = [len(np.intersect1d(row, strongest(counts, int(item), k))) for item, row in zip(items, nearest, strict=True)]
     rows = counts[items]
+    hits = strongest(rows, k)[np.arange(len(items))[:, np.newaxis], nearest].count_nonzero()
     lengths = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1)).ravel())
     apart = 1 - (rows @ rows.T).toarray() / np.outer(lengths, lengths)
-    return Neighbourhoods(float(np.mean(hits) / k), trustworthiness(apart, -near[:, np.searchsorted(known, items)], k))
-
-
-def strongest(counts: scipy.sparse.csr_matrix, item: int, k: int) -> npt.NDArray[np.int64]:
-    """Return the ``k`` items with the largest counts beside ``item``, ties in item order."""
-    row = slice(counts.indptr[item], counts.indptr[item + 1])
-    order = np.lexsort((counts.indices[row], -counts.data[row]))[:k]
-    return counts.indices[row][order].astype(np.int64)
+    return Neighbourhoods(
+        float(hits / (len(items) * k)), trustworthiness(apart, -near[:, np.searchsorted(known, items)], k)
+    )
 
 
 def trustworthiness(data: npt.NDArray[np.float64], vectors: npt.NDArray[np.float64], k: int) -> float:

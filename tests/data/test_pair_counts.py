@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recbole_hyper.data import pair_counts as module
-from recbole_hyper.data.pair_counts import pair_counts
+from recbole_hyper.data.pair_counts import pair_counts, strongest
 from recbole_hyper.data.sequences import SequenceStore
 from tests.reference import memory as reference
 
@@ -45,6 +46,11 @@ def test_keeps_the_strongest_neighbours_and_the_whole_sum(sequences: Rows, neigh
     whole = reference.counts(sequences, N_ITEMS, 3)
     np.testing.assert_allclose(counts.toarray(), reference.cut(whole, neighbours), rtol=1e-6)
     np.testing.assert_allclose(totals, np.asarray(whole).sum(axis=1), rtol=1e-6)
+
+
+def test_the_strongest_neighbours_with_ties_in_item_order() -> None:
+    counts = scipy.sparse.csr_matrix([[0, 2, 1, 2, 3, 2], [0, 0, 0, 0, 0, 0]])
+    assert strongest(counts, 3).toarray().tolist() == [[0, 2, 0, 2, 3, 0], [0, 0, 0, 0, 0, 0]]
 
 
 def test_reads_the_training_part_alone() -> None:

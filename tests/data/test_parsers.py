@@ -6,14 +6,18 @@ import gzip
 import json
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from recbole_hyper.data.archives import SourceFile
 from recbole_hyper.data.formats import Layout, formats
 from recbole_hyper.data.inputs import read_history_file
+from recbole_hyper.data.parsers import _at_keys
 from recbole_hyper.data.prepare.pipeline import prepare
 from recbole_hyper.data.tables import read_columns
 from recbole_hyper.errors import DataError
@@ -316,3 +320,38 @@ def test_playlists_are_the_list_of_one_object(indent: int | None, tmp_path: Path
     layout = Layout(columns={"user_id": "pid", "item_id": "tracks.uri"})
     found = [line.split("\t")[:2] for line in lines_of(tmp_path / "x.json", tmp_path, layout=layout, order="file")]
     assert found == [["7", "a"], ["7", "b"], ["8", "b"]]
+
+
+KEYS = st.sampled_from(["a", "b", "a.b", 'it"s', "o'x", "x/y", "~", "*", "0"])
+JSON = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-(2**60), 2**60), st.sampled_from(["null", 'é\n"q', ""])),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(KEYS, inner, max_size=3)),
+    max_leaves=8,
+)
+OBJECT = st.dictionaries(KEYS, JSON, max_size=3)
+
+
+def at(value: Any, key: str, *, entry: bool = False) -> Any:
+    """Return the value at a dotted key; of a list, the values of its entries, which are objects."""
+    if isinstance(value, list) and not entry:
+        return [at(one, key, entry=True) for one in value]
+    if not isinstance(value, dict):
+        return None
+    first, _, rest = key.partition(".")
+    found = value.get(key)
+    return at(value.get(first), rest) if found is None and rest else found
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.dictionaries(KEYS, JSON, max_size=3), min_size=1, max_size=4), st.lists(KEYS, min_size=2, max_size=3)
+)
+def test_dotted_keys_of_json_against_a_loop(objects: list[dict[str, Any]], keys: list[str]) -> None:
+    """The whole key counts if an object has it, and then no part of it does."""
+    key = ".".join(keys)
+    found = _at_keys(pa.array([json.dumps(one) for one in objects]), {"item_id": key})[key].to_pylist()
+    wanted = [one.get(key) for one in objects]
+    if not any(value is not None for value in wanted):
+        first, _, rest = key.partition(".")
+        wanted = [at(one.get(first), rest) for one in objects]
+    assert [None if text is None else json.loads(text) for text in found] == wanted

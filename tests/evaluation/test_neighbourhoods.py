@@ -9,7 +9,7 @@ import torch
 from scipy.spatial.distance import cdist
 from sklearn.manifold import trustworthiness as of_sklearn
 
-from recbole_hyper.evaluation.neighbourhoods import neighbourhoods, strongest, trustworthiness
+from recbole_hyper.evaluation.neighbourhoods import neighbourhoods, trustworthiness
 from recbole_hyper.geometry.euclidean import Euclidean
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.geometry.poincare import Poincare
@@ -77,12 +77,6 @@ def test_too_few_items_are_refused(counts: scipy.sparse.csr_matrix) -> None:
     head = head_of(np.ones((1 + GROUPS * SIZE, 2)), Euclidean())
     with pytest.raises(ValueError, match="only 0 items have 10 neighbours, 20 are needed"):
         neighbourhoods(head, counts)
-
-
-def test_the_strongest_neighbours_with_ties_in_item_order() -> None:
-    counts = scipy.sparse.csr_matrix([[0, 2, 1, 2, 3], [0, 0, 0, 0, 0]])
-    assert strongest(counts, 0, 3).tolist() == [4, 1, 3]
-    assert strongest(counts, 1, 3).tolist() == []
 
 
 def test_trustworthiness_is_that_of_scikit_learn() -> None:
