@@ -362,7 +362,7 @@ def equal(device: torch.device, small: bool) -> list[dict[str, Any]]:
                 loop._read_losses()
                 losses.append(loop.under_way.sums["train_loss"] / (10 if small else GRADIENT_STEPS))
         rows.append(
-            {"model": model, "cpu": losses[0], "device": losses[1], "within_1e-4": abs(np.diff(losses)[0]) < 1e-4}
+            {"model": model, "cpu": losses[0], "device": losses[1], "within_1e-4": bool(abs(np.diff(losses)[0]) < 1e-4)}
         )
     return rows
 

@@ -153,14 +153,24 @@ class RowStream:
             by_scale = share / scale
         return self._back([(self.lifted.vectors, by_states), (self.items, by_items), (self.terms.scale, by_scale)])
 
-    def _back(self, pairs: list[tuple[Tensor | None, Tensor | None]]) -> Gradients:
-        """Return the gradients of the inputs from pairs (output of a lift, its gradient)."""
+    def _back(self, pairs: list[tuple[Tensor | None, Tensor | None]], by_weight: Tensor | None = None) -> Gradients:
+        """Return the gradients of the inputs from pairs (output of a lift, its gradient).
+
+        ``by_weight`` is a part of the gradient of the weight that no lift has; it gets the rest in place.
+        """
         known = [(one, by) for one, by in pairs if one is not None and by is not None and one.requires_grad]
         inputs = (self.states, self.weight, self.offset, self.theta if isinstance(self.theta, Tensor) else None)
         wanted = [one for one, needed in zip(inputs, self.needs, strict=True) if needed and one is not None]
-        outputs, gradients = zip(*known, strict=True)
-        found = list(torch.autograd.grad(outputs, wanted, gradients, materialize_grads=True))
-        states, weight, offset, theta = (
-            found.pop(0) if needed and one is not None else None for one, needed in zip(inputs, self.needs, strict=True)
-        )
-        return Gradients(states, weight, offset, theta)
+        found: list[Tensor | None] = [None] * len(wanted)
+        if known:
+            outputs, gradients = zip(*known, strict=True)
+            found = list(torch.autograd.grad(outputs, wanted, gradients, allow_unused=True))
+        by_inputs = []
+        for one, needed in zip(inputs, self.needs, strict=True):
+            gradient = found.pop(0) if needed and one is not None else None
+            if one is self.weight and by_weight is not None and needed:
+                gradient = by_weight if gradient is None else by_weight.add_(gradient)
+            elif needed and one is not None and gradient is None:
+                gradient = torch.zeros_like(one)
+            by_inputs.append(gradient)
+        return Gradients(*by_inputs)

@@ -11,7 +11,7 @@ asinh(. * exp(exponent_i + exponent_j)). ``rows`` (3, n) are column, exponent / 
 geometry does not have is 0 or 1; a dot product has none, and its kernels read none.
 
 Triton's interpreter tests the results on a CPU, and its assembler that no register spills (sm_80 and sm_90, widths 32
-to 256). **Never timed**: no GPU was at hand.
+to 256). docs/gpu.md has the times on an H200.
 """
 
 import os
@@ -34,7 +34,7 @@ TARGET_ROWS = 16
 STAGES = 1
 Tile = tuple[int, int, int]
 #: rows, items and warps of a tile in the pass of the states and in that of the items, by the width of the vectors,
-#: whether there is a link, and the precision: the fastest on an H200 of those whose registers do not spill
+#: whether items have terms, and the precision: the fastest on an H200 of those whose registers do not spill
 TILES: dict[tuple[int, bool], dict[str, tuple[Tile, Tile]]] = {
     (32, False): {
         "tf32x3": ((64, 64, 4), (64, 64, 4)),
@@ -58,22 +58,22 @@ TILES: dict[tuple[int, bool], dict[str, tuple[Tile, Tile]]] = {
     },
     (128, False): {
         "tf32x3": ((32, 32, 4), (64, 32, 8)),
-        "tf32": ((32, 32, 4), (32, 32, 4)),
-        "bf16": ((64, 32, 8), (64, 64, 8)),
+        "tf32": ((128, 64, 8), (64, 32, 4)),
+        "bf16": ((64, 64, 4), (64, 64, 8)),
     },
     (128, True): {
         "tf32x3": ((32, 32, 8), (32, 32, 8)),
-        "tf32": ((32, 32, 4), (32, 32, 4)),
-        "bf16": ((64, 32, 8), (32, 64, 8)),
+        "tf32": ((128, 32, 8), (64, 32, 4)),
+        "bf16": ((64, 32, 4), (32, 64, 8)),
     },
     (256, False): {
         "tf32x3": ((16, 32, 8), (32, 16, 8)),
-        "tf32": ((32, 32, 8), (64, 32, 8)),
-        "bf16": ((64, 32, 8), (64, 32, 8)),
+        "tf32": ((32, 32, 8), (128, 32, 8)),
+        "bf16": ((64, 32, 8), (64, 64, 8)),
     },
     (256, True): {
         "tf32x3": ((16, 32, 8), (16, 32, 8)),
-        "tf32": ((64, 32, 8), (64, 32, 8)),
+        "tf32": ((64, 32, 8), (128, 32, 8)),
         "bf16": ((64, 32, 8), (32, 32, 8)),
     },
 }
@@ -167,7 +167,7 @@ class TritonStream(RowStream):
         if precision == "bf16" and interprets():
             precision = "rounded"
         width = max(32, triton.next_power_of_2(d))
-        tiles = TILES[width, self.geometry.has_link]["bf16" if precision == "rounded" else precision]
+        tiles = TILES[width, lifts]["bf16" if precision == "rounded" else precision]
         self.tiles = [constants_of(tile, width) for tile in tiles]
         self.shared = like[:, :d].contiguous(), self.weight.detach().contiguous(), rows, terms
         self.sizes = n, m, d, self.padding
@@ -248,8 +248,7 @@ class TritonStream(RowStream):
         if terms.multiplier is not None:
             pairs.append((terms.multiplier, torch.linalg.vecdot(by_weight, weight)))
             by_weight *= terms.multiplier.detach().unsqueeze(1)
-        # the weight is an output of itself
-        return self._back([*pairs, (self.weight, by_weight)])
+        return self._back(pairs, by_weight)
 
 
 @triton.jit

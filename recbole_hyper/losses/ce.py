@@ -21,8 +21,8 @@ from recbole_hyper.matmul import float32_products
 from recbole_hyper.options import Option
 from recbole_hyper.values import PositiveInt, ShareBelow1
 
-# logits from which on Triton computes a link faster than operations on whole rows
-LOGITS_FOR_TRITON = 1 << 24
+# logits from which on Triton is faster than operations on whole rows, and up to which width without a link
+LOGITS_FOR_TRITON, NARROW = 1 << 24, 64
 REDUCTIONS = ("mean", "sum", "none")
 
 
@@ -118,9 +118,7 @@ def exact_cross_entropy(
     budget = None if memory_budget is None else int(memory_budget)
     if row_weights is not None and reduction != "sum":
         raise ValueError(f"row_weights need reduction='sum', got {reduction!r}")
-    # the kernels without logits sum links in a third pass
-    whole = bool(label_smoothing) and geometry.has_link
-    stream_of = _stream_of(states, weight, offset, geometry, padding_idx, budget, triton_kernel, whole)
+    stream_of = _stream_of(states, weight, offset, geometry, padding_idx, budget, triton_kernel)
     smooths = stream_of.smooths(geometry)
     settings = (targets, row_weights, geometry, padding_idx, budget, reduction)
     how = (torch.is_grad_enabled(), stream_of, label_smoothing if smooths else 0.0)
@@ -143,12 +141,11 @@ def _stream_of(
     padding_idx: int | None,
     budget: int | None,
     triton_kernel: bool | None,
-    prefer_rows: bool = False,
 ) -> Any:
     """Return the class that evaluates: tiles on a CPU; on a device Triton's kernels, whole rows, or tiles.
 
-    Without a choice Triton computes what its first version, in three passes, computed faster on an H100: logits with a
-    link, unless they are few, and logits that do not fit into the budget.
+    Without a choice Triton computes what it computed faster on an H200: 16 million logits or more, with a link or of at
+    most 64 numbers, and logits that do not fit into the budget.
     """
     if triton_kernel:
         if importlib.util.find_spec("triton") is None:
@@ -162,8 +159,9 @@ def _stream_of(
     whole = default_budget(states.device) if budget is None else budget
     rows = rows_at_once(*sizes, whole, link=geometry.has_link)
     few = rows < min(len(states), LEAST_KEPT_ROWS)
-    many = len(states) * len(weight) >= LOGITS_FOR_TRITON if geometry.has_link else rows < len(states)
-    if triton_kernel is None and (few if prefer_rows else many) and _has_kernels(states, weight, offset, geometry):
+    many = len(states) * len(weight) >= LOGITS_FOR_TRITON and (geometry.has_link or states.shape[1] <= NARROW)
+    many = many or rows < len(states)
+    if triton_kernel is None and many and _has_kernels(states, weight, offset, geometry):
         from recbole_hyper.losses._triton import TritonStream
 
         return TritonStream

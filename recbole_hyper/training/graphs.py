@@ -4,7 +4,7 @@ A graph contains the whole step: the batch from its numbers, loss, gradients, cl
 host decides before a step, the rates and the share of the average, are tensors that it fills. The generator of the
 device is part of a graph, so that a replay draws on.
 
-Never run on a GPU so far: the tests record and replay the operators of a device that they emulate.
+The tests record and replay the operators of a device that they emulate; docs/gpu.md has the times on an H200.
 """
 
 from __future__ import annotations

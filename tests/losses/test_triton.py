@@ -131,25 +131,24 @@ def test_row_weights_and_smoothing(geometry: str) -> None:
 
 
 def test_what_runs_without_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On CUDA Triton for many logits with a link, and for those that do not fit; otherwise whole rows.
-
-    They smooth faster, so that smoothed links take Triton only if hardly a row fits.
-    """
+    """On CUDA Triton for many logits with a link or narrow vectors, and for those that do not fit; else whole rows."""
     monkeypatch.setattr(ce, "_has_kernels", lambda *_: True)
     monkeypatch.setattr(ce, "default_budget", lambda _: 1 << 30)
     device = torch.device("meta")
 
-    def chosen(geometry: str, n: int, m: int, **options: Any) -> str:
+    def chosen(geometry: str, n: int, m: int, width: int = 64, **options: Any) -> str:
         wanted = {"padding_idx": 0, "budget": None, "triton_kernel": None, **options}
-        tensors = (torch.empty(n, 64, device=device), torch.empty(m, 64, device=device), None)
+        tensors = (torch.empty(n, width, device=device), torch.empty(m, width, device=device), None)
         return ce._stream_of(*tensors, geometry_of(geometry), **wanted).__name__
 
     assert chosen("poincare", 8192, 12_000) == "TritonStream"
     assert chosen("poincare", 8192, 12_000, triton_kernel=False) == "RowStream"
-    assert chosen("poincare", 100, 1000) == chosen("poincare", 8192, 12_000, prefer_rows=True) == "PoincareRows"
+    assert chosen("poincare", 100, 1000) == "PoincareRows"
     assert chosen("poincare", 100, 1000, triton_kernel=False) == "RowStream"
-    assert chosen("poincare", 8192, 40_000_000, prefer_rows=True) == "TritonStream"
-    assert chosen("euclidean", 8192, 12_000) == "RowStream"
+    assert chosen("poincare", 8192, 40_000_000) == "TritonStream"
+    assert chosen("euclidean", 8192, 12_000) == "TritonStream"
+    assert chosen("euclidean", 8192, 12_000, triton_kernel=False) == chosen("euclidean", 100, 1000) == "RowStream"
+    assert chosen("euclidean", 8192, 12_000, width=128) == "RowStream"
     assert chosen("euclidean", 8192, 262_144) == "TritonStream"
     assert chosen("euclidean", 8192, 262_144, padding_idx=3) == "ItemStream"
 
