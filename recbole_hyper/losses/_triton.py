@@ -34,15 +34,15 @@ TARGET_ROWS = 16
 STAGES = 1
 Tile = tuple[int, int, int]
 #: rows, items and warps of a tile in the pass of the states and in that of the items, by the width of the vectors,
-#: whether items have terms, and the precision: the fastest on an H200 of those whose registers do not spill
-TILES: dict[tuple[int, bool], dict[str, tuple[Tile, Tile]]] = {
+#: whether items have terms, and the precision: the fastest on an H200 of those whose registers do not spill on sm_90
+HOPPER_TILES: dict[tuple[int, bool], dict[str, tuple[Tile, Tile]]] = {
     (32, False): {
         "tf32x3": ((64, 64, 4), (64, 64, 4)),
         "tf32": ((128, 64, 8), (64, 64, 4)),
         "bf16": ((128, 64, 8), (64, 64, 4)),
     },
     (32, True): {
-        "tf32x3": ((64, 32, 4), (64, 64, 4)),
+        "tf32x3": ((64, 32, 4), (32, 64, 4)),
         "tf32": ((64, 32, 4), (64, 64, 4)),
         "bf16": ((64, 32, 4), (64, 64, 4)),
     },
@@ -77,6 +77,13 @@ TILES: dict[tuple[int, bool], dict[str, tuple[Tile, Tile]]] = {
         "bf16": ((64, 32, 8), (32, 32, 8)),
     },
 }
+#: the same by the width alone for other architectures, whose products keep more in registers; none was timed
+TILES: dict[int, tuple[Tile, Tile]] = {
+    32: ((16, 32, 4), (32, 32, 4)),
+    64: ((32, 32, 4), (32, 32, 4)),
+    128: ((32, 32, 8), (16, 32, 8)),
+    256: ((32, 16, 8), (16, 32, 8)),
+}
 #: numbers of a vector that one product of the logits takes at most: more of 256 would not fit into the registers
 STEP = {32: 32, 64: 64, 128: 128, 256: 64}
 #: three TF32 products are float32
@@ -85,6 +92,13 @@ LOG2_E = 1.4426950408889634
 _LOG2_E = tl.constexpr(LOG2_E)
 # exp(-2 exponent) of far states and items: below it, a product is exact to fewer digits than a square root needs
 SMALLEST_FLOOR = 1e-18
+
+
+def tiles_of(width: int, precision: str, *, lifts: bool, architecture: int) -> tuple[Tile, Tile]:
+    """Return the tiles of the two passes for an ``architecture`` such as 90."""
+    if architecture // 10 == 9:
+        return HOPPER_TILES[width, lifts]["bf16" if precision == "rounded" else precision]
+    return TILES[width]
 
 
 def constants_of(tile: Tile, width: int) -> dict[str, int]:
@@ -96,6 +110,14 @@ def constants_of(tile: Tile, width: int) -> dict[str, int]:
 def interprets() -> bool:
     """Return whether Triton's interpreter runs the kernels, as in tests."""
     return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def architecture_of(device: torch.device) -> int:
+    """Return the architecture of a GPU, such as 90; 0 in the interpreter and on an AMD GPU."""
+    if device.type != "cuda" or torch.version.cuda is None:
+        return 0
+    major, minor = torch.cuda.get_device_capability(device)
+    return 10 * major + minor
 
 
 def unsupported(device: torch.device, dtype: torch.dtype, width: int, geometry: Geometry) -> str | None:
@@ -167,7 +189,7 @@ class TritonStream(RowStream):
         if precision == "bf16" and interprets():
             precision = "rounded"
         width = max(32, triton.next_power_of_2(d))
-        tiles = TILES[width, lifts]["bf16" if precision == "rounded" else precision]
+        tiles = tiles_of(width, precision, lifts=lifts, architecture=architecture_of(like.device))
         self.tiles = [constants_of(tile, width) for tile in tiles]
         self.shared = like[:, :d].contiguous(), self.weight.detach().contiguous(), rows, terms
         self.sizes = n, m, d, self.padding

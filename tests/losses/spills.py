@@ -70,7 +70,8 @@ def main(architecture: int, width: int) -> None:
         given = {**of_link, "ROWS": kernels.TARGET_ROWS}
         print_resources("_targets " + link, kernels._targets, given, architecture, 4)
         for precision in kernels.PRECISIONS.values():
-            of_states, of_items = (kernels.constants_of(one, width) for one in kernels.TILES[width, lifts][precision])
+            tiles = kernels.tiles_of(width, precision, lifts=lifts, architecture=architecture)
+            of_states, of_items = (kernels.constants_of(one, width) for one in tiles)
             # only a link needs the pass that smooths
             for extra in (False, True) if asinh else (False,):
                 for kernel, tile, name in (

@@ -14,10 +14,9 @@ from tests.losses.test_ce import full, gradients
 pytest.importorskip("triton", reason="triton is not installed")
 
 from recbole_hyper.losses._triton_rows import PoincareRows
+from tests.losses.interpreter import DEVICE, MARKS
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-# with pytest -m gpu the kernels run on the GPU, otherwise in Triton's interpreter
-pytestmark = [pytest.mark.gpu] if DEVICE == "cuda" else []
+pytestmark = MARKS
 
 
 @pytest.fixture(autouse=True)
