@@ -104,6 +104,9 @@ def _fetch(name: str, address: str, folder: Path) -> None:
                 files_in_it = ", ".join(sorted(path.name for path in part.iterdir())) or "nothing"
                 raise ConfigError(f"the archive has no {archive.stem}.inter, but {files_in_it}")
             _check_rows(part / f"{name}.inter")
+            for features in (part / f"{name}.{suffix}" for suffix in ("user", "item")):
+                if features.is_file():
+                    typed_header(features)
             files = {path.name: file_digest(path) for path in sorted(part.iterdir()) if path.is_file()}
             write_json(part / "SOURCE.json", {"address": address, "bytes": size, "sha256": digest, "files": files})
     except NoSpaceError:

@@ -42,6 +42,7 @@ FILES: dict[str, tuple[bytes, int]] = {
     "Cut.zip": (cut := zipped(Cut_inter=INTER + "u1\ti1\n"), len(cut)),
     "Word.zip": (word := zipped(Word_inter=INTER.rpartition("\t")[0] + "\tword\n"), len(word)),
     "Page.zip": (page := zipped(Page_inter="<html>not here</html>"), len(page)),
+    "Items.zip": (items := zipped(Items_inter=INTER, Items_item="<html>not here</html>"), len(items)),
     "Bare.zip": (bare := zipped(Bare_inter=HEADER), len(bare)),
     "Empty.zip": (empty := zipped(README="nothing"), len(empty)),
 }
@@ -67,7 +68,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Server)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     names = {name: name.lower() for name in ("Far", "Inside", "Broken", "Damaged", "Text", "Empty", "Gone")}
-    names |= {name: name.lower() for name in ("Cut", "Word", "Page", "Bare")}
+    names |= {name: name.lower() for name in ("Cut", "Word", "Page", "Bare", "Items")}
     names["Far2"] = "amazon-beauty"
     lines = [
         f"{known}: http://127.0.0.1:{server.server_port}/{name.removesuffix('2')}.zip\n"
@@ -110,6 +111,7 @@ def test_a_name_of_recboles_list_is_fetched_once(name: str, place: Path, capsys:
         ("cut", "Expected 3 columns, got 2"),
         ("word", "could not convert|invalid value|conversion error"),
         ("page", "not 'name:type'"),
+        ("items", "Items.item|items.item: header entry '<html>not here</html>' is not 'name:type'"),
         ("bare", "no interactions"),
     ],
 )
