@@ -79,7 +79,7 @@ HOPPER_TILES: dict[tuple[int, bool], dict[str, tuple[Tile, Tile]]] = {
 }
 #: the same by the width alone for other architectures, whose products keep more in registers; none was timed
 TILES: dict[int, tuple[Tile, Tile]] = {
-    32: ((16, 32, 4), (32, 32, 4)),
+    32: ((16, 32, 4), (16, 32, 4)),
     64: ((32, 32, 4), (32, 32, 4)),
     128: ((32, 32, 8), (16, 32, 8)),
     256: ((32, 16, 8), (16, 32, 8)),
