@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 import scipy.sparse
 
 from recbole_hyper.data.filters import KERNEL_FROM
@@ -227,7 +229,8 @@ def grouped(
 ) -> tuple[npt.NDArray, npt.NDArray, npt.NDArray | None]:
     """Return times, items and ratings grouped by user (n,), from 0, in stable time order; ``counts`` is by user."""
     if len(users) < KERNEL_FROM:
-        order = np.lexsort((times, users))  # stable
+        rows = pa.table({"user": users, "time": times})
+        order = pc.sort_indices(rows, sort_keys=[("user", "ascending"), ("time", "ascending")]).to_numpy()  # stable
         return times[order], items[order], None if ratings is None else ratings[order]
     from recbole_hyper.kernels import tables
 
