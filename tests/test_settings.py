@@ -21,6 +21,7 @@ def test_common_keys(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(set(COMMON)) == len(COMMON) < 25
     assert set(COMMON) <= set(SETTINGS)
     assert set(COMMON_OF_RANKING) <= evaluation_keys()
+    assert SETTINGS["lr_schedule"].about == "decay the rate to 0 over all epochs; ~ keeps it"
     text = common_text()
     assert "\n  --epochs=300 " in text
     assert f"\n  --hidden_size={BY_MODEL} " in text

@@ -141,6 +141,8 @@ def test_invalid_warm_starts_are_refused(data: Path, tmp_path: Path) -> None:
     keys = {"data_path": str(data), "output_dir": str(tmp_path / "second"), "init_from": str(tmp_path / "first")}
     with pytest.raises(ConfigError, match=r"has the shape .* there and .* here; use the keys of that run"):
         run(dataset="tuesday", config_dict={**keys, "hidden_size": 32})
+    with pytest.raises(ConfigError, match="is missing in that run: it used a different model"):
+        run(dataset="tuesday", config_dict={**keys, "item_bias": True})
     with pytest.raises(ConfigError, match="it has another model"):
         run("HSASRecCE", "tuesday", config_dict={**keys, "geometry": "poincare", "item_bias": True})
     with pytest.raises(ConfigError, match="fitted in one step"):
