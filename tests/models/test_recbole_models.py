@@ -197,4 +197,6 @@ def test_scores_by_predict_are_those_of_the_full_ranking(random_data: Path) -> N
     batch = Interaction({config["USER_ID_FIELD"]: users, config["ITEM_ID_FIELD"]: torch.ones_like(users)})
     expected = model.full_sort_predict(batch)
     for size in (1, 7, 10**6):
-        torch.testing.assert_close(scorers._by_predict(model, config, size)(batch), expected)
+        torch.testing.assert_close(
+            scorers._by_predict(model, config["ITEM_ID_FIELD"], model.n_items, size, batch), expected
+        )
