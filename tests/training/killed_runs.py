@@ -89,9 +89,8 @@ def kill_in_write(name: str, number: int, point: str) -> None:
     files.replaced = checkpoint.replaced = replaced
 
 
-def start_forks(config: Config, arguments: dict[str, Any]) -> None:
+def start_forks(count: int, address: str | None, arguments: dict[str, Any]) -> None:
     """Take the place of ``workers._start``: fork a process for each worker, and end all where one dies."""
-    count = int(config["num_workers"])
     meeting = Path(arguments["folder"]) / workers.SCRATCH / "meeting"
     left = {}
     for rank in range(count):
