@@ -71,6 +71,8 @@ def test_the_cron_line_recommends_and_loads(folder: Path, tmp_path: Path, databa
     pd.DataFrame({"item_id": items, "stock": [1] * 6 + [0] * 6}).to_csv(tmp_path / "catalogue.csv", index=False)
     command = fields[2].replace("/srv/shop", str(tmp_path)).replace("--k=20", "--k=3")
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    if shutil.which("recbole-hyper", path=path) is None:
+        pytest.skip("the command recbole-hyper is not in the folder of this Python")
     for _ in range(2):  # tomorrow replaces today
         subprocess.run(["sh", "-c", command], check=True, env={**database, "PATH": path}, capture_output=True)
     loaded = rows_of(database)
