@@ -8,7 +8,8 @@ cross-entropy, cut-cross-entropy and Liger, where they are installed), ``steps``
 graphs), ``epochs`` (seconds, beside RecBole's SASRec, and RecTools' if it is installed), ``runs`` (the default model,
 whole, also on data of $RECBOLE_HYPER_DATA) and ``equal`` (100 steps without dropout on the CPU and the device from the
 same weights: losses within 1e-4).
-Results go to results/bench_gpu.json, an entry for each device; ``python results/gpu.py`` draws results/gpu.md from it.
+Results go to results/bench_gpu.json, an entry for each device and commit; ``python results/gpu.py`` draws
+results/gpu.md from it.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from recbole_hyper import run
 from recbole_hyper.config import Config
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.devices import describe, in_words
+from recbole_hyper.evaluation.results import commit
 from recbole_hyper.geometry.euclidean import Euclidean
 from recbole_hyper.geometry.poincare import Poincare
 from recbole_hyper.losses.ce import exact_cross_entropy
@@ -377,9 +379,10 @@ def main() -> None:
     device = torch.device(given.device)
     known = json.loads(given.output.read_text()) if given.output.is_file() else []
     name = in_words(describe(device)) + (", small" if given.small else "")
-    entry = next((one for one in known if one["device"] == name and "when" not in one), None)
+    about = {"device": name, "torch": torch.__version__, "commit": commit()}
+    entry = next((one for one in known if about.items() <= one.items()), None)
     if entry is None:
-        entry = {"device": name, "torch": torch.__version__, "sections": {}}
+        entry = {**about, "sections": {}}
         known.append(entry)
     for section in given.sections.split(","):
         start = time.perf_counter()

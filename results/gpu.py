@@ -68,9 +68,10 @@ def goals(entry: dict[str, Any]) -> str:
     """Return the table of the goals beside what a device reached."""
     lines = ["| | goal | " + entry["device"].removeprefix("cuda (").partition(",")[0] + " |", "|---|---|---|"]
     for text, goal, section, row, column in WANTED:
-        found = [one for one in entry["sections"][section] if row.items() <= one.items()]
-        value, *divisors = (found[0][name] for name in column.split("/"))
-        lines.append(f"| {text} | {goal} | {cell(value / math.prod(divisors))} |")
+        for found in entry["sections"].get(section, []):
+            if row.items() <= found.items():
+                value, *divisors = (found[name] for name in column.split("/"))
+                lines.append(f"| {text} | {goal} | {cell(value / math.prod(divisors))} |")
     return "\n".join(lines) + "\n"
 
 
@@ -78,9 +79,9 @@ def page(entries: list[dict[str, Any]]) -> str:
     """Return the page of all devices."""
     parts = [HEAD, GOALS, goals(next(one for one in entries if "when" not in one))]
     for entry in entries:
-        parts.append(
-            f"\n## {entry['device']}\n\n{entry.get('when') or 'at ' + entry['commit'][:7]}, torch {entry['torch']}\n"
-        )
+        commit = entry.get("commit")
+        when = entry.get("when") or ("this version" if commit is None else f"at {commit[:7]}")
+        parts.append(f"\n## {entry['device']}\n\n{when}, torch {entry['torch']}\n")
         for section, rows in entry["sections"].items():
             columns = COLUMNS[section]
             parts.append(f"\n### {section}\n\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}\n")

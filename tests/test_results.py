@@ -104,6 +104,16 @@ def test_the_page_of_the_gpu_is_drawn_from_its_file() -> None:
     assert (RESULTS / "gpu.md").read_text(encoding="utf-8") == page, "run python results/gpu.py"
 
 
+def test_the_page_of_the_gpu_takes_what_was_measured() -> None:
+    """One section, outside a checkout: bench-gpu on somebody's machine."""
+    rows = [{"model": "gSASRec", "cuda_graphs": True, "ms": 2.5, "replays": 3}]
+    entry = {"device": "cuda (A, 8 GiB)", "torch": "2.13.0", "commit": None, "sections": {"steps": rows}}
+    page = script("gpu").page([entry])
+    assert "| step of gSASRec, ms | 10 | 2.50 |" in page
+    assert "whole run" not in page
+    assert "\nthis version, torch 2.13.0\n" in page
+
+
 def texts(name: str) -> list[str]:
     page = yaml.safe_load((RESULTS / f"pages/{name}.yaml").read_text(encoding="utf-8"))
     return [page["about"], *(table.get("about", "") for table in page["tables"])]
