@@ -160,17 +160,14 @@ class RowStream:
         """
         known = [(one, by) for one, by in pairs if one is not None and by is not None and one.requires_grad]
         inputs = (self.states, self.weight, self.offset, self.theta if isinstance(self.theta, Tensor) else None)
-        wanted = [one for one, needed in zip(inputs, self.needs, strict=True) if needed and one is not None]
-        found: list[Tensor | None] = [None] * len(wanted)
+        named = zip(Gradients._fields, inputs, self.needs, strict=True)
+        wanted = {name: one for name, one, needed in named if needed and one is not None}
+        found: dict[str, Tensor | None] = dict.fromkeys(wanted)
         if known:
             outputs, gradients = zip(*known, strict=True)
-            found = list(torch.autograd.grad(outputs, wanted, gradients, allow_unused=True))
-        by_inputs = []
-        for one, needed in zip(inputs, self.needs, strict=True):
-            gradient = found.pop(0) if needed and one is not None else None
-            if one is self.weight and by_weight is not None and needed:
-                gradient = by_weight if gradient is None else by_weight.add_(gradient)
-            elif needed and one is not None and gradient is None:
-                gradient = torch.zeros_like(one)
-            by_inputs.append(gradient)
-        return Gradients(*by_inputs)
+            by_lifts = torch.autograd.grad(outputs, list(wanted.values()), gradients, allow_unused=True)
+            found = dict(zip(wanted, by_lifts, strict=True))
+        if by_weight is not None and "weight" in wanted:
+            rest = found["weight"]
+            found["weight"] = by_weight if rest is None else by_weight.add_(rest)
+        return Gradients(**{n: torch.zeros_like(wanted[n]) if by is None else by for n, by in found.items()})

@@ -35,47 +35,31 @@ STAGES = 1
 Tile = tuple[int, int, int]
 #: rows, items and warps of a tile in the pass of the states and in that of the items, by the width of the vectors,
 #: whether items have terms, and the precision: the fastest on an H200 of those whose registers do not spill on sm_90
-HOPPER_TILES: dict[tuple[int, bool], dict[str, tuple[Tile, Tile]]] = {
-    (32, False): {
-        "tf32x3": ((64, 64, 4), (64, 64, 4)),
-        "tf32": ((128, 64, 8), (64, 64, 4)),
-        "bf16": ((128, 64, 8), (64, 64, 4)),
-    },
-    (32, True): {
-        "tf32x3": ((64, 32, 4), (32, 64, 4)),
-        "tf32": ((64, 32, 4), (64, 64, 4)),
-        "bf16": ((64, 32, 4), (64, 64, 4)),
-    },
-    (64, False): {
-        "tf32x3": ((128, 64, 8), (64, 128, 8)),
-        "tf32": ((128, 64, 8), (64, 128, 8)),
-        "bf16": ((64, 64, 4), (64, 64, 4)),
-    },
-    (64, True): {
-        "tf32x3": ((64, 32, 4), (32, 64, 4)),
-        "tf32": ((64, 32, 4), (64, 64, 4)),
-        "bf16": ((64, 32, 4), (32, 64, 4)),
-    },
-    (128, False): {
-        "tf32x3": ((32, 32, 4), (64, 32, 8)),
-        "tf32": ((128, 64, 8), (64, 32, 4)),
-        "bf16": ((64, 64, 4), (64, 64, 8)),
-    },
-    (128, True): {
-        "tf32x3": ((32, 32, 8), (32, 32, 8)),
-        "tf32": ((128, 32, 8), (64, 32, 4)),
-        "bf16": ((64, 32, 4), (32, 64, 8)),
-    },
-    (256, False): {
-        "tf32x3": ((16, 32, 8), (32, 16, 8)),
-        "tf32": ((32, 32, 8), (128, 32, 8)),
-        "bf16": ((64, 32, 8), (64, 64, 8)),
-    },
-    (256, True): {
-        "tf32x3": ((16, 32, 8), (16, 32, 8)),
-        "tf32": ((64, 32, 8), (128, 32, 8)),
-        "bf16": ((64, 32, 8), (32, 32, 8)),
-    },
+HOPPER_TILES: dict[tuple[int, bool, str], tuple[Tile, Tile]] = {
+    (32, False, "tf32x3"): ((64, 64, 4), (64, 64, 4)),
+    (32, False, "tf32"): ((128, 64, 8), (64, 64, 4)),
+    (32, False, "bf16"): ((128, 64, 8), (64, 64, 4)),
+    (32, True, "tf32x3"): ((64, 32, 4), (32, 64, 4)),
+    (32, True, "tf32"): ((64, 32, 4), (64, 64, 4)),
+    (32, True, "bf16"): ((64, 32, 4), (64, 64, 4)),
+    (64, False, "tf32x3"): ((128, 64, 8), (64, 128, 8)),
+    (64, False, "tf32"): ((128, 64, 8), (64, 128, 8)),
+    (64, False, "bf16"): ((64, 64, 4), (64, 64, 4)),
+    (64, True, "tf32x3"): ((64, 32, 4), (32, 64, 4)),
+    (64, True, "tf32"): ((64, 32, 4), (64, 64, 4)),
+    (64, True, "bf16"): ((64, 32, 4), (32, 64, 4)),
+    (128, False, "tf32x3"): ((32, 32, 4), (64, 32, 8)),
+    (128, False, "tf32"): ((128, 64, 8), (64, 32, 4)),
+    (128, False, "bf16"): ((64, 64, 4), (64, 64, 8)),
+    (128, True, "tf32x3"): ((32, 32, 8), (32, 32, 8)),
+    (128, True, "tf32"): ((128, 32, 8), (64, 32, 4)),
+    (128, True, "bf16"): ((64, 32, 4), (32, 64, 8)),
+    (256, False, "tf32x3"): ((16, 32, 8), (32, 16, 8)),
+    (256, False, "tf32"): ((32, 32, 8), (128, 32, 8)),
+    (256, False, "bf16"): ((64, 32, 8), (64, 64, 8)),
+    (256, True, "tf32x3"): ((16, 32, 8), (16, 32, 8)),
+    (256, True, "tf32"): ((64, 32, 8), (128, 32, 8)),
+    (256, True, "bf16"): ((64, 32, 8), (32, 32, 8)),
 }
 #: the same by the width alone for other architectures, whose products keep more in registers; none was timed
 TILES: dict[int, tuple[Tile, Tile]] = {
@@ -97,7 +81,7 @@ SMALLEST_FLOOR = 1e-18
 def tiles_of(width: int, precision: str, *, lifts: bool, architecture: int) -> tuple[Tile, Tile]:
     """Return the tiles of the two passes for an ``architecture`` such as 90."""
     if architecture // 10 == 9:
-        return HOPPER_TILES[width, lifts]["bf16" if precision == "rounded" else precision]
+        return HOPPER_TILES[width, lifts, "bf16" if precision == "rounded" else precision]
     return TILES[width]
 
 

@@ -64,7 +64,7 @@ class StepGraphs:
             try:
                 self._record(known, batch, step)
             except RuntimeError as error:  # recording computes nothing, so the step is still to be taken
-                self._records, known.replay = False, None
+                self._records = False
                 logger.warning("cuda_graphs: a step cannot be recorded, so the next run as usual: %s", error)
                 logger.debug("the step that cannot be recorded", exc_info=True)
                 return step(batch.to(self.device))
