@@ -54,7 +54,6 @@ class SourceFile:
     path: Path
     member: str | None = None
     parts: tuple[SourceFile, ...] = ()
-    grouped: bool = False  # whether a line ``12:`` is the first value of the lines after it, see :class:`Grouped`
 
     @property
     def name(self) -> str:
@@ -119,7 +118,7 @@ class SourceFile:
                 stream = unpack(stream)
             if encoding not in (None, "utf-8"):
                 stream = Recoded(stream, str(encoding), str(self))
-            yield cast(BinaryIO, Grouped(stream) if self.grouped else stream)
+            yield cast(BinaryIO, stream)
 
 
 class Recoded:
@@ -148,37 +147,6 @@ class Recoded:
                 return text.encode("utf-8", "surrogatepass")
 
 
-class Grouped:
-    """Puts the number of a line ``12:`` before each of the lines after it, as in ``12,user,rating,date``.
-
-    The line itself becomes empty, so that line numbers stay.
-    """
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream, self._rest, self._group = stream, b"", b""
-
-    def read(self, size: int) -> bytes:
-        """Return at least ``size`` bytes, fewer only at the end."""
-        result, ended = b"", False
-        while len(result) < size and not ended:
-            piece = self._stream.read(size)
-            ended = not piece
-            # the last line may lack its end
-            data = self._rest + (piece or b"\n" * bool(self._rest))
-            end = data.rfind(b"\n") + 1
-            data, self._rest = data[:end], data[end:]
-            first, *groups = _GROUP.split(data)
-            result += self._lines(first)
-            for group, lines in zip(groups[::2], groups[1::2], strict=True):
-                self._group = group
-                result += b"\n" + self._lines(lines)
-        return result
-
-    def _lines(self, lines: bytes) -> bytes:
-        start = self._group + b","
-        return start + lines[:-1].replace(b"\n", b"\n" + start) + b"\n" if lines else b""
-
-
 def _members(path: Path) -> list[SourceFile]:
     """Return the files inside an archive (zip or tar, compressed or not), or the file itself if it is not one."""
     if not path.name.lower().endswith(_ARCHIVES):
@@ -186,12 +154,12 @@ def _members(path: Path) -> list[SourceFile]:
     with damage_named(path):
         if path.suffix.lower() == ".zip":
             with zipfile.ZipFile(path) as archive:
-                return [SourceFile(path, entry.filename) for entry in archive.infolist() if _is_data(entry)]
+                return [SourceFile(path, entry.filename) for entry in archive.infolist() if is_data(entry)]
         with tarfile.open(path) as tar:
             return [SourceFile(path, entry.name) for entry in tar if entry.isfile()]
 
 
-def _is_data(entry: zipfile.ZipInfo) -> bool:
+def is_data(entry: zipfile.ZipInfo) -> bool:
     """Return whether a member is a file, and not one that a Mac adds (``__MACOSX/._x``, ``.DS_Store``)."""
     parts = Path(entry.filename).parts
     return not entry.is_dir() and parts[0] != "__MACOSX" and not parts[-1].startswith((".", "._"))

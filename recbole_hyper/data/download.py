@@ -5,9 +5,11 @@ passes its checksums, and contains a .inter file that can be read. SOURCE.json b
 """
 
 import functools
+import shutil
 import sys
 import urllib.error
 import zipfile
+import zlib
 from collections.abc import Callable
 from http.client import HTTPException
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
+from recbole_hyper.data.archives import is_data
 from recbole_hyper.data.atomic import typed_header
 from recbole_hyper.data.prepare import public
 from recbole_hyper.data.prepare.cleaning import Cleaning
@@ -89,17 +92,11 @@ def _fetch(name: str, address: str, folder: Path) -> None:
             archive = public.download(address, part, timeout=PATIENCE, announce=announce)
             size, digest = archive.stat().st_size, file_digest(archive)
             with zipfile.ZipFile(archive) as packed:
-                if (damaged := packed.testzip()) is not None:
-                    raise zipfile.BadZipFile(f"{damaged} is damaged")
-                packed.extractall(part)
+                for member in filter(is_data, packed.infolist()):  # without a folder around the files
+                    file = part / Path(member.filename).name.replace(archive.stem, name)
+                    with packed.open(member) as content, file.open("wb") as target:
+                        shutil.copyfileobj(content, target)
             archive.unlink()
-            folders = [path for path in part.iterdir() if path.is_dir() and not path.name.startswith("__")]
-            if len(folders) == 1 and not any(part.glob("*.inter")):  # the archive has a folder around the files
-                for path in list(folders[0].iterdir()):
-                    path.rename(part / path.name)
-                folders[0].rmdir()
-            for path in list(part.iterdir()):
-                path.rename(part / (path.stem.replace(archive.stem, name) + path.suffix))
             if not (part / f"{name}.inter").is_file():
                 files_in_it = ", ".join(sorted(path.name for path in part.iterdir())) or "nothing"
                 raise ConfigError(f"the archive has no {archive.stem}.inter, but {files_in_it}")
@@ -107,13 +104,13 @@ def _fetch(name: str, address: str, folder: Path) -> None:
             for features in (part / f"{name}.{suffix}" for suffix in ("user", "item")):
                 if features.is_file():
                     typed_header(features)
-            files = {path.name: file_digest(path) for path in sorted(part.iterdir()) if path.is_file()}
+            files = {path.name: file_digest(path) for path in sorted(part.iterdir())}
             write_json(part / "SOURCE.json", {"address": address, "bytes": size, "sha256": digest, "files": files})
     except NoSpaceError:
         raise
-    except (OSError, ValueError, RuntimeError, HTTPException, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, RuntimeError, HTTPException, zipfile.BadZipFile, zlib.error) as error:
         reason: object = error.reason if type(error) is urllib.error.URLError else error
-        if isinstance(error, zipfile.BadZipFile):
+        if isinstance(error, zipfile.BadZipFile | zlib.error):
             reason = f"the file is not a complete zip archive ({error})"
         raise ConfigError(
             f"{name} could not be downloaded from {address}: {reason}. Nothing was saved; get the file in another way "

@@ -36,6 +36,7 @@ _PARQUET_ROWS = 1 << 19
 _JSON_CHARACTERS = 1 << 20
 # an object whose first values are objects, up to the first entry of a list of objects
 WRAPPED = re.compile(r'\ufeff?\s*\{\s*(?:"[^"]*"\s*:\s*\{[^{}]*\}\s*,\s*)*"[^"]*"\s*:\s*\[\s*\{')
+_GROUP = re.compile(rb"^([0-9]+):\r?\n", flags=re.MULTILINE)
 _ARRAY = re.compile(rb"(\xef\xbb\xbf)?\s*\[\s*[{\]]")
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # Hive's and Spark's name for the folder of rows without a value
 _STAND_INS = "\x1f\x1e\x1d\x1c\x01\x02\x03\x04"  # Arrow only takes separators of one character
@@ -135,46 +136,58 @@ def pieces(source: Source, form: Format, progress: bool | None) -> Iterator[Bloc
             else:
                 quotes, end = form.separator or "" if form.quoted else "", b"\n\n" if form.kind == "records" else b"\n"
                 pieces_of_part = blocks(stream, str(part), end=end, quotes=quotes)
+                pieces_of_part = ungrouped(pieces_of_part) if form.grouped else pieces_of_part
             yield from (replace(block, part=name) for block in pieces_of_part)
+
+
+def ungrouped(pieces: Iterator[Block]) -> Iterator[Block]:
+    """Put the number of a line ``12:`` before each of the lines after it; that line itself becomes empty."""
+    group = b""
+    for block in pieces:
+        parts, texts = [group, *_GROUP.split(block.data.removesuffix(b"\n") + b"\n")], []
+        for group, lines in zip(parts[::2], parts[1::2], strict=True):
+            start = group + b","
+            texts.append(start + lines[:-1].replace(b"\n", b"\n" + start) + b"\n" if lines else b"")
+        yield replace(block, data=b"\n".join(texts))
 
 
 def parsed(piece: Block | Rows, form: Format, malformed: Malformed) -> Rows:
     """Return the rows of a piece."""
     rows = piece if isinstance(piece, Rows) else PARSERS[form.kind](piece, form, malformed)
-    rows = rows if form.seq_separator is None else _split(rows, form.seq_separator)
+    rows = rows if form.seq_separator is None else _split(rows, form.seq_separator, form.columns or {})
     return replace(rows, part=piece.part) if piece.part else rows
 
 
-def _split(rows: Rows, separator: str) -> Rows:
+def _split(rows: Rows, separator: str, columns: Mapping[str, str]) -> Rows:
     """Return a row for each entry of a text of items, ``1,2,3`` or ``[1, 2, 3]``.
 
     Texts of times and ratings with as many entries are split too, other values are repeated.
     """
     lists = {name: _entries(rows.columns[name], separator) for name in _LISTED if name in rows.columns}
-    if not lists:
-        return rows
-    lengths = next(iter(lists.values()))[1]
-    index, columns = np.repeat(np.arange(len(lengths)), lengths), dict[str, Any]()
-    for name, column in rows.columns.items():
-        if name not in lists:
-            columns[name] = column.take(pa.array(index))
-            continue
-        entries, counts = lists[name]
-        within = np.arange(len(index)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        places = np.repeat(np.cumsum(counts) - counts, lengths) + within
-        places = np.where((counts == lengths)[index], places, len(entries) + index)
-        columns[name] = pa.concat_arrays([entries, as_text(column)]).take(pa.array(places))
-    return Rows(columns, rows.lines[index], rows.part)
+    for name, entries in lists.items():
+        first = next(iter(lists.values()))
+        lengths = pc.list_value_length(first)
+        alike = pc.equal(pc.list_value_length(entries), lengths)
+        if not as_mask(alike).all():
+            index = np.repeat(np.arange(len(first)), lengths)
+            lists[name] = pc.if_else(alike, entries, relisted(first, as_text(rows.columns[name]).take(pa.array(index))))
+    return exploded(replace(rows, columns=rows.columns | lists), "", columns)
 
 
-def _entries(column: pa.Array, separator: str) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-    """Return the entries of all texts, without brackets and quotes, and their number (n,); an empty text has none."""
+def relisted(lists: pa.Array, entries: pa.Array) -> pa.Array:
+    """Return other ``entries`` in lists of the lengths of ``lists``; null stays null."""
+    offsets = np.concatenate([[0], np.cumsum(pc.fill_null(pc.list_value_length(lists), 0).to_numpy())])
+    mask = pc.is_null(lists) if lists.null_count else None
+    return pa.LargeListArray.from_arrays(pa.array(offsets), entries, mask=mask)
+
+
+def _entries(column: pa.Array, separator: str) -> pa.Array:
+    """Return the lists of the entries of all texts, without brackets and quotes; an empty text has none."""
     texts = pc.replace_substring_regex(as_text(column), r"^\s*[\[(]?\s*|\s*[\])]?\s*$", "")
     lists = pc.split_pattern(texts, separator) if separator.strip() else pc.utf8_split_whitespace(texts)
     lists = pc.if_else(pc.is_null(lists), pa.scalar([None], lists.type), lists)  # not UTF-8
     lists = pc.if_else(pc.fill_null(pc.equal(texts, ""), False), pa.scalar([], lists.type), lists)
-    entries = pc.replace_substring_regex(pc.list_flatten(lists), r"""^\s*['"]?|['"]?\s*$""", "")
-    return entries, np.asarray(pc.list_value_length(lists)).astype(np.int64)
+    return relisted(lists, pc.replace_substring_regex(pc.list_flatten(lists), r"""^\s*['"]?|['"]?\s*$""", ""))
 
 
 def _batches(part: SourceFile, whole: SourceFile, form: Format, progress: bool | None) -> Iterator[Rows]:
@@ -199,8 +212,7 @@ def _nested(values: pa.Array, column: str, name: str) -> pa.Array:
     """Return the field of a struct, or of a list of structs, that ``column`` names after the dot."""
     for key in column[len(name) + 1 :].split(".") if column != name else ():
         if is_list(values):
-            offsets = np.concatenate([[0], np.cumsum(pc.fill_null(pc.list_value_length(values), 0).to_numpy())])
-            values = pa.LargeListArray.from_arrays(pa.array(offsets), _nested(pc.list_flatten(values), f"x.{key}", "x"))
+            values = relisted(values, _nested(pc.list_flatten(values), f"x.{key}", "x"))
         else:
             try:
                 values = pc.struct_field(values, key)
@@ -387,20 +399,12 @@ def _member(value: str, key: str) -> str:
 
 def _json_values(texts: pa.Array, field: str, column: str) -> pa.Array:
     """Return JSON values as text; a column with lists as lists of text. Of fields, bools and objects are missing."""
-    has_lists = as_mask(pc.starts_with(texts, "[")).any()
-    if has_lists and (field != "user_id" or "." in column):
-        split = "case when c0[1] = '[' then json_transform(c0, '[\"JSON\"]') when c0 is not null then [c0::json] end"
-        lists = single(engine.query(f"select {split} as c0 from rows", {"c0": texts})["c0"])
-        if field.startswith(OTHER):
-            entries, offsets = _scalars(pc.list_flatten(lists).cast(pa.string()), field), _offsets(lists)
-            return pa.LargeListArray.from_arrays(offsets, entries, mask=pc.is_null(lists))
-        lists = pc.if_else(pc.is_null(lists), pa.scalar([None], lists.type), lists)
-        return pa.LargeListArray.from_arrays(_offsets(lists), _scalars(pc.list_flatten(lists).cast(pa.string()), field))
-    return _scalars(texts, field)
-
-
-def _offsets(lists: pa.Array) -> pa.Array:
-    return pa.array(np.concatenate([[0], np.cumsum(pc.fill_null(pc.list_value_length(lists), 0).to_numpy())]))
+    if not as_mask(pc.starts_with(texts, "[")).any() or (field == "user_id" and "." not in column):
+        return _scalars(texts, field)
+    missing = "null" if field.startswith(OTHER) else "[null]"
+    split = f"when c0[1] = '[' then json_transform(c0, '[\"JSON\"]') when c0 is not null then [c0::json] else {missing}"
+    lists = single(engine.query(f"select case {split} end as c0 from rows", {"c0": texts})["c0"])
+    return relisted(lists, _scalars(pc.list_flatten(lists).cast(pa.string()), field))
 
 
 def _scalars(texts: pa.Array, field: str) -> pa.Array:
@@ -487,11 +491,10 @@ def sequences(block: Block, form: Format, malformed: Malformed) -> Rows:
         malformed.add(int(block.first + row), "user without items", text[int(row)].as_py())
     good = np.flatnonzero(filled & (lengths >= 1))
     split, lengths = split.take(pa.array(good)), lengths[good]
-    users = pc.list_element(split, 0).take(pa.array(np.repeat(np.arange(len(good)), lengths)))
-    positions = np.arange(1, lengths.sum() + 1) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    items = pc.list_flatten(pc.list_slice(split, 1))
-    columns = {"user_id": users, "item_id": items, "timestamp": pa.array(positions.astype(np.float64))}
-    return Rows(columns, np.repeat(block.numbers(good), lengths))
+    lists = {"user_id": pc.list_element(split, 0), "item_id": pc.list_slice(split, 1)}
+    rows = exploded(Rows(lists, block.numbers(good)), malformed.name, {"item_id": "items"})
+    positions = np.arange(1.0, lengths.sum() + 1) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return replace(rows, columns=rows.columns | {"timestamp": pa.array(positions)})
 
 
 def mind(block: Block, form: Format, malformed: Malformed) -> Rows:

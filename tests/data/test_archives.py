@@ -16,10 +16,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from recbole_hyper.data.archives import Grouped, SourceFile
+from recbole_hyper.data.archives import SourceFile
+from recbole_hyper.data.blocks import blocks
 from recbole_hyper.data.formats import Layout
+from recbole_hyper.data.parsers import ungrouped
 from recbole_hyper.data.prepare import pipeline
 from recbole_hyper.data.prepare.pipeline import Prepared, prepare
+from recbole_hyper.data.tables import open_table
 from recbole_hyper.errors import DataError
 from tests.data.raw import CASES, ROWS, T, expected, lines, lines_of, read_back, write_part
 
@@ -277,10 +280,8 @@ NETFLIX = "1:\n7,3,2005-09-06\n8,5,2005-09-05\n22:\n7,4,2005-09-04\n"
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
 @pytest.mark.parametrize("end", ["\n", ""])
 def test_lines_of_groups_get_the_number_of_their_group(size: int, end: str) -> None:
-    stream, found = Grouped(io.BytesIO((NETFLIX[:-1] + end).encode())), b""
-    while piece := stream.read(size):
-        found += piece
-    assert found.decode() == "\n1,7,3,2005-09-06\n1,8,5,2005-09-05\n\n22,7,4,2005-09-04\n"
+    found = ungrouped(blocks(io.BytesIO((NETFLIX[:-1] + end).encode()), "netflix", size=size))
+    assert b"".join(block.data for block in found).decode() == "\n1,7,3,2005-09-06\n1,8,5,2005-09-05\n\n22,7,4,2005-09-04\n"
 
 
 @pytest.mark.parametrize("folder", [True, False])
@@ -299,6 +300,9 @@ def test_files_of_netflix(folder: bool, tmp_path: Path) -> None:
     (source / "combined_data_1.txt").write_text(NETFLIX + "8,five\n")
     with pytest.raises(DataError, match="line 6: 3 values instead of 4"):
         lines_of(source / "combined_data_1.txt", tmp_path)
+    if folder:
+        rows = open_table(SourceFile(source / "combined_data_2.txt")).read_all()  # as files of histories are read
+        assert rows["item_id"].to_pylist() == ["31", "31", "32"]
 
 
 @pytest.mark.parametrize("header", [True, False])

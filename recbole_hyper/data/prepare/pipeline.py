@@ -105,9 +105,6 @@ def prepare(
             source = public.fetch(entry, Path(stack.enter_context(tempfile.TemporaryDirectory())), say)
         layout = layout or formats.Layout()
         file, candidate = choose(entry, Path(source), format, order == "time", layout)
-        if formats.find(candidate.format).grouped:
-            parts = tuple(dataclasses.replace(part, grouped=True) for part in file.parts)
-            file = dataclasses.replace(file, parts=parts, grouped=True)
         unchanged = contextlib.ExitStack()
         unchanged.enter_context(file.unchanged())
         cleaning = _cleaning(entry, candidate, changes or {})
