@@ -21,9 +21,12 @@ def _database() -> Any:
     import duckdb  # not for commands that read no table
 
     connection = duckdb.connect(config={"threads": 1, "memory_limit": _MEMORY})
-    for setting in ("enable_external_access", "autoload_known_extensions", "python_enable_replacements"):
-        connection.execute(f"set {setting} = false")
-    connection.execute("set TimeZone = 'UTC'")
+    for setting in (
+        *("enable_external_access", "autoload_known_extensions", "python_enable_replacements"),
+        *("ieee_floating_point_ops", "error_on_division_by_zero"),  # a division by zero is null
+    ):
+        connection.execute(f"set global {setting} = false")
+    connection.execute("set global TimeZone = 'UTC'")
     connection.execute("set lock_configuration = true")
     return connection
 
@@ -47,11 +50,13 @@ def query(sql: str, columns: Mapping[str, Any]) -> pa.Table:
 
 def syntax_tree(sql: str) -> dict[str, Any]:
     """Return duckdb's syntax tree of a statement, or an entry ``error_message``."""
-    cursor = _database().cursor()
     sparse = "skip_default := true, skip_empty := true, skip_null := true"
-    return json.loads(cursor.execute(f"select json_serialize_sql(?, {sparse})", [sql]).fetchone()[0])
+    return json.loads(
+        query(f"select json_serialize_sql(c0, {sparse}) from rows", {"c0": pa.array([sql])})[0][0].as_py()
+    )
 
 
 def sql_of(tree: Mapping[str, Any]) -> str:
     """Return the statement of a syntax tree."""
-    return str(_database().cursor().execute("select json_deserialize_sql(?)", [json.dumps(tree)]).fetchone()[0])
+    text = pa.array([json.dumps(tree)])
+    return str(query("select json_deserialize_sql(c0) from rows", {"c0": text})[0][0])

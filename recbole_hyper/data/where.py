@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 
 from recbole_hyper.data import engine
 from recbole_hyper.data.ids import as_mask, as_text, is_list, is_text, single
+from recbole_hyper.data.parsers import relisted
 from recbole_hyper.data.times import to_numbers, to_seconds
 from recbole_hyper.errors import DataError, did_you_mean
 
@@ -42,6 +43,7 @@ _REFUSED = {"SUBQUERY": "a subquery", "PARAMETER": "a parameter", "WINDOW": "a w
 _COMPARED = ("COMPARISON", "BETWEEN")
 _ARITHMETIC = ("+", "-", "*", "/", "//", "%")
 _PLAIN_NUMBER = r"[+-]?(?:0|[1-9][0-9]*)?(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"  # with leading zeros it is a name
+_DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?"
 _MOST_DIGITS = 38
 _INTEGER = pa.decimal128(_MOST_DIGITS, 0)
 # the entry of a list meets a comparison, or a list is empty; `_0` and `_1` are replaced
@@ -57,6 +59,7 @@ class Where:
     columns: tuple[str, ...]  # the distinct columns of the condition, in order
     _tree: Node
     _literals: Mapping[str, frozenset[str]]  # the kinds of what each column is compared with
+    _pairs: tuple[tuple[str, ...], ...]  # columns that are compared with each other
     _numeric: frozenset[str] | None = None  # the columns of text that are numbers; None: judged by each table
     _sql: dict[tuple[str, ...], str] = field(default_factory=dict, compare=False)
 
@@ -66,11 +69,13 @@ class Where:
         ``table`` is an Arrow table, a record batch or a mapping from names to Arrow arrays; only :attr:`columns` are
         read. DataError for a missing column, or, with its row from 0, a value that cannot be compared.
         """
+        if self._numeric is None:
+            return self.settled(table).mask(table)
         arrays = [self._typed(name, self._column(table, name)) for name in self.columns]
         types = tuple(str(array.type) for array in arrays)
-        if types not in self._sql:
-            self._sql[types] = _Binder(self, [array.type for array in arrays]).sql()
         try:
+            if types not in self._sql:
+                self._sql[types] = _Binder(self, [array.type for array in arrays]).sql()
             found = engine.query(self._sql[types], {f"c{place}": array for place, array in enumerate(arrays)})
         except engine.Error as error:
             raise DataError(f"where {_short(self.text)!r}: {error}") from error
@@ -80,7 +85,12 @@ class Where:
 
     def settled(self, table: Any) -> Where:
         """Return the condition with the types of columns of text as in ``table``, for tables that are read in parts."""
-        numeric = (name for name in self.columns if self._is_numeric(name, _flat(self._column(table, name))))
+        columns = {name: _flat(self._column(table, name)) for name in self.columns}
+        judged = [name for name in columns if self._literals.get(name, {"text"}) <= {"quoted number", "column"}]
+        numeric = {name for name in judged if _numeric(columns[name])}
+        for pair in self._pairs:  # texts that are compared with other texts stay texts
+            if any(name not in numeric and is_text(columns[name].type) for name in pair):
+                numeric -= {*pair}
         return replace(self, _numeric=frozenset(numeric), _sql={})
 
     def _column(self, table: Any, name: str) -> Any:
@@ -92,28 +102,23 @@ class Where:
             raise DataError(f"where {self.text!r}: the table has no column {name!r}{hint}")
         return table[name]
 
-    def _is_numeric(self, name: str, column: pa.Array) -> bool:
-        if self._numeric is not None:
-            return name in self._numeric
-        if not is_text(column.type) or self._literals.get(name) != frozenset({"quoted number"}):
-            return False
-        return bool(as_mask(pc.fill_null(pc.match_substring_regex(column, rf"^\s*{_PLAIN_NUMBER}\s*$"), True)).all())
-
     def _typed(self, name: str, column: Any) -> pa.Array:
         """Return a column with the type that its comparisons need, and null for missing values."""
         column, literals = _flat(column), self._literals.get(name, frozenset())
         if is_list(column):
-            entries = self._typed(name, pc.list_flatten(column))
-            offsets = np.concatenate([[0], np.cumsum(pc.fill_null(pc.list_value_length(column), 0).to_numpy())])
-            mask = None if not column.null_count else pc.is_null(column)
-            return pa.LargeListArray.from_arrays(pa.array(offsets), entries, mask=mask)
+            return relisted(column, self._typed(name, pc.list_flatten(column)))
         kind = column.type
         if is_text(kind) and "boolean" in literals:
             lower = pc.utf8_lower(column)
             true, false = (pc.is_in(lower, value_set=pa.array(texts)) for texts in (("true", "1"), ("false", "0")))
             _require(pc.or_(true, false), column, name, "true, false, 1 or 0")
             return pc.if_else(pc.is_valid(column), true, pa.scalar(None, pa.bool_()))
-        if is_text(kind) and ("number" in literals or self._is_numeric(name, column)):
+        if "date" in literals and (_is_number(kind) or (_numeric(column) and column.null_count < len(column))):
+            raise DataError(
+                f"where {self.text!r}: {name!r} has numbers, but the condition compares it with a date; write a number "
+                "(for times see --since and --until)"
+            )
+        if is_text(kind) and ("number" in literals or name in (self._numeric or ())):
             return _numbers(column, name)
         if _is_number(kind) and "text" in literals and "number" not in literals:
             return as_text(column)
@@ -136,15 +141,15 @@ def parse_where(text: str) -> Where:
         shown = "the end" if at_end else got[1].strip('"') if got else None
         _refuse(text, _first_line(tree["error_message"]) if shown is None else f"got {shown!r}")
     node = tree["statements"][0]["node"]
-    if len(tree["statements"]) > 1 or len(node["select_list"]) > 1 or node["from_table"] != {"type": "EMPTY"}:
-        _refuse(text, "it is more than one expression")
-    if "where_clause" in node:
+    several = len(tree["statements"]) > 1 or len(node["select_list"]) > 1 or "where_clause" in node
+    if several or node["from_table"] != {"type": "EMPTY"}:
         _refuse(text, "it is more than one expression")
     root = node["select_list"][0]
     if root["class"] in ("COLUMN_REF", "CONSTANT"):
         _refuse(text, f"expected a comparison with a value, got {text.strip()!r}")
     columns: dict[str, None] = {}
     literals: dict[str, set[str]] = {}
+    pairs: list[tuple[str, ...]] = []
     for one in _nodes(root):
         if one["class"] in _REFUSED:
             _refuse(text, f"{_REFUSED[one['class']]} is not allowed")
@@ -152,24 +157,22 @@ def parse_where(text: str) -> Where:
         if digits and len(digits[1]) > _MOST_DIGITS:
             _refuse(text, f"a number of {len(digits[1])} digits, but at most {_MOST_DIGITS} are read")
         if one.get("function_name") == "row":
-            _refuse(
-                text,
-                f"got {text.strip() or 'the end'!r}, a list of values that is empty, or replaces one value",
-            )
+            _refuse(text, f"got {text.strip() or 'the end'!r}, a list of values that is empty, or replaces one value")
         if one["class"] == "COLUMN_REF":
             columns[_name(one)] = None
         is_sum = one.get("function_name") in _ARITHMETIC
         if one["class"] in _COMPARED or one["type"] == "COMPARE_IN" or is_sum:
             parts = _parts(one)
-            kinds = {_kind(part, text) for part in parts if part["class"] == "CONSTANT"} | (
-                {"number"} if is_sum else set()
-            )
-            for part in parts:
-                if part["class"] == "COLUMN_REF":
-                    literals.setdefault(_name(part), set()).update(kinds)
+            names = tuple(_name(part) for part in parts if part["class"] == "COLUMN_REF")
+            kinds = {"number"} if is_sum else {"column"} if len(names) > 1 else set()
+            kinds |= {_kind(part, text) for part in parts if part["class"] == "CONSTANT"}
+            for name in names:
+                literals.setdefault(name, set()).update(kinds)
+            if kinds == {"column"}:
+                pairs.append(names)
     if not columns:
         _refuse(text, f"got {text.strip()!r}, which names no column")
-    return Where(text, tuple(columns), tree, {name: frozenset(kinds) for name, kinds in literals.items()})
+    return Where(text, tuple(columns), tree, {name: frozenset(kinds) for name, kinds in literals.items()}, tuple(pairs))
 
 
 class _Binder:
@@ -219,6 +222,8 @@ class _Binder:
                 return None
             value = part["literal"]["text"]
             if _is_number(kind):
+                if not re.fullmatch(rf"\s*{_PLAIN_NUMBER}\s*", value):
+                    raise DataError(f"where {self._where.text!r}: {name!r} has numbers, but {value!r} is not a number")
                 return {**part, "literal": {"kind": "NUMERIC", "text": str(value).strip()}}
             if not pa.types.is_temporal(kind):
                 return None
@@ -295,7 +300,8 @@ def _kind(node: Node, text: str) -> str:
     if literal["kind"] == "NULL_LITERAL" or (literal["kind"] == "STRING" and not literal.get("text")):
         _refuse(text, "a missing value equals nothing; write COLUMN is null")
     if literal["kind"] == "STRING":
-        return "quoted number" if re.fullmatch(_PLAIN_NUMBER, literal["text"]) else "text"
+        kinds = {_PLAIN_NUMBER: "quoted number", _DATE: "date"}
+        return next((kind for pattern, kind in kinds.items() if re.fullmatch(pattern, literal["text"])), "text")
     return {"BOOLEAN": "boolean", "INTEGER": "number", "NUMERIC": "number"}.get(literal["kind"], "text")
 
 
@@ -340,6 +346,14 @@ def _flat(column: Any) -> pa.Array:
         column = column.cast(pa.float64())
         return pc.if_else(pc.is_nan(column), pa.scalar(None, pa.float64()), column)
     return column.cast(pa.timestamp("us")) if pa.types.is_date(kind) else column
+
+
+def _numeric(column: pa.Array) -> bool:
+    """Return whether this is a column of text whose values are all numbers without leading zeros."""
+    column = pc.list_flatten(column) if is_list(column) else column
+    if not is_text(column.type):
+        return False
+    return bool(as_mask(pc.fill_null(pc.match_substring_regex(column, rf"^\s*{_PLAIN_NUMBER}\s*$"), True)).all())
 
 
 def _is_number(kind: pa.DataType) -> bool:

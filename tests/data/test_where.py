@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recbole_hyper.data import engine
 from recbole_hyper.data.where import parse_where
 from recbole_hyper.errors import DataError
 
@@ -28,6 +29,7 @@ TABLE = pa.table(
         "day": pa.array([datetime.date(2019, 1, day) for day in (1, 2, 3, 4)] + [None]),
         "at": pa.array([*(datetime.datetime(2019, 1, 1, hour) for hour in (1, 2, 3, 4)), None], MOMENTS),
         "word": pa.array([b"x", b"y", b"", None, b"x"]).dictionary_encode(),
+        "digits": ["10", "9", "2", None, "100"],
     }
 )  # fmt: skip
 
@@ -50,6 +52,11 @@ TABLE = pa.table(
         ('"text price" is null', [3]),
         ("count = 1152921504606846977", [4]),
         ("count in (1, 2.0)", [0, 1]),
+        ("digits > `text price`", [0, 1, 4]),  # numbers, although both are text
+        ("digits > event", []),
+        ("count / price > 0", [0]),  # a division by zero is a missing value
+        ("0 * count / price >= 0", [0]),
+        ("count % price >= 0", [0]),
         ("count = -1", []),
         ("genres = 'a'", [0, 4]),
         ("genres != 'a'", [1, 2]),
@@ -142,6 +149,9 @@ def test_invalid_conditions_are_refused(text: str, message: str) -> None:
         ("day > 20190101", "does not compare with the number"),
         ("event = true", "'view' in 'event' is not true, false, 1 or 0"),
         ("price = true", "does not compare with true"),
+        ("price in (1, 'x')", "'price' has numbers, but 'x' is not a number"),
+        ("count < '2024-01-31'", "'count' has numbers, but the condition compares it with a date"),
+        ("digits >= '2024-01-31 10:00'", "'digits' has numbers, but the condition compares it with a date"),
     ],
 )
 def test_values_that_do_not_compare_are_refused(text: str, message: str) -> None:
@@ -221,6 +231,11 @@ def test_equals_sqlite(rows: list[tuple], text: str) -> None:
     kinds = (pa.int64(), pa.float64(), pa.string())
     table = {name: pa.array(values, kind) for name, values, kind in zip("nmt", columns, kinds, strict=True)}
     assert parse_where(text).mask(table).tolist() == wanted
+
+
+def test_moments_are_in_utc_whatever_the_zone_of_the_machine() -> None:
+    zone = engine.query("select current_setting('TimeZone') from rows", {"c0": pa.array([0])})
+    assert zone[0].to_pylist() == ["UTC"]
 
 
 def test_names_that_sql_reserves_are_columns() -> None:
