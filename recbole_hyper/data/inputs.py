@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from recbole_hyper.data import guess
 from recbole_hyper.data.archives import SourceFile
 from recbole_hyper.data.formats import Layout, matching_names
-from recbole_hyper.data.ids import column_of_values, id_fault, natural, single, text_array
+from recbole_hyper.data.ids import as_text, column_of_values, id_fault, natural, single, text_array
 from recbole_hyper.data.parsers import Frame
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.data.tables import Table, open_table, read_columns
@@ -101,7 +101,7 @@ def of_table(table: Table, unit: str | None = None) -> Histories:
     names = text_array(users.dictionary)
     if isinstance(table.source, Frame) and len(names):  # with the type that the frame has
         values = table.source.rows({"user_id": columns["user_id"]}).columns["user_id"]
-        names = natural(values.take(pa.array(np.unique(codes, return_index=True)[1])))
+        names = natural(values.take(pc.index_in(users.dictionary, as_text(values))))
     offsets = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(names)))])
     timed = timed and "timestamp" in columns
     where = f"by the column {columns['timestamp']!r}" if timed else _untimed(table)
@@ -246,7 +246,8 @@ def read_boosts(path: Path, own: Names) -> dict[str, float]:
     column = single(rows[name]) if (name := guess.OTHER + "boost") in rows else pa.array([], pa.float64())
     values, good = to_numbers(column)
     if not good.all():
-        raise DataError(f"{path}: {column[int(np.argmin(good))].as_py()!r} in the column boost is not a number")
+        value = as_text(column)[int(np.argmin(good))].as_py()
+        raise DataError(f"{path}: {value!r} in the column boost is not a number")
     boosts: dict[str, float] = {}
     for item, value in zip(rows["item_id"].to_pylist(), values.tolist(), strict=True):
         boosts.setdefault(item, value)

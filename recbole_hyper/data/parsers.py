@@ -462,7 +462,8 @@ def _extracted(text: pa.Array, pattern: str) -> pa.Array:
 
 
 def _unquoted(values: pa.Array) -> pa.Array:
-    """Turn string literals into their values; leave numbers unchanged."""
+    """Turn string literals into their values, and 7.0 into 7, as in JSON; leave other numbers unchanged."""
+    values = pc.replace_substring_regex(values, r"^([+-]?[0-9]+)\.0$", r"\1")
     plain = pc.replace_substring_regex(values, r"""(?s)^u?['"](.*)['"]$""", r"\1")
     escaped = pc.match_substring(values, "\\")
     unquoted = [ast.literal_eval(value) for value in values.filter(escaped).to_pylist()]

@@ -143,7 +143,11 @@ def open_table(
     if alone and len(form.names) == 1 and not columns:
         columns = {next(iter(fields)): form.names[0]}
     chosen = columns_of(form.names, columns, str(source), fields, optional, own or {})
-    if missing := [other for other in others if not {other, other.partition(".")[0]} & set(form.names)]:
+    missing = [other for other in others if not {other, other.partition(".")[0]} & set(form.names)]
+    if missing and form.kind == "json" and isinstance(source, SourceFile):  # the first lines may not have a key
+        known = json_keys(source, form)
+        missing = [other for other in missing if not {other, other.partition(".")[0]} & set(known)]
+    if missing:
         raise DataError(f"{source} has no column {', '.join(missing)}; its columns: {', '.join(form.names)}")
     for name, column in chosen.items() if form.types else ():
         wanted = "token" if name.endswith("_id") else "float"

@@ -28,14 +28,15 @@ _EARLIEST = 631_152_000.0
 _DAY = 86_400.0
 # smaller numbers are steps or positions, not dates
 _STEPS = 100_000
-# numbers that count from another day than 1970-01-01: their unit per second, and Unix seconds of their zero
-_CALENDARS = {
+# time formats of numbers: how many of their units are a second, and the Unix seconds of their zero
+_SCALES = {
+    **{name: (unit, 0.0) for name, unit in UNITS.items()},
+    "steps": (1.0, 0.0),
     "excel": (1 / _DAY, -25_569 * _DAY),  # days since 1899-12-30, the serial numbers of spreadsheets
     "ticks": (1e7, -62_135_596_800.0),  # 100 ns since 0001-01-01, the ticks of .NET
 }
 # the share of numbers that must be likely dates: steps may look like days of a spreadsheet, but not like ticks
 _SHARES = {"excel": 0.95, "ticks": 0.5}
-NAMED_FORMATS = (*UNITS, "steps", *_CALENDARS, "iso")
 # pandas cannot guess these
 _PATTERNS = ("%a %b %d %H:%M:%S %z %Y", "%m/%d/%Y %I:%M %p", "%d/%m/%Y %I:%M %p")
 _MONTH, _DAYS, _HOURS, _SIXTY = r"(0[1-9]|1[0-2])", r"(0[1-9]|[12][0-9]|3[01])", r"([01][0-9]|2[0-3])", r"[0-5][0-9]"
@@ -71,8 +72,7 @@ def unit_of(moment: float) -> str:
 
 def calendar_of(numbers: Seconds) -> str | None:
     """Return ``excel`` or ``ticks`` if most of ``numbers`` are dates from 1990 to tomorrow in it, else None."""
-    shares = {name: _likely(_from_calendar(numbers, name)).mean() for name in _CALENDARS}
-    return next((name for name, share in shares.items() if share >= _SHARES[name]), None)
+    return next((name for name, share in _SHARES.items() if _likely(_scaled(numbers, name)).mean() >= share), None)
 
 
 def unit_of_times(times: npt.NDArray[Any]) -> str | None:
@@ -82,7 +82,7 @@ def unit_of_times(times: npt.NDArray[Any]) -> str | None:
         return None
     middle = float(np.median(sample))
     unit = unit_of(abs(middle))
-    return unit if _likely(np.array([middle / UNITS[unit]]))[0] else None
+    return unit if _likely(middle / UNITS[unit]) else None
 
 
 def to_seconds(values: pa.Array, time_format: str) -> tuple[Seconds, Good]:
@@ -97,14 +97,11 @@ def to_seconds(values: pa.Array, time_format: str) -> tuple[Seconds, Good]:
         return _from_timestamps(values)
     if pa.types.is_boolean(values.type) or pa.types.is_time(values.type) or pa.types.is_duration(values.type):
         raise DataError(f"times of type {values.type} are not moments; use dates, or Unix seconds or milliseconds")
-    if time_format in UNITS or time_format == "steps":
+    if time_format in _SCALES:
         numbers, good = to_numbers(values)
-        return (numbers / UNITS.get(time_format, 1.0) if time_format not in ("unix", "steps") else numbers), good
-    if time_format in _CALENDARS:
-        numbers, good = to_numbers(values)
-        return _from_calendar(numbers, time_format), good
+        return _scaled(numbers, time_format), good
     if time_format != "iso" and "%" not in time_format:
-        known = ", ".join(NAMED_FORMATS)
+        known = ", ".join((*_SCALES, "iso"))
         raise DataError(f"time_format={time_format!r} is unknown; allowed: {known}, or a pattern like '%m %d, %Y'")
     text, _ = to_strings(values)
     if time_format == "iso":
@@ -116,7 +113,10 @@ def to_seconds(values: pa.Array, time_format: str) -> tuple[Seconds, Good]:
     elif not any(mark in time_format for mark in ".-:/ "):
         text = _without_point(text)
     form = "ISO8601" if time_format == "iso" else time_format
-    parsed = pd.to_datetime(pd.Series(text.to_pylist(), dtype=object), format=form, errors="coerce", utc=True)
+    try:
+        parsed = pd.to_datetime(pd.Series(text.to_pylist(), dtype=object), format=form, errors="coerce", utc=True)
+    except ValueError as error:  # a directive that strptime does not have
+        raise DataError(f"time_format={time_format!r}: {error}") from error
     return _from_timestamps(pa.array(parsed.dt.tz_convert(None)))
 
 
@@ -127,10 +127,10 @@ def _from_timestamps(values: pa.Array) -> tuple[Seconds, Good]:
     return micros.to_numpy(zero_copy_only=False).astype(np.float64) / 1e6, good
 
 
-def _from_calendar(numbers: Seconds, name: str) -> Seconds:
-    unit, zero = _CALENDARS[name]
+def _scaled(numbers: Seconds, name: str) -> Seconds:
+    unit, zero = _SCALES[name]
     # a spreadsheet's fraction of a day is exact to about a millisecond
-    return np.round(numbers / unit + zero, 3)
+    return np.round(numbers / unit + zero, 3) if zero else numbers / unit
 
 
 def _without_point(text: pa.Array) -> pa.Array:
@@ -157,7 +157,7 @@ def guessed_time_format(values: pa.Array, column: str = "times") -> str | None:
             return None
         seconds, good = to_seconds(values, form)
     at = _middle(seconds, good)
-    if not plausible(seconds[at : at + 1], values.type)[0]:
+    if not plausible(seconds[at], values.type):
         raise _unlikely(column, to_strings(values)[0][at].as_py(), [(str(form), seconds[at])])
     return form
 
@@ -170,10 +170,10 @@ def _format_of_numbers(values: pa.Array, numbers: Seconds, good: Good, column: s
     at = _middle(np.abs(numbers), good)
     if (calendar := calendar_of(numbers[good])) is not None:
         return calendar
-    if abs(numbers[at]) < _STEPS:
+    if abs(numbers[at]) < _STEPS and not _likely(numbers[good]).any():
         return "steps"
     unit = unit_of(abs(numbers[at]))
-    if _likely(numbers[at : at + 1] / UNITS[unit])[0]:
+    if _likely(numbers[at] / UNITS[unit]):
         return unit
     readings = [(unit, numbers[at] / UNITS[unit])]
     for pattern, form in _SHORT.items():
@@ -210,7 +210,8 @@ def _pattern_of(values: pa.Array, column: str) -> str | None:
     good = fits[pattern][2]
     if others := [p for p, seconds in readings.items() if not np.array_equal(seconds[good], first[good])]:
         row = int(np.argmax(good & (readings[others[0]] != first)))
-        raise _ambiguous(column, texts[row].as_py(), [(p, readings[p][row]) for p in (pattern, *others)])
+        days = ", or ".join(f"{day(readings[p][row])} by --time_format={p!r}" for p in (pattern, *others))
+        raise DataError(f"the times in {column!r}, such as {texts[row].as_py()}, are {days}; set the right option")
     return pattern
 
 
@@ -218,19 +219,13 @@ def _numeric(values: pa.Array) -> bool:
     return not (pa.types.is_temporal(values.type) or pa.types.is_boolean(values.type))
 
 
-def _likely(seconds: Seconds) -> Good:
-    return (seconds >= _EARLIEST) & (seconds <= time.time() + _DAY)
-
-
-def plausible(seconds: Seconds, kind: pa.DataType) -> Good:
-    """Return which times are between 1990 and tomorrow, or of a column that already has dates, 1970 and tomorrow."""
-    earliest = 0.0 if pa.types.is_temporal(kind) else _EARLIEST
+def _likely(seconds: Any, earliest: float = _EARLIEST) -> Any:
     return (seconds >= earliest) & (seconds <= time.time() + _DAY)
 
 
-def _ambiguous(column: str, example: str, readings: list[tuple[str, float]]) -> DataError:
-    listed = ", or ".join(f"{day(moment)} by --time_format={form!r}" for form, moment in readings)
-    return DataError(f"the times in {column!r}, such as {example}, are {listed}; set the right option")
+def plausible(seconds: Any, kind: pa.DataType) -> Any:
+    """Return which times are between 1990 and tomorrow, or of a column that already has dates, 1970 and tomorrow."""
+    return _likely(seconds, 0.0 if pa.types.is_temporal(kind) else _EARLIEST)
 
 
 def _unlikely(column: str, example: str, readings: list[tuple[str, float]]) -> DataError:

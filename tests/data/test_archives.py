@@ -281,7 +281,10 @@ NETFLIX = "1:\n7,3,2005-09-06\n8,5,2005-09-05\n22:\n7,4,2005-09-04\n"
 @pytest.mark.parametrize("end", ["\n", ""])
 def test_lines_of_groups_get_the_number_of_their_group(size: int, end: str) -> None:
     found = ungrouped(blocks(io.BytesIO((NETFLIX[:-1] + end).encode()), "netflix", size=size))
-    assert b"".join(block.data for block in found).decode() == "\n1,7,3,2005-09-06\n1,8,5,2005-09-05\n\n22,7,4,2005-09-04\n"
+    assert (
+        b"".join(block.data for block in found).decode()
+        == "\n1,7,3,2005-09-06\n1,8,5,2005-09-05\n\n22,7,4,2005-09-04\n"
+    )
 
 
 @pytest.mark.parametrize("folder", [True, False])

@@ -15,7 +15,7 @@ import pytest
 from recbole_hyper.config import Config
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.formats import Layout
-from recbole_hyper.data.inputs import read_histories, read_history_file, read_id_file, read_ids
+from recbole_hyper.data.inputs import read_boosts, read_histories, read_history_file, read_id_file, read_ids
 from recbole_hyper.data.prepare.pipeline import prepare
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.errors import DataError
@@ -104,6 +104,9 @@ def test_histories_in_columns_of_lists(tmp_path: Path) -> None:
     found = read_history_file(tmp_path / "x.parquet", {})
     assert (found.names.tolist(), found.offsets.tolist()) == (["a", "b"], [0, 2, 3])
     assert found.tokens[found.codes].tolist() == ["y", "x", "z"]
+    frame = table.drop(["timestamp"]).to_pandas().assign(user_id=[7, 8])
+    found = read_histories(frame, {})
+    assert (found.names.tolist(), found.tokens[found.codes].tolist()) == ([7, 8], ["x", "y", "z"])
     pq.write_table(table.set_column(2, "timestamp", pa.array([[T], [T]])), tmp_path / "y.parquet")
     with pytest.raises(DataError, match=r"y.parquet, row 1: the lists of item_id and timestamp have 2 and 1 entries"):
         read_history_file(tmp_path / "y.parquet", {})
@@ -129,3 +132,9 @@ def test_dates_as_text_beside_histories() -> None:
         assert found[0] == 1_704_412_800
     with pytest.raises(DataError, match=r"03/04/2024, are .* or "):
         read_histories([["a", "b"]], {}, [["03/04/2024", "05/06/2024"]], "unix")
+
+
+def test_a_boost_that_is_no_number_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "boosts.csv").write_text("item_id,boost\na,1\nb,high\n")
+    with pytest.raises(DataError, match=": 'high' in the column boost is not a number"):
+        read_boosts(tmp_path / "boosts.csv", {})

@@ -140,7 +140,7 @@ def test_dictionaries_that_the_patterns_do_not_match_are_evaluated_in_order(tmp_
         "{u'found': [1, {'product_id': 9}], u'username': u'a', u'product_id': u'2', u'date': u'2019-01-01'}",
         "  ",
         "{'username':'b','product_id':3,'date':'2019-01-02'}",
-        "{u'username': u'a', u'product_id': u'4', u'date': u'2019-01-02'}",
+        "{u'username': u'a', u'product_id': 4.0, u'date': u'2019-01-02'}",
         "__import__('os')",
     ]
     (tmp_path / "raw").write_text("\n".join(lines))
@@ -232,6 +232,10 @@ def test_a_condition_on_a_list_keeps_each_interaction_once(tmp_path: Path) -> No
     assert [line[0] for line in read(where="tags is null")] == ["b", "c"]
     assert [line[0] for line in read(where="bot is null")] == ["b", "c"]
     assert [line[0] for line in read(where="bot = true")] == ["a"]
+    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, [*rows[1:] * 99, rows[0]])))  # a key that is rare
+    assert [line[0] for line in read(where="bot = true")] == ["a"]
+    with pytest.raises(DataError, match="no column bit"):
+        read(where="bit = true")
     events = [{"user": "a", "events": [{"id": n, "at": T + n, "kind": kind} for n, kind in enumerate("vbv")]}]
     (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, events)))
     layout = Layout(columns={"item_id": "events.id", "timestamp": "events.at"})

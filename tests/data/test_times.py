@@ -59,6 +59,7 @@ def test_dates_written_as_numbers(times: list[str], seconds: int, as_text: bool)
         ),
         ([T * 1000, T * 1000, T], r"row 2 .*: 1600000000 in 'timestamp' is 1970.*unix_ms and 2020-09-13 .*=unix:"),
         ([True, False], "bool"),
+        ([0, 0, T], "such as 0, are unlikely dates: 1970-01-01 by --time_format=unix"),
     ],
 )
 def test_unlikely_times_are_an_error_with_both_readings(times: list[Any], message: str) -> None:
@@ -162,3 +163,8 @@ def test_steps_are_shown_without_dates(tmp_path: Path, capsys: pytest.CaptureFix
     large = raw.read_text().replace(",2", ",28000001").replace(",1", ",28000000")
     rows, _ = prepared(large, tmp_path, layout=Layout(time_format="steps"))
     assert [row[2] for row in rows] == ["28000000", "28000001"]
+
+
+def test_a_pattern_that_strptime_does_not_have_is_refused() -> None:
+    with pytest.raises(DataError, match="time_format='%Q': 'Q' is a bad directive"):
+        to_seconds(pa.array(["2024-01-01"]), "%Q")

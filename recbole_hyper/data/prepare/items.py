@@ -66,7 +66,10 @@ def read_items(path: Path, item_column: str | None = None) -> Items:
         if name != names[0]:
             written = re.sub(r"[:\s]+", "_", name) or f"column_{place + 1}"
             declared = (table.schema.field(place).metadata or {}).get(b"type", b"").decode()
-            kind, values = _typed(table.column(place).combine_chunks(), declared)
+            try:
+                kind, values = _typed(table.column(place).combine_chunks(), declared)
+            except DataError as error:
+                raise DataError(f"--items={path}, column {name!r}: {error}") from error
             if any(written == other.rpartition(":")[0] for other in columns) or written == "item_id":
                 raise DataError(f"--items={path}: {name!r} and another column become {written!r}; rename one")
             columns[f"{written}:{kind}"] = values

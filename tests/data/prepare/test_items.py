@@ -58,6 +58,12 @@ def test_columns_of_a_parquet_file_keep_their_types(tmp_path: Path) -> None:
     }
 
 
+def test_a_column_that_has_no_text_is_named(tmp_path: Path) -> None:
+    pd.DataFrame({"item": ["x", "y"], "size": [{"w": 1}, {"w": 2}]}).to_parquet(tmp_path / "items.parquet")
+    with pytest.raises(DataError, match=r"items.parquet, column 'size': .* neither text nor numbers"):
+        read_items(tmp_path / "items.parquet")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
