@@ -58,8 +58,8 @@ class MemoryRecommender(HyperRecommender):
     chooses the share of the memory and its decay by NDCG@10 over at most 10,000 cases; a refit keeps the choice. A
     score is the logarithm of a probability, so it needs more than states and item vectors.
 
-    With ``memory_ease`` each validation then chooses :class:`EaseVotes` by the same measure: their share, how fast they
-    forget, and how sharp they are.
+    Where ``memory_ease`` offers them, each validation then chooses :class:`EaseVotes` by the same measure: their share,
+    how fast they forget, and how sharp they are.
     """
 
     own_options = keyed(
@@ -70,7 +70,7 @@ class MemoryRecommender(HyperRecommender):
         memory_ease=Option(
             "offer EASE^R to the mixture; auto: up to 20,000 items with 24 interactions each on average",
             kind=bool | Auto,
-            default=False,
+            default=AUTO,
         ),
     )
     scores_by_head = False
