@@ -33,9 +33,9 @@ class Reader:
 
     table: Table
     moments: TimeColumns | None  # if the time is in several columns
-    returns: str | None  # column of quantities that cancel purchases
     basket: str | None  # column of orders
-    quantity: str | None  # column of quantities that the user did not name
+    quantity: str | None  # column of quantities
+    returns: bool  # whether negative quantities cancel purchases, as the user named their column
 
     @property
     def form(self) -> Format:
@@ -47,55 +47,46 @@ class Reader:
 
     def read(self, blocks: Iterator[Rows], say: Callable[[str], None]) -> Interactions:
         """Join the blocks and apply the further columns; DataError, with the line, for an invalid value."""
-        kept: dict[str, list[pa.Array]] = {name: [] for name in self._kept()}
+        ordering = self.moments.others if self.moments is not None and self.moments.ordering else ()
+        kept: dict[str, list[pa.Array]] = {name: [] for name in (*ordering, *([self.basket] if self.basket else []))}
         quantities: list[Any] = []
-        negative = 0
 
         def noted() -> Iterator[Rows]:
-            nonlocal negative
             for block in blocks:
                 if self.moments is not None:
                     block = self.moments.with_times(block, str(self.table.source))
                 for name, parts in kept.items():
                     parts.append(block.columns[guess.OTHER + name])
-                if self.returns:
-                    quantities.append(self._quantities(block, self.returns))
                 if self.quantity:
-                    numbers, good = to_numbers(self._values(block, self.quantity))
-                    negative += int((numbers[good] < 0).sum())
+                    quantities.append(self._quantities(block))
                 yield block
 
         data = joined(noted())
-        data.quantities = np.concatenate(quantities) if quantities else None
         columns = {name: pa.chunked_array(parts).combine_chunks() for name, parts in kept.items() if parts}
+        if quantities:
+            data.quantities = np.concatenate(quantities)
         if self.basket and len(data):
             moved = data.group_baskets(_numbered(self.basket, columns[self.basket]))
             if moved:
                 say(f"{moved:,} orders begin at the time of the user's order before them; each was moved to 1 after it")
-        if self.moments is not None and self.moments.ordering and len(data):
+        if self.moments is not None and ordering and len(data):
             data.take(self.moments.order(columns))
-        if negative:
-            say(f"{negative:,} rows have a {self.quantity} below 0: these are returns, but they count as purchases; "
-                f"--returns={self.quantity} cancels both")  # fmt: skip
+        if data.quantities is not None and not self.returns:
+            if negative := int((data.quantities < 0).sum()):
+                say(f"{negative:,} rows have a {self.quantity} below 0: these are returns, but they count as "
+                    f"purchases; --returns={self.quantity} cancels both")  # fmt: skip
+            data.quantities = None
         return data
 
-    def _values(self, block: Rows, column: str) -> pa.Array:
-        values = block.columns[guess.OTHER + column]
-        return with_points(as_text(values)) if self.table.form.separator == ";" else values
-
-    def _quantities(self, block: Rows, column: str) -> Any:
-        values = self._values(block, column)
+    def _quantities(self, block: Rows) -> Any:
+        values = block.columns[f"{guess.OTHER}{self.quantity}"]
+        values = with_points(as_text(values)) if self.table.form.separator == ";" else values
         numbers, good = to_numbers(values)
-        if not good.all():
+        if self.returns and not good.all():
             row = int(np.argmin(good))
-            raise DataError(
-                f"--returns={column}: {as_text(values)[row].as_py()!r} in line {block.lines[row]} is not a number"
-            )
+            value = as_text(values)[row].as_py()
+            raise DataError(f"--returns={self.quantity}: {value!r} in line {block.lines[row]} is not a number")
         return numbers
-
-    def _kept(self) -> list[str]:
-        ordering = self.moments.others if self.moments is not None and self.moments.ordering else ()
-        return list(dict.fromkeys([*ordering, *([self.basket] if self.basket else [])]))
 
 
 def open_source(
@@ -109,8 +100,8 @@ def open_source(
         names = list(named.names)
         if order == "time":
             moments = time_columns(layout, names, lambda name: guess.sample(file, named, name))
-    quantities = [name for name in names if name.lower() in _QUANTITIES and not cleaning.returns]
-    columns = [*others, *quantities[:1], *filter(None, (cleaning.returns, cleaning.basket))]
+    quantity = cleaning.returns or next((name for name in names if name.lower() in _QUANTITIES), None)
+    columns = [*others, *filter(None, (quantity, cleaning.basket))]
     fields = [name for name in FIELDS if order == "time" or name != "timestamp"]
     if moments is not None:
         layout = moments.layout(layout)
@@ -126,7 +117,7 @@ def open_source(
         others=tuple(dict.fromkeys(columns)),
     )
     table = dataclasses.replace(table, blank_ratings=not rated and bool(table.form.own))
-    return Reader(table, moments, cleaning.returns, cleaning.basket, next(iter(quantities), None))
+    return Reader(table, moments, cleaning.basket, quantity, bool(cleaning.returns))
 
 
 def _numbered(column: str, values: pa.Array) -> Any:

@@ -22,7 +22,6 @@ from recbole_hyper.errors import DataError
 _PARTS = ("year", "month", "day", "hour", "minute", "second")
 _NEEDED = _PARTS[:3]
 _CLOCK = r"^\s*[0-9]{1,2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?\s*([AaPp]\.?[Mm]\.?)?\s*$"
-_JOINED = " + "  # how errors name several columns
 
 
 @dataclass
@@ -55,27 +54,22 @@ class TimeColumns:
         """Return the rows with the times that several columns make; DataError, with the line, for an invalid one."""
         if self.ordering:
             return block
-        values = [block.columns[OTHER + name] for name in self.columns]
-        seconds, good = self._assembled(values) if self.dated else self._joined(values)
+        values, names = [block.columns[OTHER + name] for name in self.columns], " + ".join(self.columns)
+        texts = [pc.fill_null(pc.utf8_trim_whitespace(as_text(value)), "") for value in values]
+        if self.dated:
+            parts = {_part(name): to_numbers(value)[0] for name, value in zip(self.columns, values, strict=True)}
+            moments = pa.array(pd.to_datetime(pd.DataFrame(parts), errors="coerce"))
+        else:  # a spreadsheet writes a date with an empty time of day
+            day = pc.replace_substring_regex(texts[0], r"[ T]0?0:00(:00(\.0+)?)?$", "")
+            moments = pc.binary_join_element_wise(day, texts[1], " ")
+            if self.form is None and len(moments):
+                self.form = guessed_time_format(moments.slice(0, 10_000), names) or "iso"
+        seconds, good = to_seconds(moments, self.form or "iso")
         if not good.all():
             row = int(np.argmin(good))
-            text = " ".join(str(as_text(value)[row].as_py()) for value in values)
-            raise DataError(f"{where}, line {block.lines[row]}: {text!r} in {_JOINED.join(self.columns)} is not a time")
+            text = " ".join(text[row].as_py() for text in texts)
+            raise DataError(f"{where}, line {block.lines[row]}: {text!r} in {names} is not a time")
         return replace(block, columns=block.columns | {"timestamp": seconds})
-
-    def _assembled(self, values: Sequence[pa.Array]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-        parts = {_part(name): to_numbers(value)[0] for name, value in zip(self.columns, values, strict=True)}
-        moments = pd.to_datetime(pd.DataFrame(parts), errors="coerce")
-        return to_seconds(pa.array(moments), "iso")
-
-    def _joined(self, values: Sequence[pa.Array]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-        day, clock = (pc.fill_null(pc.utf8_trim_whitespace(as_text(value)), "") for value in values)
-        # a spreadsheet writes a date with an empty time of day
-        day = pc.replace_substring_regex(day, r"[ T]0?0:00(:00(\.0+)?)?$", "")
-        text = pc.binary_join_element_wise(day, clock, " ")
-        if self.form is None and len(text):
-            self.form = guessed_time_format(text.slice(0, 10_000), _JOINED.join(self.columns)) or "iso"
-        return to_seconds(text, self.form or "iso")
 
     def order(self, columns: Mapping[str, pa.Array]) -> npt.NDArray[np.intp]:
         """Return the rows (n,) sorted by the further ``columns``, the first of them before the others."""
@@ -112,10 +106,9 @@ def _part(name: str) -> str:
 
 def _key(name: str, values: pa.Array) -> npt.NDArray[np.float64]:
     """Return numbers with the order of a column; DataError for values that are neither numbers nor times."""
-    numbers, good = to_numbers(values) if not pa.types.is_temporal(values.type) else to_seconds(values, "iso")
+    numbers, good = to_seconds(values, "steps")
     if not good.all() and not pa.types.is_temporal(values.type):
-        form = guessed_time_format(values.slice(0, 10_000), name)
-        numbers, good = to_seconds(values, form or "iso")
+        numbers, good = to_seconds(values, guessed_time_format(values.slice(0, 10_000), name) or "iso")
     if not good.all():
         value = as_text(values)[int(np.argmin(good))].as_py()
         raise DataError(f"--columns=timestamp=...+{name}: {value!r} is neither a number nor a time")
