@@ -7,7 +7,6 @@ import itertools
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from recbole_hyper.threads import Pool, default_threads
 
 Int64 = npt.NDArray[np.int64]
 _STRETCH = 4 << 20  # interactions
-_KERNEL_FROM = 4_000_000  # numpy sorts fewer interactions before the kernels are loaded
 _ARRAYS = ("offsets", "items", "times")
 _TOKENS = ("user_tokens", "item_tokens")
 
@@ -81,11 +79,7 @@ class SequenceStore:
             sizes = np.bincount(users.astype(np.int64) * 4 + 1 + parts, minlength=4 * len(counts)).reshape(-1, 4)
             sizes = sizes[present]
         elif not _in_order(users, times):
-            if len(users) < _KERNEL_FROM:
-                order = np.lexsort((times, users))
-                items, times = items[order], times[order]
-            else:
-                times, items, _ = grouped(users, times, items, None, counts, default_threads())
+            times, items, _ = grouped(users, times, items, None, counts, default_threads())
         offsets = np.concatenate([[0], np.cumsum(counts[present])]).astype(np.int64)
         return cls(offsets, items, times, present, _tokens(user_tokens), _tokens(item_tokens), sizes)
 
@@ -136,10 +130,8 @@ class SequenceStore:
 
     def fingerprint(self) -> str:
         """Return a digest of users, items, times, tokens and their order."""
-        return self._fingerprint
-
-    @cached_property
-    def _fingerprint(self) -> str:
+        if known := self.__dict__.get("_fingerprint"):
+            return str(known)
         digest = hashlib.sha256()
         for array in (self.offsets, self.items, self.times, self.users, self.parts):
             if array is None:
@@ -149,7 +141,7 @@ class SequenceStore:
             for start in range(0, len(tokens), 1 << 16):  # as Python strings, all would take ten times their bytes
                 text = "\n".join(tokens[start : start + (1 << 16)].tolist())
                 digest.update(f"\n{text}".encode() if start else text.encode())
-        return digest.hexdigest()[:32]
+        return self.__dict__.setdefault("_fingerprint", digest.hexdigest()[:32])
 
     def save(self, folder: Path, *, link: bool = False) -> None:
         """Write the arrays as .npy files that :meth:`load` maps into memory, and ``meta.json`` last.
