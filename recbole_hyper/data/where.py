@@ -72,11 +72,12 @@ class Where:
         if self._numeric is None:
             return self.settled(table).mask(table)
         arrays = [self._typed(name, self._column(table, name)) for name in self.columns]
-        types = tuple(str(array.type) for array in arrays)
+        types = {name: array.type for name, array in zip(self.columns, arrays, strict=True)}
+        key = tuple(map(str, types.values()))
         try:
-            if types not in self._sql:
-                self._sql[types] = _Binder(self, [array.type for array in arrays]).sql()
-            found = engine.query(self._sql[types], {f"c{place}": array for place, array in enumerate(arrays)})
+            if key not in self._sql:
+                self._sql[key] = f"{engine.sql_of(self._bound(self._tree, types))} FROM rows"
+            found = engine.query(self._sql[key], {f"c{place}": array for place, array in enumerate(arrays)})
         except engine.Error as error:
             raise DataError(f"where {_short(self.text)!r}: {error}") from error
         if found.num_rows != len(arrays[0]) or not pa.types.is_boolean(found.column(0).type):
@@ -129,6 +130,54 @@ class Where:
                 raise DataError(f"where {self.text!r}: {name!r} is of type {kind}, which does not compare with {what}")
         return column
 
+    def _bound(self, node: Any, types: Mapping[str, pa.DataType]) -> Any:
+        """Return a syntax tree over the columns c0, c1, ... with ``types`` by their names."""
+        if isinstance(node, list):
+            return [self._bound(one, types) for one in node]
+        if not isinstance(node, dict):
+            return node
+        if node.get("class") == "COLUMN_REF":
+            return _column(f"c{self.columns.index(_name(node))}")
+        columns = [part for part in _parts(node) if part["class"] == "COLUMN_REF"] if "class" in node else []
+        if not columns:
+            return {key: self._bound(value, types) for key, value in node.items()}
+        kind, compares = types[_name(columns[0])], node["class"] in _COMPARED or node["type"] == "COMPARE_IN"
+        if pa.types.is_large_list(kind):
+            column = self._bound(columns[0], types)
+            if node["type"] in ("OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL"):
+                empty = _template(_EMPTY, _0=column)
+                return empty if node["type"] == "OPERATOR_IS_NULL" else _not(empty)
+            if node["type"] == "COMPARE_NOTEQUAL":
+                return _not(self._bound({**node, "type": "COMPARE_EQUAL"}, types))
+            if compares:
+                entry = self._with_literals(node, _name(columns[0]), kind.value_type)
+                entry = _replaced(entry, lambda part: _column("_1") if part.get("class") == "COLUMN_REF" else None)
+                return _template(_ANY_ENTRY, _0=column, _2=entry)
+        node = self._with_literals(node, _name(columns[0]), kind) if compares else node
+        return {key: self._bound(value, types) for key, value in node.items()}
+
+    def _with_literals(self, node: Node, name: str, kind: pa.DataType) -> Node:
+        """Return a comparison of a column with its texts as numbers or moments if the column has such values."""
+
+        def converted(part: Node) -> Node | None:
+            if part.get("class") != "CONSTANT" or part["literal"]["kind"] != "STRING":
+                return None
+            value = part["literal"]["text"]
+            if _is_number(kind):
+                if not re.fullmatch(rf"\s*{_PLAIN_NUMBER}\s*", value):
+                    raise DataError(f"where {self.text!r}: {name!r} has numbers, but {value!r} is not a number")
+                return {**part, "literal": {"kind": "NUMERIC", "text": value.strip()}}
+            if not pa.types.is_temporal(kind):
+                return None
+            moment, good = to_seconds(pa.array([value]), "iso")
+            if not good[0]:
+                what = f"is of type {kind}, but {value!r} is not a date such as '2019-01-31'"
+                raise DataError(f"where {self.text!r}: {name!r} {what}")
+            iso = str(np.datetime64(round(float(moment[0]) * 1e6), "us")) + ("Z" if kind.tz else "")
+            return {**part, "literal": {"kind": "STRING", "text": iso}}
+
+        return _replaced(node, converted)
+
 
 @functools.lru_cache(256)  # a server gets the same conditions again and again
 def parse_where(text: str) -> Where:
@@ -173,70 +222,6 @@ def parse_where(text: str) -> Where:
     if not columns:
         _refuse(text, f"got {text.strip()!r}, which names no column")
     return Where(text, tuple(columns), tree, {name: frozenset(kinds) for name, kinds in literals.items()}, tuple(pairs))
-
-
-class _Binder:
-    """Turns a syntax tree into SQL over the columns c0, c1, ... of known types."""
-
-    def __init__(self, where: Where, types: list[pa.DataType]) -> None:
-        self._where, self._tree = where, where._tree
-        self._places = {name: place for place, name in enumerate(where.columns)}
-        self._types = dict(zip(where.columns, types, strict=True))
-
-    def sql(self) -> str:
-        """Return the statement that evaluates the condition for all rows."""
-        text = engine.sql_of(self._bound(self._tree))
-        return f"{text} FROM rows"
-
-    def _bound(self, node: Any) -> Any:
-        if isinstance(node, list):
-            return [self._bound(one) for one in node]
-        if not isinstance(node, dict):
-            return node
-        if node.get("class") == "COLUMN_REF":
-            return _column(f"c{self._places[_name(node)]}")
-        columns = [_name(part) for part in _parts(node) if part["class"] == "COLUMN_REF"] if "class" in node else []
-        if columns and self._is_list(columns[0]):
-            if node["type"] in ("OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL"):
-                empty = _template(_EMPTY, _0=_column(f"c{self._places[columns[0]]}"))
-                return empty if node["type"] == "OPERATOR_IS_NULL" else _not(empty)
-            if node["type"] == "COMPARE_NOTEQUAL":
-                return _not(self._bound({**node, "type": "COMPARE_EQUAL"}))
-            if node["class"] in _COMPARED or node["type"] == "COMPARE_IN":
-                entry = self._with_literals(node, columns[0])
-                entry = _replaced(entry, lambda part: _column("_1") if part.get("class") == "COLUMN_REF" else None)
-                return _template(_ANY_ENTRY, _0=_column(f"c{self._places[columns[0]]}"), _2=entry)
-        if columns and (node["class"] in _COMPARED or node["type"] == "COMPARE_IN"):
-            node = self._with_literals(node, columns[0])
-        return {key: self._bound(value) for key, value in node.items()}
-
-    def _is_list(self, name: str) -> bool:
-        return pa.types.is_large_list(self._types[name])
-
-    def _with_literals(self, node: Node, name: str) -> Node:
-        """Return a comparison of a column with its texts as numbers or moments if the column has such values."""
-        kind = self._types[name].value_type if self._is_list(name) else self._types[name]
-
-        def converted(part: Node) -> Node | None:
-            if part.get("class") != "CONSTANT" or part["literal"]["kind"] != "STRING":
-                return None
-            value = part["literal"]["text"]
-            if _is_number(kind):
-                if not re.fullmatch(rf"\s*{_PLAIN_NUMBER}\s*", value):
-                    raise DataError(f"where {self._where.text!r}: {name!r} has numbers, but {value!r} is not a number")
-                return {**part, "literal": {"kind": "NUMERIC", "text": str(value).strip()}}
-            if not pa.types.is_temporal(kind):
-                return None
-            moment, good = to_seconds(pa.array([value]), "iso")
-            if not good[0]:
-                raise DataError(
-                    f"where {self._where.text!r}: {name!r} is of type {kind}, but {value!r} is not a date such as "
-                    "'2019-01-31'"
-                )
-            iso = str(np.datetime64(round(float(moment[0]) * 1e6), "us")) + ("Z" if kind.tz else "")
-            return {**part, "literal": {"kind": "STRING", "text": iso}}
-
-        return _replaced(node, converted)
 
 
 def _as_sql(text: str) -> str:
