@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import time
 import warnings
@@ -263,16 +262,17 @@ def in_unit(values: pa.Array, unit: str | None) -> Seconds:
     form: str | None = "iso"
     if _numeric(values):
         numbers, good = to_numbers(values)
-        if not is_text(values.type) or (len(good) and good.mean() >= 0.5):
-            if not good.all():
-                raise DataError(f"times: {int((~good).sum())} are not finite")
-            form = None
-            with contextlib.suppress(DataError):  # not dates in any unit or format
-                form = guessed_time_format(values.slice(0, 10_000))
-            if unit is None or form in (None, "steps"):
-                return numbers
-        else:
+        as_numbers = not is_text(values.type) or (len(good) and good.mean() >= 0.5)
+        if as_numbers and not good.all():
+            raise DataError(f"times: {int((~good).sum())} are not finite")
+        try:
             form = guessed_time_format(values.slice(0, 10_000))
+        except DataError:
+            if not as_numbers:
+                raise
+            form = "steps"  # not dates in any unit or format
+        if as_numbers and (unit is None or form in (None, "steps")):
+            return numbers
     seconds, good = to_seconds(values, form or "iso")
     if not good.all():
         row = int(np.argmin(good))
