@@ -63,7 +63,7 @@ def format_of(file: SourceFile, timed: bool = True, layout: Layout | None = None
             f"{file}: lists of JSON without the names of their users; write an object a line, "
             '{"user": "ann", "items": ["lamp", "desk"]}, or lines \'ann lamp desk\' with --order=file'
         )
-    if objects or WRAPPED.match(text) or (text.startswith("[") and any("{" in line for line in lines[:2])):
+    if objects or WRAPPED.match(text) or (text.lstrip().startswith("[") and any("{" in line for line in lines[:2])):
         return "jsonl"
     if lines and len(cells := lines[0].split("\t")) > 1 and all(":" in cell for cell in cells):
         return "atomic"

@@ -231,8 +231,8 @@ def exploded(rows: Rows, where: str, columns: Mapping[str, str]) -> Rows:
     fields = {"item_id", "timestamp", "rating"} & set(lists)
     if "user_id" in lists or not fields:
         return rows
-    objects = {columns[field].rpartition(".")[0] for field in fields} - {""}
-    together = fields | {name for name in lists if columns[name].rpartition(".")[0] in objects}
+    objects = {columns.get(field, field).rpartition(".")[0] for field in fields} - {""}
+    together = fields | {name for name in lists if columns.get(name, name).rpartition(".")[0] in objects}
     lists = {name: column for name, column in lists.items() if name in together}
     lengths, *more = [pc.fill_null(pc.list_value_length(column), 0).to_numpy() for column in lists.values()]
     for others in more:
@@ -493,7 +493,7 @@ def sequences(block: Block, form: Format, malformed: Malformed) -> Rows:
     good = np.flatnonzero(filled & (lengths >= 1))
     split, lengths = split.take(pa.array(good)), lengths[good]
     lists = {"user_id": pc.list_element(split, 0), "item_id": pc.list_slice(split, 1)}
-    rows = exploded(Rows(lists, block.numbers(good)), malformed.name, {"item_id": "items"})
+    rows = exploded(Rows(lists, block.numbers(good)), malformed.name, {})
     positions = np.arange(1.0, lengths.sum() + 1) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     return replace(rows, columns=rows.columns | {"timestamp": pa.array(positions)})
 

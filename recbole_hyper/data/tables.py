@@ -34,6 +34,7 @@ _NO_TIME = "not a finite time; times are timestamps, dates, ISO text, or Unix se
 _NO_NUMBER = "not a finite number (for dates see 'recbole-hyper prepare' --format=csv --time_format)"
 _NOT_NOW = "before 1990 or after tomorrow"
 _WHOLE = r"^(-?[0-9]+)\.0$"
+_BRACKETS = r"^\s*\[.*\]\s*$"
 _SHOWN = ("user_id", "item_id", "rating", "timestamp")
 _SHORT = {"user_id": "no user", "item_id": "no item", "timestamp": "no time", "rating": "no rating"}
 
@@ -175,9 +176,10 @@ def open_table(
 
 
 def _refuse_lists(where: str, column: str, values: pa.Array) -> None:
-    """Raise DataError if a column whose name is a plural has texts with a separator in most rows."""
+    """Raise DataError if a column with the name of a plural, or values in brackets, mostly has a separator in them."""
     texts = to_strings(values)[0]
-    if len(texts) and column.lower().endswith(("items", "ids", "list")):
+    brackets = as_mask(pc.match_substring_regex(texts, _BRACKETS))
+    if len(texts) and (column.lower().endswith(("items", "ids", "list")) or brackets.mean() >= 0.5):
         for mark in (",", ";", "|", " "):
             if 2 * as_mask(pc.match_substring(texts, mark)).sum() >= len(texts):
                 raise DataError(
@@ -188,8 +190,9 @@ def _refuse_lists(where: str, column: str, values: pa.Array) -> None:
 
 def whole_numbers(texts: pa.Array) -> pa.Array:
     """Return whole numbers beside gaps as pandas writes them, 17850.0, without the point; other texts unchanged."""
-    fits = as_mask(pc.match_substring_regex(texts, _WHOLE))
-    if not (fits.any() and (fits | as_mask(pc.equal(pc.fill_null(texts, ""), ""))).all()):
+    if not as_mask(pc.match_substring_regex(texts, _WHOLE)).any():
+        return texts
+    if not as_mask(pc.match_substring_regex(pc.fill_null(texts, ""), r"^(-?[0-9]+(\.0)?)?$")).all():
         return texts
     return pc.replace_substring_regex(texts, _WHOLE, r"\1")
 

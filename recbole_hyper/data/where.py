@@ -41,7 +41,7 @@ _AFTER_SIGN = re.compile(r"(?:[=<>]|\bin\s*\((?:[^()]*,)?)\s*$", re.IGNORECASE)
 _TYPES = ("date", "interval", "time", "timestamp")
 _REFUSED = {"SUBQUERY": "a subquery", "PARAMETER": "a parameter", "WINDOW": "a window", "STAR": "*"}
 _COMPARED = ("COMPARISON", "BETWEEN")
-_ARITHMETIC = ("+", "-", "*", "/", "//", "%")
+_ARITHMETIC = ("+", "-", "*", "/", "//", "%", "**")
 _PLAIN_NUMBER = r"[+-]?(?:0|[1-9][0-9]*)?(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"  # with leading zeros it is a name
 _DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?"
 _MOST_DIGITS = 38

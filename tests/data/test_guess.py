@@ -133,6 +133,11 @@ def test_json_lines_need_no_options(name: str, tmp_path: Path) -> None:
     assert said == ["guessed: --format=jsonl --columns=user_id=userId,item_id=itemId,timestamp=ts --time_format=iso"]
 
 
+def test_an_array_may_begin_with_blanks(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text("\ufeff  " + json.dumps(objects("user", "item", "time")))
+    assert len(guessed(tmp_path / "x.json", tmp_path)[0]) == len(LINES)
+
+
 def test_json_lines_with_named_columns_and_a_pattern_of_time(tmp_path: Path) -> None:
     rows = objects("who", "what", "when", times=["18.07.2016", "17.07.2016", "16.07.2016"], number=True)
     broken = ['{"who": 1, "what"', "", '{"who": [1], "what": 2, "when": "18.07.2016"}', '{"who": true}']

@@ -299,6 +299,18 @@ def test_lists_without_their_separator_are_refused_with_it(tmp_path: Path) -> No
         lines_of(tmp_path / "x.csv", tmp_path, order="file")
 
 
+def test_values_in_brackets_are_refused_and_lines_may_have_lists(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text(f'user,item,time\na,"[1, 2]",{T}\nb,[3],{T}\n')
+    with pytest.raises(
+        DataError, match=r"'item', such as '\[1, 2\]', look like lists of items: add --seq_separator=','"
+    ):
+        lines_of(tmp_path / "x.csv", tmp_path)
+    (tmp_path / "x.txt").write_text("ann\tlamp,desk\nbob\tdesk\n")
+    layout = Layout(separator="\t", seq_separator=",")
+    found = lines_of(tmp_path / "x.txt", tmp_path, format="sequences", layout=layout, order="file")
+    assert found == ["ann\tlamp\t1", "ann\tdesk\t2", "bob\tdesk\t1"]
+
+
 def test_one_time_and_rating_beside_a_list_count_for_all_its_items(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text(f'user,items,score,time\na,"1,2","5,4",{T}\nb,"1,3",2,{T}\n')
     found = lines_of(tmp_path / "x.csv", tmp_path, layout=Layout(seq_separator=","), where="score != '2'")

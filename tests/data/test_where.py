@@ -54,6 +54,7 @@ TABLE = pa.table(
         ("count in (1, 2.0)", [0, 1]),
         ("digits > `text price`", [0, 1, 4]),  # numbers, although both are text
         ("digits > event", []),
+        ("digits ** 2 > 90", [0, 4]),
         ("count / price > 0", [0]),  # a division by zero is a missing value
         ("0 * count / price >= 0", [0]),
         ("count % price >= 0", [0]),

@@ -39,6 +39,7 @@ _TABLES = ("*.csv", "*.tsv", "*.json", "*.jsonl", "*.ndjson", "*.parquet")
 # columns of published files that interactions do not have, and what to know about them
 UNUSED = {
     "history": "it has earlier interactions, which have no times",
+    "item_id_list": "it has the items before each row; leave item_id out of the file to read its lists",
     "neg_items": "it has given candidates; eval_args mode: FILE ranks among those of lines 'user item item ...'",
 }
 ORDERS = ("time", "file")
@@ -122,7 +123,7 @@ def prepare(
         known_items = None if items is None else read_items(Path(items), table.columns["item_id"])
         data = reader.read(table.blocks(malformed, condition, progress), say)
         _report_unreadable(data, malformed, say)
-        for column in UNUSED.keys() & set(table.form.names):
+        for column in UNUSED.keys() & set(table.form.names) - set(table.columns.values()):
             say(f"the column {column} is not read: {UNUSED[column]}")
         if prefix := candidate.user_prefix:
             data.user_tokens = pc.replace_substring_regex(data.user_tokens, f"^{re.escape(prefix)}", "")

@@ -15,7 +15,7 @@ from recbole_hyper.data.formats import Layout, matching_names
 from recbole_hyper.data.guess import OTHER
 from recbole_hyper.data.ids import as_text
 from recbole_hyper.data.parsers import Rows
-from recbole_hyper.data.times import guessed_time_format, to_numbers, to_seconds
+from recbole_hyper.data.times import guessed_time_format, plausible, to_numbers, to_seconds
 from recbole_hyper.errors import DataError
 
 # names of columns that are parts of a date, as pandas assembles them
@@ -65,10 +65,11 @@ class TimeColumns:
             if self.form is None and len(moments):
                 self.form = guessed_time_format(moments.slice(0, 10_000), names) or "iso"
         seconds, good = to_seconds(moments, self.form or "iso")
+        good &= plausible(seconds, pa.timestamp("s"))  # a year of two digits is of antiquity
         if not good.all():
             row = int(np.argmin(good))
             text = " ".join(text[row].as_py() for text in texts)
-            raise DataError(f"{where}, line {block.lines[row]}: {text!r} in {names} is not a time")
+            raise DataError(f"{where}, line {block.lines[row]}: {text!r} in {names} is not a time from 1970 to today")
         return replace(block, columns=block.columns | {"timestamp": seconds})
 
     def order(self, columns: Mapping[str, pa.Array]) -> npt.NDArray[np.intp]:

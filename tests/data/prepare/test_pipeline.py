@@ -409,3 +409,6 @@ def test_columns_of_candidates_and_histories_are_named(tmp_path: Path) -> None:
     raw.write_text("1\ta\t11/11/2019 9:05:58 AM\tN1 N2\tN3-1 N4-0\n")
     prepare("mine", source=raw, output=tmp_path / "out", say=said.append)
     assert any(line.startswith("the column history is not read: it has earlier") for line in said)
+    (tmp_path / "x.inter").write_text("user_id:token\titem_id_list:token_seq\titem_id:token\na\tx y\tz\nb\tx\ty\n")
+    prepare("mine", source=tmp_path / "x.inter", output=tmp_path / "out2", order="file", say=said.append)
+    assert any(line.startswith("the column item_id_list is not read: it has the items before") for line in said)

@@ -56,6 +56,11 @@ def test_parts_with_a_time_of_day(tmp_path: Path) -> None:
     assert rows == [["a", "x", str(1577923200 + 3 * 3600)]]
 
 
+def test_years_of_two_digits_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"line 2: '24 1 5' in year \+ month \+ day is not a time from 1970 to today"):
+        prepared("user,item,year,month,day\na,x,24,1,5\na,y,24,1,6\n", tmp_path)
+
+
 def test_a_date_that_does_not_exist_is_an_error_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"line 3: '2020 2 30' in year \+ month \+ day is not a time"):
         prepared("user,item,year,month,day\na,x,2020,1,2\na,y,2020,2,30\n", tmp_path)
