@@ -29,9 +29,9 @@ README = HERE.parent / "README.md"
 # the model that README recommends; its runs have it in their names
 DEFAULT = "FMLPRecMemory"
 TABLE = {
-    "amazon-beauty-sequences": ("Amazon Beauty", "smooth"),
-    "amazon-sports-sequences": ("Amazon Sports", "smooth"),
-    "ml-1m": ("MovieLens-1M", "smooth"),
+    "amazon-beauty-sequences": ("Amazon Beauty", "default"),
+    "amazon-sports-sequences": ("Amazon Sports", "default"),
+    "ml-1m": ("MovieLens-1M", "default"),
 }
 SEEDS = ("", "_seed2021", "_seed2022")
 PROTOCOL = """\

@@ -9,10 +9,20 @@ import re
 import statistics
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pandas as pd
 import pytest
+import torch
 import yaml
+
+from recbole_hyper import plugin_files, registry
+from recbole_hyper.config import Config
+from recbole_hyper.data.dataset import SequenceDataset
+from recbole_hyper.protocols.base import make_split
+from recbole_hyper.random_numbers import OwnDraws
+from recbole_hyper.training.build import build
+from tests.conftest import SMALL
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -331,3 +341,58 @@ def test_lists_of_cold_items_without_training_are_those_of_the_page() -> None:
         assert (
             content["protocol_counts"]["items drawn for the test"] == table.loc[(dataset, "nearest text"), "cold items"]
         )
+
+
+def variant(data: Path, monkeypatch: pytest.MonkeyPatch, **keys: Any) -> tuple[Any, Any]:
+    """Return a variant of the default model and its first batch; the registry forgets it after the test."""
+    monkeypatch.setattr(registry, "_registry", {kind: dict(known) for kind, known in registry._registry.items()})
+    model = plugin_files.load(RESULTS / "network_variants.py").FMLPRecMemoryVariant
+    settings = {**SMALL, "data_path": str(data), "hidden_dropout_prob": 0.0, "label_smoothing": 0.0, **keys}
+    config = Config(model, "random", config_dict=settings)
+    dataset = SequenceDataset(config)
+    split = make_split(dataset.store, config)
+    with OwnDraws(0):
+        made, loader, _ = build(config, dataset, split, split.train_lengths)
+    return made, next(iter(loader))
+
+
+def test_near_targets_are_soft_labels(random_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, batch = variant(random_data, monkeypatch, near_targets=0.3)
+    found = model.calculate_loss(batch)
+    ((states, _),), targets = model._states, batch["target_list"][batch["target_list"] > 0]
+    labels = torch.zeros(len(targets), model.n_items)
+    labels.scatter_add_(1, model._near[targets], 0.3 * model._rates[targets])
+    labels[torch.arange(len(targets)), targets] += 1 - 0.3 * model._rates[targets].sum(1)
+    logits = model.head.logits(states)[:, 1:]
+    torch.testing.assert_close(found, torch.nn.functional.cross_entropy(logits, labels[:, 1:]))
+
+
+def test_near_items_replace_items_of_a_history(random_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, batch = variant(random_data, monkeypatch, near_items=0.5)
+    before, (after, _) = batch["item_id_list"], model._histories(batch)
+    changed = before != after
+    assert 0.3 < (changed.sum() / (before > 0).sum()) < 0.7
+    assert all(new in model._near[old] for old, new in zip(before[changed], after[changed], strict=True))
+    assert torch.equal(model.eval()._histories(batch)[0], before)
+
+
+def test_two_masks_of_dropout_agree_without_dropout(random_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    once, batch = variant(random_data, monkeypatch)
+    twice, _ = variant(random_data, monkeypatch, dropout_twice=1.0)
+    torch.testing.assert_close(twice.calculate_loss(batch), once.calculate_loss(batch))
+    losses = []
+    for weight in (1e-9, 1.0):
+        noisy, _ = variant(random_data, monkeypatch, dropout_twice=weight, hidden_dropout_prob=0.5)
+        torch.manual_seed(0)
+        losses.append(noisy.calculate_loss(batch))
+    assert losses[0] < losses[1]
+
+
+def test_the_spectral_start_has_the_deviation_of_the_random_one(
+    random_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random, _ = variant(random_data, monkeypatch)
+    spectral, _ = variant(random_data, monkeypatch, spectral_start=True)
+    first, second = random.item_embedding.weight[1:], spectral.item_embedding.weight[1:]
+    assert not torch.equal(first, second)
+    assert second.std().item() == pytest.approx(first.std().item(), rel=0.1)
