@@ -81,6 +81,7 @@ class Format(Layout):
     refusing: str | None = None  # a key of ``pipeline.CHECKS``
     whole_ids: Sequence[str] = ()  # the fields whose ids, such as 7.0, are the whole numbers of a column with gaps
     guessed: bool = False  # whether the time format is a guess
+    moment: Sequence[str] = ()  # several columns that make a time
     grouped: bool = False  # whether a line ``12:`` is the first value of the lines after it
     wrapped: bool = False  # whether JSON is one object, whose first list of objects has the rows
 

@@ -27,6 +27,7 @@ from recbole_hyper.data.archives import SourceFile
 from recbole_hyper.data.blocks import LONGEST, Block, Malformed, blocks
 from recbole_hyper.data.formats import Format
 from recbole_hyper.data.ids import as_mask, as_text, column_of_values, is_list, single
+from recbole_hyper.data.time_columns import joined
 from recbole_hyper.errors import DataError
 
 Columns = dict[str, Any]  # by field; other columns by ``OTHER`` and their name
@@ -119,6 +120,7 @@ Source = SourceFile | Frame
 
 def pieces(source: Source, form: Format, progress: bool | None) -> Iterator[Block | Rows]:
     """Yield text files in blocks, parquet files in batches, and a frame as a whole."""
+    form = _apart(form)
     if isinstance(source, Frame):
         yield exploded(source.rows(form.columns or {}), source.where, form.columns or {})
         return
@@ -153,9 +155,18 @@ def ungrouped(pieces: Iterator[Block]) -> Iterator[Block]:
 
 def parsed(piece: Block | Rows, form: Format, malformed: Malformed) -> Rows:
     """Return the rows of a piece."""
-    rows = piece if isinstance(piece, Rows) else PARSERS[form.kind](piece, form, malformed)
+    rows = piece if isinstance(piece, Rows) else PARSERS[form.kind](piece, _apart(form), malformed)
+    if form.moment:
+        times = joined(form.moment, [rows.columns[OTHER + name] for name in form.moment])
+        rows = replace(rows, columns=rows.columns | {"timestamp": times})
     rows = rows if form.seq_separator is None else _split(rows, form.seq_separator, form.columns or {})
     return replace(rows, part=piece.part) if piece.part else rows
+
+
+def _apart(form: Format) -> Format:
+    """Return the format with the columns that make a time each on its own."""
+    columns = {field: name for field, name in (form.columns or {}).items() if field != "timestamp"}
+    return replace(form, columns=columns | {OTHER + name: name for name in form.moment}) if form.moment else form
 
 
 def _split(rows: Rows, separator: str, columns: Mapping[str, str]) -> Rows:
@@ -436,8 +447,8 @@ def literals(block: Block, form: Format, malformed: Malformed) -> Rows:
     slow = _evaluated(block, np.flatnonzero(~fits), columns, malformed)
     lines = np.concatenate([fast.lines, slow.lines])
     order = np.argsort(lines)
-    joined = {f: pa.concat_arrays([_unquoted(fast.columns[f]), slow.columns[f]]) for f in columns}
-    return Rows({field: column.take(pa.array(order)) for field, column in joined.items()}, lines[order])
+    both = {f: pa.concat_arrays([_unquoted(fast.columns[f]), slow.columns[f]]) for f in columns}
+    return Rows({field: column.take(pa.array(order)) for field, column in both.items()}, lines[order])
 
 
 def _evaluated(block: Block, rows: npt.NDArray[np.integer], columns: Mapping[str, str], malformed: Malformed) -> Rows:

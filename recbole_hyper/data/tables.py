@@ -24,6 +24,7 @@ from recbole_hyper.data.blocks import Block, Malformed, Refused, mapped
 from recbole_hyper.data.formats import FIELDS, Format, Layout, columns_of, find
 from recbole_hyper.data.ids import MISSING_IDS, PAD, as_mask, as_text, decoded, holds_nul, id_fault, is_list, to_strings
 from recbole_hyper.data.parsers import Frame, Rows, Source, json_keys, parsed, pieces
+from recbole_hyper.data.time_columns import time_columns
 from recbole_hyper.data.where import Where
 from recbole_hyper.errors import DataError
 
@@ -143,7 +144,13 @@ def open_table(
         return Table(source, replace(form, columns=chosen or None), "rating" in optional)
     if alone and len(form.names) == 1 and not columns:
         columns = {next(iter(fields)): form.names[0]}
+    usual = (name for name in (own or {}).get("timestamp", ()) if {*name.split("+")} <= {*form.names})
+    given = columns.get("timestamp") or next(usual, None)
+    moment = time_columns(given, form.names) if "timestamp" in fields and not form.types else []
+    columns = {**columns, "timestamp": moment[0]} if moment else columns
     chosen = columns_of(form.names, columns, str(source), fields, optional, own or {})
+    if moment:
+        chosen["timestamp"] = "+".join(moment)
     missing = [other for other in others if not {other, other.partition(".")[0]} & set(form.names)]
     if missing and form.kind == "json" and isinstance(source, SourceFile):  # the first lines may not have a key
         known = json_keys(source, form)
@@ -170,6 +177,7 @@ def open_table(
         form = replace(form, whole_ids=[name for name, some in texts.items() if whole_numbers(some) is not some])
     if form.kind == "csv" and form.own and form.seq_separator is None and "item_id" in chosen:
         _refuse_lists(str(source), chosen["item_id"], guess.sample(source, form, chosen["item_id"]))
+    form = replace(form, moment=moment)
     if "timestamp" in chosen and not form.time_format:
         form = replace(form, time_format=guess.time_format_of(source, form, chosen["timestamp"]), guessed=True)
     return Table(source, form, "rating" in optional)

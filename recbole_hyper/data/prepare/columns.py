@@ -1,4 +1,4 @@
-"""Reads a table with the columns that only ``prepare`` understands: times in several columns, quantities and orders."""
+"""Reads a table with the columns that only ``prepare`` understands: steps that order ties, quantities and orders."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from recbole_hyper.data.ids import as_text
 from recbole_hyper.data.interactions import Interactions, joined
 from recbole_hyper.data.parsers import Rows
 from recbole_hyper.data.prepare.cleaning import Cleaning
-from recbole_hyper.data.prepare.time_columns import TimeColumns, time_columns
 from recbole_hyper.data.tables import Table, open_table, with_points
-from recbole_hyper.data.times import to_numbers
+from recbole_hyper.data.time_columns import make_one, time_columns
+from recbole_hyper.data.times import guessed_time_format, to_numbers, to_seconds
 from recbole_hyper.errors import DataError
 
 # names of a column of quantities, which may have returns
@@ -32,7 +32,7 @@ class Reader:
     """An open table and its further columns."""
 
     table: Table
-    moments: TimeColumns | None  # if the time is in several columns
+    ordering: tuple[str, ...]  # columns that order equal times, the first of them before the others
     basket: str | None  # column of orders
     quantity: str | None  # column of quantities
     returns: bool  # whether negative quantities cancel purchases, as the user named their column
@@ -40,21 +40,18 @@ class Reader:
     @property
     def form(self) -> Format:
         """The format, with the columns of the times as the user would write them."""
-        columns = self.table.form.columns
-        if self.moments is None or columns is None:
-            return self.table.form
-        return dataclasses.replace(self.table.form, columns={**columns, "timestamp": "+".join(self.moments.columns)})
+        columns = dict(self.table.form.columns or {})
+        if self.ordering:
+            columns["timestamp"] = "+".join((columns["timestamp"], *self.ordering))
+        return dataclasses.replace(self.table.form, columns=columns or None)
 
     def read(self, blocks: Iterator[Rows], say: Callable[[str], None]) -> Interactions:
         """Join the blocks and apply the further columns; DataError, with the line, for an invalid value."""
-        ordering = self.moments.others if self.moments is not None and self.moments.ordering else ()
-        kept: dict[str, list[pa.Array]] = {name: [] for name in (*ordering, *([self.basket] if self.basket else []))}
+        kept: dict[str, list[pa.Array]] = {name: [] for name in filter(None, (*self.ordering, self.basket))}
         quantities: list[Any] = []
 
         def noted() -> Iterator[Rows]:
             for block in blocks:
-                if self.moments is not None:
-                    block = self.moments.with_times(block, str(self.table.source))
                 for name, parts in kept.items():
                     parts.append(block.columns[guess.OTHER + name])
                 if self.quantity:
@@ -69,8 +66,8 @@ class Reader:
             moved = data.group_baskets(_numbered(self.basket, columns[self.basket]))
             if moved:
                 say(f"{moved:,} orders begin at the time of the user's order before them; each was moved to 1 after it")
-        if self.moments is not None and ordering and len(data):
-            data.take(self.moments.order(columns))
+        if self.ordering and len(data):
+            data.take(np.lexsort([_key(name, columns[name]) for name in self.ordering][::-1]))
         if data.quantities is not None and not self.returns:
             if negative := int((data.quantities < 0).sum()):
                 say(f"{negative:,} rows have a {self.quantity} below 0: these are returns, but they count as "
@@ -94,19 +91,17 @@ def open_source(
 ) -> Reader:
     """Open a file with all columns that ``cleaning`` and a condition (``others``) need; raises as ``open_table``."""
     form = find(format).set(layout, format)
-    names, moments = list[str](), None
+    names, ordering = list[str](), list[str]()
     if "columns" in form.own:
         named = guess.named(file, form)
         names = list(named.names)
-        if order == "time":
-            moments = time_columns(layout, names, lambda name: guess.sample(file, named, name))
+        several = time_columns((layout.columns or {}).get("timestamp"), names) if order == "time" else []
+        if several and not make_one(several, guess.sample(file, named, several[1])):
+            first, *ordering = several
+            layout = dataclasses.replace(layout, columns={**(layout.columns or {}), "timestamp": first})
     quantity = cleaning.returns or next((name for name in names if name.lower() in _QUANTITIES), None)
-    columns = [*others, *filter(None, (quantity, cleaning.basket))]
+    columns = [*others, *ordering, *filter(None, (quantity, cleaning.basket))]
     fields = [name for name in FIELDS if order == "time" or name != "timestamp"]
-    if moments is not None:
-        layout = moments.layout(layout)
-        columns += moments.others
-        fields = [name for name in fields if name != "timestamp" or moments.ordering]
     rated = cleaning.threshold is not None or "rating" in (layout.columns or {})
     table = open_table(
         file,
@@ -117,7 +112,18 @@ def open_source(
         others=tuple(dict.fromkeys(columns)),
     )
     table = dataclasses.replace(table, blank_ratings=not rated and bool(table.form.own))
-    return Reader(table, moments, cleaning.basket, quantity, bool(cleaning.returns))
+    return Reader(table, tuple(ordering), cleaning.basket, quantity, bool(cleaning.returns))
+
+
+def _key(name: str, values: pa.Array) -> Any:
+    """Return numbers (n,) with the order of a column; DataError for values that are neither numbers nor times."""
+    numbers, good = to_seconds(values, "steps")
+    if not good.all() and not pa.types.is_temporal(values.type):
+        numbers, good = to_seconds(values, guessed_time_format(values.slice(0, 10_000), name) or "iso")
+    if not good.all():
+        value = as_text(values)[int(np.argmin(good))].as_py()
+        raise DataError(f"--columns=timestamp=...+{name}: {value!r} is neither a number nor a time")
+    return numbers
 
 
 def _numbered(column: str, values: pa.Array) -> Any:

@@ -134,7 +134,7 @@ def prepare(
         data, steps = apply(data, cleaning, clock)
         result = Prepared(path, describe(data), entry, tuple(steps), malformed, clock)
         _check_counts(entry, result.statistics)
-        if cleaning.basket is None and not (reader.moments and reader.moments.ordering):
+        if cleaning.basket is None and not reader.ordering:
             _report_ties(result, say)
         card = _card(result, file, candidate, cleaning) | {"columns": table.columns, "where": where}
         unchanged.close()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from recbole_hyper.data.formats import Layout
+from recbole_hyper.data.inputs import read_history_file
 from recbole_hyper.errors import DataError
-from tests.data.raw import prepared
+from tests.data.raw import interactions_of, prepared
 
 BASE = {"user_id": "user", "item_id": "item"}
 
@@ -57,13 +59,25 @@ def test_parts_with_a_time_of_day(tmp_path: Path) -> None:
 
 
 def test_years_of_two_digits_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"line 2: '24 1 5' in year \+ month \+ day is not a time from 1970 to today"):
+    with pytest.raises(DataError, match=r"times in 'year\+month\+day', such as 24-01-05 00:00:00, are neither dates"):
         prepared("user,item,year,month,day\na,x,24,1,5\na,y,24,1,6\n", tmp_path)
 
 
 def test_a_date_that_does_not_exist_is_an_error_with_its_line(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"line 3: '2020 2 30' in year \+ month \+ day is not a time"):
-        prepared("user,item,year,month,day\na,x,2020,1,2\na,y,2020,2,30\n", tmp_path)
+    text = "user,item,year,month,day\na,x,2020,1,2\na,y,2020,2,30\n"
+    with pytest.raises(DataError, match=r"line 3: no time: .*2020-02-30"):
+        prepared(text, tmp_path)
+    assert prepared(text, tmp_path, max_malformed=0.5)[0] == [["a", "x", "1577923200"]]
+
+
+def test_histories_and_frames_have_such_times_too(tmp_path: Path) -> None:
+    """The run knows the columns by the name that prepare was given."""
+    (tmp_path / "new.csv").write_text("user,item,Date,Time\na,x,2020-01-02,10:00\na,y,2020-01-02,09:00\n")
+    found = read_history_file(tmp_path / "new.csv", {"timestamp": ["timestamp", "Date+Time"]}, unit="unix")
+    assert found.tokens[found.codes].tolist() == ["y", "x"]
+    assert found.order == "by the column 'Date+Time'"
+    frame = pd.DataFrame({"user": "a", "item": ["x", "y"], "year": 2020, "month": 1, "day": [2, 1], "hour": [0.0, 5.0]})
+    assert interactions_of(frame)["timestamp"].to_pylist() == [1577923200, 1577836800 + 5 * 3600]
 
 
 @pytest.mark.parametrize(
