@@ -524,7 +524,8 @@ def array_lines(stream: BinaryIO, name: str, wrapped: bool = False) -> Iterator[
 
     If it is ``wrapped`` in an object, what follows the array is not read.
     """
-    decoder, between, number = json.JSONDecoder(), re.compile(r"[\s,]*"), 0
+    # another array may follow
+    decoder, between, number = json.JSONDecoder(), re.compile(r"[\s,]*(?:\]\s*\[[\s,]*)*"), 0
     reader = codecs.getreader("utf-8-sig")(stream, "surrogateescape")
     piece = reader.read(_JSON_CHARACTERS)
     text = piece[WRAPPED.match(piece).end() - 1 :] if wrapped else piece.partition("[")[2]  # type: ignore[union-attr]
@@ -546,17 +547,11 @@ def array_lines(stream: BinaryIO, name: str, wrapped: bool = False) -> Iterator[
         if lines:
             yield Block(("\n".join(lines) + "\n").encode("utf-8", "surrogateescape"), number + 1)
             number += len(lines)
-        if text[at : at + 1] == "]" and wrapped:
+        ended = text[at : at + 1] == "]"
+        if ended and not wrapped and (rest := text[at + 1 :].lstrip()):
+            raise DataError(f"{name}: after entry {number} the array ends, but then comes {rest[:40]!r}")
+        if ended and (wrapped or not piece):
             return
-        if text[at : at + 1] == "]":  # then the file ends, or another array follows
-            while not (rest := text[at + 1 :].lstrip()) and (piece := reader.read(_JSON_CHARACTERS)):
-                text, at = "]" + piece, 0
-            if not rest:
-                return
-            if not rest.startswith("["):
-                raise DataError(f"{name}: after entry {number} the array ends, but then comes {rest[:40]!r}")
-            text = rest[1:]
-            continue
         if not piece:
             raise DataError(f"{name}: the array does not end; the file is cut off after entry {number}")
         piece = reader.read(_JSON_CHARACTERS)
