@@ -34,7 +34,7 @@ Mask = npt.NDArray[np.bool_]
 _NO_TIME = "not a finite time; times are timestamps, dates, ISO text, or Unix seconds or milliseconds"
 _NO_NUMBER = "not a finite number (for dates see 'recbole-hyper prepare' --format=csv --time_format)"
 _NOT_NOW = "before 1990 or after tomorrow"
-_WHOLE = r"^(-?[0-9]+)\.0$"
+_WHOLE = r"^(-?[0-9]+)[.,]0$"
 _BRACKETS = r"^\s*\[.*\]\s*$"
 _SHOWN = ("user_id", "item_id", "rating", "timestamp")
 _SHORT = {"user_id": "no user", "item_id": "no item", "timestamp": "no time", "rating": "no rating"}
@@ -200,7 +200,7 @@ def whole_numbers(texts: pa.Array) -> pa.Array:
     """Return whole numbers beside gaps as pandas writes them, 17850.0, without the point; other texts unchanged."""
     if not as_mask(pc.match_substring_regex(texts, _WHOLE)).any():
         return texts
-    if not as_mask(pc.match_substring_regex(pc.fill_null(texts, ""), r"^(-?[0-9]+(\.0)?)?$")).all():
+    if not as_mask(pc.match_substring_regex(pc.fill_null(texts, ""), r"^(-?[0-9]+([.,]0)?)?$")).all():
         return texts
     return pc.replace_substring_regex(texts, _WHOLE, r"\1")
 

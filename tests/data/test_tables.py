@@ -267,8 +267,9 @@ def test_numbers_with_gaps_are_the_same_ids_in_a_file_and_in_a_frame(tmp_path: P
     found = open_table(SourceFile(tmp_path / "x.csv")).read_all()
     assert found["user_id"].to_pylist() == interactions_of(table.dropna())["user_id"].to_pylist() == ["17850", "7"]
     assert found["item_id"].to_pylist() == ["1.0", "x"]
-    (tmp_path / "x.csv").write_text(f"user,item,time\n7.0,x,{T}\n7,y,{T}\n")  # two files joined
-    assert open_table(SourceFile(tmp_path / "x.csv")).read_all()["user_id"].to_pylist() == ["7", "7"]
+    for text in (f"user,item,time\n7.0,x,{T}\n7,y,{T}\n", f"user;item;time\n7,0;x;{T}\n7,0;y;{T}\n"):
+        (tmp_path / "x.csv").write_text(text)  # two files joined, and a decimal comma
+        assert open_table(SourceFile(tmp_path / "x.csv")).read_all()["user_id"].to_pylist() == ["7", "7"]
 
 
 def test_decimals_short_floats_and_moments_among_dates() -> None:
