@@ -8,10 +8,11 @@ import csv
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from recbole_hyper.data.archives import SourceFile, matches
@@ -252,20 +253,22 @@ HEADERS = {"csv": _table, "atomic": _table, "json": _keys, "literals": _keys, "p
 _BY_KEY = ("json", "literals")
 
 
-def sample(source: Source, form: Format, column: str) -> pa.Array:
-    """Return the first values of a column of numbers or times, empty if there are no rows."""
-    items = (form.columns or {}).get("item_id", column) if form.seq_separator else column
-    # a list of items shows which other texts are lists
-    one_column = replace(form, columns={"timestamp": column, **({} if items == column else {"item_id": items})})
-    for piece in pieces(source, one_column, False):
-        if len(values := parsed(piece, one_column, Malformed(str(source))).columns["timestamp"]):
-            return values.slice(0, _SAMPLE)
-    return pa.array([], pa.string())
+def sample(source: Source, form: Format, fields: Collection[str]) -> dict[str, pa.Array]:
+    """Return the first values of the columns of some fields, without those that are empty in a text file."""
+    some = replace(form, columns={field: name for field, name in (form.columns or {}).items() if field in fields})
+    for piece in pieces(source, some, False) if fields else ():
+        rows = parsed(piece, some, Malformed(str(source)))
+        if len(rows.lines):
+            found = {field: rows.columns[field].slice(0, _SAMPLE) for field in fields}
+            texts = {field: values for field, values in found.items() if pa.types.is_binary(values.type)}
+            return found | {
+                field: values.filter(pc.greater(pc.binary_length(values), 0)) for field, values in texts.items()
+            }
+    return dict.fromkeys(fields, pa.array([], pa.string()))
 
 
-def time_format_of(source: Source, form: Format, column: str) -> str:
-    """Return the time format of a column, ``unix`` if there are no rows; DataError if it cannot be guessed."""
-    values = sample(source, form, column)
+def time_format_of(source: Source, values: pa.Array, column: str) -> str:
+    """Return the time format of a column's ``values``, ``unix`` for none; DataError if it cannot be guessed."""
     if not len(values):
         return "unix"
     try:

@@ -164,28 +164,29 @@ def open_table(
             form = replace(form, seq_separator=form.seq_separator or " ")
         elif kind != wanted:
             raise DataError(f"{source}: column {column!r} is of type {kind!r}; expected {wanted!r}")
-    if "rating" in chosen and "rating" in optional and not columns.get("rating"):
-        values = guess.sample(source, replace(form, columns=chosen), chosen["rating"])
-        if len(values) and 2 * times.to_numbers(values)[1].mean() < 1:  # text in a column with a rating's name
-            del chosen["rating"]
-    form = replace(form, columns={**chosen, **{guess.OTHER + other: other for other in others}})
-    if form.kind == "csv" and form.own and form.missing_ids is None:
-        form = replace(form, missing_ids="drop")
-    if form.kind == "csv" and form.own:  # pandas writes whole numbers beside gaps as 17850.0
-        ids = [name for name in ("user_id", "item_id") if name in chosen]
-        texts = {name: to_strings(guess.sample(source, form, chosen[name]))[0] for name in ids}
-        form = replace(form, whole_ids=[name for name, some in texts.items() if whole_numbers(some) is not some])
-    if form.kind == "csv" and form.own and form.seq_separator is None and "item_id" in chosen:
-        _refuse_lists(str(source), chosen["item_id"], guess.sample(source, form, chosen["item_id"]))
-    form = replace(form, moment=moment)
-    if "timestamp" in chosen and not form.time_format:
-        form = replace(form, time_format=guess.time_format_of(source, form, chosen["timestamp"]), guessed=True)
+    rated = "rating" in chosen and "rating" in optional and not columns.get("rating")
+    timed, of_csv = "timestamp" in chosen and not form.time_format, form.kind == "csv" and bool(form.own)
+    judged = {"rating": rated, "timestamp": timed, "user_id": of_csv, "item_id": of_csv or form.seq_separator}
+    judged_fields = [field for field in chosen if judged[field]]
+    first = guess.sample(source, replace(form, columns=chosen, moment=moment), judged_fields)
+    if rated and len(first["rating"]) and 2 * times.to_numbers(first["rating"])[1].mean() < 1:
+        del chosen["rating"]  # text in a column with a rating's name
+    form = replace(form, columns={**chosen, **{guess.OTHER + other: other for other in others}}, moment=moment)
+    if of_csv:  # pandas writes whole numbers beside gaps as 17850.0
+        texts = {name: to_strings(first[name])[0] for name in ("user_id", "item_id") if name in chosen}
+        whole = [name for name, some in texts.items() if whole_numbers(some) is not some]
+        form = replace(form, missing_ids=form.missing_ids or "drop", whole_ids=whole)
+        if form.seq_separator is None and "item_id" in chosen:
+            _refuse_lists(str(source), chosen["item_id"], texts["item_id"])
+    if timed:
+        form = replace(
+            form, time_format=guess.time_format_of(source, first["timestamp"], chosen["timestamp"]), guessed=True
+        )
     return Table(source, form, "rating" in optional)
 
 
-def _refuse_lists(where: str, column: str, values: pa.Array) -> None:
-    """Raise DataError if a column with the name of a plural, or values in brackets, mostly has a separator in them."""
-    texts = to_strings(values)[0]
+def _refuse_lists(where: str, column: str, texts: pa.Array) -> None:
+    """Raise DataError if a column with the name of a plural, or texts in brackets, mostly has a separator in them."""
     brackets = as_mask(pc.match_substring_regex(texts, _BRACKETS))
     if len(texts) and (column.lower().endswith(("items", "ids", "list")) or brackets.mean() >= 0.5):
         for mark in (",", ";", "|", " "):

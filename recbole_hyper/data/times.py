@@ -128,8 +128,9 @@ def _from_timestamps(values: pa.Array) -> tuple[Seconds, Good]:
 
 def _scaled(numbers: Seconds, name: str) -> Seconds:
     unit, zero = _SCALES[name]
+    numbers = numbers if unit == 1 else numbers / unit
     # a spreadsheet's fraction of a day is exact to about a millisecond
-    return np.round(numbers / unit + zero, 3) if zero else numbers / unit
+    return np.round(numbers + zero, 3) if zero else numbers
 
 
 def _without_point(text: pa.Array) -> pa.Array:

@@ -96,9 +96,11 @@ def open_source(
         named = guess.named(file, form)
         names = list(named.names)
         several = time_columns((layout.columns or {}).get("timestamp"), names) if order == "time" else []
-        if several and not make_one(several, guess.sample(file, named, several[1])):
-            first, *ordering = several
-            layout = dataclasses.replace(layout, columns={**(layout.columns or {}), "timestamp": first})
+        if several:
+            second = dataclasses.replace(named, columns={"timestamp": several[1]})
+            if not make_one(several, guess.sample(file, second, ["timestamp"])["timestamp"]):
+                first, *ordering = several
+                layout = dataclasses.replace(layout, columns={**(layout.columns or {}), "timestamp": first})
     quantity = cleaning.returns or next((name for name in names if name.lower() in _QUANTITIES), None)
     columns = [*others, *ordering, *filter(None, (quantity, cleaning.basket))]
     fields = [name for name in FIELDS if order == "time" or name != "timestamp"]
