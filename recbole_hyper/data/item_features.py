@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,8 +17,10 @@ import scipy.sparse
 
 from recbole_hyper.data.atomic import typed_header
 from recbole_hyper.data.ids import Ids, text_array
+from recbole_hyper.data.prepare.items import SEPARATORS, cleaned
 from recbole_hyper.data.sequences import binary_matrix, read_texts, write_array, write_texts
 from recbole_hyper.data.source import Source
+from recbole_hyper.data.times import to_seconds
 from recbole_hyper.errors import DataError, did_you_mean
 from recbole_hyper.files import read_json, write_json
 
@@ -48,7 +50,7 @@ class ItemColumn:
         return self.kind in TOKENS
 
     def extended(self, column: pa.ChunkedArray, separator: str) -> ItemColumn:
-        """Return this column with the (m,) values of ``column`` appended.
+        """Return this column with the (m,) values of ``column`` appended, which ``prepare --items`` may read too.
 
         Sequences are lists, or texts with ``separator`` between. Unknown tokens count as missing, with a warning.
         DataError for an invalid number, or sequences of numbers of another length.
@@ -56,16 +58,18 @@ class ItemColumn:
         if self.meaning is None:
             raise DataError(f"the run is from an earlier version without tokens of {self.name!r}; train it again")
         values = (_as_text(column) if self.of_tokens else column).to_pandas().astype(object)
-        if self.kind.endswith("_seq") and values.dropna().map(type).eq(str).all():
-            values = values.str.split(separator)
-        parts, rows, places = _parts(values)
+        readings = [_parts(reading) for reading in self._readings(values, separator)]
+        parts, rows, places = max(readings, key=lambda reading: np.count_nonzero(self._known(reading[0])))
         if self.of_tokens:
-            entries = pd.Index(self.meaning).get_indexer(parts.astype(str)) + 1
+            entries = self._known(parts)
             width = max(self.values.shape[1], int(places.max(initial=-1)) + 1)
             if unknown := int((entries == 0).sum()):
                 logger.warning("new items: %d values of %s are unknown and count as missing", unknown, self.name)
         else:
             numbers = pd.to_numeric(parts, errors="coerce").to_numpy(dtype=np.float64)
+            if self.kind == "float" and not np.isfinite(numbers).all():
+                seconds, dated = to_seconds(pa.array(parts.astype(str), pa.string()), "iso")
+                numbers = seconds if dated.all() else numbers
             lengths, width = np.bincount(rows, minlength=1), self.values.shape[1]
             if not np.isfinite(numbers).all() or not np.isin(lengths, (0, width)).all():
                 raise DataError(f"the feature {self.name!r} needs {width} finite numbers for each new item")
@@ -76,6 +80,27 @@ class ItemColumn:
         table[: len(self.values), : self.values.shape[1]] = self.values
         table[len(self.values) + rows, places] = entries
         return replace(self, values=table)
+
+    def _known(self, parts: pd.Series) -> npt.NDArray[np.int64]:
+        """Return the codes of tokens, 0 for unknown ones, or 1 for numbers."""
+        if self.of_tokens:
+            return pd.Index(self.meaning).get_indexer(pd.Index(parts.astype(str))) + 1
+        return np.asarray(pd.to_numeric(parts, errors="coerce").notna(), dtype=np.int64)
+
+    def _readings(self, values: pd.Series, separator: str) -> Iterator[pd.Series]:
+        """Yield the values as an atomic file has them, and as ``prepare`` would write them there."""
+        is_text = all(isinstance(value, str) for value in values.dropna())
+        if not self.kind.endswith("_seq"):
+            yield values
+            if self.of_tokens:
+                yield values.map(lambda text: cleaned([text], " ")[0], na_action="ignore")
+        elif is_text:
+            yield values.str.split(separator)
+            for mark in SEPARATORS:
+                yield values.map(lambda text, mark=mark: cleaned(text.strip("[]").split(mark), "_"), na_action="ignore")
+        else:
+            yield values
+            yield values.map(lambda entries: cleaned(entries, "_"), na_action="ignore")
 
 
 @dataclass(frozen=True)

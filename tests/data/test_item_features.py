@@ -9,9 +9,12 @@ import pytest
 
 from recbole_hyper.config import Config
 from recbole_hyper.data.dataset import FeatureDataset, SequenceDataset
+from recbole_hyper.data.inputs import read_table
 from recbole_hyper.data.item_features import ItemFeatures
+from recbole_hyper.data.prepare.pipeline import prepare
 from recbole_hyper.errors import DataError
 from tests.conftest import SMALL, cycle_rows, write_inter
+from tests.data.raw import T
 
 NAMES = ["genres", "year", "price", "text"]
 HEADER = "item_id:token\tgenres:token_seq\tyear:token\tprice:float\ttext:float_seq\n"
@@ -138,3 +141,22 @@ def test_what_is_saved_is_what_is_loaded(tmp_path: Path) -> None:
 def test_unusable_features_are_refused(names: list[str], text: str | None, match: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=match):
         features_of(tmp_path, names, text)
+
+
+def test_new_items_may_come_in_the_table_that_prepare_read(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("user,item,time\n" + "".join(f"u,i{n},{T + n}\n" for n in range(4)))
+    rows = [
+        "i0,Light|Dark Blue,A  B,0.5 1,2024-01-01",
+        "i1,Light|Red,C,1 2,2024-01-02",
+        "i2,Red|Dark Blue,C,1 3,",
+        "i3,Red,,,",
+    ]
+    head = "item,tags,title,vector,day\n"
+    (tmp_path / "items.csv").write_text(head + "\n".join(rows) + "\n")
+    prepare("shop", source=tmp_path / "x.csv", items=tmp_path / "items.csv", output=tmp_path)
+    settings = {**SMALL, "data_path": str(tmp_path), "selected_features": ["tags", "title", "vector", "day"]}
+    features = SequenceDataset(Config("SASRecCE", "shop", config_dict=settings)).item_features
+    assert features is not None
+    again = features.extended(read_table(tmp_path / "items.csv"), " ")
+    for before, after in zip(features.columns, again.columns, strict=True):
+        np.testing.assert_array_equal(after.values[5:], before.values[1:], before.name)

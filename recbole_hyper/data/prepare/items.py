@@ -1,6 +1,7 @@
 """From a table of items to RecBole's ``.item`` file; the types of the columns are guessed."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from recbole_hyper.data.times import to_numbers, to_seconds
 from recbole_hyper.errors import DataError
 
 # the largest share of distinct parts with which a separator counts as one; titles, too, contain commas
-_SEPARATORS = {"|": 0.7, ";": 0.7, ",": 0.25, " ": 0.0}
+SEPARATORS = {"|": 0.7, ";": 0.7, ",": 0.25, " ": 0.0}
 _EXACT = 2.0**53
 _THOUSANDS = r"^[+-]?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?$"  # 1,000 is a number or a pair; nobody knows
 _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ]|$)"
@@ -85,7 +86,7 @@ def _typed(values: pa.Array, declared: str = "") -> tuple[str, list[str]]:
         return "float", _seconds(values)
     texts = pc.utf8_trim_whitespace(pc.fill_null(as_text(values), ""))
     if declared:
-        return declared, _cleaned(texts.to_pylist(), " ")
+        return declared, cleaned(texts.to_pylist(), " ")
     filled = pc.invert(pc.is_in(texts, value_set=pa.array(["", *MISSING_IDS])))
     some = texts.filter(filled)
     if len(some) and not pa.types.is_boolean(values.type):
@@ -104,16 +105,16 @@ def _typed(values: pa.Array, declared: str = "") -> tuple[str, list[str]]:
     plain = texts.to_pylist()
     with_commas = some.filter(pc.match_substring(some, ","))
     grouped = len(with_commas) and as_mask(pc.match_substring_regex(with_commas, _THOUSANDS)).all()
-    for separator in _SEPARATORS:
+    for separator in SEPARATORS:
         if separator == "," and grouped:
             continue
         parts = [[part.strip() for part in text.strip("[]").split(separator)] if text else [] for text in plain]
         all_parts = [part for entry in parts for part in entry]
         kind, found = _sequence(parts)
-        recur = len(set(all_parts)) <= _SEPARATORS[separator] * len(all_parts)
+        recur = len(set(all_parts)) <= SEPARATORS[separator] * len(all_parts)
         if len(all_parts) > sum(map(bool, parts)) and (recur or kind == "float_seq"):
             return kind, found
-    return "token", _cleaned(plain, " ")
+    return "token", cleaned(plain, " ")
 
 
 def _number(text: str) -> str:
@@ -133,8 +134,9 @@ def _sequence(entries: list[list[Any]]) -> tuple[str, list[str]]:
     if len(lengths) == 1 and np.isfinite(flat.to_numpy(dtype=float)).all():
         return "float_seq", [" ".join(map(str, entry)) for entry in entries]
     parts = [[str(part) for part in entry if part is not None and str(part)] for entry in entries]
-    return "token_seq", [" ".join(_cleaned(entry, "_")) for entry in parts]
+    return "token_seq", [" ".join(cleaned(entry, "_")) for entry in parts]
 
 
-def _cleaned(texts: list[str], mark: str) -> list[str]:
-    return [re.sub(_UNWRITABLE, mark, text.strip()).strip(mark) for text in texts]
+def cleaned(texts: Iterable[Any], mark: str) -> list[str]:
+    """Return texts with ``mark`` for blanks and quotes, which would end a value in an atomic file."""
+    return [re.sub(_UNWRITABLE, mark, str(text).strip()).strip(mark) for text in texts]
