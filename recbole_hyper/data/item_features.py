@@ -84,7 +84,7 @@ class ItemColumn:
     def _known(self, parts: pd.Series) -> npt.NDArray[np.int64]:
         """Return the codes of tokens, 0 for unknown ones, or 1 for numbers."""
         if self.of_tokens:
-            return pd.Index(self.meaning).get_indexer(pd.Index(parts.astype(str))) + 1
+            return pd.Index(np.asarray(self.meaning)).get_indexer(pd.Index(parts.astype(str))) + 1
         return np.asarray(pd.to_numeric(parts, errors="coerce").notna(), dtype=np.int64)
 
     def _readings(self, values: pd.Series, separator: str) -> Iterator[pd.Series]:
