@@ -210,7 +210,7 @@ def test_grouping_by_kernel_equals_one_sort(n_users: int, monkeypatch: pytest.Mo
     users, items = draw.integers(1, n_users + 1, 2000), draw.integers(1, 50, 2000).astype(np.int32)
     times, tokens = draw.integers(0, 30, 2000).astype(float), np.arange(400).astype(str)
     plain = SequenceStore.from_interactions(users, items, times, tokens, tokens)
-    monkeypatch.setattr("recbole_hyper.data.sequences._KERNEL_FROM", 0)
+    monkeypatch.setattr("recbole_hyper.data.sequences.KERNEL_FROM", 0)
     same(SequenceStore.from_interactions(users, items, times, tokens, tokens), plain)
 
 
