@@ -144,8 +144,9 @@ def open_table(
         return Table(source, replace(form, columns=chosen or None), "rating" in optional)
     if alone and len(form.names) == 1 and not columns:
         columns = {next(iter(fields)): form.names[0]}
-    usual = (name for name in (own or {}).get("timestamp", ()) if {*name.split("+")} <= {*form.names})
-    given = columns.get("timestamp") or next(usual, None)
+    usual = {*(own or {}).get("timestamp", ())}
+    several = [name for name in usual if {*name.split("+")} <= {*form.names} and not usual & {*form.names}]
+    given = columns.get("timestamp") or next(iter(several), None)
     moment = time_columns(given, form.names) if "timestamp" in fields and not form.types else []
     columns = {**columns, "timestamp": moment[0]} if moment else columns
     chosen = columns_of(form.names, columns, str(source), fields, optional, own or {})

@@ -1,13 +1,7 @@
-"""Conditions on the columns of a table, in SQL: ``event = 'view' and price > 0``.
+"""Conditions on the columns of a table, in SQL: ``event = 'view' and price > 0``; see docs/data.md.
 
-duckdb parses and evaluates a condition: one expression over the columns of a row, without subqueries, files or the
-network. Write texts in single quotes, numbers and ``true`` and ``false`` without. Put a column in backticks or double
-quotes if its name is not a plain word; after a sign, text in double quotes is a text too. As in SQL a missing value
-satisfies no comparison; an empty text is missing, and so is NaN.
-
-Columns get the types that the condition needs. A column of text that is compared with a number is read as numbers, and
-if all its values are numbers, also where the number is in quotes. A column of lists meets a comparison if one entry
-does.
+duckdb evaluates one expression over columns with the types that the condition needs. After a sign, text in double
+quotes is a text; elsewhere it is a name. A quoted number is a number beside a column whose texts are all numbers.
 """
 
 from __future__ import annotations

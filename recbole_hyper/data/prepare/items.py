@@ -48,13 +48,7 @@ class Items:
 
 
 def read_items(path: Path, item_column: str | None = None) -> Items:
-    """Read a table of items; DataError if there is none, or it has no column of item ids.
-
-    The types of an atomic file are kept. Numbers and dates (Unix seconds) become float; codes with leading zeros and
-    whole numbers from 2**53 on, stay token. Lists, and text that ``|``, ``;`` or ``,`` split into parts that
-    recur, become token_seq, or float_seq if all have equally many numbers (blanks may separate these too). The rest is
-    token.
-    """
+    """Read a table of items, with types as in docs/data.md; DataError if it is missing or has no column of item ids."""
     if not path.is_file():
         raise DataError(f"--items={path} does not exist; use a table with one line per item")
     table = read_columns(SourceFile(path))
