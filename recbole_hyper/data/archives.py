@@ -26,10 +26,10 @@ from recbole_hyper.files import file_digest
 
 # errors of decompressors and Arrow for invalid bytes; zipfile raises RuntimeError if a password is needed
 _DAMAGED = (zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError, EOFError, RuntimeError, pa.ArrowException)
-_ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2")
+_ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 _MARKS = ("_SUCCESS", "_committed_", "_started_", "_metadata", "_common_metadata")  # files that Spark adds to a folder
 _GROUP = re.compile(rb"^([0-9]+):\r?\n", flags=re.MULTILINE)
-_COMPRESSED: dict[str, Callable[[BinaryIO], Any]] = {".gz": gzip.open, ".bz2": bz2.open}
+_COMPRESSED: dict[str, Callable[[BinaryIO], Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 
 @contextlib.contextmanager
@@ -166,7 +166,7 @@ def is_data(entry: zipfile.ZipInfo) -> bool:
 
 
 def matches(name: str, pattern: str) -> bool:
-    """Compare a file's name with a pattern; ignores case, folder, and the endings .gz and .bz2."""
+    """Compare a file's name with a pattern; ignores case, folder, and the endings .gz, .bz2 and .xz."""
     plain = Path(name).name.lower()
     candidates = [plain] + [plain.removesuffix(ending) for ending in _COMPRESSED if plain.endswith(ending)]
     return any(fnmatch.fnmatchcase(candidate, pattern.lower()) for candidate in candidates)

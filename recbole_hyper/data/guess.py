@@ -56,9 +56,9 @@ def format_of(file: SourceFile, timed: bool = True, layout: Layout | None = None
         return "netflix"
     if columns is None and (amazon := _amazon_ratings(lines)):
         return amazon
-    if any(line.startswith(("{'", "{u'")) for line in lines[:1]) and not _objects(lines):
-        return "python-dictionaries"
     objects, text = _objects(lines), "\n".join(lines)
+    if text.startswith(("{'", "{u'")) and not objects:
+        return "python-dictionaries"
     if _BARE_LISTS.match(text) and (not objects or _is_wrapper(objects)):
         raise DataError(
             f"{file}: lists of JSON without the names of their users; write an object a line, "

@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import io
 import json
+import lzma
 import os
 import tarfile
 import zipfile
@@ -34,14 +35,16 @@ def _zip(path: Path, member: str, data: bytes) -> None:
 
 
 def _tar(path: Path, member: str, data: bytes) -> None:
-    with tarfile.open(path, "w:gz" if path.suffix == ".gz" else "w") as target:
+    with tarfile.open(path, f"w:{path.suffix[1:]}" if path.suffix != ".tar" else "w") as target:
         for name, content in (("./readme.txt", b"nothing"), (member, data)):
             entry = tarfile.TarInfo(name)
             entry.size = len(content)
             target.addfile(entry, io.BytesIO(content))
 
 
-@pytest.mark.parametrize("kind", ["plain", "gz", "bz2", "zip", "zip of gz", "tar", "tar.gz", "folder", "folder of zip"])
+@pytest.mark.parametrize(
+    "kind", ["plain", "gz", "bz2", "xz", "zip", "zip of gz", "tar", "tar.gz", "tar.xz", "folder", "folder of zip"]
+)
 def test_every_container_gives_the_same_file(kind: str, tmp_path: Path) -> None:
     name, data = "loc-gowalla_totalCheckins.txt", CASES["gowalla"][0](ROWS).encode()
     source = tmp_path / "in"
@@ -51,8 +54,8 @@ def test_every_container_gives_the_same_file(kind: str, tmp_path: Path) -> None:
         (source / name).write_bytes(data)
     elif kind == "gz":
         (source / f"{name}.gz").write_bytes(gzip.compress(data))
-    elif kind == "bz2":
-        (source / f"{name}.bz2").write_bytes(bz2.compress(data))
+    elif kind in ("bz2", "xz"):
+        (source / f"{name}.{kind}").write_bytes((bz2 if kind == "bz2" else lzma).compress(data))
     elif kind.startswith("tar"):
         _tar(source / f"all.{kind}", f"sub/{name}", data)
     elif kind == "zip of gz":
