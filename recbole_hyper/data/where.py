@@ -81,11 +81,12 @@ class Where:
     def settled(self, table: Any) -> Where:
         """Return the condition with the types of columns of text as in ``table``, for tables that are read in parts."""
         columns = {name: _flat(self._column(table, name)) for name in self.columns}
+        needed = {name for name in columns if "number" in self._literals.get(name, ())}
         judged = [name for name in columns if self._literals.get(name, {"text"}) <= {"quoted number", "column"}]
-        numeric = {name for name in judged if _numeric(columns[name])}
+        numeric = needed | {name for name in judged if _numeric(columns[name])}
         for pair in self._pairs:  # texts that are compared with other texts stay texts
             if any(name not in numeric and is_text(columns[name].type) for name in pair):
-                numeric -= {*pair}
+                numeric -= {*pair} - needed
         return replace(self, _numeric=frozenset(numeric), _sql={})
 
     def _column(self, table: Any, name: str) -> Any:
@@ -113,7 +114,7 @@ class Where:
                 f"where {self.text!r}: {name!r} has numbers, but the condition compares it with a date; write a number "
                 "(for times see --since and --until)"
             )
-        if is_text(kind) and ("number" in literals or name in (self._numeric or ())):
+        if is_text(kind) and name in (self._numeric or ()):
             return _numbers(column, name)
         if _is_number(kind) and "text" in literals and "number" not in literals:
             return as_text(column)

@@ -54,6 +54,7 @@ TABLE = pa.table(
         ("count in (1, 2.0)", [0, 1]),
         ("digits > `text price`", [0, 1, 4]),  # numbers, although both are text
         ("digits > event", []),
+        ("digits > `text price` and `text price` > 1", [0, 4]),
         ("digits ** 2 > 90", [0, 4]),
         ("count / price > 0", [0]),  # a division by zero is a missing value
         ("0 * count / price >= 0", [0]),
@@ -256,3 +257,35 @@ def test_a_condition_on_text_keeps_the_type_that_it_was_settled_with() -> None:
     codes = {"sku": pa.array(["0012", "12"])}
     assert parse_where("sku = '12'").settled(codes).mask(codes).tolist() == [False, True]
     assert parse_where("sku = '0012'").mask(codes).tolist() == [True, False]
+
+
+ATOMS = [
+    *("n > 1", "n <= '10'", "n != 2.0", "f < 10.25", "f = '1.50'", "s = 'view'", "s <> 'a'", "b = true", "b != true"),
+    *(
+        "n in (1, 2)",
+        "n not in (1, 2)",
+        "s not in ('a')",
+        "n between 1 and 9",
+        "n is null",
+        "s is not null",
+        "s like 'v%'",
+    ),
+    *("n > f", "f >= m", "m < n", "n / m > 0.1", "n + f > 3", "m / (n - 1) > 2", "m % 2 = 0", "-n > 0", "n - m < -5"),
+]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.tuples(*map(st.sampled_from, ([1, 2, 10, -3, None], [1.5, 2.0, 10.25, None], ["a", "view", None],
+                                              [True, False, None], [7, 8, 100]))), min_size=1, max_size=8),
+    st.recursive(st.sampled_from(ATOMS), lambda part: st.one_of(
+        st.builds("not ({})".format, part), st.builds("({}) and ({})".format, part, part),
+        st.builds("({}) or ({})".format, part, part)), max_leaves=4),
+)  # fmt: skip
+def test_a_table_of_text_meets_a_condition_as_one_with_types_does(rows: list[tuple], condition: str) -> None:
+    columns = dict(zip("nfsbm", map(list, zip(*rows, strict=True)), strict=True))
+    kinds = (pa.int64(), pa.float64(), pa.string(), pa.bool_(), pa.int64())
+    typed = {name: pa.array(values, kind) for (name, values), kind in zip(columns.items(), kinds, strict=True)}
+    texts = {name: pa.array(["" if one is None else str(one) for one in values]) for name, values in columns.items()}
+    where = parse_where(condition)
+    assert where.mask(texts).tolist() == where.mask(typed).tolist()
