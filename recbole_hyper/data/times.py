@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 import time
 import warnings
 from typing import Any
@@ -199,7 +200,9 @@ def _pattern_of(values: pa.Array, column: str) -> str | None:
         examples = {filled[0], filled[len(filled) // 2], filled[-1]}
         guesses = [guess_datetime_format(text, dayfirst=first) for text in examples for first in (False, True)]
     fits = {}
-    for pattern in dict.fromkeys((*filter(None, guesses), *_PATTERNS)):
+    # pandas takes 18:20 20/02/2001 for the hour 18 of the day 20
+    likely = [pattern for pattern in guesses if pattern and not re.search(r"%[HI]\W*%[^Mp]", pattern)]
+    for pattern in dict.fromkeys((*likely, *_PATTERNS)):
         seconds, good = to_seconds(texts, pattern)
         fits[pattern] = (int(good.sum()), seconds, good)
     best = max(count for count, _, _ in fits.values())

@@ -168,3 +168,8 @@ def test_steps_are_shown_without_dates(tmp_path: Path, capsys: pytest.CaptureFix
 def test_a_pattern_that_strptime_does_not_have_is_refused() -> None:
     with pytest.raises(DataError, match="time_format='%Q': 'Q' is a bad directive"):
         to_seconds(pa.array(["2024-01-01"]), "%Q")
+
+
+@pytest.mark.parametrize("texts", [["10:05 20/02/2001", "12:07 09/12/2015"], ["10:20 20/02/2001", "17:15 11/06/2009"]])
+def test_the_hour_before_the_day_has_its_minutes(texts: list[str]) -> None:
+    assert guessed_time_format(pa.array(texts)) == "%H:%M %d/%m/%Y"
