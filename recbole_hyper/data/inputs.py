@@ -248,9 +248,7 @@ def read_boosts(path: Path, own: Names) -> dict[str, float]:
     if not good.all():
         value = as_text(column)[int(np.argmin(good))].as_py()
         raise DataError(f"{path}: {value!r} in the column boost is not a number")
-    boosts: dict[str, float] = {}
-    for item, value in zip(rows["item_id"].to_pylist(), values.tolist(), strict=True):
-        boosts.setdefault(item, value)
+    boosts = dict(zip(reversed(rows["item_id"].to_pylist()), reversed(values.tolist()), strict=True))
     if len(boosts) < len(values):
         logger.warning("%s: %d rows repeat an item; its first row counts", path, len(values) - len(boosts))
     return boosts
