@@ -1,9 +1,9 @@
-"""Reading and preparing a generated file here and in another checkout, in turns: processor seconds on one thread.
+"""Reading and preparing generated files here and in another checkout, in turns: processor seconds on one thread.
 
-    python benchmarks/bench_turns.py --before=CHECKOUT [--rows=1000000] [--turns=3] [--output=results/bench_turns.json]
+    python benchmarks/bench_turns.py --before=CHECKOUT [--rows 1000000 5000000] [--turns=3] [--output=FILE]
 
 The files are those of bench_load and bench_prepare. Each step is a separate process, with an empty cache of data; the
-first turn has no compiled kernels either.
+first turn has no compiled kernels either. Peak memory includes the imports.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parents[1]
 STEPS = """
-import sys, time
+import resource, sys, time
 from pathlib import Path
 
 folder, step = Path(sys.argv[1]), sys.argv[2]
@@ -38,28 +38,38 @@ else:
     options["format"] = "amazon-ratings-2014"
 start = time.process_time()
 read(*given, **options)
-print(round(time.process_time() - start, 2))
+print(round(time.process_time() - start, 2), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
 """
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--before", type=Path, required=True)
-    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000])
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
+    results = []
+    for rows in arguments.rows:
+        print(f"{rows:,} rows")
+        results.append({"rows": rows, **in_turns(arguments.before.resolve(), rows, arguments.turns)})
+        if arguments.output:
+            arguments.output.write_text(json.dumps(results, indent=1) + "\n")
+
+
+def in_turns(before: Path, rows: int, turns: int) -> dict[str, dict[str, dict[str, list[float]]]]:
+    """Return processor seconds and peak MB of each step and checkout, a number for each turn."""
     import bench_load
     import bench_prepare
 
-    seconds: dict[str, dict[str, list[float]]] = {}
+    found: dict[str, dict[str, dict[str, list[float]]]] = {"processor seconds": {}, "peak MB": {}}
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        bench_load.write_inter(folder / "rows" / "rows.inter", arguments.rows)
-        bench_prepare.write_csv(folder / "ratings.csv", arguments.rows)
-        for _ in range(arguments.turns):
+        bench_load.write_inter(folder / "rows" / "rows.inter", rows)
+        bench_prepare.write_csv(folder / "ratings.csv", rows)
+        for _ in range(turns):
             for step in ("load", "prepare"):
-                for name, checkout in {"before": arguments.before.resolve(), "now": HERE}.items():
+                for name, checkout in {"before": before, "now": HERE}.items():
                     cache = folder / name
                     for stored in cache.glob("recbole_hyper/*"):
                         if stored.name != "kernels":
@@ -68,11 +78,10 @@ def main() -> None:
                     environment = {**os.environ, **threads, "PYTHONPATH": str(checkout), "XDG_CACHE_HOME": str(cache)}
                     command = [sys.executable, "-c", STEPS, scratch, step]
                     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-                    seconds.setdefault(step, {}).setdefault(name, []).append(float(done.stdout.split()[-1]))
-                print(step, seconds[step], flush=True)
-    if arguments.output:
-        result = {"rows": arguments.rows, "processor seconds": seconds}
-        arguments.output.write_text(json.dumps(result, indent=1) + "\n")
+                    for what, value in zip(found, done.stdout.split()[-2:], strict=True):
+                        found[what].setdefault(step, {}).setdefault(name, []).append(float(value))
+                print(step, *(f"{what} {values[step]}" for what, values in found.items()), flush=True)
+    return found
 
 
 if __name__ == "__main__":

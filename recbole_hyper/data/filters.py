@@ -39,21 +39,20 @@ def k_core(users: Codes, items: Codes, *, min_user: int, min_item: int) -> Mask:
 
     It equals RecBole's user_inter_num_interval and item_inter_num_interval: the order of dropping rows does not matter.
     """
-    mask = np.zeros(len(users), dtype=bool)
-    rows = np.arange(len(users))
+    rows = np.arange(len(users) if len(users) < KERNEL_FROM else 0)
     # whole passes while they are few: of a long chain each drops the two ends only
     for _ in range(PASSES if len(users) < KERNEL_FROM else 0):
-        enough = (_counts(users[rows]) >= min_user)[users[rows]] & (_counts(items[rows]) >= min_item)[items[rows]]
-        rows = rows[enough]
-        if enough.all():
-            break
-    else:
-        from recbole_hyper.kernels import tables
+        before = len(rows)
+        for codes, least in ((users, min_user), (items, min_item)):
+            rows = rows[(_counts(codes[rows]) >= least)[codes[rows]]]
+        if len(rows) == before:
+            mask = np.zeros(len(users), dtype=bool)
+            mask[rows] = True
+            return mask
+    from recbole_hyper.kernels import tables
 
-        users, items = users[rows], items[rows]
-        rows = rows[tables.core(users, items, _counts(users), _counts(items), min_user, min_item)]
-    mask[rows] = True
-    return mask
+    n_users, n_items = (int(codes.max(initial=-1)) + 1 for codes in (users, items))
+    return tables.core(users, items, n_users, n_items, min_user, min_item)
 
 
 def single_pass(users: Codes, items: Codes, *, min_user: int, min_item: int) -> Mask:

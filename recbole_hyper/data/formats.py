@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from recbole_hyper.errors import DataError
-from recbole_hyper.yaml_files import properties_folder, read_yaml
+from recbole_hyper.yaml_files import packaged_yaml, properties_folder
 
 FIELDS = ("user_id", "item_id", "timestamp", "rating")
 # names of each field's column, in lower case without signs; the first line with a match counts
@@ -114,7 +114,7 @@ class Format(Layout):
 @functools.cache
 def formats() -> Mapping[str, Format]:
     """Read properties/formats.yaml."""
-    return {name: _format(value) for name, value in read_yaml(properties_folder() / "formats.yaml").items()}
+    return {name: _format(value) for name, value in packaged_yaml(properties_folder() / "formats.yaml").items()}
 
 
 def _format(value: Mapping[str, Any]) -> Format:

@@ -50,12 +50,15 @@ def single(column: pa.ChunkedArray) -> pa.Array:
 
 def as_mask(values: pa.Array) -> Good:
     """Return Arrow's booleans as a numpy array; null is False."""
-    return np.asarray(pc.fill_null(values, False).to_numpy(zero_copy_only=False), dtype=bool)
+    # without the bytes numpy would read bit by bit
+    return np.array(pc.fill_null(values, False).cast(pa.uint8()), dtype=bool)
 
 
 def as_text(values: pa.Array) -> pa.Array:
     """Return values as text; null for bytes that are not UTF-8 and floats from 2**53 on. DataError for lists."""
     kind = values.type
+    if pa.types.is_binary(kind) and _is_plain(values):
+        return values.view(pa.string())
     if pa.types.is_dictionary(kind):
         return as_text(values.dictionary).take(values.indices)
     if isinstance(kind, pa.BaseExtensionType):  # UUIDs
@@ -87,8 +90,15 @@ def decoded(value: Any) -> Any:
 
 def to_strings(values: pa.Array) -> tuple[pa.Array, Good]:
     """Return text without surrounding blanks, and which entries are not empty."""
-    values = pc.utf8_trim_whitespace(as_text(values))
+    values = as_text(values)
+    values = values if _is_plain(values) else pc.utf8_trim_whitespace(values)
     return values, as_mask(pc.greater(pc.binary_length(values), 0))
+
+
+def _is_plain(values: pa.Array) -> bool:
+    """Return whether texts or bytes are ASCII without blanks and control characters, so nothing is to check or trim."""
+    data = np.frombuffer(values.buffers()[2] or b"", np.uint8)
+    return bool(data.min(initial=ord("~")) > ord(" ") and data.max(initial=0) <= ord("~"))
 
 
 def holds_nul(texts: pa.Array) -> bool:
@@ -240,7 +250,7 @@ class Tokens:
         data = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
         most, used = self._known + len(texts), int(self._starts[self._known])
         if 2 * most > len(self._slots):
-            larger = np.zeros(1 << (4 * most - 1).bit_length(), np.uint64)
+            larger = np.zeros(1 << (2 * most - 1).bit_length(), np.uint64)
             tables.rehash(self._slots, larger)
             self._slots = larger
         self._starts = _grown(self._starts, self._known + 1, most + 1)

@@ -43,16 +43,14 @@ class Interactions:
 
     def keep(self, rows: npt.NDArray[np.bool_]) -> None:
         """Keep the rows where the mask is True."""
-        if rows.all():
-            return
-        self.users, self.items, self.times = self.users[rows], self.items[rows], self.times[rows]
-        self.ratings = None if self.ratings is None else self.ratings[rows]
+        if not rows.all():
+            self.take(rows)
 
-    def take(self, order: npt.NDArray[np.intp]) -> None:
-        """Put the rows in this order."""
-        self.users, self.items, self.times = self.users[order], self.items[order], self.times[order]
-        self.ratings = None if self.ratings is None else self.ratings[order]
-        self.quantities = None if self.quantities is None else self.quantities[order]
+    def take(self, rows: npt.NDArray[Any]) -> None:
+        """Put the rows in this order, or keep those where a mask is True."""
+        for name in ("users", "items", "times", "ratings", "quantities"):  # one after the other, to free its memory
+            if (column := getattr(self, name)) is not None:
+                setattr(self, name, column[rows])
 
     def group_baskets(self, baskets: npt.NDArray[np.integer]) -> int:
         """Give all rows of a user's basket the time of its first, and other baskets of the user other times.
@@ -114,8 +112,9 @@ class Interactions:
         if len(self) >= 2**31:
             raise DataError(f"{len(self):,} interactions are too many; at most {2**31 - 1:,} fit")
         counts = np.bincount(self.users, minlength=len(self.user_tokens))
-        columns = self.times, self.items, self.ratings
-        self.times, self.items, self.ratings = grouped(self.users, *columns, counts, reading_threads())
+        self.times, self.items, self.ratings = grouped(
+            self.users, self.times, self.items, self.ratings, counts, reading_threads()
+        )
         self.users = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
 
 
@@ -157,7 +156,8 @@ def write_interactions(data: Interactions, path: Path, *, progress: Callable[[in
         rows = slice(start, start + ROWS)
         columns = [users.take(pa.array(data.users[rows])), items.take(pa.array(data.items[rows]))]
         if data.ratings is not None:
-            columns.append(pa.array(data.ratings[rows], from_pandas=True))  # NaN is blank
+            encoded = pa.array(data.ratings[rows], from_pandas=True).dictionary_encode()  # NaN is blank
+            columns.append(encoded.dictionary.cast(pa.string()).take(encoded.indices))  # each rating becomes text once
         columns.append(pa.array(data.times[rows].astype(np.int64) if whole else data.times[rows]))
         output = pa.BufferOutputStream()
         pacsv.write_csv(pa.table(columns, names=[str(n) for n in range(len(columns))]), output, options)

@@ -227,7 +227,7 @@ def grouped(
     from recbole_hyper.kernels import tables
 
     starts = np.concatenate([[0], np.cumsum(counts)])
-    columns = (times, items, np.empty(0) if ratings is None else ratings)
+    columns = (times, items, np.empty(0, np.float32) if ratings is None else ratings)
     sorted_columns = tuple(np.empty_like(column) for column in columns)
     # an equal number of interactions per thread
     edges = np.searchsorted(starts, np.linspace(0, len(users), threads + 1)[1:-1]).tolist()

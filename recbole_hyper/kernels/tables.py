@@ -16,6 +16,7 @@ from recbole_hyper.kernels.compiled import compiled
 _PRIME, _LOW, _HALF = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xFFFFFFFF), np.uint64(32)
 _NONE, _ONE, _EIGHT = np.uint64(0), np.uint64(1), np.uint64(8)
 _BATCH = 256
+_PIECE = 16
 
 
 @njit(inline="always")
@@ -28,31 +29,35 @@ def _word(text, at):
 
 
 @njit(inline="always")
+def _tail(text, first, last):
+    """Return the up to eight bytes from ``first`` to ``last`` as one number."""
+    if last >= _EIGHT and first < last:
+        return _word(text, last - _EIGHT) >> (_EIGHT * (_EIGHT - (last - first)))
+    word = _NONE
+    for place in range(first, last):
+        word |= np.uint64(text[place]) << (_EIGHT * (np.uint64(place) - first))
+    return word
+
+
+@njit(inline="always")
 def _hash(text, first, last):
     mixed = (last - first) * _PRIME
-    while first + _EIGHT <= last:
+    while first + _EIGHT < last:
         mixed = (mixed ^ _word(text, first)) * _PRIME
         mixed ^= mixed >> _HALF
         first += _EIGHT
-    while first < last:
-        mixed = (mixed ^ np.uint64(text[first])) * _PRIME
-        first += _ONE
+    mixed = (mixed ^ _tail(text, first, last)) * _PRIME
     return (mixed ^ (mixed >> _HALF)) & _LOW
 
 
 @njit(inline="always")
-def _same(text, first, last, names, begin):
-    while first + _EIGHT <= last:
+def _same(text, first, last, names, begin, end):
+    while first + _EIGHT < last:
         if _word(text, first) != _word(names, begin):
             return False
         first += _EIGHT
         begin += _EIGHT
-    while first < last:
-        if text[first] != names[begin]:
-            return False
-        first += _ONE
-        begin += _ONE
-    return True
+    return _tail(text, first, last) == _tail(names, begin, end)
 
 
 @compiled(nogil=True)
@@ -94,7 +99,8 @@ def number(offsets, text, slots, starts, names, known, codes):
             if slot >> _HALF == mixed:
                 code = slot & _LOW
                 begin = starts[code - _ONE]
-                if starts[code] - begin == last - first and _same(text, first, last, names, begin):
+                end = starts[code]
+                if end - begin == last - first and _same(text, first, last, names, begin, end):
                     codes[row] = code - _ONE
                     break
             at = (at + _ONE) & mask
@@ -155,6 +161,41 @@ def record_ends(text, separator):
     return ends[:count], (closed, unclean, quoted, start), first
 
 
+@njit(inline="always")
+def _order(times, order, spare):
+    """Return the stable order of times, in one of two arrays of their length; merges longer and longer pieces."""
+    for row in range(len(times)):
+        place = row
+        while place % _PIECE and times[order[place - 1]] > times[row]:
+            order[place] = order[place - 1]
+            place -= 1
+        order[place] = row
+    width = _PIECE
+    while width < len(times):
+        for begin in range(0, len(times), 2 * width):
+            left, right = begin, min(begin + width, len(times))
+            middle, end = right, min(right + width, len(times))
+            for place in range(begin, end):
+                if left < middle and (right == end or times[order[left]] <= times[order[right]]):
+                    spare[place] = order[left]
+                    left += 1
+                else:
+                    spare[place] = order[right]
+                    right += 1
+        order, spare = spare, order
+        width *= 2
+    return order
+
+
+@njit(inline="always")
+def _put(column, order, held):
+    """Put a column in this order; ``held`` has room for it."""
+    for place in range(len(column)):
+        held[place] = column[place]
+    for place in range(len(column)):
+        column[place] = held[order[place]]
+
+
 @compiled(nogil=True)
 def group(users, columns, starts, low, high, grouped):
     """Group the rows of the users ``low`` to ``high`` - 1 and sort each user's rows by time; ties keep their order.
@@ -174,17 +215,21 @@ def group(users, columns, starts, low, high, grouped):
             new_times[place], new_items[place] = times[row], items[row]
             if rated:
                 new_ratings[place] = ratings[row]
+    longest = 0
+    for user in range(low, high):
+        longest = max(longest, starts[user + 1] - starts[user])
+    orders, held = np.empty((2, longest), np.int64), np.empty(longest)
     for user in range(low, high):
         first, last = starts[user], starts[user + 1]
         place = first + 1
         while place < last and new_times[place] >= new_times[place - 1]:
             place += 1
         if place < last:
-            by_time = np.argsort(new_times[first:last], kind="mergesort")
-            new_times[first:last] = new_times[first:last][by_time]
-            new_items[first:last] = new_items[first:last][by_time]
+            order = _order(new_times[first:last], orders[0], orders[1])
+            _put(new_times[first:last], order, held)
+            _put(new_items[first:last], order, held)
             if rated:
-                new_ratings[first:last] = new_ratings[first:last][by_time]
+                _put(new_ratings[first:last], order, held)
 
 
 @compiled(nogil=True)
@@ -201,27 +246,30 @@ def repeated(users, items, item_count, backward):
 
 
 @compiled(nogil=True)
-def core(users, items, user_counts, item_counts, min_user, min_item):
-    """Return which rows are in the largest subset where every user and item has enough rows; changes the counts.
+def core(users, items, n_users, n_items, min_user, min_item):
+    """Return which rows are in the largest subset where every user and item has enough rows.
 
     The rows of each user and each item form a linked list. A user or item below its minimum is put on a stack, and
     its rows are dropped, so each row is visited a fixed number of times.
     """
     alive = np.ones(len(users), np.bool_)
-    user_row, item_row = np.full(len(user_counts), -1, np.int32), np.full(len(item_counts), -1, np.int32)
+    user_counts, item_counts = np.zeros(n_users, np.int32), np.zeros(n_items, np.int32)
+    user_row, item_row = np.full(n_users, -1, np.int32), np.full(n_items, -1, np.int32)
     user_next, item_next = np.empty(len(users), np.int32), np.empty(len(users), np.int32)
     for row in range(len(users)):
         user, item = users[row], items[row]
+        user_counts[user] += 1
+        item_counts[item] += 1
         user_next[row], user_row[user] = user_row[user], row
         item_next[row], item_row[item] = item_row[item], row
     # a user is its code, an item is -1 - code
-    stack = np.empty(len(user_counts) + len(item_counts), np.int64)
+    stack = np.empty(n_users + n_items, np.int64)
     top = 0
-    for user in range(len(user_counts)):
+    for user in range(n_users):
         if user_counts[user] < min_user:
             stack[top] = user
             top += 1
-    for item in range(len(item_counts)):
+    for item in range(n_items):
         if item_counts[item] < min_item:
             stack[top] = -1 - item
             top += 1

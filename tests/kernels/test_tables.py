@@ -96,7 +96,6 @@ def test_repeats(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_core(seed: int, min_user: int, min_item: int) -> None:
     users, items, *_ = random_rows(seed)
-    counts = (np.bincount(users, minlength=USERS), np.bincount(items, minlength=ITEMS))
-    alive = tables.core(users, items, *counts, min_user, min_item)
+    alive = tables.core(users, items, USERS, ITEMS, min_user, min_item)
     rows = list(zip(users.tolist(), items.tolist(), strict=True))
     assert np.flatnonzero(alive).tolist() == filters.k_core(rows, min_user, min_item)

@@ -16,7 +16,7 @@ from recbole_hyper.data.prepare.cleaning import Cleaning
 from recbole_hyper.data.prepare.statistics import Published
 from recbole_hyper.errors import DataError
 from recbole_hyper.files import file_digest
-from recbole_hyper.yaml_files import properties_folder, read_yaml
+from recbole_hyper.yaml_files import packaged_yaml, properties_folder
 
 TIMEOUT_SECONDS = 10
 
@@ -55,7 +55,7 @@ class Entry:
 @functools.cache
 def entries() -> Mapping[str, Entry]:
     """Read properties/public_datasets.yaml."""
-    values = read_yaml(properties_folder() / "public_datasets.yaml")
+    values = packaged_yaml(properties_folder() / "public_datasets.yaml")
     return {name: _entry(name, value) for name, value in values.items()}
 
 
