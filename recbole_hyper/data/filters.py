@@ -46,9 +46,7 @@ def k_core(users: Codes, items: Codes, *, min_user: int, min_item: int) -> Mask:
         for codes, least in ((users, min_user), (items, min_item)):
             rows = rows[(_counts(codes[rows]) >= least)[codes[rows]]]
         if len(rows) == before:
-            mask = np.zeros(len(users), dtype=bool)
-            mask[rows] = True
-            return mask
+            return np.bincount(rows, minlength=len(users)) > 0
     from recbole_hyper.kernels import tables
 
     n_users, n_items = (int(codes.max(initial=-1)) + 1 for codes in (users, items))

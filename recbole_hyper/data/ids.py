@@ -49,15 +49,14 @@ def single(column: pa.ChunkedArray) -> pa.Array:
 
 
 def as_mask(values: pa.Array) -> Good:
-    """Return Arrow's booleans as a numpy array; null is False."""
-    # without the bytes numpy would read bit by bit
+    """Return Arrow's booleans as a numpy array; null is False. They become bytes first, as numpy is slow with bits."""
     return np.array(pc.fill_null(values, False).cast(pa.uint8()), dtype=bool)
 
 
 def as_text(values: pa.Array) -> pa.Array:
     """Return values as text; null for bytes that are not UTF-8 and floats from 2**53 on. DataError for lists."""
     kind = values.type
-    if pa.types.is_binary(kind) and _is_plain(values):
+    if pa.types.is_binary(kind) and is_plain(values):
         return values.view(pa.string())
     if pa.types.is_dictionary(kind):
         return as_text(values.dictionary).take(values.indices)
@@ -91,20 +90,14 @@ def decoded(value: Any) -> Any:
 def to_strings(values: pa.Array) -> tuple[pa.Array, Good]:
     """Return text without surrounding blanks, and which entries are not empty."""
     values = as_text(values)
-    values = values if _is_plain(values) else pc.utf8_trim_whitespace(values)
+    values = values if is_plain(values) else pc.utf8_trim_whitespace(values)
     return values, as_mask(pc.greater(pc.binary_length(values), 0))
 
 
-def _is_plain(values: pa.Array) -> bool:
+def is_plain(values: pa.Array) -> bool:
     """Return whether texts or bytes are ASCII without blanks and control characters, so nothing is to check or trim."""
     data = np.frombuffer(values.buffers()[2] or b"", np.uint8)
     return bool(data.min(initial=ord("~")) > ord(" ") and data.max(initial=0) <= ord("~"))
-
-
-def holds_nul(texts: pa.Array) -> bool:
-    """Return whether a text has a NUL character, at which numpy would cut it."""
-    data = texts.buffers()[2]
-    return data is not None and len(data) > 0 and not np.frombuffer(data, np.uint8).all()
 
 
 def id_fault(value: Any) -> str:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from recbole_hyper.data.atomic import MISSING
-from recbole_hyper.data.blocks import mapped, reading_threads
+from recbole_hyper.data.blocks import mapped
 from recbole_hyper.data.ids import PAD, Tokens
 from recbole_hyper.data.parsers import Rows
 from recbole_hyper.data.sequences import grouped
@@ -40,11 +40,6 @@ class Interactions:
 
     def __len__(self) -> int:
         return len(self.users)
-
-    def keep(self, rows: npt.NDArray[np.bool_]) -> None:
-        """Keep the rows where the mask is True."""
-        if not rows.all():
-            self.take(rows)
 
     def take(self, rows: npt.NDArray[Any]) -> None:
         """Put the rows in this order, or keep those where a mask is True."""
@@ -112,9 +107,7 @@ class Interactions:
         if len(self) >= 2**31:
             raise DataError(f"{len(self):,} interactions are too many; at most {2**31 - 1:,} fit")
         counts = np.bincount(self.users, minlength=len(self.user_tokens))
-        self.times, self.items, self.ratings = grouped(
-            self.users, self.times, self.items, self.ratings, counts, reading_threads()
-        )
+        self.times, self.items, self.ratings = grouped(self.users, self.times, self.items, self.ratings, counts)
         self.users = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
 
 

@@ -19,7 +19,7 @@ import scipy.sparse
 from recbole_hyper.data.filters import KERNEL_FROM
 from recbole_hyper.data.ids import text_list
 from recbole_hyper.files import read_json, replaced, write_json
-from recbole_hyper.threads import Pool, default_threads
+from recbole_hyper.threads import Pool
 
 Int64 = npt.NDArray[np.int64]
 _STRETCH = 4 << 20  # interactions
@@ -79,7 +79,7 @@ class SequenceStore:
             sizes = np.bincount(users.astype(np.int64) * 4 + 1 + parts, minlength=4 * len(counts)).reshape(-1, 4)
             sizes = sizes[present]
         elif not _in_order(users, times):
-            times, items, _ = grouped(users, times, items, None, counts, default_threads())
+            times, items, _ = grouped(users, times, items, None, counts)
         offsets = np.concatenate([[0], np.cumsum(counts[present])]).astype(np.int64)
         return cls(offsets, items, times, present, _tokens(user_tokens), _tokens(item_tokens), sizes)
 
@@ -217,7 +217,7 @@ class SequenceStore:
 
 
 def grouped(
-    users: Any, times: npt.NDArray, items: npt.NDArray, ratings: npt.NDArray | None, counts: Int64, threads: int
+    users: Any, times: npt.NDArray, items: npt.NDArray, ratings: npt.NDArray | None, counts: Int64
 ) -> tuple[npt.NDArray, npt.NDArray, npt.NDArray | None]:
     """Return times, items and ratings grouped by user (n,), from 0, in stable time order; ``counts`` is by user."""
     if len(users) < KERNEL_FROM:
@@ -229,10 +229,10 @@ def grouped(
     starts = np.concatenate([[0], np.cumsum(counts)])
     columns = (times, items, np.empty(0, np.float32) if ratings is None else ratings)
     sorted_columns = tuple(np.empty_like(column) for column in columns)
-    # an equal number of interactions per thread
-    edges = np.searchsorted(starts, np.linspace(0, len(users), threads + 1)[1:-1]).tolist()
-    shares = list(itertools.pairwise([0, *edges, len(counts)]))
-    with Pool(threads) as pool:
+    with Pool() as pool:
+        # an equal number of interactions per thread
+        edges = np.searchsorted(starts, np.linspace(0, len(users), pool.threads + 1)[1:-1]).tolist()
+        shares = list(itertools.pairwise([0, *edges, len(counts)]))
         pool.map(lambda share: tables.group(users, columns, starts, *share, sorted_columns), shares)
     return sorted_columns[0], sorted_columns[1], None if ratings is None else sorted_columns[2]
 

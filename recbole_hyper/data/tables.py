@@ -22,7 +22,7 @@ from recbole_hyper.data import guess, times
 from recbole_hyper.data.archives import SourceFile
 from recbole_hyper.data.blocks import Block, Malformed, Refused, mapped
 from recbole_hyper.data.formats import FIELDS, Format, Layout, columns_of, find
-from recbole_hyper.data.ids import MISSING_IDS, PAD, as_mask, as_text, decoded, holds_nul, id_fault, is_list, to_strings
+from recbole_hyper.data.ids import MISSING_IDS, PAD, as_mask, as_text, decoded, id_fault, is_list, is_plain, to_strings
 from recbole_hyper.data.parsers import Frame, Rows, Source, json_keys, parsed, pieces
 from recbole_hyper.data.time_columns import time_columns
 from recbole_hyper.data.where import Where
@@ -306,7 +306,7 @@ def id_texts(values: pa.Array, form: Format) -> tuple[pa.Array, Mask]:
         texts, good = to_strings(values)
     if form.missing_ids == "drop":
         good &= ~as_mask(pc.is_in(texts, value_set=pa.array(MISSING_IDS)))
-    if holds_nul(texts):
+    if not is_plain(texts):  # numpy would cut a text at NUL
         good &= ~as_mask(pc.match_substring(texts, "\0"))
     return texts, good
 

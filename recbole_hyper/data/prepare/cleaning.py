@@ -75,7 +75,8 @@ def apply(data: Interactions, cleaning: Cleaning, clock: str = "dates") -> tuple
 
     def keep(rows: np.ndarray, label: str, advice: str = "") -> None:
         before = len(data)
-        data.keep(rows)
+        if not rows.all():
+            data.take(rows)
         steps.append((label, len(data)))
         if len(data) == 0:
             raise DataError(f"{label} removes all {before:,} interactions; {advice}")
