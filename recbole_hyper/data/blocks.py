@@ -72,7 +72,7 @@ def blocks(stream: BinaryIO, name: str, *, end: bytes = b"\n", quotes: str = "",
             line = first + data.count(b"\n", 0, cut)
             raise DataError(f"{name}, line {line}: no end within {LONGEST >> 20} MiB; is this text in this format?")
         if cut:
-            count = np.count_nonzero(np.frombuffer(data, np.uint8, cut) == ord("\n"))
+            count = int(np.count_nonzero(np.frombuffer(data, np.uint8, cut) == ord("\n")))
             yield Block(data[:cut], first, ends if ends is not None and len(ends) < count else None)
             first, wanted = first + count, size or BLOCK_BYTES
     if carry:
