@@ -36,6 +36,9 @@ else:
     read, given = prepare, ["ratings"]
     options = {"source": folder / "ratings.csv", "output": folder / "out", "changes": core, "overwrite": True}
     options["format"] = "amazon-ratings-2014"
+import recbole_hyper
+
+assert Path(recbole_hyper.__file__).is_relative_to(sys.argv[3]), recbole_hyper.__file__
 start = time.process_time()
 read(*given, **options)
 print(round(time.process_time() - start, 2), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
@@ -76,7 +79,8 @@ def in_turns(before: Path, rows: int, turns: int) -> dict[str, dict[str, dict[st
                             shutil.rmtree(stored)
                     threads = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
                     environment = {**os.environ, **threads, "PYTHONPATH": str(checkout), "XDG_CACHE_HOME": str(cache)}
-                    command = [sys.executable, "-c", STEPS, scratch, step]
+                    # -P: the current folder may be a checkout too
+                    command = [sys.executable, "-P", "-c", STEPS, scratch, step, str(checkout)]
                     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
                     for what, value in zip(found, done.stdout.split()[-2:], strict=True):
                         found[what].setdefault(step, {}).setdefault(name, []).append(float(value))
