@@ -51,9 +51,9 @@ p-values in the column Holm are adjusted for all differences on this page. One s
 APART = HERE / "toys.json"
 CHOSEN = """\
 The rules of `auto` and the mixture with the memory were chosen on validation of these three data sets. Amazon Toys took
-no part in any choice (S3-Rec's file; same protocol, no setting changed, {n} seeds, commit {commit}). There the default
-model has {ours}, a little below the strongest published row, {name} with {published}
-([figures](toys.json))."""
+no part in any choice (S3-Rec's file; same protocol, {n} seeds, the default settings of commit {commit}, with an average
+of weights). There the default model has {ours}, a little below the strongest published row,
+{name} with {published} ([figures](toys.json))."""
 
 
 def read(name: str) -> dict[str, Any]:
