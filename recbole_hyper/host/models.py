@@ -183,7 +183,7 @@ def keys_in_source(cls: type) -> frozenset[str]:
     if not is_recbole_model(cls) or cls.__module__.startswith("recbole_hyper."):
         return frozenset()
     third_party = is_third_party(cls)
-    modules = _modules(cls) if third_party else iter([sys.modules[cls.__module__]])
+    modules = _modules(cls) if third_party else filter(None, [sys.modules.get(cls.__module__)])
     # RecBole's Config derives the columns of a batch from loss_type
     always = frozenset({"loss_type"} if third_party else ())
     return always.union(key for tree in map(_tree, modules) for node in ast.walk(tree) for key in _keys(node))
