@@ -22,7 +22,10 @@ STEPS = """
 import resource, sys, time
 from pathlib import Path
 
+import recbole_hyper
+
 folder, step = Path(sys.argv[1]), sys.argv[2]
+assert Path(recbole_hyper.__file__).is_relative_to(sys.argv[3]), recbole_hyper.__file__
 if step == "load":
     from recbole_hyper.config import Config
     from recbole_hyper.data.dataset import stored
@@ -36,9 +39,6 @@ else:
     read, given = prepare, ["ratings"]
     options = {"source": folder / "ratings.csv", "output": folder / "out", "changes": core, "overwrite": True}
     options["format"] = "amazon-ratings-2014"
-import recbole_hyper
-
-assert Path(recbole_hyper.__file__).is_relative_to(sys.argv[3]), recbole_hyper.__file__
 start = time.process_time()
 read(*given, **options)
 print(round(time.process_time() - start, 2), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)

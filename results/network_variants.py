@@ -94,10 +94,11 @@ def _mean(values: Tensor, weights: Tensor | None) -> Tensor:
 def near_items(counts: scipy.sparse.csr_matrix) -> tuple[np.ndarray, np.ndarray]:
     """Return the strongest neighbours of each item (n_items, NEAR), and their shares of these counts, both 0-padded."""
     near, rates = np.zeros((counts.shape[0], NEAR), np.int64), np.zeros((counts.shape[0], NEAR), np.float32)
-    for item in range(counts.shape[0]):
-        row = slice(counts.indptr[item], counts.indptr[item + 1])
-        order = np.argsort(-counts.data[row], kind="stable")[:NEAR]
-        near[item, : len(order)], rates[item, : len(order)] = counts.indices[row][order], counts.data[row][order]
+    rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
+    order, places = np.lexsort((-counts.data, rows)), np.arange(len(rows)) - counts.indptr[rows]
+    strongest = places < NEAR
+    cells, order = (rows[strongest], places[strongest]), order[strongest]
+    near[cells], rates[cells] = counts.indices[order], counts.data[order]
     return near, rates / np.maximum(rates.sum(1, keepdims=True), 1e-12)
 
 

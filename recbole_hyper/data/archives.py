@@ -28,7 +28,7 @@ from recbole_hyper.files import file_digest
 _DAMAGED = (zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError, EOFError, RuntimeError, pa.ArrowException)
 _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 _MARKS = ("_SUCCESS", "_committed_", "_started_", "_metadata", "_common_metadata")  # files that Spark adds to a folder
-_GROUP = re.compile(rb"^([0-9]+):\r?\n", flags=re.MULTILINE)
+GROUP = re.compile(rb"^([0-9]+):\r?\n", flags=re.MULTILINE)  # a line ``12:``, see ``parsers.ungrouped``
 _COMPRESSED: dict[str, Callable[[BinaryIO], Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 
@@ -211,7 +211,7 @@ def parts_of(source: Path, files: Sequence[SourceFile], header: bool = True) -> 
         return None
     heads = [file.first_bytes(1 << 16).split(b"\n", 1)[0].strip() for file in plain]
     alike = (
-        not header or len(set(heads)) == 1 or all(head.startswith(b"{") or _GROUP.match(head + b"\n") for head in heads)
+        not header or len(set(heads)) == 1 or all(head.startswith(b"{") or GROUP.match(head + b"\n") for head in heads)
     )
     return SourceFile(source, parts=tuple(plain)) if alike and all(heads) else None
 

@@ -39,18 +39,24 @@ def k_core(users: Codes, items: Codes, *, min_user: int, min_item: int) -> Mask:
 
     It equals RecBole's user_inter_num_interval and item_inter_num_interval: the order of dropping rows does not matter.
     """
-    rows = np.arange(len(users) if len(users) < KERNEL_FROM else 0)
-    # whole passes while they are few: of a long chain each drops the two ends only
-    for _ in range(PASSES if len(users) < KERNEL_FROM else 0):
+    if len(users) < KERNEL_FROM and (mask := _by_passes(users, items, min_user, min_item)) is not None:
+        return mask
+    from recbole_hyper.kernels import tables
+
+    n_users, n_items = (int(codes.max(initial=-1)) + 1 for codes in (users, items))
+    return tables.core(users, items, n_users, n_items, min_user, min_item)
+
+
+def _by_passes(users: Codes, items: Codes, min_user: int, min_item: int) -> Mask | None:
+    """Return the k-core by whole passes, None if they are too many: of a long chain each drops the two ends only."""
+    rows = np.arange(len(users))
+    for _ in range(PASSES):
         before = len(rows)
         for codes, least in ((users, min_user), (items, min_item)):
             rows = rows[(_counts(codes[rows]) >= least)[codes[rows]]]
         if len(rows) == before:
             return np.bincount(rows, minlength=len(users)) > 0
-    from recbole_hyper.kernels import tables
-
-    n_users, n_items = (int(codes.max(initial=-1)) + 1 for codes in (users, items))
-    return tables.core(users, items, n_users, n_items, min_user, min_item)
+    return None
 
 
 def single_pass(users: Codes, items: Codes, *, min_user: int, min_item: int) -> Mask:

@@ -43,6 +43,13 @@ def is_list(values: pa.Array) -> bool:
     return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
 
 
+def relisted(lists: pa.Array, entries: pa.Array) -> pa.Array:
+    """Return other ``entries`` in lists of the lengths of ``lists``; null stays null."""
+    offsets = np.concatenate([[0], np.cumsum(pc.fill_null(pc.list_value_length(lists), 0).to_numpy())])
+    mask = pc.is_null(lists) if lists.null_count else None
+    return pa.LargeListArray.from_arrays(pa.array(offsets), entries, mask=mask)
+
+
 def single(column: pa.ChunkedArray) -> pa.Array:
     """Return a column as one array, without a copy if it has one chunk."""
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

@@ -23,10 +23,10 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from recbole_hyper.data import engine
-from recbole_hyper.data.archives import SourceFile
+from recbole_hyper.data.archives import GROUP, SourceFile
 from recbole_hyper.data.blocks import LONGEST, Block, Malformed, blocks
 from recbole_hyper.data.formats import Format
-from recbole_hyper.data.ids import as_mask, as_text, column_of_values, is_list, single
+from recbole_hyper.data.ids import as_mask, as_text, column_of_values, is_list, relisted, single
 from recbole_hyper.data.time_columns import joined
 from recbole_hyper.errors import DataError
 
@@ -37,7 +37,6 @@ _PARQUET_ROWS = 1 << 19
 _JSON_CHARACTERS = 1 << 20
 # an object whose first values are objects, up to the first entry of a list of objects
 WRAPPED = re.compile(r'\ufeff?\s*\{\s*(?:"[^"]*"\s*:\s*\{[^{}]*\}\s*,\s*)*"[^"]*"\s*:\s*\[\s*\{')
-_GROUP = re.compile(rb"^([0-9]+):\r?\n", flags=re.MULTILINE)
 _ARRAY = re.compile(rb"(\xef\xbb\xbf)?\s*\[\s*[{\]]")
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # Hive's and Spark's name for the folder of rows without a value
 _STAND_INS = "\x1f\x1e\x1d\x1c\x01\x02\x03\x04"  # Arrow only takes separators of one character
@@ -146,7 +145,7 @@ def ungrouped(pieces: Iterator[Block]) -> Iterator[Block]:
     """Put the number of a line ``12:`` before each of the lines after it; that line itself becomes empty."""
     group = b""
     for block in pieces:
-        parts, texts = [group, *_GROUP.split(block.data.removesuffix(b"\n") + b"\n")], []
+        parts, texts = [group, *GROUP.split(block.data.removesuffix(b"\n") + b"\n")], []
         for group, lines in zip(parts[::2], parts[1::2], strict=True):
             start = group + b","
             texts.append(start + lines[:-1].replace(b"\n", b"\n" + start) + b"\n" if lines else b"")
@@ -183,13 +182,6 @@ def _split(rows: Rows, separator: str, columns: Mapping[str, str]) -> Rows:
             index = np.repeat(np.arange(len(first)), lengths)
             lists[name] = pc.if_else(alike, entries, relisted(first, as_text(rows.columns[name]).take(pa.array(index))))
     return exploded(replace(rows, columns=rows.columns | lists), "", columns)
-
-
-def relisted(lists: pa.Array, entries: pa.Array) -> pa.Array:
-    """Return other ``entries`` in lists of the lengths of ``lists``; null stays null."""
-    offsets = np.concatenate([[0], np.cumsum(pc.fill_null(pc.list_value_length(lists), 0).to_numpy())])
-    mask = pc.is_null(lists) if lists.null_count else None
-    return pa.LargeListArray.from_arrays(pa.array(offsets), entries, mask=mask)
 
 
 def _entries(column: pa.Array, separator: str) -> pa.Array:

@@ -7,6 +7,7 @@ import itertools
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -130,8 +131,10 @@ class SequenceStore:
 
     def fingerprint(self) -> str:
         """Return a digest of users, items, times, tokens and their order."""
-        if known := self.__dict__.get("_fingerprint"):
-            return str(known)
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> str:
         digest = hashlib.sha256()
         for array in (self.offsets, self.items, self.times, self.users, self.parts):
             if array is None:
@@ -141,7 +144,7 @@ class SequenceStore:
             for start in range(0, len(tokens), 1 << 16):  # as Python strings, all would take ten times their bytes
                 text = "\n".join(tokens[start : start + (1 << 16)].tolist())
                 digest.update(f"\n{text}".encode() if start else text.encode())
-        return self.__dict__.setdefault("_fingerprint", digest.hexdigest()[:32])
+        return digest.hexdigest()[:32]
 
     def save(self, folder: Path, *, link: bool = False) -> None:
         """Write the arrays as .npy files that :meth:`load` maps into memory, and ``meta.json`` last.

@@ -18,8 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recbole_hyper.data import engine
-from recbole_hyper.data.ids import as_mask, as_text, is_list, is_text, single
-from recbole_hyper.data.parsers import relisted
+from recbole_hyper.data.ids import as_mask, as_text, is_list, is_text, relisted, single
 from recbole_hyper.data.times import to_numbers, to_seconds
 from recbole_hyper.errors import DataError, did_you_mean
 
