@@ -2,7 +2,7 @@
 
 A section is a data set with a split and a way of ranking; a row is a model. Of the settings of a model that have runs
 in a section, the one with the best validation is shown, with all its seeds. The default model is shown with no setting
-changed. Published rows come from published.yaml and toys.json.
+changed. Published rows come from published.yaml.
 """
 
 from __future__ import annotations
@@ -30,6 +30,10 @@ TITLES = {
     "amazon-sports-sequences": "Amazon Sports",
     "amazon-beauty": "Amazon Beauty by time",
     "amazon-sports": "Amazon Sports by time",
+    "amazon-toys-sequences": "Amazon Toys",
+    "yelp-sequences": "Yelp",
+    "lastfm-sequences": "LastFM",
+    "foursquare-sequences": "Foursquare",
     "ml-1m": "MovieLens-1M",
     "ml-100k": "MovieLens-100K",
     "ml-1m-1000-users": "MovieLens-1M, 1,000 users",
@@ -89,7 +93,7 @@ def sections(results: dict[str, dict[str, Any]]) -> dict[tuple[Any, ...], dict[s
 
 def chosen(settings: dict[str, list[str]], results: dict[str, dict[str, Any]]) -> list[list[str]]:
     """Return the runs of the best setting of each model by validation, one with and one without a refit."""
-    usual = {f"{dataset}_{DEFAULT}_{name}" for dataset, (_, name) in TABLE.items()}
+    usual = {f"{dataset}_{DEFAULT}_default" for dataset in TABLE | APART}
     best: dict[tuple[str, bool], tuple[bool, float, list[str]]] = {}
     for setting, names in settings.items():
         first = results[names[0]]
@@ -133,24 +137,6 @@ def section_text(title: str, rows: list[dict[str, Any]], commands: list[str]) ->
     return [*lines, "", "<details><summary>commands</summary>", "", *commands, "", "</details>"] if commands else lines
 
 
-def apart_rows() -> list[dict[str, Any]]:
-    """Return the rows of Amazon Toys, whose runs were measured apart."""
-    content = json.loads(APART.read_text())
-    group = [
-        {
-            "model": DEFAULT,
-            "test": {metric: run[f"test {metric}"] for metric in (METRIC, "hit@10")},
-            "seconds": {"train": run["training seconds"]},
-            "config": {"train_windows": "all"},
-            "best_epoch": run["best epoch"],
-            "exclude_seen": True,
-        }
-        for run in content["cpu, torch 2.13, one thread"]
-    ]
-    known = [{"model": name, METRIC: values[0], "hit@10": values[1]} for name, values in content["published"].items()]
-    return [row_of(group), *map(published_row, known)]
-
-
 def text(*, commands: bool = True) -> str:
     """Return the page; without ``commands`` it is quick."""
     results = runs()
@@ -161,7 +147,7 @@ def text(*, commands: bool = True) -> str:
         groups = [[results[name] for name in names] for names in chosen(settings, results)]
         rows = [row_of(group) for group in groups]
         if (
-            dataset in TABLE
+            dataset in TABLE | APART
             and protocol == "leave-one-out, all items ranked"
             and any(r["model"] == DEFAULT for r in rows)
         ):
@@ -169,7 +155,6 @@ def text(*, commands: bool = True) -> str:
         title = f"{TITLES[dataset]}: {protocol}, {cases:,} test cases"
         shown = [f"- {group[0]['model']}: `{command(group[0])}`" for group in groups] if commands else []
         lines += section_text(f"{title} (data {str(fingerprint)[:6]})", rows, shown)
-    lines += section_text("Amazon Toys: leave-one-out, all items ranked", apart_rows(), [])
     return "\n".join(lines) + "\n"
 
 

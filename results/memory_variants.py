@@ -2,16 +2,19 @@
 
     python results/memory_variants.py RUN...       folders of FMLPRecMemory runs
 
-No variant trains anything. Each takes the probabilities of the run's network on at most 10,000 validation cases and
-mixes them with another memory. The share of the memory is the best of .1 to .7 (of two memories: the best pair from .1
-to .4), and its decay the best of .4, .6 and .9. So every row is the best that its variant could reach.
+No variant trains anything. Each takes the probabilities of the run's network on at most 10,000 validation cases, with
+EASE^R where the run chose it, and mixes them with another memory. The share of the memory is the best of .1 to .7 (of
+two memories: the best pair of shares, at most .8 together), and its decay the best of .4, .6 and .9. So every row is
+the best that its variant could reach.
+
+Several runs of one data set, which differ in their seed, also tell what the mean of their networks would give.
 """
 
 from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,19 +28,21 @@ from recbole_hyper.data.sequences import ranges
 from recbole_hyper.evaluation.ranking import rank_cases
 from recbole_hyper.evaluation.scorers import state_scorer
 from recbole_hyper.evaluation.statistics import case_values
-from recbole_hyper.models.item_memory import ItemMemory
+from recbole_hyper.models.ease_votes import with_votes
+from recbole_hyper.models.item_memory import ItemMemory, newest_items
 from recbole_hyper.runs.load import load_model, read_finished, read_run
 from recbole_hyper.types import Prefixes
 
 FILE = Path(__file__).parent / "memory_variants.csv"
-SHARES, PAIRS = np.arange(1, 8) / 10, list(itertools.product(np.arange(1, 5) / 10, repeat=2))
+SHARES = np.arange(1, 8) / 10
+PAIRS = [(one, other) for one, other in itertools.product(SHARES, SHARES) if one + other < 0.85]
 DECAYS = (0.4, 0.6, 0.9)
 CASES, BLOCK = 10_000, 500
 NEIGHBOURS = 200  # sequences that vote
 
 
 class Run:
-    """The validation cases of a run, the probabilities of its network, and its training sequences."""
+    """The validation cases of a run, the probabilities of its network alone and with EASE^R, and its training."""
 
     def __init__(self, folder: str) -> None:
         config, dataset, split = read_finished(folder, read_run(folder), data_set=False)
@@ -47,13 +52,22 @@ class Run:
         if len(cases) > CASES:
             cases = cases[np.sort(np.random.default_rng(0).choice(len(cases), CASES, replace=False))]
         self.cases, self.dataset, self.exclude_seen = cases, config["dataset"], config["exclude_seen"]
-        score, parts = state_scorer(model, int(config["MAX_ITEM_LIST_LENGTH"]), config["device"]), []
+        length = int(config["MAX_ITEM_LIST_LENGTH"])
+        score, votes = state_scorer(model, length, config["device"]), model._ease
+        alone, mixed = [], []
         with torch.no_grad():
             for start in range(0, len(cases), BLOCK):
-                logits = score(cases[start : start + BLOCK]).clone()
+                block = cases[start : start + BLOCK]
+                logits = score(block).clone()
                 logits[:, 0] = -torch.inf
-                parts.append(logits.softmax(1).numpy())
-        self.network = np.concatenate(parts)
+                alone.append(logits.softmax(1).numpy())
+                mixed.append(alone[-1])
+                if votes.chosen.share:
+                    newest = torch.from_numpy(newest_items(block, length))
+                    scores = votes.scores_in_blocks(newest, votes.chosen.decay)
+                    mixed[-1] = with_votes(logits, scores, votes.chosen).exp().numpy()
+        self.alone, self.network = np.concatenate(alone), np.concatenate(mixed)
+        self.with_ease = bool(votes.chosen.share)
         store, lengths = split.store, np.asarray(split.train_lengths)
         self.items = store.items[ranges(store.offsets[:-1], lengths)].astype(np.int64)
         self.owners, self.n_rows = np.repeat(np.arange(len(lengths)), lengths), len(lengths)
@@ -141,9 +155,11 @@ def variants(run: Run) -> Iterator[tuple[str, np.ndarray]]:
     def best(memory: ItemMemory) -> tuple[float, np.ndarray, np.ndarray]:
         return max(run.mixtures(distributions(run, memory)), key=lambda mixture: ndcg(mixture[2]))
 
-    yield "the network alone", run.ranks(run.network.copy())
+    yield "the network alone", run.ranks(run.alone.copy())
+    if run.with_ease:
+        yield "with EASE^R", run.ranks(run.network.copy())
     share, memory, ranks = best(run.memory)
-    yield "with the memory, as the default model", ranks
+    yield f"with {'EASE^R and ' if run.with_ease else ''}the memory, as the default model", ranks
     follows = directed(run, 10, 0.5)
     yield "backward pairs count half", best(memory_of((follows + 0.5 * follows.T).tocsr()))[2]
     yield "forward pairs only", best(memory_of(follows))[2]
@@ -160,21 +176,48 @@ def variants(run: Run) -> Iterator[tuple[str, np.ndarray]]:
         yield f"and like sequences, decay {decay}, power {power}", max(mixtures, key=ndcg)
 
 
-def main() -> None:
-    torch.set_num_threads(1)
+def means_of_networks(runs: list[Run]) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the ranks by the mean of the networks of each number of runs with the memory, for all such choices."""
+    first, networks = runs[0], [run.network for run in runs]
+    memories = list(distributions(first, first.memory))
+    for count in range(1, len(networks) + 1):
+        ranks = []
+        for chosen in itertools.combinations(networks, count):
+            first.network = np.mean(chosen, axis=0)
+            ranks.append(max((ranks for *_, ranks in first.mixtures(memories)), key=ndcg))
+        yield f"the mean of the networks of {count} of {len(networks)} seeds, and the memory", np.concatenate(ranks)
+
+
+def row_of(run: Run, variant: str, ranks: np.ndarray) -> dict[str, object]:
+    """Return the row of a variant, whose ``ranks`` may be those of several choices one after another."""
+    values = case_values("ndcg@10", ranks).reshape(-1, len(run.cases)).mean(axis=0)
+    return {
+        "data": run.dataset,
+        "cases": len(values),
+        "variant": variant,
+        "valid ndcg@10": values.mean(),
+        "standard error": values.std() / np.sqrt(len(values)),
+        "valid hit@10": (ranks <= 10).mean(),
+    }
+
+
+def main(folders: Sequence[str]) -> None:
+    """Compare the variants on the runs in ``folders``, and write their rows in place of those of the same data."""
     table = pd.read_csv(FILE) if FILE.exists() else pd.DataFrame()
-    for folder in sys.argv[1:]:
+    runs: dict[str, list[Run]] = {}
+    for folder in folders:
         run = Run(folder)
+        runs.setdefault(run.dataset, []).append(run)
+    for dataset, group in runs.items():
         rows = []
-        for variant, ranks in variants(run):
-            se = case_values("ndcg@10", ranks).std() / np.sqrt(len(ranks))
-            row = {"data": run.dataset, "cases": len(ranks), "variant": variant, "valid ndcg@10": ndcg(ranks)}
-            rows.append(row | {"standard error": se, "valid hit@10": (ranks <= 10).mean()})
+        for variant, ranks in itertools.chain(variants(group[0]), means_of_networks(group) if group[1:] else ()):
+            rows.append(row_of(group[0], variant, ranks))
             print(rows[-1], flush=True)
-        kept = table[table["data"] != run.dataset] if len(table) else table
+        kept = table[table["data"] != dataset] if len(table) else table
         table = pd.concat([kept, pd.DataFrame(rows)], ignore_index=True)
         table.round(4).to_csv(FILE, index=False, lineterminator="\n")
 
 
 if __name__ == "__main__":
-    main()
+    torch.set_num_threads(1)
+    main(sys.argv[1:])

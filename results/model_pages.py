@@ -3,6 +3,7 @@
 Each figure comes from a result file. In docs/curvature.md a table follows a line `<!-- table NAME -->`.
 """
 
+import itertools
 import re
 import statistics
 import sys
@@ -22,6 +23,8 @@ from pages import SHOWN, figure_text, pages, read, results_of, short  # noqa: E4
 DOCS = HERE.parent / "docs" / "models"
 CURVATURE = DOCS.parent / "curvature.md"
 AFTER_NAME = re.compile(r"(<!-- table ([\w-]+) -->\n\n)\|.*?\n(?=\n|$)", flags=re.DOTALL)
+# columns of a study, and their titles
+METRICS = {"ndcg@10": "NDCG@10", "coverage@10": "coverage@10", "overlap": "overlap", "trustworthiness": "trust"}
 TABLE = re.compile(r"(?<=## Figures\n\n)\|.*?\n(?=\n|$)", flags=re.DOTALL)
 
 
@@ -74,16 +77,33 @@ def head_values(table: dict[str, Any], head: str, width: int) -> list[float]:
     return [read(file.stem)["test"]["ndcg@10"] for file in files if file.is_file()]
 
 
+def tuned_rows(table: dict[str, Any]) -> list[dict[str, str]]:
+    """Return a row for each head and width of a study, whose heads were each tuned, with means over the seeds."""
+    rows, shown = pd.read_csv(HERE / table["study"]), []
+    for width, (head, key) in itertools.product(table["widths"], table["heads"].items()):
+        found = rows[(rows["data"] == table["data"]) & (rows["head"] == key) & (rows["d"] == width)]
+        means = found.mean(numeric_only=True)
+        name = head if len(table["widths"]) == 1 else f"{head}, d {width}"
+        chosen = {"head": name, "rate": short(means["rate"]), "dropout": f"{means['dropout']:.1f}".removeprefix("0")}
+        learned = {"its number": f"{means['theta']:.2g}".removeprefix("0") if "learned" in head else ""}
+        measured = {METRICS[metric]: seeds_text(found[metric].tolist()) for metric in METRICS}
+        shown.append(chosen | learned | measured)
+    return shown
+
+
 def curvature_text() -> str:
     """Return docs/curvature.md with its tables as the result files have them."""
     tables = yaml.safe_load((HERE / "curvature.yaml").read_text())
 
     def written(name: str) -> str:
         table = tables[name]
-        rows = [
-            {"head": head} | {f"d {width}": seeds_text(head_values(table, head, width)) for width in table["widths"]}
-            for head in table.get("heads", table.get("runs"))
-        ]
+        if "study" in table:
+            rows = tuned_rows(table)
+        else:
+            rows = [
+                {"head": head} | {f"d {d}": seeds_text(head_values(table, head, d)) for d in table["widths"]}
+                for head in table.get("heads", table.get("runs"))
+            ]
         return Table(rows, list(rows[0])).markdown().strip() + "\n"
 
     return AFTER_NAME.sub(lambda found: found[1] + written(found[2]), CURVATURE.read_text(encoding="utf-8"))

@@ -2,13 +2,14 @@
 
     recbole-hyper run --plugins=results/network_variants.py --model=FMLPRecMemoryVariant --near_targets=0.2 ...
 
-A row of the table has the keys of a run and its best validation. The four changes that are no settings use the pair
-counts of the memory; "near" items of an item are its 20 strongest.
+A row of the table has the keys of a run and its best validation. Three of the five changes that are no settings use the
+pair counts of the memory; "near" items of an item are its 20 strongest.
 
 - ``near_targets``: this share of a target is spread over its near items, in proportion to their counts.
 - ``near_items``: with this probability an item of a history is replaced by a near one, drawn in proportion.
 - ``dropout_twice``: each batch is trained with two dropout masks, and this much of the symmetric divergence of the two
   predictions is added to the loss (R-Drop, Liang et al. 2021).
+- ``reversed_rows``: with this probability a history is trained from its end to its start, in this batch.
 - ``spectral_start``: item vectors start at the leading eigenvectors of the positive pointwise mutual information of the
   counts, scaled to the deviation of the random start.
 """
@@ -20,10 +21,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 import torch
+from recbole.data.interaction import Interaction
 from scipy.sparse.linalg import svds
 from torch import Tensor
 from torch.nn.functional import embedding
 
+from recbole_hyper.host.dataset import TARGET_LIST
 from recbole_hyper.models.memory import FMLPRecMemory
 from recbole_hyper.options import Option, keyed
 from recbole_hyper.registry import register
@@ -40,12 +43,14 @@ class FMLPRecMemoryVariant(FMLPRecMemory):
         near_targets=Option("share of a target that its near items have", kind=Share, default=0.0),
         near_items=Option("probability that a near item replaces an item of a history", kind=Share, default=0.0),
         dropout_twice=Option("weight of the divergence of two dropout masks", kind=float, default=0.0),
+        reversed_rows=Option("probability that a history is trained in the opposite order", kind=Share, default=0.0),
         spectral_start=Option("start item vectors at eigenvectors of the counts", kind=bool, default=False),
     )
 
     def __init__(self, config: Any, dataset: Any) -> None:
         super().__init__(config, dataset)
         self._twice, self._states = float(config["dropout_twice"]), []
+        self._reversed = float(config["reversed_rows"])
         self._near_targets, self._near_items = float(config["near_targets"]), float(config["near_items"])
         near, rates = near_items(self._memory.counts)
         self._near, self._rates = torch.from_numpy(near).to(self.device), torch.from_numpy(rates).to(self.device)
@@ -78,6 +83,12 @@ class FMLPRecMemoryVariant(FMLPRecMemory):
 
     def calculate_loss(self, interaction: Any) -> Tensor:
         self._states = []
+        if self._reversed:
+            items, targets = interaction[self.ITEM_SEQ], interaction[TARGET_LIST]
+            turned = reversed_rows(items, interaction[self.ITEM_SEQ_LEN], targets)
+            chosen = torch.rand(len(items), 1, device=items.device) < self._reversed
+            items, targets = (torch.where(chosen, new, old) for new, old in zip(turned, (items, targets), strict=True))
+            interaction = Interaction({**interaction.interaction, self.ITEM_SEQ: items, TARGET_LIST: targets})
         loss = super().calculate_loss(interaction)
         if not self._twice:
             return loss
@@ -89,6 +100,22 @@ class FMLPRecMemoryVariant(FMLPRecMemory):
 
 def _mean(values: Tensor, weights: Tensor | None) -> Tensor:
     return values.mean() if weights is None else values.dot(weights)
+
+
+def reversed_rows(items: Tensor, lengths: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Return right-padded ``items`` and ``targets`` (B, L) of the histories in the opposite order.
+
+    A history has ``lengths`` (B,) items and the target after them. Without that target a row stays as it is, and places
+    without a target remain without.
+    """
+    places = torch.arange(items.shape[1] + 1, device=items.device)
+    last = targets.gather(1, lengths[:, None] - 1)
+    whole = torch.cat((items, torch.zeros_like(last)), dim=1).scatter(1, lengths[:, None], last)
+    old = lengths[:, None] - places
+    turned = whole.gather(1, old.clamp(min=0)).where(old >= 0, 0)
+    known = last > 0
+    new_items = turned[:, :-1].where(places[:-1] < lengths[:, None], 0)
+    return new_items.where(known, items), turned[:, 1:].where(known & (targets > 0), targets)
 
 
 def near_items(counts: scipy.sparse.csr_matrix) -> tuple[np.ndarray, np.ndarray]:

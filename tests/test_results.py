@@ -16,7 +16,7 @@ import pytest
 import torch
 import yaml
 
-from recbole_hyper import plugin_files, registry
+from recbole_hyper import plugin_files, registry, run
 from recbole_hyper.config import Config
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.protocols.base import make_split
@@ -335,8 +335,8 @@ def test_lists_of_cold_items_without_training_are_those_of_the_page() -> None:
         else:
             text += f" ({row['low']:.3f} to {row['high']:.3f})".replace("0.", ".")
         assert f"| {text} |" in page
-    for run, dataset in (("ml-100k_cold_items_SASRecCE_text", "films"), ("ml-1m_cold_items_SASRecCE_text", "ml-1m")):
-        content = json.loads((RESULTS / "runs" / f"{run}.json").read_text())
+    for name, dataset in (("ml-100k_cold_items_SASRecCE_text", "films"), ("ml-1m_cold_items_SASRecCE_text", "ml-1m")):
+        content = json.loads((RESULTS / "runs" / f"{name}.json").read_text())
         assert content["n_test_cases"] == table.loc[(dataset, "nearest text"), "cases"]
         assert (
             content["protocol_counts"]["items drawn for the test"] == table.loc[(dataset, "nearest text"), "cold items"]
@@ -388,6 +388,23 @@ def test_two_masks_of_dropout_agree_without_dropout(random_data: Path, monkeypat
     assert losses[0] < losses[1]
 
 
+def test_reversed_histories_have_reversed_targets(random_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, batch = variant(random_data, monkeypatch, reversed_rows=1.0)
+    turned = script("network_variants").reversed_rows
+    items = torch.tensor([[1, 2, 3, 0], [4, 5, 6, 7], [4, 5, 0, 0]])
+    targets = torch.tensor([[2, 3, 9, 0], [0, 0, 7, 8], [5, 0, 0, 0]])
+    new_items, new_targets = turned(items, torch.tensor([3, 4, 2]), targets)
+    # the first two targets of the second row stay untrained; the last target of the third is not known
+    assert new_items.tolist() == [[9, 3, 2, 0], [8, 7, 6, 5], [4, 5, 0, 0]]
+    assert new_targets.tolist() == [[3, 2, 1, 0], [0, 0, 5, 4], [5, 0, 0, 0]]
+    straight, _ = variant(random_data, monkeypatch)
+    found = model.calculate_loss(batch)
+    assert found != straight.calculate_loss(batch)
+    new_items, new_targets = turned(batch["item_id_list"], batch["item_length"], batch["target_list"])
+    batch["item_id_list"], batch["target_list"] = new_items, new_targets
+    torch.testing.assert_close(found, straight.calculate_loss(batch))
+
+
 def test_the_spectral_start_has_the_deviation_of_the_random_one(
     random_data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -396,3 +413,27 @@ def test_the_spectral_start_has_the_deviation_of_the_random_one(
     first, second = random.item_embedding.weight[1:], spectral.item_embedding.weight[1:]
     assert not torch.equal(first, second)
     assert second.std().item() == pytest.approx(first.std().item(), rel=0.1)
+
+
+def test_other_memories_are_compared_on_the_cases_of_a_run(random_data: Path, tmp_path: Path) -> None:
+    """A row of several runs is the mean over all choices of so many of their networks."""
+    writer = script("memory_variants")
+    writer.FILE, writer.NEIGHBOURS, folders = tmp_path / "variants.csv", 5, []
+    for seed in (1, 2):
+        folders.append(tmp_path / str(seed))
+        keys = {"data_path": str(random_data), "seed": seed, "memory_ease": True, "output_dir": str(folders[-1])}
+        run("FMLPRecMemory", "random", config_dict={**SMALL, **keys})
+    writer.main([str(folder) for folder in folders])
+    table = pd.read_csv(writer.FILE).set_index("variant")
+    runs = [writer.Run(str(folder)) for folder in folders]
+    assert table.loc["the network alone", "valid ndcg@10"] == round(writer.ndcg(runs[0].ranks(runs[0].alone.copy())), 4)
+
+    def best(network: Any) -> float:
+        runs[0].network = network
+        return max(writer.ndcg(r) for *_, r in runs[0].mixtures(writer.distributions(runs[0], runs[0].memory)))
+
+    networks = [one.network for one in runs]
+    one, two = (f"the mean of the networks of {count} of 2 seeds, and the memory" for count in (1, 2))
+    assert table.loc[one, "valid ndcg@10"] == pytest.approx(sum(map(best, networks)) / 2, abs=1e-4)
+    assert table.loc[two, "valid ndcg@10"] == pytest.approx(best(sum(networks) / 2), abs=1e-4)
+    assert (table["cases"] == len(runs[0].cases)).all()

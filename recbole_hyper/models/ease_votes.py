@@ -13,9 +13,11 @@ from torch import Tensor, nn
 
 from recbole_hyper.models.easer import gram_matrix, item_weights
 
-# EASE^R is offered to the validation up to this number of items, whose matrix takes 5 GB while it is fitted, and from
-# this mean number of interactions per item on: with fewer, no share of it helped (docs/models/memory.md)
-MOST_ITEMS, FEWEST_INTERACTIONS = 20_000, 24
+# EASE^R is offered to the validation up to this number of items, whose matrix takes 5 GB while it is fitted
+MOST_ITEMS = 20_000
+# and where items x items / interactions is at most this. A fit costs items^3 and training items x interactions: at 265
+# the fit takes a thirtieth of the training on one thread of a CPU, at 950 a quarter
+MOST_WORK = 400
 # ridge, and the largest weights of an item that are kept; chosen on the validation of ml-100k
 _RIDGE, _NEIGHBOURS = 100.0, 200
 # votes in memory at once
@@ -37,9 +39,9 @@ VOTES = (
 )
 
 
-def is_offered(n_items: int, interactions_per_item: float) -> bool:
-    """Return whether EASE^R can be fitted quickly to such data, and may help on them."""
-    return n_items <= MOST_ITEMS and interactions_per_item >= FEWEST_INTERACTIONS
+def is_offered(n_items: int, n_interactions: int) -> bool:
+    """Return whether EASE^R is fitted to such data in about a tenth of the network's training, or less."""
+    return n_items <= min(MOST_ITEMS, MOST_WORK * n_interactions / max(1, n_items))
 
 
 class EaseVotes(nn.Module):
@@ -90,10 +92,7 @@ class EaseVotes(nn.Module):
 
     def scores(self, newest: Tensor, decay: float) -> Tensor:
         """Return the scores (B, n_items) after the ``newest`` items (B, L), newest first and padded with 0."""
-        ages = decay ** torch.arange(newest.shape[1], device=newest.device)
-        votes = (ages * (newest > 0))[:, :, None] * self.weights[newest]
-        scores = votes.new_zeros(newest.shape[0], self.bits.shape[0])
-        return scores.scatter_add(1, self.neighbours[newest].flatten(1).long(), votes.flatten(1))
+        return scores_of(newest, self.neighbours, self.weights, decay)
 
     def scores_in_blocks(self, newest: Tensor, decay: float, weights: Tensor | None = None) -> Tensor:
         """Return :meth:`scores` with bounded memory; on a CPU, :meth:`dense_weights` are quicker for many rows."""
@@ -118,6 +117,14 @@ class EaseVotes(nn.Module):
             own = state_dict.setdefault(prefix + name, getattr(self, name))
             setattr(self, name, own.to(self.choice.device).clone())
         super()._load_from_state_dict(state_dict, prefix, *arguments)
+
+
+def scores_of(newest: Tensor, neighbours: Tensor, weights: Tensor, decay: float) -> Tensor:
+    """Return :meth:`EaseVotes.scores` for the ``neighbours`` and ``weights`` (n_items, k)."""
+    ages = decay ** torch.arange(newest.shape[1], device=newest.device)
+    votes = (ages * (newest > 0))[:, :, None] * weights[newest]
+    scores = votes.new_zeros(newest.shape[0], weights.shape[0])
+    return scores.scatter_add(1, neighbours[newest].flatten(1).long(), votes.flatten(1))
 
 
 def with_votes(logits: Tensor, scores: Tensor, votes: Votes) -> Tensor:

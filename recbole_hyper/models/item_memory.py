@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from recbole_hyper.data.loader import gather, history_items, history_matrix
 from recbole_hyper.devices import free_memory
-from recbole_hyper.models.ease_votes import VOTES, EaseVotes, with_votes
+from recbole_hyper.models.ease_votes import VOTES, EaseVotes, scores_of, with_votes
 from recbole_hyper.types import Cases, Prefixes
 
 Float32 = npt.NDArray[np.float32]
@@ -114,9 +114,11 @@ class MixtureTable(nn.Module):
     ) -> None:
         super().__init__()
         self.share, self.length = mixture.share, length
-        # a part of the mixture only if it has a share
-        self.ease = ease if ease is not None and ease.chosen.share else None
-        self.votes = VOTES[0] if self.ease is None else self.ease.chosen
+        self.votes = VOTES[0] if ease is None else ease.chosen
+        if ease is not None and self.votes.share:  # else it is no part of the mixture
+            self.register_buffer("ease_neighbours", ease.neighbours)
+            # float32 numbers: a graph cannot read the bits of integers
+            self.register_buffer("ease_weights", ease.weights)
         counts, sizes = memory.counts, np.diff(memory.counts.indptr)
         filled = np.arange(max(1, int(sizes.max(initial=0)))) < sizes[:, None]
         neighbours, rates = np.zeros(filled.shape, np.int32), np.zeros(filled.shape, np.float32)
@@ -142,12 +144,15 @@ class MixtureTable(nn.Module):
     rates: Tensor
     weights: Tensor
     decays: Tensor
+    ease_neighbours: Tensor
+    ease_weights: Tensor
 
     def forward(self, logits: Tensor, items: Tensor, lengths: Tensor) -> Tensor:
         """Return the scores (B, n_items) for ``logits`` (B, n_items) after right-padded ``items`` (B, L)."""
-        if self.ease is not None:
-            length = items.shape[1] if self.length is None else self.length
-            logits = with_votes(logits, self.ease.scores(_newest(items, lengths, length), self.votes.decay), self.votes)
+        if self.votes.share:
+            newest = _newest(items, lengths, items.shape[1] if self.length is None else self.length)
+            scores = scores_of(newest, self.ease_neighbours, self.ease_weights, self.votes.decay)
+            logits = with_votes(logits, scores, self.votes)
         return self.mixed(logits, _newest(items, lengths, len(self.decays)))
 
     def after(self, newest: Tensor, decays: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -193,13 +198,11 @@ class RankedCases:
             self.hidden[places[0], places[1]] = True
         self.shown = ~self.hidden.gather(1, self.targets)[:, 0]
 
-    def gain(self, probabilities: Tensor) -> Tensor:
-        """Return the sum of NDCG at the search's depth over the cases; this overwrites the ``probabilities``."""
-        target = probabilities.gather(1, self.targets)
-        return self.gain_of_shown(probabilities.masked_fill_(self.hidden, -1.0), target)
+    def gain(self, scores: Tensor, target: Tensor) -> Tensor:
+        """Return the sum of NDCG at the search's depth over the cases, for ``scores`` (n, n_items).
 
-    def gain_of_shown(self, scores: Tensor, target: Tensor) -> Tensor:
-        """Return the sum for ``scores`` (n, n_items) that hidden items have below all ``target`` scores (n, 1)."""
+        ``target`` (n, 1) are those of the targets, and no hidden item scores more.
+        """
         ranks = 1 + (scores > target).count_nonzero(1)
         return torch.where((ranks <= _DEPTH) & self.shown, 1 / torch.log2(ranks + 1.0), 0.0).double().sum()
 
@@ -257,7 +260,7 @@ class MixtureSearch:
                 # the order of (1 - share) network + share memory, also where the memory is empty
                 odds = share / (1.0 - share)
                 mixed = torch.add(network, memory, alpha=odds)
-                gains.append(ranked.gain_of_shown(mixed, torch.add(of_target, memory_of_target, alpha=odds)))
+                gains.append(ranked.gain(mixed, torch.add(of_target, memory_of_target, alpha=odds)))
         found = torch.stack(gains).view(len(DECAYS), len(SHARES))
         self._sums = found if self._sums is None else self._sums + found
         self.cases += len(cases)

@@ -68,7 +68,7 @@ class MemoryRecommender(HyperRecommender):
         ),
         memory_neighbours=Option("strongest neighbours to keep for each item", kind=PositiveInt, default=200),
         memory_ease=Option(
-            "offer EASE^R to the mixture; auto: up to 20,000 items with 24 interactions each on average",
+            "offer EASE^R to the mixture; auto: where it is fitted in a tenth of the network's training",
             kind=bool | Auto,
             default=AUTO,
         ),
@@ -92,8 +92,7 @@ class MemoryRecommender(HyperRecommender):
         self._note = _EXPLAINED
         self._ease, offered = EaseVotes(), config["memory_ease"]
         if offered == AUTO:
-            per_item = float(np.sum(dataset.train_lengths)) / max(1, int(dataset.trained_items().sum()))
-            offered = is_offered(self.n_items, per_item)
+            offered = is_offered(self.n_items, int(np.sum(dataset.train_lengths)))
         # the training part, to fit EASE^R at the first validation
         self._training = dataset if offered else None
         # indices of share and decay: averaging weights leaves integers alone
@@ -173,15 +172,18 @@ class MemoryRecommender(HyperRecommender):
         known = torch.from_numpy(np.diff(counts.indptr) > 0).to(logits.device)[:, None]
         memory = torch.from_numpy(counts.toarray()).to(logits.device)
         ranked = RankedCases(cases, network, exclude_seen=self._exclude_seen)
+        # a hidden item with a probability of 0 is above no target
+        for part in (network, memory):
+            part.masked_fill_(ranked.hidden, 0.0)
         for decay, by_decay in itertools.groupby(sorted(VOTES[1:], key=_decay), key=_decay):
             scores = self._ease.scores_in_blocks(newest, decay, weights)
             scores[:, 0] = -torch.inf
             for sharpness, by_sharpness in itertools.groupby(sorted(by_decay, key=_sharpness), key=_sharpness):
-                ease = (scores * sharpness).softmax(dim=1)
+                ease = (scores * sharpness).softmax(dim=1).masked_fill_(ranked.hidden, 0.0)
                 for votes, mixture in itertools.product(by_sharpness, mixtures):
                     rest = torch.where(known, 1.0 - mixture.share, 1.0)
                     mixed = torch.lerp(network, ease, votes.share).mul_(rest).add_(memory, alpha=mixture.share)
-                    yield (mixture, votes), ranked.gain(mixed)
+                    yield (mixture, votes), ranked.gain(mixed, mixed.gather(1, ranked.targets))
 
     def _newest(self, cases: Cases) -> Tensor:
         return torch.from_numpy(newest_items(cases, self._length)).to(self.device)

@@ -15,8 +15,8 @@ from recbole_hyper.config import Config
 from recbole_hyper.evaluation.ranking import rank_cases
 from recbole_hyper.evaluation.statistics import case_values
 from recbole_hyper.models.ease_votes import (
-    FEWEST_INTERACTIONS,
     MOST_ITEMS,
+    MOST_WORK,
     VOTES,
     EaseVotes,
     Votes,
@@ -95,11 +95,14 @@ def test_the_mixture_of_a_graph_equals_that_of_the_model() -> None:
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(("n_items", "per_item", "expected"), [
-    (MOST_ITEMS, FEWEST_INTERACTIONS, True), (MOST_ITEMS + 1, 1e3, False), (100, FEWEST_INTERACTIONS - 0.1, False),
+@pytest.mark.parametrize(("n_items", "n_interactions", "expected"), [
+    (MOST_ITEMS, 10**9, True), (MOST_ITEMS + 1, 10**9, False),
+    (1000, 10**6 // MOST_WORK, True), (1000, 10**6 // MOST_WORK - 1, False), (0, 0, True),
+    # LastFM, MovieLens-1M; Beauty
+    (3_647, 50_371, True), (3_707, 988_129, True), (12_102, 153_776, False),
 ])  # fmt: skip
-def test_auto_offers_ease_by_the_stated_rule(n_items: int, per_item: float, expected: bool) -> None:
-    assert is_offered(n_items, per_item) is expected
+def test_auto_offers_ease_by_the_stated_rule(n_items: int, n_interactions: int, expected: bool) -> None:
+    assert is_offered(n_items, n_interactions) is expected
 
 
 @pytest.fixture(scope="module")
