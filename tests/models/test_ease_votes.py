@@ -97,7 +97,7 @@ def test_the_mixture_of_a_graph_equals_that_of_the_model() -> None:
 
 @pytest.mark.parametrize(("n_items", "n_interactions", "expected"), [
     (MOST_ITEMS, 10**9, True), (MOST_ITEMS + 1, 10**9, False),
-    (1000, 10**6 // MOST_WORK, True), (1000, 10**6 // MOST_WORK - 1, False), (0, 0, True),
+    (1000, 10**6 // MOST_WORK + 1, True), (1000, 10**6 // MOST_WORK, False), (0, 0, True),
     # LastFM, Foursquare, MovieLens-1M; Beauty
     (3_647, 50_371, True), (9_990, 177_302, True), (3_707, 988_129, True), (12_102, 153_776, False),
 ])  # fmt: skip
