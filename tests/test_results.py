@@ -211,7 +211,7 @@ def test_the_tables_of_the_study_of_curvature_show_the_result_files() -> None:
 
 
 def test_tuned_heads_have_the_order_that_the_study_of_curvature_states() -> None:
-    """docs/curvature.md: sharper dot products, then the Poincare heads from flat to curved, then the plain dot product."""
+    """docs/curvature.md: sharper dot products, Poincare heads from flat to curved, the plain dot product."""
     rows = pd.read_csv(RESULTS / "curvature_tuned.csv")
     assert (rows["rate"].nunique(), rows["dropout"].nunique()) == (1, 1)  # all six chose the same trial
     seeds = rows.groupby("seed").filter(lambda group: len(group) == 6).groupby("seed")
