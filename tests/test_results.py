@@ -226,6 +226,9 @@ def test_tuned_heads_have_the_order_that_the_study_of_curvature_states() -> None
             > found["poincare-auto"]
             > found["dot-product"]
         )
+    means = rows.groupby("head")[["coverage@10", "overlap"]].mean()
+    order = ["dot-product", "poincare-auto", "poincare-fixed", "poincare-learned", "learned-temperature"]
+    assert (means.loc[order].diff().dropna() > 0).all(axis=None)
     learned = rows[rows["head"] == "poincare-learned"]["theta"]
     assert (learned < 0.02).all()
 
