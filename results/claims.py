@@ -56,7 +56,7 @@ p-values in the column Holm are adjusted for all differences on this page. One s
 CHOSEN = """\
 The rules of `auto` and the mixture with the memory were chosen on validation of these three data sets. The next three
 took no part, but for one thing: after the first runs on LastFM and Foursquare, without EASE^R ([both](records.md)), the
-rule that offers it was stated anew, by its cost. Same protocol and settings; `recbole-hyper prepare NAME` says where
+rule that offers it was changed to a cost. Same protocol and settings; `recbole-hyper prepare NAME` says where
 the files are. On Foursquare most targets are items of the history, which no model reaches when these are left out."""
 
 

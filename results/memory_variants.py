@@ -202,7 +202,7 @@ def row_of(run: Run, variant: str, ranks: np.ndarray) -> dict[str, object]:
 
 
 def main(folders: Sequence[str]) -> None:
-    """Compare the variants on the runs in ``folders``, and write their rows in place of those of the same data."""
+    """Compare the variants on the runs in ``folders``, and write rows that replace those of the same data."""
     table = pd.read_csv(FILE) if FILE.exists() else pd.DataFrame()
     runs: dict[str, list[Run]] = {}
     for folder in folders:
