@@ -54,20 +54,19 @@ class Run:
         self.cases, self.dataset, self.exclude_seen = cases, config["dataset"], config["exclude_seen"]
         length = int(config["MAX_ITEM_LIST_LENGTH"])
         score, votes = state_scorer(model, length, config["device"]), model._ease
-        alone, mixed = [], []
+        self.with_ease, alone, mixed = bool(votes.chosen.share), [], []
         with torch.no_grad():
             for start in range(0, len(cases), BLOCK):
                 block = cases[start : start + BLOCK]
                 logits = score(block).clone()
                 logits[:, 0] = -torch.inf
                 alone.append(logits.softmax(1).numpy())
-                mixed.append(alone[-1])
-                if votes.chosen.share:
+                if self.with_ease:
                     newest = torch.from_numpy(newest_items(block, length))
                     scores = votes.scores_in_blocks(newest, votes.chosen.decay)
-                    mixed[-1] = with_votes(logits, scores, votes.chosen).exp().numpy()
-        self.alone, self.network = np.concatenate(alone), np.concatenate(mixed)
-        self.with_ease = bool(votes.chosen.share)
+                    mixed.append(with_votes(logits, scores, votes.chosen).exp().numpy())
+        self.alone = np.concatenate(alone)
+        self.network = np.concatenate(mixed) if self.with_ease else self.alone
         store, lengths = split.store, np.asarray(split.train_lengths)
         self.items = store.items[ranges(store.offsets[:-1], lengths)].astype(np.int64)
         self.owners, self.n_rows = np.repeat(np.arange(len(lengths)), lengths), len(lengths)

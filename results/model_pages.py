@@ -3,7 +3,6 @@
 Each figure comes from a result file. In docs/curvature.md a table follows a line `<!-- table NAME -->`.
 """
 
-import itertools
 import re
 import statistics
 import sys
@@ -78,13 +77,12 @@ def head_values(table: dict[str, Any], head: str, width: int) -> list[float]:
 
 
 def tuned_rows(table: dict[str, Any]) -> list[dict[str, str]]:
-    """Return a row for each head and width of a study, whose heads were each tuned, with means over the seeds."""
+    """Return a row for each head of a study, whose heads were each tuned, with means over the seeds."""
     rows, shown = pd.read_csv(HERE / table["study"]), []
-    for width, (head, key) in itertools.product(table["widths"], table["heads"].items()):
-        found = rows[(rows["data"] == table["data"]) & (rows["head"] == key) & (rows["d"] == width)]
+    for head, key in table["heads"].items():
+        found = rows[rows["head"] == key]
         means = found.mean(numeric_only=True)
-        name = head if len(table["widths"]) == 1 else f"{head}, d {width}"
-        chosen = {"head": name, "rate": short(means["rate"]), "dropout": f"{means['dropout']:.1f}".removeprefix("0")}
+        chosen = {"head": head, "rate": short(means["rate"]), "dropout": f"{means['dropout']:.1f}".removeprefix("0")}
         learned = {"its number": f"{means['theta']:.2g}".removeprefix("0") if "learned" in head else ""}
         measured = {METRICS[metric]: seeds_text(found[metric].tolist()) for metric in METRICS}
         shown.append(chosen | learned | measured)

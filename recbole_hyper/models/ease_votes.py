@@ -92,7 +92,7 @@ class EaseVotes(nn.Module):
 
     def scores(self, newest: Tensor, decay: float) -> Tensor:
         """Return the scores (B, n_items) after the ``newest`` items (B, L), newest first and padded with 0."""
-        return scores_of(newest, self.neighbours, self.weights, decay)
+        return ease_scores(newest, self.neighbours, self.weights, decay)
 
     def scores_in_blocks(self, newest: Tensor, decay: float, weights: Tensor | None = None) -> Tensor:
         """Return :meth:`scores` with bounded memory; on a CPU, :meth:`dense_weights` are quicker for many rows."""
@@ -119,7 +119,7 @@ class EaseVotes(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *arguments)
 
 
-def scores_of(newest: Tensor, neighbours: Tensor, weights: Tensor, decay: float) -> Tensor:
+def ease_scores(newest: Tensor, neighbours: Tensor, weights: Tensor, decay: float) -> Tensor:
     """Return :meth:`EaseVotes.scores` for the ``neighbours`` and ``weights`` (n_items, k)."""
     ages = decay ** torch.arange(newest.shape[1], device=newest.device)
     votes = (ages * (newest > 0))[:, :, None] * weights[newest]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from recbole_hyper.data.loader import gather, history_items, history_matrix
 from recbole_hyper.devices import free_memory
-from recbole_hyper.models.ease_votes import VOTES, EaseVotes, scores_of, with_votes
+from recbole_hyper.models.ease_votes import VOTES, EaseVotes, ease_scores, with_votes
 from recbole_hyper.types import Cases, Prefixes
 
 Float32 = npt.NDArray[np.float32]
@@ -151,7 +151,7 @@ class MixtureTable(nn.Module):
         """Return the scores (B, n_items) for ``logits`` (B, n_items) after right-padded ``items`` (B, L)."""
         if self.votes.share:
             newest = _newest(items, lengths, items.shape[1] if self.length is None else self.length)
-            scores = scores_of(newest, self.ease_neighbours, self.ease_weights, self.votes.decay)
+            scores = ease_scores(newest, self.ease_neighbours, self.ease_weights, self.votes.decay)
             logits = with_votes(logits, scores, self.votes)
         return self.mixed(logits, _newest(items, lengths, len(self.decays)))
 
