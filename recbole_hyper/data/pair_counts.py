@@ -1,6 +1,7 @@
 """Counts how often two items are chosen near each other, and keeps the strongest neighbours of each item."""
 
 from collections.abc import Iterator
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,9 @@ _BYTES_OF_A_PAIR = 64
 _BYTES_OF_AN_ENTRY = 32
 _BITS_OF_A_KEY = 62
 
+#: which items of a pair count for an item: both, those after it, or those before it
+Side = Literal["both", "after", "before"]
+
 
 def weight_of(distance: npt.ArrayLike) -> npt.NDArray[np.float64]:
     """Return the weight of two items that many steps apart: one over the square root of the steps."""
@@ -21,14 +25,20 @@ def weight_of(distance: npt.ArrayLike) -> npt.NDArray[np.float64]:
 
 
 def pair_counts(
-    store: SequenceStore, lengths: Int64, *, window: int, neighbours: int, memory_budget: int = 512 << 20
+    store: SequenceStore,
+    lengths: Int64,
+    *,
+    window: int,
+    neighbours: int,
+    side: Side = "both",
+    memory_budget: int = 512 << 20,
 ) -> tuple[scipy.sparse.csr_matrix, npt.NDArray[np.float32]]:
     """Count, for each pair of items, the sequences in which they are at most ``window`` steps apart.
 
     A sequence counts once for a pair, in both directions, with the weight of the smallest distance
-    (:func:`weight_of`). Only the first ``lengths`` (U,) interactions of each row count. Each row keeps its
-    ``neighbours`` largest entries, ties in item order. If ``memory_budget`` bytes are not enough for all counts at
-    once, the sequences are read several times.
+    (:func:`weight_of`). With another ``side``, row i counts only the items after, or before, item i. Only the first
+    ``lengths`` (U,) interactions of each row count. Each row keeps its ``neighbours`` largest entries, ties in
+    item order. If ``memory_budget`` bytes are not enough for all counts at once, the sequences are read several times.
 
     Returns the counts (n_items, n_items), columns sorted, and the sum (n_items,) of each row before the cut.
     """
@@ -40,7 +50,7 @@ def pair_counts(
     for first, stop in _stretches(entries, memory_budget):
         counts = scipy.sparse.csr_matrix((stop - first, n_items))
         for block in _stretches(pairs, memory_budget, 1 << max(0, _BITS_OF_A_KEY - 2 * of_item - of_distance)):
-            counts = counts + _counts_of(store, lengths, slice(*block), window, (first, stop))
+            counts = counts + _counts_of(store, lengths, slice(*block), window, (first, stop), side)
         totals[first:stop] = np.asarray(counts.sum(axis=1)).ravel()
         blocks.append(strongest(counts.tocsr(), neighbours))
     return scipy.sparse.vstack(blocks, format="csr", dtype=np.float32), totals.astype(np.float32)
@@ -63,7 +73,7 @@ def _stretches(sizes: Int64, budget: int, most: int | None = None) -> Iterator[t
 
 
 def _counts_of(
-    store: SequenceStore, lengths: Int64, block: slice, window: int, item_range: tuple[int, int]
+    store: SequenceStore, lengths: Int64, block: slice, window: int, item_range: tuple[int, int], side: Side
 ) -> scipy.sparse.csr_matrix:
     """Return the counts in a block of sequences for the rows ``item_range`` of the matrix."""
     sizes = lengths[block]
@@ -74,11 +84,16 @@ def _counts_of(
     of_item, of_distance = _bits(n_items, window)
     keys, reach = [], min(window, int(sizes.max(initial=0)) - 1)
     for distance in range(1, reach + 1):
-        low = np.minimum(items[:-distance], items[distance:])
-        high = np.maximum(items[:-distance], items[distance:])
-        wanted = (owners[:-distance] == owners[distance:]) & (low != high)
-        wanted &= ((low >= first) & (low < stop)) | ((high >= first) & (high < stop))
-        pairs = (((owners[:-distance][wanted] << of_item) | low[wanted]) << of_item) | high[wanted]
+        one, other = items[:-distance], items[distance:]
+        if side == "both":
+            one, other = np.minimum(one, other), np.maximum(one, other)
+        elif side == "before":
+            one, other = other, one
+        wanted = (one >= first) & (one < stop)
+        if side == "both":
+            wanted |= (other >= first) & (other < stop)
+        wanted &= (owners[:-distance] == owners[distance:]) & (one != other)
+        pairs = (((owners[:-distance][wanted] << of_item) | one[wanted]) << of_item) | other[wanted]
         keys.append((pairs << of_distance) | (distance - 1))
     if not keys:
         return scipy.sparse.csr_matrix((stop - first, n_items))
@@ -88,10 +103,12 @@ def _counts_of(
     nearest = np.diff(pairs, prepend=-1) > 0
     pairs, steps = pairs[nearest], (sorted_keys[nearest] & ((1 << of_distance) - 1)) + 1
     values = weight_of(np.arange(1, reach + 1))[steps - 1]
-    low, high = (pairs >> of_item) & ((1 << of_item) - 1), pairs & ((1 << of_item) - 1)
-    rows, columns = np.concatenate((low, high)), np.concatenate((high, low))
+    rows, columns = (pairs >> of_item) & ((1 << of_item) - 1), pairs & ((1 << of_item) - 1)
+    if side == "both":
+        rows, columns = np.concatenate((rows, columns)), np.concatenate((columns, rows))
+        values = np.concatenate((values, values))
     own = (rows >= first) & (rows < stop)
-    entries = np.concatenate((values, values))[own], (rows[own] - first, columns[own])
+    entries = values[own], (rows[own] - first, columns[own])
     return scipy.sparse.csr_matrix(entries, shape=(stop - first, n_items))
 
 

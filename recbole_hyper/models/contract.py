@@ -29,6 +29,10 @@ class OwnModel(Model):
     def case_scorer(self, config: Any) -> Scorer:
         """Return a function that scores evaluation cases against all items."""
 
+    def validation_scorer(self, config: Any) -> Scorer:
+        """Return the scorer for validation, by default :meth:`case_scorer`."""
+        return self.case_scorer(config)
+
     def complete(self) -> None:
         """Compute what the weights file lacks; by default nothing."""
 
@@ -60,10 +64,13 @@ def n_learned(model: Any) -> int:
     return sum(p.numel() for p in model.parameters() if p.requires_grad) if counted is None else counted
 
 
-def make_scorer(model: Any, config: Any) -> Scorer:
-    """Return the scorer of any model; RecBole's models score by fold-in or full_sort_predict."""
+def make_scorer(model: Any, config: Any, *, part: str = "test") -> Scorer:
+    """Return the scorer of any model for a part of a split, "valid" or "test".
+
+    RecBole's models score by fold-in or full_sort_predict.
+    """
     if isinstance(model, OwnModel):
-        scorer = model.case_scorer(config)
+        scorer = model.validation_scorer(config) if part == "valid" else model.case_scorer(config)
     else:
         scorer = fold_in_scorer(model) or full_sort_scorer(model, config)
     return scorer if config["device"].type == "cpu" else gpu_precision(config["matmul_precision"])(scorer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -102,23 +103,20 @@ def log_mixture(logits: Tensor, memory: scipy.sparse.csr_matrix, share: float) -
     return scores
 
 
-class MixtureTable(nn.Module):
-    """:func:`log_mixture` for a device and an exported graph: all tensors are constants, no step depends on values.
+class VoteTable(nn.Module):
+    """An :class:`ItemMemory` for a device and an exported graph: all tensors are constants.
 
     ``neighbours`` (n_items, m) are the neighbours of each item, padded with 0, and ``rates`` (n_items, m) their C / n.
     ``weights`` (n_items,) are n^0.5, 0 for items without counts.
     """
 
-    def __init__(
-        self, memory: ItemMemory, mixture: Mixture, ease: EaseVotes | None = None, length: int | None = None
-    ) -> None:
+    neighbours: Tensor
+    rates: Tensor
+    weights: Tensor
+
+    def __init__(self, memory: ItemMemory) -> None:
         super().__init__()
-        self.share, self.length = mixture.share, length
-        self.votes = VOTES[0] if ease is None else ease.chosen
-        if ease is not None and self.votes.share:  # else it is no part of the mixture
-            self.register_buffer("ease_neighbours", ease.neighbours)
-            # float32 numbers: a graph cannot read the bits of integers
-            self.register_buffer("ease_weights", ease.weights)
+        self.window = memory.window
         counts, sizes = memory.counts, np.diff(memory.counts.indptr)
         filled = np.arange(max(1, int(sizes.max(initial=0)))) < sizes[:, None]
         neighbours, rates = np.zeros(filled.shape, np.int32), np.zeros(filled.shape, np.float32)
@@ -126,34 +124,13 @@ class MixtureTable(nn.Module):
         self.register_buffer("neighbours", torch.from_numpy(neighbours))
         self.register_buffer("rates", torch.from_numpy(rates))
         self.register_buffer("weights", torch.from_numpy(memory.totals**_EVIDENCE))
-        self.register_buffer("decays", mixture.decay ** torch.arange(memory.window))
 
     @staticmethod
-    def fits(memory: ItemMemory, device: torch.device) -> bool:
-        """Return whether the table takes at most a quarter of the free memory of a device."""
-        sizes = np.diff(memory.counts.indptr)
-        return device.type != "cpu" and 4 * 8 * len(sizes) * int(sizes.max(initial=1)) <= free_memory(device)
-
-    def use(self, mixture: Mixture) -> MixtureTable:
-        """Change the mixture and return this table."""
-        self.share = mixture.share
-        self.decays = mixture.decay ** torch.arange(len(self.decays), device=self.decays.device)
-        return self
-
-    neighbours: Tensor
-    rates: Tensor
-    weights: Tensor
-    decays: Tensor
-    ease_neighbours: Tensor
-    ease_weights: Tensor
-
-    def forward(self, logits: Tensor, items: Tensor, lengths: Tensor) -> Tensor:
-        """Return the scores (B, n_items) for ``logits`` (B, n_items) after right-padded ``items`` (B, L)."""
-        if self.votes.share:
-            newest = _newest(items, lengths, items.shape[1] if self.length is None else self.length)
-            scores = ease_scores(newest, self.ease_neighbours, self.ease_weights, self.votes.decay)
-            logits = with_votes(logits, scores, self.votes)
-        return self.mixed(logits, _newest(items, lengths, len(self.decays)))
+    def fits(memories: Iterable[ItemMemory], device: torch.device) -> bool:
+        """Return whether the tables of these memories take at most a quarter of the free memory of a device."""
+        sizes = [np.diff(memory.counts.indptr) for memory in memories]
+        entries = sum(len(size) * int(size.max(initial=1)) for size in sizes)
+        return device.type != "cpu" and 4 * 8 * entries <= free_memory(device)
 
     def after(self, newest: Tensor, decays: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the memory m (n, n_items) after ``newest`` (n, k) with weights ``decays`` (k,), newest first.
@@ -167,12 +144,59 @@ class MixtureTable(nn.Module):
         blank = votes.new_zeros(newest.shape[0], len(self.weights))  # a graph is for any number of rows
         return blank.scatter_add(1, neighbours, votes.flatten(1)), totals, neighbours
 
+
+class MixtureTable(nn.Module):
+    """:func:`log_mixture` for a device and an exported graph, whose steps do not depend on values.
+
+    ``rerank`` takes the scores, the logits and the newest items (n, L), newest first, and returns other scores.
+    """
+
+    decays: Tensor
+    ease_neighbours: Tensor
+    ease_weights: Tensor
+
+    def __init__(
+        self,
+        table: VoteTable,
+        mixture: Mixture,
+        *,
+        ease: EaseVotes | None = None,
+        length: int | None = None,
+        rerank: nn.Module | None = None,
+    ) -> None:
+        super().__init__()
+        self.table, self.share, self.rerank = table, mixture.share, rerank
+        self.length = length
+        self.votes = VOTES[0] if ease is None else ease.chosen
+        if ease is not None and self.votes.share:  # else it is no part of the mixture
+            self.register_buffer("ease_neighbours", ease.neighbours)
+            # float32 numbers: a graph cannot read the bits of integers
+            self.register_buffer("ease_weights", ease.weights)
+        self.register_buffer("decays", mixture.decay ** torch.arange(table.window))
+
+    def use(self, mixture: Mixture) -> MixtureTable:
+        """Change the mixture and return this table."""
+        self.share = mixture.share
+        self.decays = mixture.decay ** torch.arange(len(self.decays), device=self.decays.device)
+        return self
+
+    def forward(self, logits: Tensor, items: Tensor, lengths: Tensor) -> Tensor:
+        """Return the scores (B, n_items) for ``logits`` (B, n_items) after right-padded ``items`` (B, L)."""
+        length = items.shape[1] if self.length is None else self.length
+        newest = _newest(items, lengths, max(length, len(self.decays)))
+        mixed = logits
+        if self.votes.share:
+            scores = ease_scores(newest, self.ease_neighbours, self.ease_weights, self.votes.decay)
+            mixed = with_votes(logits, scores, self.votes)
+        mixed = self.mixed(mixed, newest[:, : len(self.decays)])
+        return mixed if self.rerank is None else self.rerank(mixed, logits, newest)
+
     def mixed(self, logits: Tensor, newest: Tensor) -> Tensor:
         """Return the scores (n, n_items) for ``logits`` (n, n_items) after ``newest`` (n, window), newest first."""
         scores = logits.scatter(1, torch.zeros_like(newest[:, :1]), -math.inf).log_softmax(dim=1)
         if not self.share:
             return scores
-        whole, totals, neighbours = self.after(newest, self.decays)
+        whole, totals, neighbours = self.table.after(newest, self.decays)
         memory = whole.gather(1, neighbours)
         mixed = ((1 - self.share) * scores.gather(1, neighbours).exp() + self.share * memory).log()
         scores = scores + (totals > 0) * math.log1p(-self.share)
@@ -213,7 +237,7 @@ class MixtureSearch:
     The ten best items of a mixture are among the network's ten best and the memory's items, so only these are compared.
     """
 
-    def __init__(self, memory: ItemMemory, *, exclude_seen: bool, table: MixtureTable | None = None) -> None:
+    def __init__(self, memory: ItemMemory, *, exclude_seen: bool, table: VoteTable | None = None) -> None:
         self.memory, self.exclude_seen, self.table = memory, exclude_seen, table
         self._sums: Tensor | None = None  # of the gains of all cases, on a device
         self.gains = np.zeros((len(DECAYS), len(SHARES)))
@@ -244,7 +268,7 @@ class MixtureSearch:
             self.gains[number] += gains.sum(axis=1)
         self.cases += n
 
-    def _add_on_device(self, table: MixtureTable, network: Tensor, cases: Cases) -> None:
+    def _add_on_device(self, table: VoteTable, network: Tensor, cases: Cases) -> None:
         """Add cases with the probabilities of the ``network``, by counting what is above the target in each mixture."""
         device = network.device
         ranked = RankedCases(cases, network, exclude_seen=self.exclude_seen)
@@ -292,10 +316,10 @@ def _ranks(
     values, items = best
     memory, owners, network_values = remembered
     target_values, targets = target
-    target_memory = _entries(memory, targets[:, None])[:, 0]
+    target_memory = entries(memory, targets[:, None])[:, 0]
     empty = np.diff(memory.indptr) == 0
     # items of the memory are counted there, and the target is not above itself
-    values = np.where((_entries(memory, items) > 0) | (items == targets[:, None]), -1.0, values)
+    values = np.where((entries(memory, items) > 0) | (items == targets[:, None]), -1.0, values)
     candidate = (network_values >= 0) & (memory.indices != targets[owners])
     ranks = []
     for share in SHARES:
@@ -308,7 +332,7 @@ def _ranks(
     return np.stack(ranks)
 
 
-def _entries(matrix: scipy.sparse.csr_matrix, columns: Int64) -> Float32:
+def entries(matrix: scipy.sparse.csr_matrix, columns: Int64) -> Float32:
     """Return the entries (n, k) of a matrix with sorted columns at ``columns`` (n, k) of each row."""
     n, width = matrix.shape
     keys = np.repeat(np.arange(n), np.diff(matrix.indptr)) * width + matrix.indices

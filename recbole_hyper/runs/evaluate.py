@@ -97,7 +97,8 @@ def evaluate(
     outcome: dict[str, Any] = {}
     for evaluation in evaluations(split, training)[refitted:]:
         if len(evaluation):
-            ranks = rank(make_scorer(model.eval(), config), RankSettings.of(config), evaluation)
+            scorer = make_scorer(model.eval(), config, part=evaluation.name)
+            ranks = rank(scorer, RankSettings.of(config), evaluation)
             outcome |= report_part(config, evaluation, ranks, folder)
             if segments:
                 frame = cases_frame(evaluation.cases, ranks, evaluation.item_counts, evaluation.user_counts)

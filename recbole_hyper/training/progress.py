@@ -187,7 +187,8 @@ class Training:
 
     def rank_part(self, evaluation: Evaluation, show_progress: bool = False) -> Ranks:
         """Rank the cases of ``evaluation`` with the current weights."""
-        return rank(make_scorer(self.model.eval(), self.config), self.ranking, evaluation, show_progress)
+        scorer = make_scorer(self.model.eval(), self.config, part=evaluation.name)
+        return rank(scorer, self.ranking, evaluation, show_progress)
 
     def measure(self, evaluation: Evaluation, show_progress: bool = False) -> dict[str, float]:
         """Return the metrics of ``evaluation`` with the current weights."""

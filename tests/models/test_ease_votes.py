@@ -24,7 +24,7 @@ from recbole_hyper.models.ease_votes import (
     with_votes,
 )
 from recbole_hyper.models.easer import gram_matrix, item_weights
-from recbole_hyper.models.item_memory import Mixture, MixtureTable, log_mixture, newest_first
+from recbole_hyper.models.item_memory import Mixture, MixtureTable, VoteTable, log_mixture, newest_first
 from recbole_hyper.models.memory import MemoryRecommender
 from recbole_hyper.runs.bundle import write_bundle
 from recbole_hyper.serving.bundle import open_bundle
@@ -91,7 +91,7 @@ def test_the_mixture_of_a_graph_equals_that_of_the_model() -> None:
     newest = newest_first(items.numpy(), lengths.numpy())
     mixed = with_votes(logits, votes.scores(torch.from_numpy(newest), votes.chosen.decay), votes.chosen)
     expected = log_mixture(mixed, memory.after(newest[:, :WINDOW], mixture.decay), mixture.share)
-    found = MixtureTable(memory, mixture, votes)(logits, items, lengths)
+    found = MixtureTable(VoteTable(memory), mixture, ease=votes)(logits, items, lengths)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
@@ -148,6 +148,7 @@ def test_validation_chooses_the_best_votes_by_the_scores_of_the_model(
 ) -> None:
     """The value of each choice is the NDCG@10 that the model then has; without kept logits it is the same."""
     keys = {**LEARN, "data_path": str(pairs), "epochs": 0, "memory_ease": True, "save_data": False}
+    keys["memory_rerank"] = False
     config = Config("FMLPRecMemory", "sets", config_dict=keys)
     data, split = read_data(config)
     model = build_model(config, data, split.store, split.train_lengths)

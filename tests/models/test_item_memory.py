@@ -16,6 +16,7 @@ from recbole_hyper.models.item_memory import (
     Mixture,
     MixtureSearch,
     MixtureTable,
+    VoteTable,
     log_mixture,
     newest_first,
 )
@@ -65,7 +66,7 @@ def test_the_mixture_of_a_graph_equals_that_of_the_model(share: float, decay: fl
     logits = torch.randn(len(items), N_ITEMS)
     newest = newest_first(items.numpy(), lengths.numpy())[:, :WINDOW]
     expected = log_mixture(logits.clone(), memory.after(newest, decay), share)
-    found = MixtureTable(memory, Mixture(share, decay))(logits, items, lengths)
+    found = MixtureTable(VoteTable(memory), Mixture(share, decay))(logits, items, lengths)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
@@ -86,7 +87,7 @@ def test_every_trial_is_the_ndcg_of_its_mixture(on_device: bool, rows: Rows, exc
     cases = Cases.build(store, np.arange(len(rows)), store.lengths - 1)
     logits = torch.randn(len(rows), N_ITEMS, generator=torch.Generator().manual_seed(seed))
     network = torch.cat((torch.zeros(len(rows), 1), logits[:, 1:].softmax(1)), dim=1)
-    table = MixtureTable(memory, Mixture(0.5, 0.5)) if on_device else None
+    table = VoteTable(memory) if on_device else None
     search = MixtureSearch(memory, exclude_seen=exclude_seen, table=table)
     for start in range(0, len(rows), 2):
         search.add(logits[start : start + 2].clone(), cases[start : start + 2])

@@ -1,0 +1,303 @@
+"""The best items of a mixture in another order, by small networks that read the evidence for each of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, normalize
+
+from recbole_hyper.models.ease_votes import EaseVotes, ease_scores
+from recbole_hyper.models.item_memory import ItemMemory, VoteTable, entries
+
+# as many of the best items get another order
+BEST = 50
+# of the memories of what comes after and before an item
+_DECAYS = (0.4, 0.9)
+# log-probabilities are at least this, and votes count e^-9 more in their logarithm
+_LEAST, _NO_VOTES = -30.0, math.exp(-9)
+# weight of an item in the mean cosine, relative to the next newer one
+_AGES = 0.9
+# of EASE^R's votes
+_EASE_DECAYS = (0.8, 0.95, 0.99)
+#: what a network reads of an item: log-probabilities by network and mixture, popularity, cosines, votes, EASE^R's votes
+N_EVIDENCE = 3 + 3 + 2 * len(_DECAYS) + len(_EASE_DECAYS)
+#: networks, each fitted to the users of the others
+N_FOLDS = 2
+_WIDTH = 16
+_SHAPES = {
+    "mean": (N_EVIDENCE,),
+    "scale": (N_EVIDENCE,),
+    "linear": (N_EVIDENCE,),
+    "weight": (N_EVIDENCE, _WIDTH),
+    "bias": (_WIDTH,),
+    "out": (_WIDTH,),
+}
+# a fit: at most so many passes, about so many steps of so many cases, rate and weight decay of Adam, the fewest cases
+_PASSES, _STEPS, _BATCH, _RATE, _DECAY, _FEWEST = 40, 440, 128, 0.01, 1e-3, 50
+
+
+class SparseVotes:
+    """Votes of memories and of EASE^R for some items, on a CPU; EASE^R gives 0 where it is not fitted."""
+
+    def __init__(self, memories: Sequence[ItemMemory], ease: EaseVotes) -> None:
+        self.memories, self.ease = memories, ease
+
+    def __call__(self, newest: Tensor, items: Tensor) -> Tensor:
+        """Return the votes (n, k, V) for ``items`` (n, k) after ``newest`` (n, L), newest first."""
+        places, found = items.numpy(), []
+        for memory in self.memories:
+            recent = newest[:, : memory.window].numpy()
+            found += [torch.from_numpy(entries(memory.after(recent, decay), places)) for decay in _DECAYS]
+        votes = _logarithms(found)
+        if not self.ease.bits.numel():
+            return torch.cat((votes, votes.new_zeros(*items.shape, len(_EASE_DECAYS))), dim=2)
+        ease = [self.ease.scores_in_blocks(newest, decay).gather(1, items) for decay in _EASE_DECAYS]
+        return torch.cat((votes, torch.stack(ease, dim=2)), dim=2)
+
+
+class VoteTables(nn.Module):
+    """:class:`SparseVotes` for a device and an exported graph."""
+
+    ease_neighbours: Tensor
+    ease_weights: Tensor
+
+    def __init__(self, memories: Sequence[ItemMemory], ease: EaseVotes) -> None:
+        super().__init__()
+        self.memories = [VoteTable(memory) for memory in memories]
+        self.tables = nn.ModuleList(self.memories)
+        self.has_ease = bool(ease.bits.numel())
+        if self.has_ease:
+            self.register_buffer("ease_neighbours", ease.neighbours)
+            # float32 numbers: a graph cannot read the bits of integers
+            self.register_buffer("ease_weights", ease.weights)
+
+    def forward(self, newest: Tensor, items: Tensor) -> Tensor:
+        """Return the votes (n, k, V) for ``items`` (n, k) after ``newest`` (n, L), newest first."""
+        found = []
+        for table in self.memories:
+            ages = torch.arange(table.window, device=newest.device)
+            for decay in _DECAYS:
+                votes, _, _ = table.after(newest[:, : table.window], decay**ages)
+                found.append(votes.gather(1, items))
+        votes = _logarithms(found)
+        if not self.has_ease:
+            return torch.cat((votes, votes.new_zeros(items.shape[0], items.shape[1], len(_EASE_DECAYS))), dim=2)
+        tables = self.ease_neighbours, self.ease_weights
+        ease = [ease_scores(newest, *tables, decay).gather(1, items) for decay in _EASE_DECAYS]
+        return torch.cat((votes, torch.stack(ease, dim=2)), dim=2)
+
+
+def _logarithms(votes: list[Tensor]) -> Tensor:
+    return (torch.stack(votes, dim=2) + _NO_VOTES).log()
+
+
+class Evidence(NamedTuple):
+    """The best items (n, k) of a mixture, and the evidence (n, k, N_EVIDENCE) for each."""
+
+    items: Tensor
+    values: Tensor
+
+
+class EvidenceReader(nn.Module):
+    """Reads the evidence for the best items after a history.
+
+    ``votes`` are those of EASE^R, and of the memories of what comes after and before an item. ``counts`` (n_items,)
+    says how often each item was chosen in training, and ``window`` how many of the newest items are compared with the
+    best items. With ``exclude_seen`` no item of the history is among the best.
+    """
+
+    counts: Tensor
+
+    def __init__(self, votes: Any, counts: Tensor, *, window: int, exclude_seen: bool) -> None:
+        super().__init__()
+        self.votes, self.window, self.exclude_seen = votes, window, exclude_seen
+        self.register_buffer("counts", counts.float().log1p(), persistent=False)
+
+    def forward(self, scores: Tensor, logits: Tensor, newest: Tensor, vectors: Tensor) -> Evidence:
+        """Return the evidence by mixture and network, after the ``newest`` items (n, L), newest first.
+
+        ``scores`` (n, n_items) are log-probabilities of the mixture, ``logits`` (n, n_items) are the network's, and
+        ``vectors`` (n_items, d) those of the items.
+        """
+        shown = scores.scatter(1, newest, -math.inf) if self.exclude_seen else scores
+        best, items = shown.topk(min(BEST, scores.shape[1] - 1), dim=1)
+        network = logits.gather(1, items) - logits[:, 1:].logsumexp(dim=1, keepdim=True)
+        recent = newest[:, : self.window]
+        known = (recent > 0)[:, None]
+        cosines = normalize(vectors[items], dim=2) @ normalize(vectors[recent], dim=2).transpose(1, 2) * known
+        ages = _AGES ** torch.arange(self.window, device=newest.device)
+        own = (network.clamp(min=_LEAST), best.clamp(min=_LEAST), self.counts[items])
+        alike = (cosines[:, :, 0], cosines.amax(dim=2), cosines @ ages)
+        return Evidence(items, torch.cat((torch.stack((*own, *alike), dim=2), self.votes(newest, items)), dim=2))
+
+
+class CasesOfReranker(NamedTuple):
+    """Cases to fit a :class:`Reranker` to, on a CPU."""
+
+    evidence: Tensor  # (m, k, N_EVIDENCE)
+    scores: Tensor  # (m, k) log-probabilities of the best items by the mixture, -inf for hidden items
+    places: Tensor  # (m,) places of the targets among the best items, -1 for others
+    folds: Tensor  # (m,) the fold of each user, from 0 to N_FOLDS - 1
+
+
+class Reranker(nn.Module):
+    r"""Small networks that move probability between the best items of a mixture.
+
+    With the log-probability :math:`s_j` of item j by the mixture and the evidence for it :math:`x_j`, standardized, a
+    network gives
+
+    .. math:: s'_j = s_j + a^\top x_j + w^\top \tanh(V x_j + b),
+
+    and the probability of the best items together is distributed among them in proportion to :math:`e^{s'_j}`. All
+    other items keep theirs. Zeros, as before :meth:`fit`, change nothing.
+
+    There are two networks, and :math:`s'` is the mean of theirs. Each is fitted to half of the users, so that the other
+    half tells what it gains.
+    """
+
+    bits: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        # the numbers as integers, because an average of the model's weights leaves integers alone
+        size = sum(math.prod(shape) for shape in _SHAPES.values())
+        self.register_buffer("bits", torch.zeros(N_FOLDS, size, dtype=torch.int32))
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether it changes anything."""
+        return bool(self.bits.any())
+
+    @property
+    def numbers(self) -> Tensor:
+        """The numbers of each network (N_FOLDS, P)."""
+        return self.bits.view(torch.float32)
+
+    def reset(self) -> None:
+        """Change nothing from now on."""
+        self.bits.zero_()
+
+    def forward(self, scores: Tensor, evidence: Evidence, folds: Tensor | None = None) -> Tensor:
+        """Return the log-probabilities (n, n_items) for those of the mixture, ``scores`` (n, n_items).
+
+        With the ``folds`` (n,) of the users, those of the networks that were not fitted to them.
+        """
+        if folds is None:
+            return reranked(scores, evidence, self.numbers)
+        result = scores.clone()
+        for fold in range(N_FOLDS):
+            own = folds == fold
+            part = Evidence(evidence.items[own], evidence.values[own])
+            result[own] = reranked(scores[own], part, self._others(fold))
+        return result
+
+    def fit(self, cases: CasesOfReranker) -> float:
+        """Fit to the ``cases`` and return by how much NDCG@10 rises over all of them, among the best items.
+
+        Each case is ranked by the networks that were not fitted to its user. A fit minimizes cross-entropy over the
+        best items, for the cases whose targets are among these, in a few hundred steps of Adam on a CPU. If a fold has
+        fewer than 50 such cases, nothing is changed.
+        """
+        self.reset()
+        found = cases.places >= 0
+        if min(int((found & (cases.folds == fold)).sum()) for fold in range(N_FOLDS)) < _FEWEST:
+            return 0.0
+        numbers = []
+        for fold in range(N_FOLDS):
+            own = found & (cases.folds == fold)
+            numbers.append(_fit(cases.evidence[own], cases.scores[own], cases.places[own]))
+        self.bits.copy_(torch.stack(numbers).view(torch.int32))
+        gain = 0.0
+        for fold in range(N_FOLDS):
+            own = cases.folds == fold
+            changed = cases.scores[own] + _changes(cases.evidence[own], self._others(fold).cpu())
+            gain += ndcg(changed, cases.places[own]) - ndcg(cases.scores[own], cases.places[own])
+        return gain / len(cases.folds)
+
+    def _others(self, fold: int) -> Tensor:
+        """Return the numbers of the networks of the other folds."""
+        return self.numbers[[other for other in range(N_FOLDS) if other != fold]]
+
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *arguments: Any) -> None:
+        state_dict.setdefault(prefix + "bits", self.bits)  # a file of an earlier version has none
+        super()._load_from_state_dict(state_dict, prefix, *arguments)
+
+
+class RerankingTable(nn.Module):
+    """A fitted :class:`Reranker` for an exported graph, in which all its numbers are constants."""
+
+    numbers: Tensor
+    vectors: Tensor
+
+    def __init__(self, reader: EvidenceReader, reranker: Reranker, vectors: Tensor) -> None:
+        super().__init__()
+        self.reader = reader
+        # float32 numbers: a graph cannot read the bits of integers
+        self.register_buffer("numbers", reranker.numbers.clone())
+        self.register_buffer("vectors", vectors)
+
+    def forward(self, scores: Tensor, logits: Tensor, newest: Tensor) -> Tensor:
+        """Return the log-probabilities (n, n_items) for those of the mixture, ``scores`` (n, n_items)."""
+        return reranked(scores, self.reader(scores, logits, newest, self.vectors), self.numbers)
+
+
+def reranked(scores: Tensor, evidence: Evidence, numbers: Tensor) -> Tensor:
+    """Return the ``scores`` (n, n_items), changed for the best items by networks with these ``numbers`` (m, P)."""
+    old = scores.gather(1, evidence.items)
+    new = (old + _changes(evidence.values, numbers)).log_softmax(dim=1) + old.logsumexp(dim=1, keepdim=True)
+    return scores.scatter(1, evidence.items, new)
+
+
+def ndcg(scores: Tensor, places: Tensor) -> float:
+    """Return the sum of NDCG@10 for the ``scores`` (m, k) of the best items and the ``places`` (m,) of the targets."""
+    target = scores.gather(1, places.clamp(min=0)[:, None])
+    ranks = 1 + (scores > target).sum(dim=1)
+    return float(torch.where((places >= 0) & (ranks <= 10), 1 / torch.log2(ranks + 1.0), 0.0).double().sum())
+
+
+def _changes(evidence: Tensor, numbers: Tensor) -> Tensor:
+    """Return the mean of what the networks with these ``numbers`` (m, P) add to each score (n, k)."""
+    changes = []
+    for one in numbers:
+        mean, scale, *learned = _parts(one)
+        changes.append(_change((evidence - mean) * scale, *learned))
+    return torch.stack(changes).mean(dim=0)
+
+
+def _parts(numbers: Tensor) -> list[Tensor]:
+    parts = numbers.split([math.prod(shape) for shape in _SHAPES.values()])
+    return [part.view(shape) for part, shape in zip(parts, _SHAPES.values(), strict=True)]
+
+
+def _change(inputs: Tensor, linear: Tensor, weight: Tensor, bias: Tensor, out: Tensor) -> Tensor:
+    return inputs @ linear + (inputs @ weight + bias).tanh() @ out
+
+
+def _fit(evidence: Tensor, scores: Tensor, places: Tensor) -> Tensor:
+    """Return the numbers (P,) of a network fitted to the ``evidence`` (m, k, N_EVIDENCE) and ``places`` (m,)."""
+    draws = torch.Generator().manual_seed(0)
+    numbers = torch.zeros(sum(math.prod(shape) for shape in _SHAPES.values()))
+    mean, scale, *learned = _parts(numbers)
+    mean.copy_(evidence.mean((0, 1)))
+    scale.copy_(1 / evidence.flatten(0, 1).std(0).clamp(min=1e-3))
+    learned[1].normal_(0, N_EVIDENCE**-0.5, generator=draws)
+    inputs = (evidence - mean) * scale
+    trained = [part.clone().requires_grad_() for part in learned]
+    passes = min(_PASSES, max(1, round(_STEPS * _BATCH / len(places))))
+    optimizer = torch.optim.Adam(trained, lr=_RATE, weight_decay=_DECAY)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, passes)
+    for _ in range(passes):
+        for batch in torch.randperm(len(places), generator=draws).split(_BATCH):
+            optimizer.zero_grad()
+            with torch.enable_grad():
+                loss = cross_entropy(scores[batch] + _change(inputs[batch], *trained), places[batch])
+            loss.backward()
+            optimizer.step()
+        schedule.step()
+    for part, value in zip(learned, trained, strict=True):
+        part.copy_(value.detach())
+    return numbers
