@@ -3,7 +3,7 @@
 import itertools
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -54,6 +54,14 @@ _RERANKED_CASES = 20_000
 _KEPT = 1 << 26
 # if there is no validation; chosen on the validation of Amazon Beauty (results/records.md)
 _DEFAULT = Mixture(share=0.4, decay=0.9)
+
+
+class Chosen(NamedTuple):
+    """What validation chose, read once for many cases."""
+
+    mixture: Mixture
+    votes: Votes
+    reranks: bool
 
 
 def _decay(votes: Votes) -> float:
@@ -145,6 +153,9 @@ class MemoryRecommender(HyperRecommender):
     def mixture(self, mixture: Mixture) -> None:
         self.choice.copy_(torch.tensor([SHARES.index(mixture.share), DECAYS.index(mixture.decay)]))
 
+    def _chosen(self) -> Chosen:
+        return Chosen(self.mixture, self._ease.chosen, self._reranker.is_fitted)
+
     @torch.no_grad()
     def choose(self, cases: Cases) -> None:
         """Choose the share and the decay with the best NDCG@10 on ``cases``, and the votes of EASE^R if offered."""
@@ -174,7 +185,7 @@ class MemoryRecommender(HyperRecommender):
         """Fit the reranker to the cases, and keep it if NDCG@10 gains."""
         parts: list[CasesOfReranker] = []
         for logits, part in self._blocks(cases):
-            scores, found = self._read(logits, newest_items(part, self._length), self.mixture, self._ease.chosen)
+            scores, found = self._read(logits, newest_items(part, self._length), self._chosen())
             ranked = RankedCases(part, scores, exclude_seen=self._exclude_seen)
             best = scores.masked_fill_(ranked.hidden, -torch.inf).gather(1, found.items)
             hits = (found.items == ranked.targets) & ranked.shown[:, None]
@@ -259,20 +270,20 @@ class MemoryRecommender(HyperRecommender):
         self,
         logits: Tensor,
         newest: npt.NDArray[np.int64],
-        mixture: Mixture,
-        votes: Votes,
+        chosen: Chosen,
         folds: Tensor | None = None,
     ) -> Tensor:
         """Return the scores (n, n_items) for ``logits``, which this overwrites, after the ``newest`` items.
 
         With the ``folds`` (n,) of the users, by the part of the reranker that was not fitted to them.
         """
-        if self._reranker.is_fitted:
-            return self._reranker(*self._read(logits, newest, mixture, votes), folds)
-        return self._mixture_of(logits, newest, mixture, votes)
+        if chosen.reranks:
+            return self._reranker(*self._read(logits, newest, chosen), folds)
+        return self._mixture_of(logits, newest, chosen)
 
-    def _mixture_of(self, logits: Tensor, newest: npt.NDArray[np.int64], mixture: Mixture, votes: Votes) -> Tensor:
+    def _mixture_of(self, logits: Tensor, newest: npt.NDArray[np.int64], chosen: Chosen) -> Tensor:
         """Return log p (n, n_items) of the mixture after the ``newest`` items."""
+        mixture, votes, _ = chosen
         if votes.share:
             scores = self._ease.scores_in_blocks(torch.from_numpy(newest).to(logits.device), votes.decay)
             logits = with_votes(logits, scores, votes)
@@ -281,14 +292,10 @@ class MemoryRecommender(HyperRecommender):
             return table.use(mixture).mixed(logits, torch.from_numpy(newest).to(logits.device))
         return log_mixture(logits, self._memory.after(newest, mixture.decay), mixture.share)
 
-    def _read(
-        self, logits: Tensor, newest: npt.NDArray[np.int64], mixture: Mixture, votes: Votes
-    ) -> tuple[Tensor, Evidence]:
+    def _read(self, logits: Tensor, newest: npt.NDArray[np.int64], chosen: Chosen) -> tuple[Tensor, Evidence]:
         """Return log p (n, n_items) of the mixture, and the evidence for the best items."""
-        scores = self._mixture_of(logits, newest, mixture, votes)
-        return scores, self._evidence_reader()(
-            scores, logits, torch.from_numpy(newest).to(logits.device), self.item_vectors()
-        )
+        scores, reader = self._mixture_of(logits, newest, chosen), self._evidence_reader()
+        return scores, reader(scores, logits, torch.from_numpy(newest).to(logits.device), self.item_vectors())
 
     def _evidence_reader(self) -> EvidenceReader:
         """Return the reader of the evidence on the model's device, made once."""
@@ -313,11 +320,11 @@ class MemoryRecommender(HyperRecommender):
 
     def case_scorer(self, config: Any, *, validation: bool = False) -> Scorer:
         network = state_scorer(self, self._length, config["device"])
-        chosen = self.mixture, self._ease.chosen
+        chosen = self._chosen()
 
         def score(cases: Prefixes) -> Tensor:
             folds = _folds(cases) if validation else None
-            return self._mixed(network(cases), newest_items(cases, self._length), *chosen, folds)
+            return self._mixed(network(cases), newest_items(cases, self._length), chosen, folds)
 
         return torch.no_grad()(score)
 
@@ -330,7 +337,7 @@ class MemoryRecommender(HyperRecommender):
         items, lengths, *times = self._histories(interaction)
         newest = newest_first(items.cpu().numpy(), lengths.cpu().numpy())
         logits = self.head.logits(self.forward(items, lengths, *times))
-        return self._mixed(logits, newest, self.mixture, self._ease.chosen)
+        return self._mixed(logits, newest, self._chosen())
 
     def score_table(self) -> nn.Module:
         rerank = None

@@ -186,14 +186,8 @@ class Reranker(nn.Module):
 
         With the ``folds`` (n,) of the users, those of the networks that were not fitted to them.
         """
-        if folds is None:
-            return reranked(scores, evidence, self.numbers)
-        result = scores.clone()
-        for fold in range(N_FOLDS):
-            own = folds == fold
-            part = Evidence(evidence.items[own], evidence.values[own])
-            result[own] = reranked(scores[own], part, self._others(fold))
-        return result
+        weights = None if folds is None else (torch.arange(N_FOLDS)[:, None] != folds).float() / (N_FOLDS - 1)
+        return reranked(scores, evidence, self.numbers, None if weights is None else weights.to(scores.device))
 
     def fit(self, cases: CasesOfReranker) -> float:
         """Fit to the ``cases`` and return by how much NDCG@10 rises over all of them, among the best items.
@@ -214,13 +208,10 @@ class Reranker(nn.Module):
         gain = 0.0
         for fold in range(N_FOLDS):
             own = cases.folds == fold
-            changed = cases.scores[own] + _changes(cases.evidence[own], self._others(fold).cpu())
+            others = torch.cat((self.numbers[:fold], self.numbers[fold + 1 :])).cpu()
+            changed = cases.scores[own] + _changes(cases.evidence[own], others)
             gain += ndcg(changed, cases.places[own]) - ndcg(cases.scores[own], cases.places[own])
         return gain / len(cases.folds)
-
-    def _others(self, fold: int) -> Tensor:
-        """Return the numbers of the networks of the other folds."""
-        return self.numbers[[other for other in range(N_FOLDS) if other != fold]]
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *arguments: Any) -> None:
         state_dict.setdefault(prefix + "bits", self.bits)  # a file of an earlier version has none
@@ -245,10 +236,13 @@ class RerankingTable(nn.Module):
         return reranked(scores, self.reader(scores, logits, newest, self.vectors), self.numbers)
 
 
-def reranked(scores: Tensor, evidence: Evidence, numbers: Tensor) -> Tensor:
-    """Return the ``scores`` (n, n_items), changed for the best items by networks with these ``numbers`` (m, P)."""
+def reranked(scores: Tensor, evidence: Evidence, numbers: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Return the ``scores`` (n, n_items), changed for the best items by networks with these ``numbers`` (m, P).
+
+    The networks have equal weight, or these ``weights`` (m, n) for each case.
+    """
     old = scores.gather(1, evidence.items)
-    new = (old + _changes(evidence.values, numbers)).log_softmax(dim=1) + old.logsumexp(dim=1, keepdim=True)
+    new = (old + _changes(evidence.values, numbers, weights)).log_softmax(dim=1) + old.logsumexp(dim=1, keepdim=True)
     return scores.scatter(1, evidence.items, new)
 
 
@@ -259,13 +253,14 @@ def ndcg(scores: Tensor, places: Tensor) -> float:
     return float(torch.where((places >= 0) & (ranks <= 10), 1 / torch.log2(ranks + 1.0), 0.0).double().sum())
 
 
-def _changes(evidence: Tensor, numbers: Tensor) -> Tensor:
-    """Return the mean of what the networks with these ``numbers`` (m, P) add to each score (n, k)."""
+def _changes(evidence: Tensor, numbers: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Return what the networks with these ``numbers`` (m, P) add to each score (n, k), for ``weights`` (m, n)."""
     changes = []
     for one in numbers:
         mean, scale, *learned = _parts(one)
         changes.append(_change((evidence - mean) * scale, *learned))
-    return torch.stack(changes).mean(dim=0)
+    each = torch.stack(changes)
+    return each.mean(dim=0) if weights is None else (each * weights[:, :, None]).sum(dim=0)
 
 
 def _parts(numbers: Tensor) -> list[Tensor]:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recbole_hyper.data import pair_counts as module
-from recbole_hyper.data.pair_counts import pair_counts, strongest
+from recbole_hyper.data.pair_counts import Side, pair_counts, strongest
 from recbole_hyper.data.sequences import SequenceStore
 from tests.reference import memory as reference
 
@@ -26,12 +26,18 @@ def store_of(sequences: Rows, n_items: int = N_ITEMS) -> SequenceStore:
     return SequenceStore.from_interactions(users, items, np.arange(len(items)), *names)
 
 
-@given(sequences=rows, window=st.integers(1, 5), budget=st.sampled_from([1, 3000, 1 << 30]))
-@settings(max_examples=40, deadline=None)
-def test_equals_the_loop_within_any_memory(sequences: Rows, window: int, budget: int) -> None:
+SIDES: tuple[Side, ...] = ("both", "after", "before")
+
+
+@given(
+    sequences=rows, window=st.integers(1, 5), budget=st.sampled_from([1, 3000, 1 << 30]), side=st.sampled_from(SIDES)
+)
+@settings(max_examples=60, deadline=None)
+def test_equals_the_loop_within_any_memory(sequences: Rows, window: int, budget: int, side: Side) -> None:
     store = store_of(sequences)
-    counts, totals = pair_counts(store, store.lengths, window=window, neighbours=N_ITEMS, memory_budget=budget)
-    expected = np.asarray(reference.counts(sequences, N_ITEMS, window))
+    options = {"window": window, "neighbours": N_ITEMS, "memory_budget": budget}
+    counts, totals = pair_counts(store, store.lengths, side=side, **options)
+    expected = np.asarray(reference.counts(sequences, N_ITEMS, window, side))
     np.testing.assert_allclose(counts.toarray(), expected, rtol=1e-6)
     np.testing.assert_allclose(totals, expected.sum(axis=1), rtol=1e-6)
     assert counts.dtype == np.float32

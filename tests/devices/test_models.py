@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ import torch
 
 from recbole_hyper import registry, run
 from recbole_hyper.encoders import base
+from recbole_hyper.models import reranker
+from recbole_hyper.training.checkpoint import read_weights
 from tests.devices.foreign import INDEX_BACKWARD
 from tests.devices.steps import small_keys, step_and_ranking, write_random
 
@@ -59,6 +62,26 @@ def test_metrics_are_those_of_the_cpu(model: str, data: Path, tmp_path: Path, fo
     assert found[True]["device"]["type"] == "foreign"
     assert found[False]["device"]["type"] == "cpu"
     assert found[True]["test"] == pytest.approx(found[False]["test"], abs=2e-5)
+
+
+def test_a_reranker_is_fitted_and_ranks_as_on_the_cpu(
+    data: Path, tmp_path: Path, foreign: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reranker, "_FEWEST", 1)
+    monkeypatch.setattr(reranker.Reranker, "fit", always(reranker.Reranker.fit))
+    found = {}
+    for use_gpu in (True, False):
+        keys = small_keys("FMLPRecMemory", data, output_dir=str(tmp_path / str(use_gpu)), use_gpu=use_gpu, epochs=2)
+        found[use_gpu] = run("FMLPRecMemory", "random", config_dict={**keys, "hidden_dropout_prob": 0.0})
+        weights, _ = read_weights(tmp_path / str(use_gpu) / "model.safetensors")
+        assert bool(weights["_reranker.bits"].any())
+    for part in ("valid", "test"):
+        assert found[True][part] == pytest.approx(found[False][part], abs=2e-5)
+
+
+def always(fit: Callable[..., float]) -> Callable[..., float]:
+    """Return ``fit`` with a gain, so that what it found is kept on random data too."""
+    return lambda *given: max(1.0, fit(*given))
 
 
 def test_a_planted_cpu_tensor_in_a_step_fails(

@@ -1,12 +1,13 @@
 """The test figures of FMLPRecMemory from its weights file and the raw interactions alone, with numpy and no other code.
 
-The leave-one-out split, ids, network, memory and metrics are written again from their papers and pages, one user at a
-time, so that a leak or a mistake in any stage of the package would show as a difference.
+The leave-one-out split, ids, network, memory, reranker and metrics are written again from their papers and pages, one
+user at a time, so that a leak or a mistake in any stage of the package would show as a difference.
 """
 
 from __future__ import annotations
 
 import csv
+import itertools
 import math
 from collections import defaultdict
 from pathlib import Path
@@ -19,6 +20,8 @@ from scipy.special import erf
 
 SHARES = [step / 10 for step in range(10)]
 DECAYS = [0.4, 0.6, 0.8, 0.9, 1.0]
+VOTES = [(0.0, 1.0, 1.0), *itertools.product((0.2, 0.4, 0.6), (0.9, 0.95, 0.98), (10.0, 20.0, 40.0))]
+BEST = 50
 Array = np.ndarray
 
 
@@ -61,18 +64,23 @@ def last_state(items: list[int], weights: dict[str, Array], length: int) -> Arra
     return states[-1]
 
 
-def pair_counts(rows: list[list[int]], n_items: int, window: int, neighbours: int) -> tuple[Array, Array]:
+def pair_counts(
+    rows: list[list[int]], n_items: int, window: int, neighbours: int, side: str = "both"
+) -> tuple[Array, Array]:
     """Return C (n_items, n_items) with the largest entries of each row, and the sums of all entries."""
     counts = np.zeros((n_items, n_items))
     for row in rows:
         nearest: dict[tuple[int, int], int] = {}
         for distance in range(1, window + 1):
             for first, second in zip(row, row[distance:], strict=False):
-                if first != second:
-                    nearest.setdefault((min(first, second), max(first, second)), distance)
+                if first == second:
+                    continue
+                if side != "before":
+                    nearest.setdefault((first, second), distance)
+                if side != "after":
+                    nearest.setdefault((second, first), distance)
         for (first, second), distance in nearest.items():
             counts[first, second] += distance**-0.5
-            counts[second, first] += distance**-0.5
     totals = counts.sum(1)
     for row in counts:
         order = np.argsort(-row, kind="stable")
@@ -80,23 +88,75 @@ def pair_counts(rows: list[list[int]], n_items: int, window: int, neighbours: in
     return counts, totals
 
 
-def probabilities(
-    items: list[int], weights: dict[str, Array], memory: tuple[Array, Array], settings: dict[str, Any]
-) -> Array:
-    """Return p (n_items,) after the history ``items``, 0 for padding."""
-    state = last_state(items, weights, settings["MAX_ITEM_LIST_LENGTH"])
-    logits = weights["item_embedding.weight"] @ state / settings["temperature"]
-    network = np.exp(logits - logits[1:].max())
-    network[0] = 0
-    network /= network.sum()
-    share, decay = SHARES[int(weights["choice"][0])], DECAYS[int(weights["choice"][1])]
+def votes_of(items: list[int], memory: tuple[Array, Array], window: int, decay: float) -> tuple[Array, float]:
+    """Return the votes (n_items,) of a memory after the history ``items``, and the sum of the items' weights."""
     counts, totals = memory
-    votes, weight = np.zeros(len(network)), 0.0
-    for age, item in enumerate(items[::-1][: settings["memory_window"]]):
+    votes, weight = np.zeros(len(totals)), 0.0
+    for age, item in enumerate(items[::-1][:window]):
         if totals[item]:
             own = decay**age * math.sqrt(totals[item])
             votes, weight = votes + own * counts[item] / totals[item], weight + own
-    return (1 - share) * network + share * votes / weight if share and weight and votes.any() else network
+    return (votes / weight if weight else votes), weight
+
+
+def ease_scores(items: list[int], weights: dict[str, Array], decay: float) -> Array:
+    """Return EASE^R's scores (n_items,) after the history ``items``; 0 where it was not fitted."""
+    scores = np.zeros(len(weights["item_embedding.weight"]))
+    kept = weights["_ease.bits"].astype(np.int32).view(np.float32).astype(np.float64)
+    for age, item in enumerate(items[::-1]) if len(kept) else ():
+        scores[weights["_ease.neighbours"][item].astype(int)] += decay**age * kept[item]
+    return scores
+
+
+def softmax(logits: Array) -> Array:
+    """Return the probabilities (n_items,), 0 for padding."""
+    found = np.exp(logits - logits[1:].max())
+    found[0] = 0
+    return found / found.sum()
+
+
+Memories = dict[str, tuple[Array, Array]]
+
+
+def probabilities(
+    items: list[int], weights: dict[str, Array], memories: Memories, popularity: Array, settings: dict[str, Any]
+) -> Array:
+    """Return p (n_items,) after the history ``items``, 0 for padding."""
+    state = last_state(items, weights, settings["MAX_ITEM_LIST_LENGTH"])
+    network = softmax(weights["item_embedding.weight"] @ state / settings["temperature"])
+    window, recent = settings["memory_window"], items[-settings["MAX_ITEM_LIST_LENGTH"] :]
+    share, decay = SHARES[int(weights["choice"][0])], DECAYS[int(weights["choice"][1])]
+    ease_share, ease_decay, sharpness = VOTES[int(weights["_ease.choice"])]
+    mixed = network
+    if ease_share:
+        mixed = (1 - ease_share) * network + ease_share * softmax(sharpness * ease_scores(recent, weights, ease_decay))
+    votes, weight = votes_of(items, memories["both"], window, decay)
+    if share and weight and votes.any():
+        mixed = (1 - share) * mixed + share * votes
+    if not weights["_reranker.bits"].any():
+        return mixed
+    shown = mixed.copy()
+    shown[recent] = -1
+    best = np.argsort(-shown, kind="stable")[:BEST]
+    vectors = weights["item_embedding.weight"]
+    units = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    cosines = np.zeros((len(best), window))
+    cosines[:, : len(items[-window:])] = units[best] @ units[items[::-1][:window]].T
+    evidence = [np.log(network[best]), np.log(mixed[best]), np.log1p(popularity[best]), cosines[:, 0]]
+    evidence += [cosines.max(axis=1), cosines @ 0.9 ** np.arange(window)]
+    for side in ("after", "before"):
+        evidence += [np.log(votes_of(items, memories[side], window, one)[0][best] + math.exp(-9)) for one in (0.4, 0.9)]
+    evidence += [ease_scores(recent, weights, one)[best] for one in (0.8, 0.95, 0.99)]
+    columns, changes = np.stack(evidence, axis=1), []
+    for numbers in weights["_reranker.bits"].astype(np.int32).view(np.float32).astype(np.float64):
+        count = columns.shape[1]
+        mean, scale, linear = numbers[: 3 * count].reshape(3, count)
+        weight_, bias, out = numbers[3 * count : -32].reshape(count, 16), numbers[-32:-16], numbers[-16:]
+        inputs = (columns - mean) * scale
+        changes.append(inputs @ linear + np.tanh(inputs @ weight_ + bias) @ out)
+    changed = mixed[best] * np.exp(np.mean(changes, axis=0))
+    mixed[best] = changed / changed.sum() * mixed[best].sum()
+    return mixed
 
 
 def audit(folder: Path, inter: Path) -> dict[str, float]:
@@ -108,13 +168,15 @@ def audit(folder: Path, inter: Path) -> dict[str, float]:
     training = [
         items[:-2] if len(items) > 3 else items[:-1] if len(items) == 3 else items for items in by_user.values()
     ]
-    memory = pair_counts(training, n_items, settings["memory_window"], settings["memory_neighbours"])
+    sizes = n_items, settings["memory_window"], settings["memory_neighbours"]
+    memories = {side: pair_counts(training, *sizes, side) for side in ("both", "after", "before")}
+    popularity = np.bincount([item for items in training for item in items], minlength=n_items)
     ranks = []
     for items in by_user.values():
         if len(items) < 3:
             continue
         history, target = items[:-1], items[-1]
-        found = probabilities(history, weights, memory, settings)
+        found = probabilities(history, weights, memories, popularity, settings)
         found[history] = -1
         found[0] = -1
         ranks.append(int((found >= found[target]).sum()))

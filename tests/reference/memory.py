@@ -8,15 +8,18 @@ from collections.abc import Sequence
 Rows = Sequence[Sequence[int]]
 
 
-def counts(rows: Rows, n_items: int, window: int) -> list[list[float]]:
-    """Return C (n_items, n_items): over the rows, 1 / sqrt of the smallest distance of two items within the window."""
+def counts(rows: Rows, n_items: int, window: int, side: str = "both") -> list[list[float]]:
+    """Return C (n_items, n_items): over the rows, 1 / sqrt of the smallest distance of two items within the window.
+
+    The second item is after or before the first one, or on any side of it.
+    """
     found = [[0.0] * n_items for _ in range(n_items)]
     for row in rows:
         for first in set(row):
             for second in set(row) - {first}:
-                distance = min(
-                    abs(i - j) for i, a in enumerate(row) for j, b in enumerate(row) if (a, b) == (first, second)
-                )
+                steps = [j - i for i, a in enumerate(row) for j, b in enumerate(row) if (a, b) == (first, second)]
+                allowed = [abs(one) for one in steps if side == "both" or (one > 0) == (side == "after")]
+                distance = min(allowed, default=window + 1)
                 if distance <= window:
                     found[first][second] += 1 / math.sqrt(distance)
     return found
