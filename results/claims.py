@@ -38,10 +38,11 @@ APART = {
     "amazon-toys-sequences": "Amazon Toys",
     "lastfm-sequences": "LastFM",
     "foursquare-sequences": "Foursquare",
+    "yelp-sequences": "Yelp",
 }
 SEEDS = ("", "_seed2021", "_seed2022")
 # README's first run with all epochs
-FIRST = "ml-100k_FMLPRecMemory_ease"
+FIRST = "ml-100k_FMLPRecMemory_default"
 PROTOCOL = """\
 `{default}` with no setting changed: test, leave-one-out, all items ranked, **items of the history left out**.
 Mean and standard deviation over the seeds; in brackets the 95 % interval over users of the first seed. What the runs

@@ -26,8 +26,9 @@ SEEDS = (2020, 2021, 2022)
 MODELS: dict[str, tuple[str, dict[str, Any], bool]] = {
     "EASER": ("EASER", {}, False),
     "PureSVDN": ("PureSVDN", {}, False),
-    "FMLPRecMemory_ease": ("FMLPRecMemory", {}, True),
-    "FMLPRecMemory_no_ease": ("FMLPRecMemory", {"memory_ease": False}, True),
+    "FMLPRecMemory_default": ("FMLPRecMemory", {}, True),
+    "FMLPRecMemory_no_rerank": ("FMLPRecMemory", {"memory_rerank": False}, True),
+    "FMLPRecMemory_no_ease": ("FMLPRecMemory", {"memory_rerank": False, "memory_ease": False}, True),
     "SASRecCE": ("SASRecCE", {}, True),
 }
 USER, ITEM, TIME = "user_id:token", "item_id:token", "timestamp:float"

@@ -28,7 +28,6 @@ METRIC = "ndcg@10"
 # data sets with published rows
 WITH_PUBLISHED = TABLE | APART
 TITLES = WITH_PUBLISHED | {
-    "yelp-sequences": "Yelp",
     "amazon-beauty": "Amazon Beauty by time",
     "amazon-sports": "Amazon Sports by time",
     "ml-100k": "MovieLens-100K",
@@ -89,7 +88,7 @@ def sections(results: dict[str, dict[str, Any]]) -> dict[tuple[Any, ...], dict[s
 
 def chosen(settings: dict[str, list[str]], results: dict[str, dict[str, Any]]) -> list[list[str]]:
     """Return the runs of the best setting of each model by validation, one with and one without a refit."""
-    usual = {f"{dataset}_{DEFAULT}_default" for dataset in WITH_PUBLISHED}
+    usual = {f"{dataset}_{DEFAULT}_default" for dataset in TITLES}
     best: dict[tuple[str, bool], tuple[bool, float, list[str]]] = {}
     for setting, names in settings.items():
         first = results[names[0]]

@@ -48,6 +48,8 @@ Test figures of the files in `runs/`. Selection used validation only. One seed: 
 (BCa bootstrap), where the run computed it. Several seeds: mean ± standard deviation. Epochs: the best one of those
 trained. Minutes: training, with a refit, on one or two CPU cores, often beside other work. MiB: peak memory of the
 process in training."""
+# keys of FMLPRecMemory that runs before them lack, and what these runs had
+BEFORE = {"memory_rerank": False, "memory_ease": False}
 # keys that say where the data were, or which kernel a GPU takes
 NOT_SHOWN = ("interactions", "load_col", "triton_kernel")
 # a figure of a run in a text
@@ -92,7 +94,7 @@ def short(value: float) -> str:
 
 def command(result: dict[str, Any]) -> str:
     """Return what trains such a run: the keys that are not the defaults."""
-    model, dataset, asked = result["model"], result["dataset"], result["config"]
+    model, dataset, asked = result["model"], result["dataset"], BEFORE | result["config"]
     protocol = FILES.get(result["protocol"], "")
     if "target" in (result["eval_args"]["split"].get("GT") or {}):
         protocol = "last_item_after_timepoint"
