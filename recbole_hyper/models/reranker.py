@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
@@ -41,18 +42,17 @@ _PASSES, _STEPS, _BATCH, _RATE, _DECAY, _FEWEST = 40, 440, 128, 0.01, 1e-3, 50
 
 
 class SparseVotes:
-    """Votes of memories and of EASE^R for some items, on a CPU; EASE^R gives 0 where it is not fitted."""
+    """Votes of memories and of EASE^R for some items, by sparse matrices; EASE^R gives 0 where it is not fitted."""
 
     def __init__(self, memories: Sequence[ItemMemory], ease: EaseVotes) -> None:
         self.memories, self.ease = memories, ease
 
     def __call__(self, newest: Tensor, items: Tensor) -> Tensor:
         """Return the votes (n, k, V) for ``items`` (n, k) after ``newest`` (n, L), newest first."""
-        places, found = items.numpy(), []
+        recent, places, found = newest.cpu().numpy(), items.cpu().numpy(), []
         for memory in self.memories:
-            recent = newest[:, : memory.window].numpy()
-            found += [torch.from_numpy(entries(memory.after(recent, decay), places)) for decay in _DECAYS]
-        votes = _logarithms(found)
+            found += [entries(memory.after(recent[:, : memory.window], decay), places) for decay in _DECAYS]
+        votes = _logarithms(torch.from_numpy(np.stack(found, axis=2)).to(items.device))
         if not self.ease.bits.numel():
             return torch.cat((votes, votes.new_zeros(*items.shape, len(_EASE_DECAYS))), dim=2)
         ease = [self.ease.scores_in_blocks(newest, decay).gather(1, items) for decay in _EASE_DECAYS]
@@ -83,7 +83,7 @@ class VoteTables(nn.Module):
             for decay in _DECAYS:
                 votes, _, _ = table.after(newest[:, : table.window], decay**ages)
                 found.append(votes.gather(1, items))
-        votes = _logarithms(found)
+        votes = _logarithms(torch.stack(found, dim=2))
         if not self.has_ease:
             return torch.cat((votes, votes.new_zeros(items.shape[0], items.shape[1], len(_EASE_DECAYS))), dim=2)
         tables = self.ease_neighbours, self.ease_weights
@@ -91,8 +91,8 @@ class VoteTables(nn.Module):
         return torch.cat((votes, torch.stack(ease, dim=2)), dim=2)
 
 
-def _logarithms(votes: list[Tensor]) -> Tensor:
-    return (torch.stack(votes, dim=2) + _NO_VOTES).log()
+def _logarithms(votes: Tensor) -> Tensor:
+    return (votes + _NO_VOTES).log()
 
 
 class Evidence(NamedTuple):

@@ -11,6 +11,7 @@ import torch
 from recbole_hyper import registry, run
 from recbole_hyper.encoders import base
 from recbole_hyper.models import reranker
+from recbole_hyper.models.item_memory import VoteTable
 from recbole_hyper.training.checkpoint import read_weights
 from tests.devices.foreign import INDEX_BACKWARD
 from tests.devices.steps import small_keys, step_and_ranking, write_random
@@ -64,9 +65,13 @@ def test_metrics_are_those_of_the_cpu(model: str, data: Path, tmp_path: Path, fo
     assert found[True]["test"] == pytest.approx(found[False]["test"], abs=2e-5)
 
 
+@pytest.mark.parametrize("fits", [True, False])
 def test_a_reranker_is_fitted_and_ranks_as_on_the_cpu(
-    data: Path, tmp_path: Path, foreign: torch.device, monkeypatch: pytest.MonkeyPatch
+    fits: bool, data: Path, tmp_path: Path, foreign: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also where the tables of the memories do not fit on the device."""
+    if not fits:
+        monkeypatch.setattr(VoteTable, "fits", lambda *_: False)
     monkeypatch.setattr(reranker, "_FEWEST", 1)
     monkeypatch.setattr(reranker.Reranker, "fit", always(reranker.Reranker.fit))
     found = {}
