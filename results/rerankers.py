@@ -1,10 +1,10 @@
-"""Rerankers fitted to the validation of one data set and used on that of another: rerankers.csv.
+"""Rerankers with less evidence, and rerankers of other data sets, on validation: rerankers.csv.
 
     python results/rerankers.py RUN...       folders of FMLPRecMemory runs, one of each data set
 
-Each row ranks the validation of a run with its network and its mixture, without a reranker, with its own (each user by
-the part that was fitted to the other users, as in the run), or with that of another run, which has seen none of these
-data.
+Each row ranks at most 20,000 validation cases of a run, with its network and its mixture: without a reranker; with one
+that is fitted again, to all evidence or to a part of it, each user by the network that was fitted to the other users;
+and with the reranker of another run, which has seen none of these data.
 """
 
 from __future__ import annotations
@@ -17,44 +17,59 @@ from typing import Any
 import pandas as pd
 import torch
 
-from recbole_hyper.evaluation.ranking import rank_cases
-from recbole_hyper.evaluation.statistics import case_values
+from recbole_hyper.models.memory import RERANKED_CASES, drawn
+from recbole_hyper.models.reranker import CasesOfReranker, Reranker, ndcg
 from recbole_hyper.runs.load import load_model, read_finished, read_run
 
 FILE = Path(__file__).parent / "rerankers.csv"
-NONE, OWN = "none", "its own, fitted to the other users"
+# the columns of the evidence that a row is without
+WITHOUT = {
+    "popularity": [2],
+    "cosines": [3, 4, 5],
+    "votes of what comes after": [6, 7],
+    "votes of what comes before": [8, 9],
+    "votes of both sides": [6, 7, 8, 9],
+    "votes of EASE^R": [10, 11, 12],
+    "all but the two log-probabilities": list(range(2, 13)),
+}
 
 
-def opened(folder: str) -> tuple[Any, Any, Any]:
-    """Return model, configuration and split of a run."""
+def read(folder: str) -> tuple[str, CasesOfReranker, Reranker]:
+    """Return the data set of a run, its cases, and its reranker."""
     config, data, split = read_finished(folder, read_run(folder), data_set=False)
     model, _ = load_model(config, data, split)
-    return model.eval(), config, split
+    model.eval()
+    return config["dataset"], model.cases_of_reranker(drawn(split.valid, RERANKED_CASES)), model._reranker
 
 
-def rows(folder: str, others: dict[str, torch.Tensor]) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a run; ``others`` are the numbers of rerankers by data set."""
-    model, config, split = opened(folder)
-    for name, numbers in {OWN: None, NONE: torch.zeros_like(model._reranker.bits), **others}.items():
-        if name == config["dataset"]:
-            continue
-        if numbers is not None:
-            model._reranker.bits.copy_(numbers)
-        score = model.validation_scorer(config) if name == OWN else model.case_scorer(config)
-        ranks = rank_cases(
-            score, split.valid, n_items=split.store.n_items, k=1, exclude_seen=config["exclude_seen"]
-        ).ranks
-        found = {f"valid {metric}": float(case_values(metric, ranks).mean()) for metric in ("ndcg@10", "hit@10")}
-        yield {"data": config["dataset"], "cases": len(ranks), "reranker": name, **found}
+def rows(name: str, cases: CasesOfReranker, others: dict[str, Reranker]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a data set; ``others`` are the rerankers of all data sets."""
+    before = ndcg(cases.scores, cases.places) / len(cases.folds)
+
+    def row(reranker: str, gain: float) -> dict[str, Any]:
+        found = {"data": name, "cases": len(cases.folds), "reranker": reranker, "valid ndcg@10": before + gain}
+        return found | {"gain in per cent": round(100 * gain / before, 1)}
+
+    yield row("none", 0.0)
+    for text, columns in {"": [], **WITHOUT}.items():
+        evidence = cases.evidence.clone()
+        evidence[:, :, columns] = 0
+        if text and torch.equal(evidence, cases.evidence):
+            continue  # EASE^R was not offered
+        model = Reranker()
+        model.fit(cases._replace(evidence=evidence))
+        yield row(f"without {text}" if text else "all evidence", model.gain(cases._replace(evidence=evidence)))
+    for other, model in others.items():
+        if other != name:
+            yield row(f"of {other}", model.gain(cases, cross_fitted=False))
 
 
 def main(folders: Sequence[str]) -> pd.DataFrame:
     """Compare the rerankers of the runs in ``folders``, and write the table."""
-    numbers = {}
-    for folder in folders:
-        model, config, _ = opened(folder)
-        numbers[config["dataset"]] = model._reranker.bits.clone()
-    table = pd.DataFrame(row for folder in folders for row in rows(folder, numbers)).round(4)
+    runs = [read(folder) for folder in folders]
+    others = {name: model for name, _, model in runs}
+    with torch.no_grad():
+        table = pd.DataFrame(row for name, cases, _ in runs for row in rows(name, cases, others)).round(4)
     table.to_csv(FILE, index=False, lineterminator="\n")
     return table
 

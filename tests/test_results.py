@@ -6,6 +6,7 @@ import importlib.util
 import json
 import math
 import re
+import shutil
 import statistics
 from pathlib import Path
 from types import ModuleType
@@ -462,3 +463,29 @@ def test_other_memories_are_compared_on_the_cases_of_a_run(random_data: Path, tm
     assert table.loc[one, "valid ndcg@10"] == pytest.approx(sum(map(best, networks)) / 2, abs=1e-4)
     assert table.loc[two, "valid ndcg@10"] == pytest.approx(best(sum(networks) / 2), abs=1e-4)
     assert (table["cases"] == len(runs[0].cases)).all()
+
+
+def test_rerankers_are_compared_on_the_cases_of_runs(
+    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = script("rerankers")
+    writer.FILE, folders = tmp_path / "rerankers.csv", []
+    monkeypatch.setattr("recbole_hyper.models.reranker._FEWEST", 1)
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        shutil.copy(random_data / "random" / "random.inter", tmp_path / name / f"{name}.inter")
+        folders.append(tmp_path / "runs" / name)
+        run("FMLPRecMemory", name, config_dict={**SMALL, "data_path": str(tmp_path), "output_dir": str(folders[-1])})
+    table = writer.main([str(folder) for folder in folders]).set_index(["data", "reranker"])
+    assert list(table.loc["one"].index[:2]) == ["none", "all evidence"]
+    assert table.index[-1] == ("two", "of one")
+    name, cases, _ = writer.read(str(folders[0]))
+    assert name == "one"
+    before = writer.ndcg(cases.scores, cases.places) / len(cases.folds)
+    assert table.loc[("one", "none"), "valid ndcg@10"] == round(before, 4)
+    again = writer.Reranker()
+    again.fit(cases)
+    assert table.loc[("one", "all evidence"), "valid ndcg@10"] == round(before + again.gain(cases), 4)
+    other = writer.read(str(folders[1]))[2]
+    expected = before + other.gain(cases, cross_fitted=False)
+    assert table.loc[("one", "of two"), "valid ndcg@10"] == round(expected, 4)

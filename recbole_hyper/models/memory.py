@@ -49,7 +49,7 @@ logger = logging.getLogger("recbole_hyper")
 # at most so many validation cases choose the mixture
 _CASES = 10_000
 # and so many fit the reranker
-_RERANKED_CASES = 20_000
+RERANKED_CASES = 20_000
 # logits of a validation that are kept, not computed twice
 _KEPT = 1 << 26
 # if there is no validation; chosen on the validation of Amazon Beauty (results/records.md)
@@ -72,7 +72,7 @@ def _sharpness(votes: Votes) -> float:
     return votes.sharpness
 
 
-def _drawn(cases: Cases, count: int) -> Cases:
+def drawn(cases: Cases, count: int) -> Cases:
     """Return at most ``count`` of the cases, drawn alike each time."""
     if len(cases) <= count:
         return cases
@@ -159,7 +159,7 @@ class MemoryRecommender(HyperRecommender):
     @torch.no_grad()
     def choose(self, cases: Cases) -> None:
         """Choose the share and the decay with the best NDCG@10 on ``cases``, and the votes of EASE^R if offered."""
-        few, cases = _drawn(cases, _RERANKED_CASES), _drawn(cases, _CASES)
+        few, cases = drawn(cases, RERANKED_CASES), drawn(cases, _CASES)
         self.eval()
         search = MixtureSearch(self._memory, exclude_seen=self._exclude_seen, table=self._vote_table())
         # the votes of EASE^R need the network's logits once more
@@ -183,6 +183,19 @@ class MemoryRecommender(HyperRecommender):
 
     def _choose_reranker(self, cases: Cases) -> None:
         """Fit the reranker to the cases, and keep it if NDCG@10 gains."""
+        self._reranker.reset()
+        if not len(cases):
+            return
+        read = self.cases_of_reranker(cases)
+        self._reranker.fit(read)
+        if (gain := self._reranker.gain(read)) > 0:
+            logger.info("memory: the best items are reranked, for %.4f more NDCG@10 in cross-validation", gain)
+        else:
+            self._reranker.reset()
+
+    @torch.no_grad()
+    def cases_of_reranker(self, cases: Cases) -> CasesOfReranker:
+        """Return what the reranker is fitted to, for the chosen mixture."""
         parts: list[CasesOfReranker] = []
         for logits, part in self._blocks(cases):
             scores, found = self._read(logits, newest_items(part, self._length), self._chosen())
@@ -191,13 +204,7 @@ class MemoryRecommender(HyperRecommender):
             hits = (found.items == ranked.targets) & ranked.shown[:, None]
             places = torch.where(hits.any(dim=1), hits.int().argmax(dim=1), -1)
             parts.append(CasesOfReranker(found.values.cpu(), best.cpu(), places.cpu(), _folds(part)))
-        if not parts:
-            return
-        gain = self._reranker.fit(CasesOfReranker(*map(torch.cat, zip(*parts, strict=True))))
-        if gain > 0:
-            logger.info("memory: the best items are reranked, for %.4f more NDCG@10 in cross-validation", gain)
-        else:
-            self._reranker.reset()
+        return CasesOfReranker(*map(torch.cat, zip(*parts, strict=True)))
 
     def _blocks(self, cases: Cases) -> Iterator[tuple[Tensor, Cases]]:
         """Yield the logits of the network for ``cases`` in blocks of bounded memory."""

@@ -186,32 +186,30 @@ class Reranker(nn.Module):
 
         With the ``folds`` (n,) of the users, those of the networks that were not fitted to them.
         """
-        weights = None if folds is None else (torch.arange(N_FOLDS)[:, None] != folds).float() / (N_FOLDS - 1)
-        return reranked(scores, evidence, self.numbers, None if weights is None else weights.to(scores.device))
+        weights = None if folds is None else _weights_of_others(folds).to(scores.device)
+        return reranked(scores, evidence, self.numbers, weights)
 
-    def fit(self, cases: CasesOfReranker) -> float:
-        """Fit to the ``cases`` and return by how much NDCG@10 rises over all of them, among the best items.
+    def fit(self, cases: CasesOfReranker) -> None:
+        """Fit each network to the cases of its users.
 
-        Each case is ranked by the networks that were not fitted to its user. A fit minimizes cross-entropy over the
-        best items, for the cases whose targets are among these, in a few hundred steps of Adam on a CPU. If a fold has
-        fewer than 50 such cases, nothing is changed.
+        By cross-entropy over the best items, for the cases whose targets are among these, in a few hundred steps of
+        Adam on a CPU. If a fold has fewer than 50 such cases, nothing is changed.
         """
         self.reset()
         found = cases.places >= 0
-        if min(int((found & (cases.folds == fold)).sum()) for fold in range(N_FOLDS)) < _FEWEST:
-            return 0.0
-        numbers = []
-        for fold in range(N_FOLDS):
-            own = found & (cases.folds == fold)
-            numbers.append(_fit(cases.evidence[own], cases.scores[own], cases.places[own]))
-        self.bits.copy_(torch.stack(numbers).view(torch.int32))
-        gain = 0.0
-        for fold in range(N_FOLDS):
-            own = cases.folds == fold
-            others = torch.cat((self.numbers[:fold], self.numbers[fold + 1 :])).cpu()
-            changed = cases.scores[own] + _changes(cases.evidence[own], others)
-            gain += ndcg(changed, cases.places[own]) - ndcg(cases.scores[own], cases.places[own])
-        return gain / len(cases.folds)
+        own = [found & (cases.folds == fold) for fold in range(N_FOLDS)]
+        if min(int(one.sum()) for one in own) >= _FEWEST:
+            numbers = [_fit(cases.evidence[one], cases.scores[one], cases.places[one]) for one in own]
+            self.bits.copy_(torch.stack(numbers).view(torch.int32))
+
+    def gain(self, cases: CasesOfReranker, *, cross_fitted: bool = True) -> float:
+        """Return by how much NDCG@10 rises in the mean of the cases, each ranked by networks not fitted to its user.
+
+        Not ``cross_fitted``, the networks have equal weight, as for users that none was fitted to.
+        """
+        weights = _weights_of_others(cases.folds) if cross_fitted else None
+        changed = cases.scores + _changes(cases.evidence, self.numbers.cpu(), weights)
+        return (ndcg(changed, cases.places) - ndcg(cases.scores, cases.places)) / len(cases.folds)
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *arguments: Any) -> None:
         state_dict.setdefault(prefix + "bits", self.bits)  # a file of an earlier version has none
@@ -244,6 +242,11 @@ def reranked(scores: Tensor, evidence: Evidence, numbers: Tensor, weights: Tenso
     old = scores.gather(1, evidence.items)
     new = (old + _changes(evidence.values, numbers, weights)).log_softmax(dim=1) + old.logsumexp(dim=1, keepdim=True)
     return scores.scatter(1, evidence.items, new)
+
+
+def _weights_of_others(folds: Tensor) -> Tensor:
+    """Return the weights (N_FOLDS, n) of the networks for users in these ``folds`` (n,): 0 for a user's own fold."""
+    return (torch.arange(N_FOLDS)[:, None] != folds).float() / (N_FOLDS - 1)
 
 
 def ndcg(scores: Tensor, places: Tensor) -> float:
