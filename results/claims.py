@@ -51,7 +51,7 @@ CAUTIONS = """\
 The published rows are the best that we found on these files and this protocol. Most have one seed, and some were
 chosen by test ([sources and cautions](published.yaml)). MovieLens-1M has 3,416 items there and 3,706 here. HSTU-large
 with MoL ({apart}) is not among them: it trains on the validation item. The default model
-fits 558 numbers of its reranker to validation targets; [those of other data sets do as well](records.md)."""
+fits 558 numbers of its reranker to validation targets; [those of similar data do nearly as well](records.md)."""
 NOTE = """\
 Differences of test means. Several seeds: 95 % interval and p-value of Welch's test over the seeds, for these users. The
 p-values in the column Holm are adjusted for all differences on this page. One seed: nothing is known about others."""
