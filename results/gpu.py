@@ -14,8 +14,8 @@ HEAD = """# On a GPU
 Written by `python results/gpu.py` from `bench_gpu.json` (`make bench-gpu`). Times of kernels are forward and backward,
 in milliseconds; the error is that of the gradients against float64, relative to their norm; the peak is beside the
 inputs. Steps and epochs are on generated data of the size of MovieLens-1M: 6,040 histories of 165 items on average, and
-3,416 items. Seconds of a run include reading, the first calls of the GPU and the test, not the imports. The default model
-here is that of before, without reranking.
+3,416 items. Seconds of a run include reading, the first calls of the GPU and the test, not the imports. The default
+model here is that of before, without reranking.
 """
 GOALS = """
 ## Goals
