@@ -30,6 +30,7 @@ from recbole_hyper.evaluation.scorers import state_scorer
 from recbole_hyper.evaluation.statistics import case_values
 from recbole_hyper.models.ease_votes import with_votes
 from recbole_hyper.models.item_memory import ItemMemory, newest_items
+from recbole_hyper.models.memory import drawn
 from recbole_hyper.runs.load import load_model, read_finished, read_run
 from recbole_hyper.types import Prefixes
 
@@ -48,9 +49,7 @@ class Run:
         config, dataset, split = read_finished(folder, read_run(folder), data_set=False)
         model, _ = load_model(config, dataset, split)
         model.eval()
-        cases, self.n_items = split.valid, split.store.n_items
-        if len(cases) > CASES:
-            cases = cases[np.sort(np.random.default_rng(0).choice(len(cases), CASES, replace=False))]
+        cases, self.n_items = drawn(split.valid, CASES), split.store.n_items
         self.cases, self.dataset, self.exclude_seen = cases, config["dataset"], config["exclude_seen"]
         length = int(config["MAX_ITEM_LIST_LENGTH"])
         score, votes = state_scorer(model, length, config["device"]), model._ease

@@ -119,6 +119,22 @@ class EaseVotes(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *arguments)
 
 
+class EaseTable(nn.Module):
+    """The weights of :class:`EaseVotes` as float32 constants: an exported graph cannot read the bits of integers."""
+
+    neighbours: Tensor
+    weights: Tensor
+
+    def __init__(self, votes: EaseVotes) -> None:
+        super().__init__()
+        self.register_buffer("neighbours", votes.neighbours)
+        self.register_buffer("weights", votes.weights)
+
+    def forward(self, newest: Tensor, decay: float) -> Tensor:
+        """Return :meth:`EaseVotes.scores`."""
+        return ease_scores(newest, self.neighbours, self.weights, decay)
+
+
 def ease_scores(newest: Tensor, neighbours: Tensor, weights: Tensor, decay: float) -> Tensor:
     """Return :meth:`EaseVotes.scores` for the ``neighbours`` and ``weights`` (n_items, k)."""
     ages = decay ** torch.arange(newest.shape[1], device=newest.device)

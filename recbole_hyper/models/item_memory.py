@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from recbole_hyper.data.loader import gather, history_items, history_matrix
 from recbole_hyper.devices import free_memory
-from recbole_hyper.models.ease_votes import VOTES, EaseVotes, ease_scores, with_votes
+from recbole_hyper.models.ease_votes import VOTES, EaseTable, EaseVotes, with_votes
 from recbole_hyper.types import Cases, Prefixes
 
 Float32 = npt.NDArray[np.float32]
@@ -152,8 +152,6 @@ class MixtureTable(nn.Module):
     """
 
     decays: Tensor
-    ease_neighbours: Tensor
-    ease_weights: Tensor
 
     def __init__(
         self,
@@ -165,13 +163,10 @@ class MixtureTable(nn.Module):
         rerank: nn.Module | None = None,
     ) -> None:
         super().__init__()
-        self.table, self.share, self.rerank = table, mixture.share, rerank
-        self.length = length
+        self.table, self.share, self.length, self.rerank = table, mixture.share, length, rerank
         self.votes = VOTES[0] if ease is None else ease.chosen
-        if ease is not None and self.votes.share:  # else it is no part of the mixture
-            self.register_buffer("ease_neighbours", ease.neighbours)
-            # float32 numbers: a graph cannot read the bits of integers
-            self.register_buffer("ease_weights", ease.weights)
+        # without a share it is no part of the mixture
+        self.ease = EaseTable(ease) if ease is not None and self.votes.share else None
         self.register_buffer("decays", mixture.decay ** torch.arange(table.window))
 
     def use(self, mixture: Mixture) -> MixtureTable:
@@ -184,10 +179,7 @@ class MixtureTable(nn.Module):
         """Return the scores (B, n_items) for ``logits`` (B, n_items) after right-padded ``items`` (B, L)."""
         length = items.shape[1] if self.length is None else self.length
         newest = _newest(items, lengths, max(length, len(self.decays)))
-        mixed = logits
-        if self.votes.share:
-            scores = ease_scores(newest, self.ease_neighbours, self.ease_weights, self.votes.decay)
-            mixed = with_votes(logits, scores, self.votes)
+        mixed = logits if self.ease is None else with_votes(logits, self.ease(newest, self.votes.decay), self.votes)
         mixed = self.mixed(mixed, newest[:, : len(self.decays)])
         return mixed if self.rerank is None else self.rerank(mixed, logits, newest)
 
@@ -209,6 +201,11 @@ def _newest(items: Tensor, lengths: Tensor, window: int) -> Tensor:
     return items.gather(1, places.clamp(min=0)).masked_fill(places < 0, 0)
 
 
+def sum_of_gains(ranks: Tensor, counted: Tensor) -> Tensor:
+    """Return the sum of NDCG at the search's depth for the ``ranks`` (n,) of targets, over the ``counted`` ones."""
+    return torch.where((ranks <= _DEPTH) & counted, 1 / torch.log2(ranks + 1.0), 0.0).double().sum()
+
+
 class RankedCases:
     """Cases whose targets are ranked by one dense matrix of probabilities (n, n_items) after another."""
 
@@ -227,8 +224,7 @@ class RankedCases:
 
         ``target`` (n, 1) are those of the targets, and no hidden item scores more.
         """
-        ranks = 1 + (scores > target).count_nonzero(1)
-        return torch.where((ranks <= _DEPTH) & self.shown, 1 / torch.log2(ranks + 1.0), 0.0).double().sum()
+        return sum_of_gains(1 + (scores > target).count_nonzero(1), self.shown)
 
 
 class MixtureSearch:

@@ -196,9 +196,9 @@ class MemoryRecommender(HyperRecommender):
     @torch.no_grad()
     def cases_of_reranker(self, cases: Cases) -> CasesOfReranker:
         """Return what the reranker is fitted to, for the chosen mixture."""
-        parts: list[CasesOfReranker] = []
+        parts, chosen = [], self._chosen()
         for logits, part in self._blocks(cases):
-            scores, found = self._read(logits, newest_items(part, self._length), self._chosen())
+            scores, found = self._read(logits, newest_items(part, self._length), chosen)
             ranked = RankedCases(part, scores, exclude_seen=self._exclude_seen)
             best = scores.masked_fill_(ranked.hidden, -torch.inf).gather(1, found.items)
             hits = (found.items == ranked.targets) & ranked.shown[:, None]
@@ -307,8 +307,7 @@ class MemoryRecommender(HyperRecommender):
     def _evidence_reader(self) -> EvidenceReader:
         """Return the reader of the evidence on the model's device, made once."""
         if self._reader is None:
-            tables = VoteTable.fits([self._memory, *self._sides], self.device)
-            votes = (VoteTables if tables else SparseVotes)(self._sides, self._ease)
+            votes = (SparseVotes if self._table() is None else VoteTables)(self._sides, self._ease)
             self._reader = (self._reader_of(votes).to(self.device),)
         return self._reader[0]
 

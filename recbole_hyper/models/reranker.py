@@ -6,13 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
-from recbole_hyper.models.ease_votes import EaseVotes, ease_scores
-from recbole_hyper.models.item_memory import ItemMemory, VoteTable, entries
+from recbole_hyper.models.ease_votes import EaseTable, EaseVotes
+from recbole_hyper.models.item_memory import ItemMemory, VoteTable, entries, sum_of_gains
 
 # as many of the best items get another order
 BEST = 50
@@ -37,6 +36,7 @@ _SHAPES = {
     "bias": (_WIDTH,),
     "out": (_WIDTH,),
 }
+_SIZES = [math.prod(shape) for shape in _SHAPES.values()]
 # a fit: at most so many passes, about so many steps of so many cases, rate and weight decay of Adam, the fewest cases
 _PASSES, _STEPS, _BATCH, _RATE, _DECAY, _FEWEST = 40, 440, 128, 0.01, 1e-3, 50
 
@@ -52,28 +52,19 @@ class SparseVotes:
         recent, places, found = newest.cpu().numpy(), items.cpu().numpy(), []
         for memory in self.memories:
             found += [entries(memory.after(recent[:, : memory.window], decay), places) for decay in _DECAYS]
-        votes = _logarithms(torch.from_numpy(np.stack(found, axis=2)).to(items.device))
-        if not self.ease.bits.numel():
-            return torch.cat((votes, votes.new_zeros(*items.shape, len(_EASE_DECAYS))), dim=2)
-        ease = [self.ease.scores_in_blocks(newest, decay).gather(1, items) for decay in _EASE_DECAYS]
-        return torch.cat((votes, torch.stack(ease, dim=2)), dim=2)
+        votes = [torch.from_numpy(vote).to(items.device) for vote in found]
+        offered = _EASE_DECAYS if self.ease.bits.numel() else ()
+        return _joined(votes, [self.ease.scores_in_blocks(newest, decay).gather(1, items) for decay in offered])
 
 
 class VoteTables(nn.Module):
     """:class:`SparseVotes` for a device and an exported graph."""
 
-    ease_neighbours: Tensor
-    ease_weights: Tensor
-
     def __init__(self, memories: Sequence[ItemMemory], ease: EaseVotes) -> None:
         super().__init__()
         self.memories = [VoteTable(memory) for memory in memories]
         self.tables = nn.ModuleList(self.memories)
-        self.has_ease = bool(ease.bits.numel())
-        if self.has_ease:
-            self.register_buffer("ease_neighbours", ease.neighbours)
-            # float32 numbers: a graph cannot read the bits of integers
-            self.register_buffer("ease_weights", ease.weights)
+        self.ease = EaseTable(ease) if ease.bits.numel() else None
 
     def forward(self, newest: Tensor, items: Tensor) -> Tensor:
         """Return the votes (n, k, V) for ``items`` (n, k) after ``newest`` (n, L), newest first."""
@@ -83,16 +74,15 @@ class VoteTables(nn.Module):
             for decay in _DECAYS:
                 votes, _, _ = table.after(newest[:, : table.window], decay**ages)
                 found.append(votes.gather(1, items))
-        votes = _logarithms(torch.stack(found, dim=2))
-        if not self.has_ease:
-            return torch.cat((votes, votes.new_zeros(items.shape[0], items.shape[1], len(_EASE_DECAYS))), dim=2)
-        tables = self.ease_neighbours, self.ease_weights
-        ease = [ease_scores(newest, *tables, decay).gather(1, items) for decay in _EASE_DECAYS]
-        return torch.cat((votes, torch.stack(ease, dim=2)), dim=2)
+        ease = [] if self.ease is None else [self.ease(newest, decay).gather(1, items) for decay in _EASE_DECAYS]
+        return _joined(found, ease)
 
 
-def _logarithms(votes: Tensor) -> Tensor:
-    return (votes + _NO_VOTES).log()
+def _joined(votes: list[Tensor], ease: list[Tensor]) -> Tensor:
+    """Return the logarithms of ``votes`` and the scores of EASE^R, all (n, k), as (n, k, V); 0 without such scores."""
+    logarithms = (torch.stack(votes, dim=2) + _NO_VOTES).log()
+    blank = logarithms.new_zeros(logarithms.shape[0], logarithms.shape[1], len(_EASE_DECAYS))
+    return torch.cat((logarithms, torch.stack(ease, dim=2) if ease else blank), dim=2)
 
 
 class Evidence(NamedTuple):
@@ -164,8 +154,7 @@ class Reranker(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         # the numbers as integers, because an average of the model's weights leaves integers alone
-        size = sum(math.prod(shape) for shape in _SHAPES.values())
-        self.register_buffer("bits", torch.zeros(N_FOLDS, size, dtype=torch.int32))
+        self.register_buffer("bits", torch.zeros(N_FOLDS, sum(_SIZES), dtype=torch.int32))
 
     @property
     def is_fitted(self) -> bool:
@@ -252,8 +241,7 @@ def _weights_of_others(folds: Tensor) -> Tensor:
 def ndcg(scores: Tensor, places: Tensor) -> float:
     """Return the sum of NDCG@10 for the ``scores`` (m, k) of the best items and the ``places`` (m,) of the targets."""
     target = scores.gather(1, places.clamp(min=0)[:, None])
-    ranks = 1 + (scores > target).sum(dim=1)
-    return float(torch.where((places >= 0) & (ranks <= 10), 1 / torch.log2(ranks + 1.0), 0.0).double().sum())
+    return float(sum_of_gains(1 + (scores > target).count_nonzero(1), places >= 0))
 
 
 def _changes(evidence: Tensor, numbers: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -267,8 +255,7 @@ def _changes(evidence: Tensor, numbers: Tensor, weights: Tensor | None = None) -
 
 
 def _parts(numbers: Tensor) -> list[Tensor]:
-    parts = numbers.split([math.prod(shape) for shape in _SHAPES.values()])
-    return [part.view(shape) for part, shape in zip(parts, _SHAPES.values(), strict=True)]
+    return [part.view(shape) for part, shape in zip(numbers.split(_SIZES), _SHAPES.values(), strict=True)]
 
 
 def _change(inputs: Tensor, linear: Tensor, weight: Tensor, bias: Tensor, out: Tensor) -> Tensor:
@@ -278,7 +265,7 @@ def _change(inputs: Tensor, linear: Tensor, weight: Tensor, bias: Tensor, out: T
 def _fit(evidence: Tensor, scores: Tensor, places: Tensor) -> Tensor:
     """Return the numbers (P,) of a network fitted to the ``evidence`` (m, k, N_EVIDENCE) and ``places`` (m,)."""
     draws = torch.Generator().manual_seed(0)
-    numbers = torch.zeros(sum(math.prod(shape) for shape in _SHAPES.values()))
+    numbers = torch.zeros(sum(_SIZES))
     mean, scale, *learned = _parts(numbers)
     mean.copy_(evidence.mean((0, 1)))
     scale.copy_(1 / evidence.flatten(0, 1).std(0).clamp(min=1e-3))

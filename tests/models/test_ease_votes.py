@@ -30,7 +30,7 @@ from recbole_hyper.runs.bundle import write_bundle
 from recbole_hyper.serving.bundle import open_bundle
 from recbole_hyper.training.build import build_model, read_data
 from recbole_hyper.training.checkpoint import read_weights
-from tests.conftest import LEARN
+from tests.conftest import LEARN, write_inter
 from tests.models.test_item_memory import N_ITEMS, ROWS, WINDOW, memory_of
 
 
@@ -108,16 +108,13 @@ def test_auto_offers_ease_by_the_stated_rule(n_items: int, n_interactions: int, 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Data on which EASE^R helps: two items of each history's own six follow, far from the newest ones."""
-    folder = tmp_path_factory.mktemp("data") / "sets"
-    (folder / "sets").mkdir(parents=True)
-    random, lines = np.random.default_rng(0), ["user_id:token\titem_id:token\ttimestamp:float"]
+    random, rows = np.random.default_rng(0), []
     for user in range(300):
         own = user % 12
         wanted = random.permutation(own * 6 + np.arange(6))[:5]
         items = [wanted[0], *random.integers(72, 200, 14), *wanted[1:]]
-        lines += [f"u{user}\ti{item}\t{time}" for time, item in enumerate(items)]
-    (folder / "sets" / "sets.inter").write_text("\n".join(lines) + "\n")
-    return folder
+        rows += [(f"u{user}", f"i{item}", time) for time, item in enumerate(items)]
+    return write_inter(tmp_path_factory.mktemp("data"), "sets", rows)
 
 
 def test_a_run_chooses_and_keeps_the_votes(pairs: Path, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from recbole_hyper.serving.bundle import open_bundle
 from recbole_hyper.training.averaging import WeightAverage
 from recbole_hyper.training.build import build_model, read_data
 from recbole_hyper.training.checkpoint import read_weights
-from tests.conftest import LEARN, SMALL
+from tests.conftest import LEARN, SMALL, write_inter
 from tests.data.test_pair_counts import store_of
 from tests.models.test_ease_votes import fitted
 from tests.reference import memory as reference
@@ -226,17 +226,14 @@ def test_a_file_of_an_earlier_version_has_none() -> None:
 @pytest.fixture(scope="module")
 def ordered(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Data on which the order of two items tells what follows: after a pair comes its third item, before it another."""
-    folder = tmp_path_factory.mktemp("data") / "order"
-    (folder / "order").mkdir(parents=True)
-    random, lines = np.random.default_rng(0), ["user_id:token\titem_id:token\ttimestamp:float"]
+    random, rows = np.random.default_rng(0), []
     for user in range(600):
         items: list[int] = []
         while len(items) < 9:
             first = int(random.integers(0, 40))
             items += [item for item in (first, (first + 1) % 40, (first + 2) % 40) if item not in items[-12:]]
-        lines += [f"u{user}\ti{item}\t{time}" for time, item in enumerate(items[: int(random.integers(6, 10))])]
-    (folder / "order" / "order.inter").write_text("\n".join(lines) + "\n")
-    return folder
+        rows += [(f"u{user}", f"i{item}", time) for time, item in enumerate(items[: int(random.integers(6, 10))])]
+    return write_inter(tmp_path_factory.mktemp("data"), "order", rows)
 
 
 def trained(data: Path, folder: Path, **keys: Any) -> dict[str, Any]:
