@@ -38,6 +38,11 @@ class _LowerPrecision(ContextDecorator):
             if not self._inside:
                 torch.set_float32_matmul_precision(self._before)
 
+    def outside(self) -> str:
+        """Return the precision that holds, or held before this one was set."""
+        with self._lock:
+            return self._before if self._inside else torch.get_float32_matmul_precision()
+
     def untouched(self) -> bool:
         """Return whether nobody else changed the precision from torch's default."""
         with self._lock:
@@ -76,6 +81,14 @@ def product_library(device: torch.device | str = "cpu") -> str:
     only_cpu = torch.device(device).type == "cpu" and not torch.cuda.is_initialized()
     faster = only_cpu and _lower_precision.untouched() and keeps_float32()
     return "oneDNN" if faster else "torch"
+
+
+def asked_precision() -> str:
+    """Return the precision of float32 products that torch's user asked for.
+
+    torch's own function says "medium" inside :func:`float32_products` where that chose oneDNN, which keeps float32.
+    """
+    return _lower_precision.outside()
 
 
 @functools.cache

@@ -7,7 +7,7 @@ import torch
 
 from recbole_hyper import matmul
 from recbole_hyper.evaluation.results import versions
-from recbole_hyper.matmul import float32_products, product_library
+from recbole_hyper.matmul import asked_precision, float32_products, product_library
 
 CPU = torch.device("cpu")
 
@@ -37,11 +37,12 @@ def test_what_the_user_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.set_float32_matmul_precision("high")
     try:
         with float32_products(CPU):
-            assert torch.get_float32_matmul_precision() == "high"
+            assert torch.get_float32_matmul_precision() == asked_precision() == "high"
     finally:
         torch.set_float32_matmul_precision("highest")
     with float32_products(CPU):
         assert torch.get_float32_matmul_precision() == "medium"
+        assert asked_precision() == "highest"
     with float32_products(torch.device("cuda")):
         assert torch.get_float32_matmul_precision() == "highest"
 

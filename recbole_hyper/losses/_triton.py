@@ -25,6 +25,7 @@ from torch import Tensor
 from recbole_hyper.geometry.base import Geometry
 from recbole_hyper.losses._rows import RowStream
 from recbole_hyper.losses._stream import Gradients
+from recbole_hyper.matmul import asked_precision
 
 #: the widest vectors whose tiles fit into registers, and parts of the catalogue that run in parallel
 WIDEST, SPLITS = 256, 8
@@ -169,7 +170,7 @@ class TritonStream(RowStream):
             for target, term in zip(terms, (self.terms.multiplier, self.terms.extra, self.terms.scale), strict=False):
                 if term is not None:
                     target.copy_(term.detach().reshape(-1))
-        precision = PRECISIONS[torch.get_float32_matmul_precision()]
+        precision = PRECISIONS[asked_precision()]
         if precision == "bf16" and interprets():
             precision = "rounded"
         width = max(32, triton.next_power_of_2(d))
