@@ -58,17 +58,31 @@ class ItemMemory:
 
     def after(self, newest: Int64, decay: float) -> scipy.sparse.csr_matrix:
         """Return m (n, n_items) after the ``newest`` items (n, k), newest first; a row without counts is empty."""
+        n, width = newest.shape
+        places = np.arange(0, n * width + 1, width)
+        weights = self._weights(newest, decay).ravel(), newest.ravel(), places
+        found = scipy.sparse.csr_matrix(weights, shape=(n, len(self.totals))) @ self.counts
+        found.eliminate_zeros()
+        return found
+
+    def votes(self, newest: Int64, items: Int64, decays: Iterable[float]) -> list[Float32]:
+        """Return m (n, k) of ``items`` (n, k) alone after the ``newest`` items (n, L), for each of the ``decays``."""
+        rows, ages = np.nonzero(newest)
+        counts = entries(self.counts[newest[rows, ages]], items[rows])
+        starts = np.searchsorted(rows, np.arange(len(newest) + 1))
+        found = []
+        for decay in decays:
+            weights = self._weights(newest, decay)[rows, ages], np.arange(len(rows)), starts
+            found.append(scipy.sparse.csr_matrix(weights, shape=(len(newest), len(rows))) @ counts)
+        return found
+
+    def _weights(self, newest: Int64, decay: float) -> Float32:
+        """Return a / n (n, k) of the ``newest`` items (n, k), newest first."""
         totals = self.totals[newest]
         known = (newest > 0) & (totals > 0)
         weights = np.where(known, decay ** np.arange(newest.shape[1]) * np.where(known, totals, 1.0) ** _EVIDENCE, 0.0)
         weights /= np.maximum(weights.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)
-        weights /= np.where(known, totals, 1.0)
-        n, width = newest.shape
-        entries = weights.astype(np.float32).ravel(), newest.ravel(), np.arange(0, n * width + 1, width)
-        counts = scipy.sparse.csr_matrix(entries, shape=(n, len(self.totals))) @ self.counts
-        counts.eliminate_zeros()
-        counts.sort_indices()
-        return counts
+        return (weights / np.where(known, totals, 1.0)).astype(np.float32)
 
 
 def newest_items(cases: Prefixes, window: int) -> Int64:
@@ -255,11 +269,15 @@ class MixtureSearch:
         hidden = (network[rows, targets] < 0).cpu().numpy()
         values, items = (part.cpu().numpy() for part in network.topk(min(_DEPTH, network.shape[1] - 1), dim=1))
         newest = self.memory.newest(cases)
+        compared = np.column_stack((items, targets.cpu().numpy()))
+        votes = self.memory.votes(newest, compared, DECAYS)
+        # the last column, of the target, is not above itself
+        values = np.column_stack((np.where(items == compared[:, -1:], -1.0, values), target_values))
         for number, decay in enumerate(DECAYS):
             memory = self.memory.after(newest, decay)
             owners = np.repeat(np.arange(n), np.diff(memory.indptr))
             network_values = network[torch.from_numpy(owners), torch.from_numpy(memory.indices).long()].cpu().numpy()
-            ranks = _ranks((values, items), (memory, owners, network_values), (target_values, targets.cpu().numpy()))
+            ranks = _ranks((memory, owners, network_values), compared[:, -1], values, votes[number])
             gains = np.where((ranks <= _DEPTH) & ~hidden, 1 / np.log2(ranks + 1.0), 0.0)
             self.gains[number] += gains.sum(axis=1)
         self.cases += n
@@ -299,29 +317,24 @@ class MixtureSearch:
 
 
 def _ranks(
-    best: tuple[Float32, Int64],
-    remembered: tuple[scipy.sparse.csr_matrix, Int64, Float32],
-    target: tuple[Float32, Int64],
+    remembered: tuple[scipy.sparse.csr_matrix, Int64, Float32], targets: Int64, values: Float32, votes: Float32
 ) -> Int64:
-    """Return the rank of each target in each mixture, (shares, n); above ``_DEPTH`` a lower bound.
+    """Return the rank of each of the ``targets`` (n,) in each mixture, (shares, n); above ``_DEPTH`` a lower bound.
 
-    ``best``: the network's best probabilities (n, k) and their items. ``remembered``: the memory, and for each of its
-    entries the row and the network's probability, which is negative for a hidden item. ``target``: the network's
-    probabilities of the targets (n,), and these.
+    ``remembered``: the memory, and for each of its entries the row and the network's probability, which is negative for
+    a hidden item. ``values`` and ``votes`` (n, k + 1): the probabilities by network and memory of the network's best
+    items and, last, of the target.
     """
-    values, items = best
     memory, owners, network_values = remembered
-    target_values, targets = target
-    target_memory = entries(memory, targets[:, None])[:, 0]
     empty = np.diff(memory.indptr) == 0
-    # items of the memory are counted there, and the target is not above itself
-    values = np.where((entries(memory, items) > 0) | (items == targets[:, None]), -1.0, values)
+    # items of the memory are counted there
+    best = np.where(votes[:, :-1] > 0, -1.0, values[:, :-1])
     candidate = (network_values >= 0) & (memory.indices != targets[owners])
     ranks = []
     for share in SHARES:
         weight = np.where(empty, 1.0, 1.0 - share)
-        threshold = weight * target_values + share * target_memory
-        above = (weight[:, None] * values > threshold[:, None]).sum(axis=1)
+        threshold = weight * values[:, -1] + share * votes[:, -1]
+        above = (weight[:, None] * best > threshold[:, None]).sum(axis=1)
         mixed = (1.0 - share) * network_values + share * memory.data
         higher = candidate & (mixed > threshold[owners])
         ranks.append(1 + above + np.bincount(owners[higher], minlength=len(targets)))

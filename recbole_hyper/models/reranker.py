@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
 from recbole_hyper.models.ease_votes import EaseTable, EaseVotes
-from recbole_hyper.models.item_memory import ItemMemory, VoteTable, entries, sum_of_gains
+from recbole_hyper.models.item_memory import ItemMemory, VoteTable, sum_of_gains
 
 # as many of the best items get another order
 BEST = 50
@@ -51,7 +51,7 @@ class SparseVotes:
         """Return the votes (n, k, V) for ``items`` (n, k) after ``newest`` (n, L), newest first."""
         recent, places, found = newest.cpu().numpy(), items.cpu().numpy(), []
         for memory in self.memories:
-            found += [entries(memory.after(recent[:, : memory.window], decay), places) for decay in _DECAYS]
+            found += memory.votes(recent[:, : memory.window], places, _DECAYS)
         votes = [torch.from_numpy(vote).to(items.device) for vote in found]
         offered = _EASE_DECAYS if self.ease.bits.numel() else ()
         return _joined(votes, [self.ease.scores_in_blocks(newest, decay).gather(1, items) for decay in offered])
