@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +26,8 @@ SHARES = tuple(round(0.1 * step, 1) for step in range(10))
 DECAYS = (0.4, 0.6, 0.8, 0.9, 1.0)
 # exponent of an item's count in its weight; 0.4 to 0.6 were equally good on the validation of Amazon Beauty
 _EVIDENCE = 0.5
+# counts that are copied at once to look up a few of them
+_ENTRIES = 1 << 22
 # shares and decays are compared by NDCG at this depth
 _DEPTH = 10
 
@@ -51,6 +53,7 @@ class ItemMemory:
 
     def __init__(self, counts: scipy.sparse.csr_matrix, totals: Float32, *, window: int) -> None:
         self.counts, self.totals, self.window = counts, totals, window
+        self._at_once = max(1, _ENTRIES // (window * int(np.diff(counts.indptr).max(initial=1))))
 
     def newest(self, cases: Prefixes) -> Int64:
         """Return the newest items of the histories (n, window), newest first, padded with 0."""
@@ -65,8 +68,15 @@ class ItemMemory:
         found.eliminate_zeros()
         return found
 
-    def votes(self, newest: Int64, items: Int64, decays: Iterable[float]) -> list[Float32]:
+    def votes(self, newest: Int64, items: Int64, decays: Sequence[float]) -> list[Float32]:
         """Return m (n, k) of ``items`` (n, k) alone after the ``newest`` items (n, L), for each of the ``decays``."""
+        blocks = [
+            self._votes(newest[first : first + self._at_once], items[first : first + self._at_once], decays)
+            for first in range(0, max(1, len(newest)), self._at_once)
+        ]
+        return [np.concatenate(parts) for parts in zip(*blocks, strict=True)]
+
+    def _votes(self, newest: Int64, items: Int64, decays: Sequence[float]) -> list[Float32]:
         rows, ages = np.nonzero(newest)
         counts = entries(self.counts[newest[rows, ages]], items[rows])
         starts = np.searchsorted(rows, np.arange(len(newest) + 1))

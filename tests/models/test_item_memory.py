@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recbole_hyper.data.pair_counts import pair_counts
+from recbole_hyper.models import item_memory
 from recbole_hyper.models.item_memory import (
     DECAYS,
     SHARES,
@@ -55,6 +56,19 @@ def test_the_memory_and_the_mixture_equal_the_loop(decay: float) -> None:
             mixed = reference.mixture([0.0, *network[row].tolist()], expected, share)
             np.testing.assert_allclose(scores[row].exp().numpy(), mixed, rtol=1e-5, atol=1e-9)
         torch.testing.assert_close(scores.exp().sum(1), torch.ones(len(histories)))
+
+
+@pytest.mark.parametrize("entries", [1, 40, 1 << 22])
+def test_votes_for_a_few_items_are_those_of_the_memory(entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Block by block, so that the copied counts stay bounded; of item 8 nothing is known."""
+    monkeypatch.setattr(item_memory, "_ENTRIES", entries)
+    memory = memory_of(ROWS)
+    newest = np.array([[2, 1, 0], [6, 2, 1], [7, 0, 0], [8, 0, 0], [8, 3, 4], [0, 0, 0]])
+    items = np.random.default_rng(0).integers(1, N_ITEMS, (len(newest), 7))
+    for decay, found in zip(DECAYS, memory.votes(newest, items, DECAYS), strict=True):
+        expected = np.take_along_axis(memory.after(newest, decay).toarray(), items, axis=1)
+        np.testing.assert_array_equal(found, expected)
+    assert [one.shape for one in memory.votes(newest[:0], items[:0], DECAYS)] == [(0, 7)] * len(DECAYS)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.4, 0.9])
