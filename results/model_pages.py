@@ -77,10 +77,10 @@ def head_values(table: dict[str, Any], head: str, width: int) -> list[float]:
 
 
 def tuned_rows(table: dict[str, Any]) -> list[dict[str, str]]:
-    """Return a row for each head of a study, whose heads were each tuned, with means over the seeds."""
+    """Return a row for each head of a study, whose heads were each tuned at a width, with means over the seeds."""
     rows, shown = pd.read_csv(HERE / table["study"]), []
     for head, key in table["heads"].items():
-        found = rows[rows["head"] == key]
+        found = rows[(rows["head"] == key) & (rows["d"] == table["width"])]
         means = found.mean(numeric_only=True)
         chosen = {"head": head, "rate": short(means["rate"]), "dropout": f"{means['dropout']:.1f}".removeprefix("0")}
         learned = {"its number": f"{means['theta']:.2g}".removeprefix("0") if "learned" in head else ""}
