@@ -122,9 +122,9 @@ def test_smoothing_with_a_link_is_part_of_it(padding: int | None, size: float, m
         expected = full(*whole[:1], targets, *whole[1:3], own, "poincare", padding, label_smoothing=0.3)
         found.append([expected, *gradients(expected, whole)])
     for own, rows, exact in zip(*found, strict=True):
-        # far states cost digits in torch's operations on whole rows as well
+        # whole rows in torch's operations are wrong by 3e-5 at far states, on some processors by a little more
         error, of_rows = (float((one.double() - exact).abs().max() / exact.abs().max()) for one in (own, rows))
-        assert error < (1e-5 if size == 1 else 3 * of_rows + 1e-5 if DEVICE == "cpu" else 1e-3), (error, of_rows)
+        assert error < (1e-5 if size == 1 else max(3e-5, 1.1 * of_rows) if DEVICE == "cpu" else 1e-3), (error, of_rows)
 
 
 @pytest.mark.parametrize("geometry", ["cosine", "euclidean", "poincare"])
