@@ -125,7 +125,7 @@ def look(folder: Path, likeness: Callable[[str, str], float]) -> dict[str, float
     figures = {"likeness": float(np.mean([likeness(item, target) for item, target in pairs if item != target]))}
     popularity = torch.from_numpy(np.log1p(split.store.counts(split.train_lengths))).float()
     for weight in LOGQ:
-        less = rank_cases(lambda part, w=weight: score(part) - w * popularity, cases, n_items=n_items, k=10)
+        less = rank_cases(lambda part, w=weight: score(part).cpu() - w * popularity, cases, n_items=n_items, k=10)
         figures[f"ndcg@10_logq{weight}"] = round(float(case_values("ndcg@10", less.ranks).mean()), 4)
         figures[f"coverage@10_logq{weight}"] = round(len(np.unique(less.top_items)) / (n_items - 1), 4)
     return figures

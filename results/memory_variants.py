@@ -57,7 +57,7 @@ class Run:
         with torch.no_grad():
             for start in range(0, len(cases), BLOCK):
                 block = cases[start : start + BLOCK]
-                logits = score(block).clone()
+                logits = score(block).cpu().clone()
                 logits[:, 0] = -torch.inf
                 alone.append(logits.softmax(1).numpy())
                 if self.with_ease:

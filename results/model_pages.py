@@ -22,8 +22,6 @@ from pages import SHOWN, figure_text, pages, read, results_of, short  # noqa: E4
 DOCS = HERE.parent / "docs" / "models"
 CURVATURE = DOCS.parent / "curvature.md"
 AFTER_NAME = re.compile(r"(<!-- table ([\w-]+) -->\n\n)\|.*?\n(?=\n|$)", flags=re.DOTALL)
-# columns of a study, and their titles
-METRICS = {"ndcg@10": "NDCG@10", "coverage@10": "coverage@10", "overlap": "overlap", "trustworthiness": "trust"}
 TABLE = re.compile(r"(?<=## Figures\n\n)\|.*?\n(?=\n|$)", flags=re.DOTALL)
 
 
@@ -76,17 +74,11 @@ def head_values(table: dict[str, Any], head: str, width: int) -> list[float]:
     return [read(file.stem)["test"]["ndcg@10"] for file in files if file.is_file()]
 
 
-def tuned_rows(table: dict[str, Any]) -> list[dict[str, str]]:
-    """Return a row for each head of a study, whose heads were each tuned at a width, with means over the seeds."""
-    rows, shown = pd.read_csv(HERE / table["study"]), []
-    for head, key in table["heads"].items():
-        found = rows[(rows["head"] == key) & (rows["d"] == table["width"])]
-        means = found.mean(numeric_only=True)
-        chosen = {"head": head, "rate": short(means["rate"]), "dropout": f"{means['dropout']:.1f}".removeprefix("0")}
-        learned = {"its number": f"{means['theta']:.2g}".removeprefix("0") if "learned" in head else ""}
-        measured = {METRICS[metric]: seeds_text(found[metric].tolist()) for metric in METRICS}
-        shown.append(chosen | learned | measured)
-    return shown
+def tuned_values(table: dict[str, Any], head: str, data: str, width: int) -> list[float]:
+    """Return a column of a study, whose heads were each tuned on every data set and width, for all seeds of a head."""
+    rows = pd.read_csv(HERE / table["study"])
+    rows = rows[(rows["data"] == data) & (rows["head"] == table["heads"][head]) & (rows["d"] == width)]
+    return rows[table["column"]].tolist()
 
 
 def curvature_text() -> str:
@@ -96,7 +88,11 @@ def curvature_text() -> str:
     def written(name: str) -> str:
         table = tables[name]
         if "study" in table:
-            rows = tuned_rows(table)
+            rows = [
+                {"head": head}
+                | {text: seeds_text(tuned_values(table, head, *cell)) for text, cell in table["cells"].items()}
+                for head in table["heads"]
+            ]
         else:
             rows = [
                 {"head": head} | {f"d {d}": seeds_text(head_values(table, head, d)) for d in table["widths"]}

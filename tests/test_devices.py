@@ -1,5 +1,8 @@
 """The same numbers on every device, and half precision around float32 losses. CUDA cases are skipped without one."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -110,3 +113,21 @@ def test_a_run_on_the_device_resumes(device: str, random_data: Path, tmp_path: P
     run("HSASRecCE", "random", config_dict={**keys, "epochs": 3})
     parts = run("HSASRecCE", "random", config_dict={**keys, "epochs": 6, "resume": True})
     assert parts["test"]["ndcg@10"] == pytest.approx(whole["test"]["ndcg@10"], abs=1e-6)
+
+
+def test_a_session_on_a_gpu_registers_no_other_device() -> None:
+    """With tests/devices/foreign.py registered beside CUDA, torch 2.11 fails in the first backward pass on CUDA."""
+    code = """
+import pytest, torch
+pytest.main(["-m", "gpu", "--collect-only", "-q", "-p", "no:cacheprovider", "tests/devices"])
+print(torch._C._get_privateuse1_backend_name())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "RECBOLE_HYPER_TEST_GPU": "1"},
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] == "privateuseone"

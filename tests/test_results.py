@@ -234,30 +234,75 @@ def test_the_default_is_ahead_of_three_others_on_all_data() -> None:
         assert values["FMLPRecMemory"] > max(others)
 
 
-@pytest.mark.parametrize("width", [8, 16])
-def test_tuned_heads_have_the_order_that_the_study_of_curvature_states(width: int) -> None:
-    """docs/curvature.md: sharper dot products, then Poincare heads from flat to curved; the plain one by width."""
+SHARPER = ["flat-limit", "learned-temperature"]
+POINCARE = ["poincare-learned", "poincare-fixed", "poincare-auto"]
+
+
+def tuned_heads(data: str, width: int) -> pd.DataFrame:
+    """Return the rows of the study of curvature on a data set at a width: six heads, three seeds, one trial chosen."""
     rows = pd.read_csv(RESULTS / "curvature_tuned.csv")
-    rows = rows[rows["d"] == width]
-    assert (rows["rate"].nunique(), rows["dropout"].nunique()) == (1, 1)  # all six chose the same trial
-    assert len(rows) == 18
-    assert (rows["data"].nunique(), rows["seed"].nunique()) == (1, 3)
+    rows = rows[(rows["data"] == data) & (rows["d"] == width)]
+    assert (len(rows), rows["head"].nunique(), rows["seed"].nunique()) == (18, 6, 3)
+    chosen = (0.005, 0.5) if (data, width) == ("amazon-beauty-sequences", 64) else (0.003, 0.3)
+    assert (rows["rate"].unique().tolist(), rows["dropout"].unique().tolist()) == ([chosen[0]], [chosen[1]])
+    return rows
+
+
+@pytest.mark.parametrize("width", [8, 16, 32, 64])
+def test_tuned_heads_have_the_order_that_the_study_of_curvature_states(width: int) -> None:
+    """docs/curvature.md, Beauty: sharper dot products, then Poincare heads from flat to curved."""
+    rows = tuned_heads("amazon-beauty-sequences", width)
     by_seed = rows.pivot(index="seed", columns="head", values="ndcg@10")
-    by_seed["sharper"] = by_seed[["flat-limit", "learned-temperature"]].min(axis=1)
-    poincare = ["poincare-learned", "poincare-fixed", "poincare-auto"]
-    assert (by_seed[["sharper", *poincare]].diff(axis=1).iloc[:, 1:] < 0).all(axis=None)
-    assert (by_seed["poincare-fixed"] > by_seed["dot-product"]).all()
+    assert (by_seed[SHARPER].min(axis=1) > by_seed[POINCARE].max(axis=1)).all()
+    assert (by_seed["poincare-fixed"] > by_seed["poincare-auto"]).all()
     means = rows.groupby("head")[["ndcg@10", "coverage@10", "overlap"]].mean()
-    order = ["learned-temperature", *poincare, "dot-product"]
-    assert (means.loc[order, "coverage@10"].diff().dropna() < 0).all()
+    order = ["learned-temperature", *POINCARE, "dot-product"]
+    if width <= 16:
+        assert (by_seed[POINCARE].diff(axis=1).iloc[:, 1:] < 0).all(axis=None)
+        assert (by_seed["poincare-fixed"] > by_seed["dot-product"]).all()
+        assert (means.loc[order, "coverage@10"].diff().dropna() < 0).all()
+        assert (rows[rows["head"] == "poincare-learned"]["theta"] < 0.02).all()
     if width == 8:
         assert (by_seed["poincare-auto"] > by_seed["dot-product"]).all()
         assert (means.loc[order, "overlap"].diff().dropna() < 0).all()
-    else:
+    if width == 16:
         assert means.loc["poincare-auto", "ndcg@10"] < means.loc["dot-product", "ndcg@10"]
-        assert means.loc["dot-product", "overlap"] > means.loc[poincare, "overlap"].max()
-    learned = rows[rows["head"] == "poincare-learned"]["theta"]
-    assert (learned < 0.02).all()
+        assert means.loc["dot-product", "overlap"] > means.loc[POINCARE, "overlap"].max()
+    if width == 64:
+        assert (by_seed["dot-product"] > by_seed[POINCARE].max(axis=1)).all()
+        assert means["coverage@10"].idxmax() == means["overlap"].idxmax() == "poincare-fixed"
+    else:
+        assert means["overlap"].idxmax() == "flat-limit"
+
+
+def test_the_gain_of_a_sharper_softmax_shrinks_with_the_width() -> None:
+    """docs/curvature.md, Beauty; the learned temperature rises towards 1."""
+    gains, temperatures = [], []
+    for width in (8, 16, 32, 64):
+        means = tuned_heads("amazon-beauty-sequences", width).groupby("head")[["ndcg@10", "theta"]].mean()
+        gains.append(means.loc["flat-limit", "ndcg@10"] / means.loc["dot-product", "ndcg@10"])
+        temperatures.append(means.loc["learned-temperature", "theta"])
+    assert gains == sorted(gains, reverse=True)
+    assert temperatures == sorted(temperatures)
+
+
+def test_tuned_heads_on_sports_and_movielens_are_as_the_study_of_curvature_states() -> None:
+    sports = tuned_heads("amazon-sports-sequences", 16)
+    by_seed = sports.pivot(index="seed", columns="head", values="ndcg@10")
+    assert (by_seed["flat-limit"] > by_seed[POINCARE].max(axis=1)).all()
+    assert (by_seed.idxmin(axis=1) == "poincare-auto").all()
+    theta = sports.groupby("head")["theta"].mean()
+    assert 3.5 < theta["poincare-auto"] / theta["poincare-learned"] < 4.5
+    assert sports.groupby("head")["overlap"].mean().idxmax() == "flat-limit"
+    movielens = tuned_heads("ml-1m", 16).groupby("head")[["ndcg@10", "trustworthiness"]].mean()
+    assert (movielens.loc[[*SHARPER, *POINCARE], "ndcg@10"] > movielens.loc["dot-product", "ndcg@10"]).all()
+    assert (
+        movielens.loc[POINCARE, "trustworthiness"].min()
+        > movielens.loc[[*SHARPER, "dot-product"], "trustworthiness"].max()
+    )
+    wide = pd.read_csv(RESULTS / "curvature_tuned.csv").query("data == 'ml-1m' and d == 64").set_index("head")
+    assert wide.loc[POINCARE, "ndcg@10"].min() > wide.loc[SHARPER, "ndcg@10"].max()
+    assert wide.loc["flat-limit", "valid"] > wide.loc[POINCARE, "valid"].max()
 
 
 def test_finished_runs_are_kept_under_their_names_without_paths(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def neighbourhoods(
     if len(items) > sample:
         items = np.sort(np.random.default_rng(seed).choice(items, sample, replace=False))
     weight = head.weight.detach()
-    near = head.geometry.similarity(weight[items], weight[known], theta=head.theta).double().numpy()
+    near = head.geometry.similarity(weight[items], weight[known], theta=head.theta).double().cpu().numpy()
     near[np.arange(len(items)), np.searchsorted(known, items)] = -np.inf  # the item itself
     nearest = known[np.argpartition(-near, k - 1, axis=1)[:, :k]]
     rows = counts[items]

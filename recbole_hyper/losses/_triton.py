@@ -11,7 +11,7 @@ asinh(. * exp(exponent_i + exponent_j)). ``rows`` (3, n) are column, exponent / 
 geometry does not have is 0 or 1; a dot product has none, and its kernels read none.
 
 Triton's interpreter tests the results on a CPU, and its assembler that no register spills (sm_80 and sm_90, widths 32
-to 256). docs/gpu.md has the times on an H200.
+to 256; from Triton 3.8 on). docs/gpu.md has the times on a GPU.
 """
 
 import os
