@@ -350,7 +350,7 @@ def _run(dataset: str, data: Path, device: torch.device, small: bool) -> dict[st
 def equal(device: torch.device, small: bool) -> list[dict[str, Any]]:
     """Compare 100 steps without dropout on the CPU and the device from the same weights."""
     rows, store = [], generated(True)
-    for model in ("SASRecCE", "HSASRecCE"):
+    for model in ("SASRecCE", "HSASRecCE", "FMLPRecMemory"):
         losses = []
         for place in (torch.device("cpu"), device):
             with tempfile.TemporaryDirectory() as folder:

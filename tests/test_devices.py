@@ -1,5 +1,6 @@
 """The same numbers on every device, and half precision around float32 losses. CUDA cases are skipped without one."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -11,6 +12,8 @@ import torch
 from torch import Tensor
 
 from recbole_hyper import functional, run
+from recbole_hyper.encoders.base import dropout
+from recbole_hyper.training.graphs import _CudaCapture
 from tests.conftest import SMALL
 
 CUDA = pytest.param(
@@ -113,6 +116,18 @@ def test_a_run_on_the_device_resumes(device: str, random_data: Path, tmp_path: P
     run("HSASRecCE", "random", config_dict={**keys, "epochs": 3})
     parts = run("HSASRecCE", "random", config_dict={**keys, "epochs": 6, "resume": True})
     assert parts["test"]["ndcg@10"] == pytest.approx(whole["test"]["ndcg@10"], abs=1e-6)
+
+
+@pytest.mark.parametrize("device", [CUDA])
+def test_a_replayed_step_draws_other_masks(device: str) -> None:
+    ones = torch.ones(1000, device=device)
+    replay, dropped = _CudaCapture()(lambda: dropout(ones, 0.5))
+    masks = []
+    for _ in range(4):
+        replay()
+        masks.append(dropped.clone())
+    for one, next_one in itertools.pairwise(masks):
+        assert 350 < int((one != next_one).sum()) < 650
 
 
 def test_a_session_on_a_gpu_registers_no_other_device() -> None:

@@ -1,6 +1,6 @@
 """Steps as graphs: what is replayed is what runs without them. The device of the tests records its operators.
 
-On CUDA they were never run.
+tests/test_devices.py has what is tested on CUDA.
 """
 
 from __future__ import annotations
