@@ -275,6 +275,16 @@ def test_tuned_heads_have_the_order_that_the_study_of_curvature_states(width: in
         assert means["overlap"].idxmax() == "flat-limit"
 
 
+@pytest.mark.parametrize(
+    ("data", "width"), [*(("amazon-beauty-sequences", d) for d in (8, 16, 32, 64)), ("amazon-sports-sequences", 16)]
+)
+def test_coverage_and_neighbourhoods_are_as_the_study_of_curvature_states(data: str, width: int) -> None:
+    means = tuned_heads(data, width).groupby("head")[["coverage@10", "trustworthiness"]].mean()
+    assert (means.loc[SHARPER, "coverage@10"] > means.loc["dot-product", "coverage@10"]).all()
+    dot_products = means.loc[[*SHARPER, "dot-product"], "trustworthiness"]
+    assert dot_products.min() > means.loc[POINCARE, "trustworthiness"].max()
+
+
 def test_the_gain_of_a_sharper_softmax_shrinks_with_the_width() -> None:
     """docs/curvature.md, Beauty; the learned temperature rises towards 1."""
     gains, temperatures = [], []
