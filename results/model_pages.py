@@ -3,6 +3,7 @@
 Each figure comes from a result file. In docs/curvature.md a table follows a line `<!-- table NAME -->`.
 """
 
+import itertools
 import re
 import statistics
 import sys
@@ -11,7 +12,6 @@ from typing import Any
 
 import pandas as pd
 import yaml
-from scipy import stats
 
 from recbole_hyper.evaluation.pairs import holm
 from recbole_hyper.evaluation.tables import Table
@@ -19,7 +19,7 @@ from recbole_hyper.evaluation.tables import Table
 HERE = Path(__file__).parent
 sys.path.append(str(HERE))
 from claims import published as strongest  # noqa: E402
-from claims import signed  # noqa: E402
+from claims import signed, welch  # noqa: E402
 from pages import SHOWN, figure_text, pages, read, results_of, short  # noqa: E402
 
 DOCS = HERE.parent / "docs" / "models"
@@ -77,27 +77,28 @@ def head_values(table: dict[str, Any], head: str, width: int) -> list[float]:
     return [read(file.stem)["test"]["ndcg@10"] for file in files if file.is_file()]
 
 
-def tuned_values(table: dict[str, Any], head: str, data: str, width: int) -> list[float]:
-    """Return a column of a study, whose heads were each tuned on every data set and width, for all seeds of a head."""
-    rows = pd.read_csv(HERE / table["study"])
-    rows = rows[(rows["data"] == data) & (rows["head"] == head) & (rows["d"] == width)]
-    return rows[table["column"]].tolist()
+def tuned_values(table: dict[str, Any]) -> dict[tuple[str, str, int], list[float]]:
+    """Return the column of a study for all seeds, by head, data set and width; each head was tuned for both."""
+    groups = pd.read_csv(HERE / table["study"]).groupby(["head", "data", "d"])[table["column"]]
+    return {key: values.tolist() for key, values in groups}
+
+
+def tuned_rows(table: dict[str, Any]) -> list[dict[str, str]]:
+    """Return a row for each head of a study, with the means over the seeds."""
+    values = tuned_values(table)
+    return [
+        {"head": head} | {text: seeds_text(values[key, *cell]) for text, cell in table["cells"].items()}
+        for head, key in table["heads"].items()
+    ]
 
 
 def leads(table: dict[str, Any]) -> list[dict[str, str]]:
     """Return by how much the head ``of`` is ahead of the others: 95 % intervals, a star if Holm's p is below .05."""
-    tests = {
-        (head, text): stats.ttest_ind(*(tuned_values(table, one, *cell) for one in (table["of"], key)), equal_var=False)
-        for head, key in table["heads"].items()
-        for text, cell in table["cells"].items()
-    }
-    rows: dict[str, dict[str, str]] = {}
-    for ((head, text), test), adjusted in zip(tests.items(), holm([one.pvalue for one in tests.values()]), strict=True):
-        low, high = test.confidence_interval(0.95)
-        star = "*" if adjusted < 0.05 else ""
-        rows.setdefault(head, {"head": head})[text] = (
-            f"{signed((low + high) / 2)} ({signed(low)} to {signed(high)}){star}"
-        )
+    values, pairs = tuned_values(table), list(itertools.product(table["heads"].items(), table["cells"].items()))
+    tests = [welch(values[table["of"], *cell], values[key, *cell]) for (_, key), (_, cell) in pairs]
+    rows = {head: {"head": head} for head in table["heads"]}
+    for ((head, _), (text, _)), test, adjusted in zip(pairs, tests, holm([test["p"] for test in tests]), strict=True):
+        rows[head][text] = f"{signed(test['difference'])} ({test['interval']}){'*' if adjusted < 0.05 else ''}"
     return list(rows.values())
 
 
@@ -110,11 +111,7 @@ def curvature_text() -> str:
         if "of" in table:
             rows = leads(table)
         elif "study" in table:
-            rows = [
-                {"head": head}
-                | {text: seeds_text(tuned_values(table, key, *cell)) for text, cell in table["cells"].items()}
-                for head, key in table["heads"].items()
-            ]
+            rows = tuned_rows(table)
         else:
             rows = [
                 {"head": head} | {f"d {d}": seeds_text(head_values(table, head, d)) for d in table["widths"]}

@@ -244,7 +244,7 @@ def tuned_heads(data: str, width: int) -> pd.DataFrame:
     rows = rows[(rows["data"] == data) & (rows["d"] == width)]
     assert (len(rows), rows["head"].nunique(), rows["seed"].nunique()) == (18, 6, 3)
     chosen = (0.005, 0.5) if (data, width) == ("amazon-beauty-sequences", 64) else (0.003, 0.3)
-    assert (rows["rate"].unique().tolist(), rows["dropout"].unique().tolist()) == ([chosen[0]], [chosen[1]])
+    assert set(zip(rows["rate"], rows["dropout"], strict=True)) == {chosen}
     return rows
 
 

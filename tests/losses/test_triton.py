@@ -22,8 +22,6 @@ from recbole_hyper.losses._triton import PRECISIONS
 from tests.losses.interpreter import DEVICE, MARKS
 
 pytestmark = MARKS
-#: bytes that the assemblers of older versions of Triton spill at most
-SPILLED = 0 if tuple(map(int, version("triton").split(".")[:2])) >= (3, 8) else 60
 
 
 def geometry_of(name: str) -> Geometry:
@@ -181,13 +179,17 @@ def test_what_runs_without_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
     ],
 )
+@pytest.mark.xfail(
+    tuple(map(int, version("triton").split(".")[:2])) < (3, 8),
+    reason="the assembler of older versions spills up to 60 bytes in some kernels",
+)
 def test_no_register_spills(architecture: int, width: int) -> None:
     """By NVIDIA's assembler, which needs no GPU; every kernel, link and precision."""
     command = [sys.executable, "-m", "tests.losses.spills", str(architecture), str(width)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False)
     lines = done.stdout.splitlines()
     assert len(lines) == 12 + 8 * len(PRECISIONS), done.stderr[-2000:]
-    assert not [line for line in lines if int(line.split()[-2]) > SPILLED]
+    assert not [line for line in lines if not line.endswith(" 0 spilled")]
 
 
 def test_no_tile_is_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
