@@ -8,7 +8,15 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from recbole_hyper.encoders import options as opt
-from recbole_hyper.encoders.base import ACTIVATIONS, Dropout, Encoder, Trace, check_length, positions_from_end
+from recbole_hyper.encoders.base import (
+    ACTIVATIONS,
+    Dropout,
+    Encoder,
+    Trace,
+    at_places,
+    check_length,
+    positions_from_end,
+)
 from recbole_hyper.options import Option
 
 # positions per piece of prefix windows: 64 MiB for each activation of width 128
@@ -18,8 +26,8 @@ PREFIX_POSITIONS = 2**17
 class WindowFilterLayer(nn.Module):
     """Base of the layers: X' = LN(H + FFN(H)), where a subclass computes H from X with the modules ``parts``.
 
-    ``layer(X (B, L, d), real (B, L, 1), last_only=False)`` returns X' and the output of the filter, (B, L, d), or
-    (B, 1, d) with ``last_only``. ``real`` is False at padding.
+    ``layer(X (B, L, d), real (B, L, 1), ends=None)`` returns X' and the output of the filter, (B, L, d), or (B, 1, d)
+    at the position ``ends`` of all rows, or (B,) of each row. ``real`` is False at padding.
     """
 
     norms: ClassVar[tuple[str, ...]] = ("filter_norm", "output_norm")
@@ -58,6 +66,13 @@ class WindowFilterLayer(nn.Module):
         """Return LN(H + FFN(H))."""
         inner = self.narrow(self.activation(self.widen(hidden)))
         return self.output_norm(hidden + self.dropout(inner))
+
+
+def at_ends(values: Tensor, ends: int | Tensor) -> Tensor:
+    """Return ``values`` (B, L, d) at the position ``ends`` of all rows, or (B,) of each row, as (B, 1, d)."""
+    if isinstance(ends, int):
+        return values[:, ends : ends + 1]
+    return at_places(values, torch.arange(ends.shape[0], device=ends.device), ends).unsqueeze(1)
 
 
 class WindowFilterEncoder(Encoder):
@@ -107,10 +122,8 @@ class WindowFilterEncoder(Encoder):
         real = self._real(items, lengths)
         if self.circular:
             return self._trace_prefixes(items, real)
-        real = real.unsqueeze(-1)
-        positions = nn.functional.embedding(positions_from_end(lengths, items.shape[1]), self.position)
-        states = self._embed(items, positions, real)
-        trace = Trace()
+        real, trace = real.unsqueeze(-1), Trace()
+        states = self._embed(items, self._positions(items, lengths), real)
         for layer in self.layers:
             states, filtered = layer(states, real)
             states = states * real
@@ -118,11 +131,21 @@ class WindowFilterEncoder(Encoder):
         return states, trace
 
     def last(self, items: Tensor, lengths: Tensor) -> Tensor:
-        """Return the states (B, d) at the newest items; a circular filter needs only one window per row."""
-        if not self.circular:
+        """Return the states (B, d) at the newest items; a circular filter needs only one window per row.
+
+        In evaluation, the last layer of a causal one computes only these.
+        """
+        real = self._real(items, lengths)
+        if self.circular:
+            return self._in_pieces(items, torch.arange(items.shape[0], device=items.device), lengths - 1)[0]
+        if self.training:
             return super().last(items, lengths)
-        self._real(items, lengths)
-        return self._in_pieces(items, torch.arange(items.shape[0], device=items.device), lengths - 1)[0]
+        real, ends = real.unsqueeze(-1), (lengths - 1).clamp(min=0)
+        states = self._embed(items, self._positions(items, lengths), real)
+        for layer in self.layers[:-1]:
+            states = layer(states, real)[0] * real
+        states, _ = self.layers[-1](states, real, ends=ends)
+        return (states * at_ends(real, ends)).squeeze(1)
 
     def _real(self, items: Tensor, lengths: Tensor) -> Tensor:
         """Return a mask (B, L), False at padding; ValueError for histories that are too long."""
@@ -160,10 +183,13 @@ class WindowFilterEncoder(Encoder):
         heads = []
         for layer in self.layers:
             last = layer is self.layers[-1]
-            states, filtered = layer(states, real, last_only=last)
+            states, filtered = layer(states, real, ends=self.max_length - 1 if last else None)
             states = states if last or self.keeps_padding else states * real
             heads.append(filtered[:, -1])
         return states[:, -1], *heads
+
+    def _positions(self, items: Tensor, lengths: Tensor) -> Tensor:
+        return nn.functional.embedding(positions_from_end(lengths, items.shape[1]), self.position)
 
     def _embed(self, items: Tensor, position: Tensor, real: Tensor) -> Tensor:
         states = self.dropout(self.norm(self.item_embedding(items) + position))

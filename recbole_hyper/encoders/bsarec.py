@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from recbole_hyper.encoders import options as opt
-from recbole_hyper.encoders._window_filters import WindowFilterEncoder, WindowFilterLayer
+from recbole_hyper.encoders._window_filters import WindowFilterEncoder, WindowFilterLayer, at_ends
 from recbole_hyper.encoders.base import Dropout, check_heads
 from recbole_hyper.options import Option
 from recbole_hyper.values import NonNegativeInt, Share
@@ -81,15 +81,18 @@ class BSARecLayer(WindowFilterLayer):
         self.alpha, self.beta = bsarec_alpha, nn.Parameter(beta)
         self.register_buffer("matrix", low_pass(length, bsarec_c // 2 + 1, circular=circular), persistent=False)
 
-    def forward(self, inputs: Tensor, real: Tensor, *, last_only: bool = False) -> tuple[Tensor, Tensor]:
+    def forward(self, inputs: Tensor, real: Tensor, *, ends: int | Tensor | None = None) -> tuple[Tensor, Tensor]:
         length = inputs.shape[1]
-        visible = torch.ones(length, length, dtype=torch.bool, device=inputs.device).tril_() & real.transpose(1, 2)
-        rows = slice(length - 1, length) if last_only else slice(0, length)
-        queries = inputs[:, rows]
-        low = self.matrix[rows, :length] @ inputs
+        earlier = torch.ones(length, length, dtype=torch.bool, device=inputs.device).tril_()
+        queries, matrix = inputs, self.matrix[:length, :length]
+        if ends is not None:
+            queries = at_ends(inputs, ends)
+            # a row for all of the batch, or one for each
+            earlier, matrix = (rows[ends].unsqueeze(-2) for rows in (earlier, matrix))
+        low = matrix @ inputs
         filtered = low + self.beta.square() * (queries - low)
         filtered_states = self.filter_norm(queries + self.dropout(filtered))
-        attended = self.attention(queries, inputs, visible[..., rows, :])
+        attended = self.attention(queries, inputs, earlier & real.transpose(1, 2))
         hidden = self.alpha * filtered_states + (1 - self.alpha) * self.attention_norm(queries + self.dropout(attended))
         return self.feed_forward(hidden), filtered
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from recbole_hyper.encoders._window_filters import WindowFilterEncoder, WindowFilterLayer
+from recbole_hyper.encoders._window_filters import WindowFilterEncoder, WindowFilterLayer, at_ends
 from recbole_hyper.encoders.causal_convolution import causal_convolution
 
 
@@ -68,10 +68,10 @@ class FilterLayer(WindowFilterLayer):
         self.circular = circular
         self.draw()
 
-    def forward(self, inputs: Tensor, real: Tensor, *, last_only: bool = False) -> tuple[Tensor, Tensor]:
+    def forward(self, inputs: Tensor, real: Tensor, *, ends: int | Tensor | None = None) -> tuple[Tensor, Tensor]:
         filtered = self.filter.circular(inputs) if self.circular else self.filter.causal(inputs)
-        if last_only:
-            inputs, filtered = inputs[:, -1:], filtered[:, -1:]
+        if ends is not None:
+            inputs, filtered = at_ends(inputs, ends), at_ends(filtered, ends)
         return self.feed_forward(self.filter_norm(inputs + self.dropout(filtered))), filtered
 
 

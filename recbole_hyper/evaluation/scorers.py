@@ -51,13 +51,37 @@ def encode_cases(model: Any, cases: Prefixes, max_length: int, device: torch.dev
     return states
 
 
-def state_scorer(model: Any, max_length: int, device: torch.device) -> Scorer:
-    """Return the scorer of a model with an encoder and a ``head``; it reads the last ``max_length`` items."""
-    head = model.head.frozen()
+class KeptStates:
+    """The states of parts of cases: a part that comes again with the same weights need not be encoded again."""
+
+    def __init__(self) -> None:
+        self._states: dict[tuple[bytes, ...], Tensor] = {}
+
+    def of(self, cases: Prefixes, encode: Callable[[Prefixes], Tensor], *, keep: bool) -> Tensor:
+        """Return the states of ``cases``: those from before, or else those of ``encode``, which stay if ``keep``."""
+        part = cases.rows.tobytes(), cases.starts.tobytes(), cases.ends.tobytes()
+        if (states := self._states.get(part)) is None:
+            states = encode(cases)
+            if keep:
+                self._states[part] = states
+        return states
+
+
+def state_scorer(
+    model: Any, max_length: int, device: torch.device, kept: KeptStates | None = None, *, keep: bool = False
+) -> Scorer:
+    """Return the scorer of a model with an encoder and a ``head``; it reads the last ``max_length`` items.
+
+    It encodes no part of cases whose states are ``kept``; with ``keep``, it adds those that it encodes.
+    """
+    head, known = model.head.frozen(), kept or KeptStates()
+
+    def encode(cases: Prefixes) -> Tensor:
+        return encode_cases(model, cases, max_length, device)
 
     @torch.no_grad()
     def score(cases: Prefixes) -> Tensor:
-        return head.scores(encode_cases(model, cases, max_length, device), 0, head.n_items)
+        return head.scores(known.of(cases, encode, keep=keep), 0, head.n_items)
 
     return score
 

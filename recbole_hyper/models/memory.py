@@ -3,7 +3,7 @@
 import itertools
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from recbole_hyper.data.pair_counts import Side, pair_counts
-from recbole_hyper.evaluation.ranking import SCORES_PER_BLOCK, Scorer, rows_of_a_block
-from recbole_hyper.evaluation.scorers import state_scorer
+from recbole_hyper.evaluation.ranking import Blocks, Scorer
+from recbole_hyper.evaluation.scorers import KeptStates, state_scorer
 from recbole_hyper.models._linear import binary_matrix
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.contract import OwnModel
@@ -133,6 +133,8 @@ class MemoryRecommender(HyperRecommender):
         self._counts = torch.from_numpy(dataset.store.counts(lengths))
         self._on_device: tuple[MixtureTable] | None = None
         self._reader: tuple[EvidenceReader] | None = None
+        # the states of a validation, from the choices to the ranking
+        self._kept: KeptStates | None = None
         self._note = _EXPLAINED
         self._ease, offered = EaseVotes(), config["memory_ease"]
         self._reranker = Reranker()
@@ -142,6 +144,11 @@ class MemoryRecommender(HyperRecommender):
         self._training = dataset if offered else None
         # indices of share and decay: averaging weights leaves integers alone
         self.register_buffer("choice", torch.tensor([SHARES.index(_DEFAULT.share), DECAYS.index(_DEFAULT.decay)]))
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode, as in every module; training changes the weights, so no state is kept."""
+        self._kept = None if mode else self._kept
+        return super().train(mode)
 
     @property
     def mixture(self) -> Mixture:
@@ -160,6 +167,7 @@ class MemoryRecommender(HyperRecommender):
     def choose(self, cases: Cases) -> None:
         """Choose the share and the decay with the best NDCG@10 on ``cases``, and the votes of EASE^R if offered."""
         few, cases = drawn(cases, RERANKED_CASES), drawn(cases, _CASES)
+        self._kept = KeptStates()
         self.eval()
         search = MixtureSearch(self._memory, exclude_seen=self._exclude_seen, table=self._vote_table())
         # the votes of EASE^R need the network's logits once more
@@ -208,12 +216,11 @@ class MemoryRecommender(HyperRecommender):
 
     def _blocks(self, cases: Cases) -> Iterator[tuple[Tensor, Cases]]:
         """Yield the logits of the network for ``cases`` in blocks of bounded memory."""
-        network, size = state_scorer(self, self._length, self.device), max(1, SCORES_PER_BLOCK // self.n_items)
-        if self.device.type != "cpu":
-            size = rows_of_a_block(self.n_items, self._ranking_budget, self.device)
-        for start in range(0, len(cases), size):
-            part = cases[start : start + size]
-            yield network(part), part
+        network = state_scorer(self, self._length, self.device, self._kept, keep=True)
+        blocks = Blocks(len(cases), self.n_items, self._ranking_budget)
+        for block in blocks:
+            yield network(cases[block]), cases[block]
+            blocks.device = self.device
 
     def _choose_votes(
         self, blocks: Iterable[tuple[Tensor, Cases]], mixture: Mixture, before: float
@@ -325,7 +332,9 @@ class MemoryRecommender(HyperRecommender):
         return None if (table := self._table()) is None else table.table
 
     def case_scorer(self, config: Any, *, validation: bool = False) -> Scorer:
-        network = state_scorer(self, self._length, config["device"])
+        # of the validation that has just been chosen for
+        kept, self._kept = (self._kept, None) if validation else (None, self._kept)
+        network = state_scorer(self, self._length, config["device"], kept)
         chosen = self._chosen()
 
         def score(cases: Prefixes) -> Tensor:

@@ -24,11 +24,11 @@ def make(seed: int = 0, **options):
     return encoder.eval()
 
 
-def random_batch(lengths: list[int], seed: int = 1):
+def random_batch(lengths: list[int], seed: int = 1, n_items: int = N_ITEMS):
     generator = torch.Generator().manual_seed(seed)
     items = torch.zeros(len(lengths), max(lengths), dtype=torch.int64)
     for row, length in enumerate(lengths):
-        items[row, :length] = torch.randint(1, N_ITEMS, (length,), generator=generator)
+        items[row, :length] = torch.randint(1, n_items, (length,), generator=generator)
     return items, torch.tensor(lengths)
 
 

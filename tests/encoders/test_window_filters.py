@@ -1,10 +1,25 @@
-"""Windows of prefixes: one per newest state, in pieces, with recomputation; shown on the filters of FMLP-Rec."""
+"""Newest states alone; windows of prefixes: one per newest state, in pieces, with recomputation."""
 
 import pytest
 import torch
 
 from recbole_hyper.encoders import _window_filters
+from recbole_hyper.encoders.base import newest
+from tests.encoders import test_bsarec as bsarec
 from tests.encoders.test_fmlp import make, random_batch
+
+
+@pytest.mark.parametrize("made", [make, bsarec.make], ids=["fmlp", "bsarec"])
+@pytest.mark.parametrize("n_layers", [1, 3])
+def test_the_last_causal_layer_computes_only_the_newest_states_in_evaluation(made, n_layers):
+    encoder, widths = made(n_layers=n_layers), []
+    items, lengths = random_batch([7, 4, 0, 1, 7], n_items=20)
+    expected = newest(encoder(items, lengths), lengths)
+    encoder.layers[-1].widen.register_forward_hook(lambda part, given, result: widths.append(result.shape[1]))
+    torch.testing.assert_close(encoder.last(items, lengths), expected, rtol=0, atol=1e-12)
+    # in training all, so that dropout draws as it does for all states
+    torch.testing.assert_close(encoder.train().last(items, lengths), expected, rtol=0, atol=1e-12)
+    assert widths == [1, 7]
 
 
 @pytest.mark.parametrize("positions", [4 * 9, 2**17])

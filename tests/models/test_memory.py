@@ -14,6 +14,7 @@ import torch
 from recbole_hyper import load, run
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.dataset import SequenceDataset
+from recbole_hyper.evaluation import scorers
 from recbole_hyper.evaluation.ranking import rank_cases
 from recbole_hyper.models.item_memory import (
     DECAYS,
@@ -102,6 +103,29 @@ def test_validation_chooses_what_is_best_on_its_cases(random_data: Path) -> None
         ranks = rank_cases(model.case_scorer(config), split.valid, n_items=split.store.n_items, k=10).ranks
         scores[share, decay] = np.where(ranks <= 10, 1 / np.log2(ranks + 1), 0).mean()
     assert scores[chosen] == pytest.approx(max(scores.values()), abs=1e-6)
+
+
+def test_a_validation_encodes_each_case_once(random_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, config, _, (split, _) = made_of(random_data, memory_ease=True)
+    encoded: list[int] = []
+    encode = scorers.encode_cases
+
+    def noted(model: Any, cases: Any, *more: Any) -> torch.Tensor:
+        encoded.append(len(cases))
+        return encode(model, cases, *more)
+
+    monkeypatch.setattr(scorers, "encode_cases", noted)
+    model.choose(split.valid)
+    rank_cases(model.validation_scorer(config), split.valid, n_items=split.store.n_items, k=10)
+    assert sum(encoded) == len(split.valid)
+    # no state outlives its weights
+    model.choose(split.valid)
+    model.train()
+    with torch.no_grad():
+        model.item_embedding.weight.mul_(2)
+    model.eval()
+    found = model.validation_scorer(config)(split.valid)
+    assert torch.equal(found, model.validation_scorer(config)(split.valid))
 
 
 def test_a_refit_keeps_the_choice_of_validation(random_data: Path, tmp_path: Path) -> None:
