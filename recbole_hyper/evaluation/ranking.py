@@ -152,12 +152,20 @@ def _rank_with_torch(scores: Tensor, part: Cases, k: int, hidden: npt.NDArray[np
             scores[rows, torch.from_numpy(seen.astype(np.int64)).to(scores.device)] = -torch.inf
         target_scores = scores.gather(1, targets)
         ranked, pool = scores, None
-        counts = (scores > -torch.inf).sum(dim=1).cpu().numpy()
+        counts = number_true(scores > -torch.inf).cpu().numpy()
     excluded = target_scores == -torch.inf
-    at_least = (ranked >= target_scores).sum(dim=1).cpu().numpy().astype(np.int64)
-    ties = int((((ranked == target_scores) & ~excluded).sum(dim=1) > 1).sum())
+    at_least = number_true(ranked >= target_scores).cpu().numpy()
+    ties = int((number_true((ranked == target_scores) & ~excluded) > 1).sum())
     ranks, counts = _behind_all(at_least, counts, excluded[:, 0].cpu().numpy(), k)
     return ranks, counts, *_best(ranked, pool, min(k, ranked.shape[1])), ties
+
+
+def number_true(mask: Tensor) -> Tensor:
+    """Return the number (n,) of true values in each row of a ``mask`` (n, k).
+
+    On a CPU, torch's sums of bool as 64-bit integers take five times as long.
+    """
+    return mask.sum(1, dtype=torch.int32).long()
 
 
 def _behind_all(

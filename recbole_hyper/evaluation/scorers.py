@@ -8,7 +8,7 @@ import copy
 import functools
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -24,6 +24,8 @@ logger = logging.getLogger("recbole_hyper")
 
 # most positions encoded at once; bounds the activations for any eval_batch_size and MAX_ITEM_LIST_LENGTH
 TOKENS_PER_BATCH = 1 << 16
+
+Kept = TypeVar("Kept")
 
 
 def encode_cases(model: Any, cases: Prefixes, max_length: int, device: torch.device) -> Tensor:
@@ -51,37 +53,41 @@ def encode_cases(model: Any, cases: Prefixes, max_length: int, device: torch.dev
     return states
 
 
-class KeptStates:
-    """The states of parts of cases: a part that comes again with the same weights need not be encoded again."""
+class KeptParts(Generic[Kept]):
+    """What was computed for parts of cases, for the next time that the same part comes with the same weights."""
 
     def __init__(self) -> None:
-        self._states: dict[tuple[bytes, ...], Tensor] = {}
+        self._found: dict[tuple[bytes, ...], Kept] = {}
 
-    def of(self, cases: Prefixes, encode: Callable[[Prefixes], Tensor], *, keep: bool) -> Tensor:
-        """Return the states of ``cases``: those from before, or else those of ``encode``, which stay if ``keep``."""
-        part = cases.rows.tobytes(), cases.starts.tobytes(), cases.ends.tobytes()
-        if (states := self._states.get(part)) is None:
-            states = encode(cases)
-            if keep:
-                self._states[part] = states
-        return states
+    def get(self, cases: Prefixes) -> Kept | None:
+        """Return what was kept for this part, or None."""
+        return self._found.get(self._part(cases))
+
+    def keep(self, cases: Prefixes, found: Kept) -> None:
+        """Keep what was found for this part."""
+        self._found[self._part(cases)] = found
+
+    def _part(self, cases: Prefixes) -> tuple[bytes, ...]:
+        return cases.rows.tobytes(), cases.starts.tobytes(), cases.ends.tobytes()
 
 
 def state_scorer(
-    model: Any, max_length: int, device: torch.device, kept: KeptStates | None = None, *, keep: bool = False
+    model: Any, max_length: int, device: torch.device, kept: KeptParts[Tensor] | None = None, *, keep: bool = False
 ) -> Scorer:
     """Return the scorer of a model with an encoder and a ``head``; it reads the last ``max_length`` items.
 
     It encodes no part of cases whose states are ``kept``; with ``keep``, it adds those that it encodes.
     """
-    head, known = model.head.frozen(), kept or KeptStates()
-
-    def encode(cases: Prefixes) -> Tensor:
-        return encode_cases(model, cases, max_length, device)
+    head = model.head.frozen()
 
     @torch.no_grad()
     def score(cases: Prefixes) -> Tensor:
-        return head.scores(known.of(cases, encode, keep=keep), 0, head.n_items)
+        states = None if kept is None else kept.get(cases)
+        if states is None:
+            states = encode_cases(model, cases, max_length, device)
+            if kept is not None and keep:
+                kept.keep(cases, states)
+        return head.scores(states, 0, head.n_items)
 
     return score
 

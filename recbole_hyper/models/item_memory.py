@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from recbole_hyper.data.loader import gather, history_items, history_matrix
 from recbole_hyper.devices import free_memory
+from recbole_hyper.evaluation.ranking import number_true
 from recbole_hyper.models.ease_votes import VOTES, EaseTable, EaseVotes, with_votes
 from recbole_hyper.types import Cases, Prefixes
 
@@ -248,7 +249,7 @@ class RankedCases:
 
         ``target`` (n, 1) are those of the targets, and no hidden item scores more.
         """
-        return sum_of_gains(1 + (scores > target).count_nonzero(1), self.shown)
+        return sum_of_gains(1 + number_true(scores > target), self.shown)
 
 
 class MixtureSearch:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from recbole_hyper.data.pair_counts import Side, pair_counts
 from recbole_hyper.evaluation.ranking import Blocks, Scorer
-from recbole_hyper.evaluation.scorers import KeptStates, state_scorer
+from recbole_hyper.evaluation.scorers import KeptParts, state_scorer
 from recbole_hyper.models._linear import binary_matrix
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.contract import OwnModel
@@ -62,6 +62,13 @@ class Chosen(NamedTuple):
     mixture: Mixture
     votes: Votes
     reranks: bool
+
+
+class Known(NamedTuple):
+    """What a validation computed for parts of its cases: the states of the network, the evidence for the best items."""
+
+    states: KeptParts[Tensor]
+    evidence: KeptParts[Evidence]
 
 
 def _decay(votes: Votes) -> float:
@@ -133,8 +140,8 @@ class MemoryRecommender(HyperRecommender):
         self._counts = torch.from_numpy(dataset.store.counts(lengths))
         self._on_device: tuple[MixtureTable] | None = None
         self._reader: tuple[EvidenceReader] | None = None
-        # the states of a validation, from the choices to the ranking
-        self._kept: KeptStates | None = None
+        # of a validation, from the choices to the ranking
+        self._known: Known | None = None
         self._note = _EXPLAINED
         self._ease, offered = EaseVotes(), config["memory_ease"]
         self._reranker = Reranker()
@@ -146,8 +153,8 @@ class MemoryRecommender(HyperRecommender):
         self.register_buffer("choice", torch.tensor([SHARES.index(_DEFAULT.share), DECAYS.index(_DEFAULT.decay)]))
 
     def train(self, mode: bool = True) -> Self:
-        """Set the mode, as in every module; training changes the weights, so no state is kept."""
-        self._kept = None if mode else self._kept
+        """Set the mode, as in every module; training changes the weights, so nothing is known any more."""
+        self._known = None if mode else self._known
         return super().train(mode)
 
     @property
@@ -167,7 +174,7 @@ class MemoryRecommender(HyperRecommender):
     def choose(self, cases: Cases) -> None:
         """Choose the share and the decay with the best NDCG@10 on ``cases``, and the votes of EASE^R if offered."""
         few, cases = drawn(cases, RERANKED_CASES), drawn(cases, _CASES)
-        self._kept = KeptStates()
+        self._known = Known(KeptParts(), KeptParts())
         self.eval()
         search = MixtureSearch(self._memory, exclude_seen=self._exclude_seen, table=self._vote_table())
         # the votes of EASE^R need the network's logits once more
@@ -206,7 +213,11 @@ class MemoryRecommender(HyperRecommender):
         """Return what the reranker is fitted to, for the chosen mixture."""
         parts, chosen = [], self._chosen()
         for logits, part in self._blocks(cases):
-            scores, found = self._read(logits, newest_items(part, self._length), chosen)
+            newest = newest_items(part, self._length)
+            scores = self._mixture_of(logits, newest, chosen)
+            found = self._evidence(scores, logits, newest)
+            if self._known is not None:
+                self._known.evidence.keep(part, found)
             ranked = RankedCases(part, scores, exclude_seen=self._exclude_seen)
             best = scores.masked_fill_(ranked.hidden, -torch.inf).gather(1, found.items)
             hits = (found.items == ranked.targets) & ranked.shown[:, None]
@@ -216,7 +227,8 @@ class MemoryRecommender(HyperRecommender):
 
     def _blocks(self, cases: Cases) -> Iterator[tuple[Tensor, Cases]]:
         """Yield the logits of the network for ``cases`` in blocks of bounded memory."""
-        network = state_scorer(self, self._length, self.device, self._kept, keep=True)
+        states = None if self._known is None else self._known.states
+        network = state_scorer(self, self._length, self.device, states, keep=True)
         blocks = Blocks(len(cases), self.n_items, self._ranking_budget)
         for block in blocks:
             yield network(cases[block]), cases[block]
@@ -286,14 +298,17 @@ class MemoryRecommender(HyperRecommender):
         newest: npt.NDArray[np.int64],
         chosen: Chosen,
         folds: Tensor | None = None,
+        evidence: Evidence | None = None,
     ) -> Tensor:
         """Return the scores (n, n_items) for ``logits``, which this overwrites, after the ``newest`` items.
 
-        With the ``folds`` (n,) of the users, by the part of the reranker that was not fitted to them.
+        With the ``folds`` (n,) of the users, by the part of the reranker that was not fitted to them. The ``evidence``
+        is read if it is not given.
         """
-        if chosen.reranks:
-            return self._reranker(*self._read(logits, newest, chosen), folds)
-        return self._mixture_of(logits, newest, chosen)
+        scores = self._mixture_of(logits, newest, chosen)
+        if not chosen.reranks:
+            return scores
+        return self._reranker(scores, evidence or self._evidence(scores, logits, newest), folds)
 
     def _mixture_of(self, logits: Tensor, newest: npt.NDArray[np.int64], chosen: Chosen) -> Tensor:
         """Return log p (n, n_items) of the mixture after the ``newest`` items."""
@@ -306,10 +321,9 @@ class MemoryRecommender(HyperRecommender):
             return table.use(mixture).mixed(logits, torch.from_numpy(newest).to(logits.device))
         return log_mixture(logits, self._memory.after(newest, mixture.decay), mixture.share)
 
-    def _read(self, logits: Tensor, newest: npt.NDArray[np.int64], chosen: Chosen) -> tuple[Tensor, Evidence]:
-        """Return log p (n, n_items) of the mixture, and the evidence for the best items."""
-        scores, reader = self._mixture_of(logits, newest, chosen), self._evidence_reader()
-        return scores, reader(scores, logits, torch.from_numpy(newest).to(logits.device), self.item_vectors())
+    def _evidence(self, scores: Tensor, logits: Tensor, newest: npt.NDArray[np.int64]) -> Evidence:
+        """Return the evidence for the best items by the ``scores`` of the mixture."""
+        return self._evidence_reader()(scores, logits, torch.from_numpy(newest).to(logits.device), self.item_vectors())
 
     def _evidence_reader(self) -> EvidenceReader:
         """Return the reader of the evidence on the model's device, made once."""
@@ -332,14 +346,15 @@ class MemoryRecommender(HyperRecommender):
         return None if (table := self._table()) is None else table.table
 
     def case_scorer(self, config: Any, *, validation: bool = False) -> Scorer:
-        # of the validation that has just been chosen for
-        kept, self._kept = (self._kept, None) if validation else (None, self._kept)
-        network = state_scorer(self, self._length, config["device"], kept)
-        chosen = self._chosen()
+        known, chosen = None, self._chosen()
+        if validation:  # the ranking ends it
+            known, self._known = self._known, None
+        network = state_scorer(self, self._length, config["device"], None if known is None else known.states)
 
         def score(cases: Prefixes) -> Tensor:
             folds = _folds(cases) if validation else None
-            return self._mixed(network(cases), newest_items(cases, self._length), chosen, folds)
+            evidence = None if known is None else known.evidence.get(cases)
+            return self._mixed(network(cases), newest_items(cases, self._length), chosen, folds, evidence)
 
         return torch.no_grad()(score)
 

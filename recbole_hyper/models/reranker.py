@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
+from recbole_hyper.evaluation.ranking import number_true
 from recbole_hyper.models.ease_votes import EaseTable, EaseVotes
 from recbole_hyper.models.item_memory import ItemMemory, VoteTable, sum_of_gains
 
@@ -241,7 +242,7 @@ def _weights_of_others(folds: Tensor) -> Tensor:
 def ndcg(scores: Tensor, places: Tensor) -> float:
     """Return the sum of NDCG@10 for the ``scores`` (m, k) of the best items and the ``places`` (m,) of the targets."""
     target = scores.gather(1, places.clamp(min=0)[:, None])
-    return float(sum_of_gains(1 + (scores > target).count_nonzero(1), places >= 0))
+    return float(sum_of_gains(1 + number_true(scores > target), places >= 0))
 
 
 def _changes(evidence: Tensor, numbers: Tensor, weights: Tensor | None = None) -> Tensor:

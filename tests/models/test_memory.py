@@ -108,7 +108,8 @@ def test_validation_chooses_what_is_best_on_its_cases(random_data: Path) -> None
 def test_a_validation_encodes_each_case_once(random_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, config, _, (split, _) = made_of(random_data, memory_ease=True)
     encoded: list[int] = []
-    encode = scorers.encode_cases
+    encode, reads = scorers.encode_cases, []
+    model._evidence_reader().register_forward_hook(lambda part, given, found: reads.append(len(found.items)))
 
     def noted(model: Any, cases: Any, *more: Any) -> torch.Tensor:
         encoded.append(len(cases))
@@ -117,7 +118,7 @@ def test_a_validation_encodes_each_case_once(random_data: Path, monkeypatch: pyt
     monkeypatch.setattr(scorers, "encode_cases", noted)
     model.choose(split.valid)
     rank_cases(model.validation_scorer(config), split.valid, n_items=split.store.n_items, k=10)
-    assert sum(encoded) == len(split.valid)
+    assert sum(encoded) == sum(reads) == len(split.valid)
     # no state outlives its weights
     model.choose(split.valid)
     model.train()

@@ -1,0 +1,88 @@
+"""What a validation of FMLPRecMemory costs beside its training, and beside a ranking by the network alone.
+
+    make bench-validation
+    .venv/bin/python benchmarks/bench_validation.py --data_path=DIR --data=ml-100k,amazon-beauty-sequences,ml-1m
+
+For each data set, one process trains an epoch on one thread and then times, as a validation does: the choices (the
+share of the memory, EASE^R, the reranker) and the ranking with them; and the ranking by the network alone. ``share`` is
+what the validations of a whole training take more than those of the network alone, relative to the training.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from recbole_hyper import run
+from recbole_hyper.evaluation.ranking import Scorer, rank_cases
+from recbole_hyper.evaluation.scorers import state_scorer
+from recbole_hyper.evaluation.tables import table
+from recbole_hyper.models.contract import make_scorer
+from recbole_hyper.runs.load import load_model, read_finished, read_run
+
+MODEL = "FMLPRecMemory"
+
+
+def seconds_of(function: Callable[[], object], repeats: int) -> float:
+    """Return the least seconds of some calls."""
+    spent = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        function()
+        spent.append(time.perf_counter() - start)
+    return min(spent)
+
+
+def row(data: str, keys: dict[str, Any], repeats: int) -> dict[str, Any]:
+    """Train an epoch on ``data`` and return the row of the table."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "run"
+        result = run(MODEL, data, config_dict={**keys, "epochs": 1, "output_dir": str(place), "show_progress": False})
+        config, read, split = read_finished(place, read_run(place), data_set=False)
+        model, _ = load_model(config, read, split)
+    model.eval()
+    length, cases = int(config["MAX_ITEM_LIST_LENGTH"]), split.valid
+
+    def rank(score: Scorer) -> None:
+        rank_cases(score, cases, n_items=split.store.n_items, k=10)
+
+    def validate() -> None:
+        model.choose(cases)
+        rank(make_scorer(model, config, part="valid"))
+
+    alone = seconds_of(lambda: rank(state_scorer(model, length, model.device)), repeats)
+    chosen = seconds_of(lambda: model.choose(cases), repeats)
+    whole = seconds_of(validate, repeats)
+    epoch = result["seconds"]["train"]
+    return {
+        "data": data,
+        "cases": len(cases),
+        "epoch s": round(epoch, 1),
+        "network alone s": round(alone, 1),
+        "choices s": round(chosen, 1),
+        "ranking s": round(whole - chosen, 1),
+        "share": f"{(whole - alone) / (epoch * int(config['eval_step'])):.0%}",
+    }
+
+
+def main() -> None:
+    """Measure the data sets."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", default="ml-100k")
+    parser.add_argument("--data_path", help="folder above the folders of the data sets; ml-100k comes with recbole")
+    parser.add_argument("--repeats", type=int, default=3)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    keys = {"n_threads": 1} | ({} if given.data_path is None else {"data_path": given.data_path})
+    rows = [row(data, keys, given.repeats) for data in given.data.split(",")]
+    print(table(rows, list(rows[0])))
+
+
+if __name__ == "__main__":
+    main()
