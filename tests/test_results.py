@@ -310,9 +310,27 @@ def test_tuned_heads_on_sports_and_movielens_are_as_the_study_of_curvature_state
         movielens.loc[POINCARE, "trustworthiness"].min()
         > movielens.loc[[*SHARPER, "dot-product"], "trustworthiness"].max()
     )
-    wide = pd.read_csv(RESULTS / "curvature_tuned.csv").query("data == 'ml-1m' and d == 64").set_index("head")
-    assert wide.loc[POINCARE, "ndcg@10"].min() > wide.loc[SHARPER, "ndcg@10"].max()
-    assert wide.loc["flat-limit", "valid"] > wide.loc[POINCARE, "valid"].max()
+    wide = pd.read_csv(RESULTS / "curvature_tuned.csv").query("data == 'ml-1m' and d == 64")
+    first = wide[wide["seed"] == 2020].set_index("head")["ndcg@10"]
+    assert first[POINCARE].min() > first[SHARPER].max()
+    assert first.idxmax() == "poincare-fixed"
+
+
+def test_the_best_poincare_head_on_movielens_at_64_is_ahead_of_the_flat_limit_but_not_certainly() -> None:
+    welch, page = script("claims").welch, " ".join((ROOT / "docs" / "curvature.md").read_text(encoding="utf-8").split())
+    wide = pd.read_csv(RESULTS / "curvature_tuned.csv").query("data == 'ml-1m' and d == 64")
+    test, valid, covered = (
+        wide.pivot(index="seed", columns="head", values=column)[["poincare-fixed", "flat-limit"]]
+        for column in ("ndcg@10", "valid", "coverage@10")
+    )
+    assert len(test.dropna()) == 3
+    assert (test["poincare-fixed"] > test["flat-limit"]).all()
+    assert (covered["poincare-fixed"] < covered["flat-limit"]).all()
+    for values, words in ((test, "by .0016 (-.0006 to +.0039)"), (valid, "by .0010 (-.0008 to +.0028)")):
+        found = welch(values["poincare-fixed"].tolist(), values["flat-limit"].tolist())
+        assert found["p"] > 0.05
+        assert f"by {found['difference']:.4f} ({found['interval']})".replace("0.", ".") == words
+        assert words in page
 
 
 def test_finished_runs_are_kept_under_their_names_without_paths(tmp_path: Path) -> None:
