@@ -173,8 +173,9 @@ class MemoryRecommender(HyperRecommender):
     @torch.no_grad()
     def choose(self, cases: Cases) -> None:
         """Choose the share and the decay with the best NDCG@10 on ``cases``, and the votes of EASE^R if offered."""
+        # the parts of a draw do not come again in the ranking
+        self._known = Known(KeptParts(), KeptParts()) if len(cases) <= RERANKED_CASES else None
         few, cases = drawn(cases, RERANKED_CASES), drawn(cases, _CASES)
-        self._known = Known(KeptParts(), KeptParts())
         self.eval()
         search = MixtureSearch(self._memory, exclude_seen=self._exclude_seen, table=self._vote_table())
         # the votes of EASE^R need the network's logits once more

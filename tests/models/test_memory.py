@@ -16,6 +16,7 @@ from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.evaluation import scorers
 from recbole_hyper.evaluation.ranking import rank_cases
+from recbole_hyper.models import memory
 from recbole_hyper.models.item_memory import (
     DECAYS,
     SHARES,
@@ -119,6 +120,11 @@ def test_a_validation_encodes_each_case_once(random_data: Path, monkeypatch: pyt
     model.choose(split.valid)
     rank_cases(model.validation_scorer(config), split.valid, n_items=split.store.n_items, k=10)
     assert sum(encoded) == sum(reads) == len(split.valid)
+    # a draw has other parts than the ranking, so nothing is kept
+    monkeypatch.setattr(memory, "RERANKED_CASES", len(split.valid) - 1)
+    model.choose(split.valid)
+    assert model._known is None
+    monkeypatch.undo()
     # no state outlives its weights
     model.choose(split.valid)
     model.train()
