@@ -3,6 +3,7 @@
 Each figure comes from a result file. In docs/curvature.md a table follows a line `<!-- table NAME -->`.
 """
 
+import functools
 import itertools
 import re
 import statistics
@@ -69,23 +70,23 @@ def seeds_text(values: list[float]) -> str:
 def head_values(table: dict[str, Any], head: str, width: int) -> list[float]:
     """Return the test NDCG@10 of all seeds of a head at a width."""
     if "data" in table:
-        rows = pd.read_csv(HERE / "curvature_control.csv")
-        rows = rows[(rows["data"] == table["data"]) & (rows["head"] == table["heads"][head]) & (rows["d"] == width)]
-        return rows["ndcg@10"].tolist()
+        found = study_values("curvature_control.csv", "ndcg@10")
+        return found.get((table["heads"][head], table["data"], width), [])
     name = table["runs"][head].format(d=width)
     files = [HERE / f"runs/{name}.json", *sorted((HERE / "runs").glob(f"{name}_seed*.json"))]
     return [read(file.stem)["test"]["ndcg@10"] for file in files if file.is_file()]
 
 
-def tuned_values(table: dict[str, Any]) -> dict[tuple[str, str, int], list[float]]:
-    """Return the column of a study for all seeds, by head, data set and width; each head was tuned for both."""
-    groups = pd.read_csv(HERE / table["study"]).groupby(["head", "data", "d"])[table["column"]]
+@functools.cache
+def study_values(file: str, column: str) -> dict[tuple[str, str, int], list[float]]:
+    """Return a column of a study for all seeds, by head, data set and width."""
+    groups = pd.read_csv(HERE / file).groupby(["head", "data", "d"])[column]
     return {key: values.tolist() for key, values in groups}
 
 
 def tuned_rows(table: dict[str, Any]) -> list[dict[str, str]]:
     """Return a row for each head of a study, with the means over the seeds."""
-    values = tuned_values(table)
+    values = study_values(table["study"], table["column"])
     return [
         {"head": head} | {text: seeds_text(values[key, *cell]) for text, cell in table["cells"].items()}
         for head, key in table["heads"].items()
@@ -94,7 +95,8 @@ def tuned_rows(table: dict[str, Any]) -> list[dict[str, str]]:
 
 def leads(table: dict[str, Any]) -> list[dict[str, str]]:
     """Return by how much the head ``of`` is ahead of the others: 95 % intervals, a star if Holm's p is below .05."""
-    values, pairs = tuned_values(table), list(itertools.product(table["heads"].items(), table["cells"].items()))
+    values = study_values(table["study"], table["column"])
+    pairs = list(itertools.product(table["heads"].items(), table["cells"].items()))
     tests = [welch(values[table["of"], *cell], values[key, *cell]) for (_, key), (_, cell) in pairs]
     rows = {head: {"head": head} for head in table["heads"]}
     for ((head, _), (text, _)), test, adjusted in zip(pairs, tests, holm([test["p"] for test in tests]), strict=True):

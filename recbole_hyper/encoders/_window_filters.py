@@ -13,8 +13,8 @@ from recbole_hyper.encoders.base import (
     Dropout,
     Encoder,
     Trace,
-    at_places,
     check_length,
+    newest,
     positions_from_end,
 )
 from recbole_hyper.options import Option
@@ -70,9 +70,7 @@ class WindowFilterLayer(nn.Module):
 
 def at_ends(values: Tensor, ends: int | Tensor) -> Tensor:
     """Return ``values`` (B, L, d) at the position ``ends`` of all rows, or (B,) of each row, as (B, 1, d)."""
-    if isinstance(ends, int):
-        return values[:, ends : ends + 1]
-    return at_places(values, torch.arange(ends.shape[0], device=ends.device), ends).unsqueeze(1)
+    return values[:, ends : ends + 1] if isinstance(ends, int) else newest(values, ends + 1).unsqueeze(1)
 
 
 class WindowFilterEncoder(Encoder):
@@ -135,17 +133,17 @@ class WindowFilterEncoder(Encoder):
 
         In evaluation, the last layer of a causal one computes only these.
         """
+        if self.training and not self.circular:
+            return super().last(items, lengths)
         real = self._real(items, lengths)
         if self.circular:
             return self._in_pieces(items, torch.arange(items.shape[0], device=items.device), lengths - 1)[0]
-        if self.training:
-            return super().last(items, lengths)
         real, ends = real.unsqueeze(-1), (lengths - 1).clamp(min=0)
         states = self._embed(items, self._positions(items, lengths), real)
         for layer in self.layers[:-1]:
             states = layer(states, real)[0] * real
         states, _ = self.layers[-1](states, real, ends=ends)
-        return (states * at_ends(real, ends)).squeeze(1)
+        return states.squeeze(1) * newest(real, lengths)
 
     def _real(self, items: Tensor, lengths: Tensor) -> Tensor:
         """Return a mask (B, L), False at padding; ValueError for histories that are too long."""

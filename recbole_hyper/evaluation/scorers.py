@@ -8,7 +8,7 @@ import copy
 import functools
 import logging
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ logger = logging.getLogger("recbole_hyper")
 # most positions encoded at once; bounds the activations for any eval_batch_size and MAX_ITEM_LIST_LENGTH
 TOKENS_PER_BATCH = 1 << 16
 
-Kept = TypeVar("Kept")
+Part = tuple[bytes, ...]
 
 
 def encode_cases(model: Any, cases: Prefixes, max_length: int, device: torch.device) -> Tensor:
@@ -53,41 +53,29 @@ def encode_cases(model: Any, cases: Prefixes, max_length: int, device: torch.dev
     return states
 
 
-class KeptParts(Generic[Kept]):
-    """What was computed for parts of cases, for the next time that the same part comes with the same weights."""
-
-    def __init__(self) -> None:
-        self._found: dict[tuple[bytes, ...], Kept] = {}
-
-    def get(self, cases: Prefixes) -> Kept | None:
-        """Return what was kept for this part, or None."""
-        return self._found.get(self._part(cases))
-
-    def keep(self, cases: Prefixes, found: Kept) -> None:
-        """Keep what was found for this part."""
-        self._found[self._part(cases)] = found
-
-    def _part(self, cases: Prefixes) -> tuple[bytes, ...]:
-        return cases.rows.tobytes(), cases.starts.tobytes(), cases.ends.tobytes()
+def part_of(cases: Prefixes) -> Part:
+    """Return what tells a part of cases from others, to keep what was computed for it in a dictionary."""
+    return cases.rows.tobytes(), cases.starts.tobytes(), cases.ends.tobytes()
 
 
-def state_scorer(
-    model: Any, max_length: int, device: torch.device, kept: KeptParts[Tensor] | None = None, *, keep: bool = False
-) -> Scorer:
+def state_scorer(model: Any, max_length: int, device: torch.device, kept: dict[Part, Tensor] | None = None) -> Scorer:
     """Return the scorer of a model with an encoder and a ``head``; it reads the last ``max_length`` items.
 
-    It encodes no part of cases whose states are ``kept``; with ``keep``, it adds those that it encodes.
+    It encodes no part of cases whose states are in ``kept``, and adds those that it encodes.
     """
     head = model.head.frozen()
 
+    def states_of(cases: Prefixes) -> Tensor:
+        if kept is None:
+            return encode_cases(model, cases, max_length, device)
+        part = part_of(cases)
+        if part not in kept:
+            kept[part] = encode_cases(model, cases, max_length, device)
+        return kept[part]
+
     @torch.no_grad()
     def score(cases: Prefixes) -> Tensor:
-        states = None if kept is None else kept.get(cases)
-        if states is None:
-            states = encode_cases(model, cases, max_length, device)
-            if kept is not None and keep:
-                kept.keep(cases, states)
-        return head.scores(states, 0, head.n_items)
+        return head.scores(states_of(cases), 0, head.n_items)
 
     return score
 

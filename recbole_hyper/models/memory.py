@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from recbole_hyper.data.pair_counts import Side, pair_counts
 from recbole_hyper.evaluation.ranking import Blocks, Scorer
-from recbole_hyper.evaluation.scorers import KeptParts, state_scorer
+from recbole_hyper.evaluation.scorers import Part, part_of, state_scorer
 from recbole_hyper.models._linear import binary_matrix
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.contract import OwnModel
@@ -50,8 +50,6 @@ logger = logging.getLogger("recbole_hyper")
 _CASES = 10_000
 # and so many fit the reranker
 RERANKED_CASES = 20_000
-# logits of a validation that are kept, not computed twice
-_KEPT = 1 << 26
 # if there is no validation; chosen on the validation of Amazon Beauty (results/records.md)
 _DEFAULT = Mixture(share=0.4, decay=0.9)
 
@@ -67,8 +65,8 @@ class Chosen(NamedTuple):
 class Known(NamedTuple):
     """What a validation computed for parts of its cases: the states of the network, the evidence for the best items."""
 
-    states: KeptParts[Tensor]
-    evidence: KeptParts[Evidence]
+    states: dict[Part, Tensor]
+    evidence: dict[Part, Evidence]
 
 
 def _decay(votes: Votes) -> float:
@@ -173,20 +171,18 @@ class MemoryRecommender(HyperRecommender):
     @torch.no_grad()
     def choose(self, cases: Cases) -> None:
         """Choose the share and the decay with the best NDCG@10 on ``cases``, and the votes of EASE^R if offered."""
+        known = Known({}, {})
         # the parts of a draw do not come again in the ranking
-        self._known = Known(KeptParts(), KeptParts()) if len(cases) <= RERANKED_CASES else None
+        self._known = known if len(cases) <= RERANKED_CASES else None
         few, cases = drawn(cases, RERANKED_CASES), drawn(cases, _CASES)
         self.eval()
         search = MixtureSearch(self._memory, exclude_seen=self._exclude_seen, table=self._vote_table())
-        # the votes of EASE^R need the network's logits once more
-        kept = self._training is not None and len(cases) * self.n_items <= _KEPT
-        blocks = list(self._blocks(cases)) if kept else self._blocks(cases)
-        for logits, part in blocks:
+        for logits, part in self._blocks(cases, known.states):
             search.add(logits, part)
         best, mixed, alone = search.best()
         votes = VOTES[0]
         if self._training is not None:
-            best, votes, mixed = self._choose_votes(blocks if kept else self._blocks(cases), best, mixed)
+            best, votes, mixed = self._choose_votes(self._blocks(cases, known.states), best, mixed)
         self.mixture, self._ease.chosen = best, votes
         logger.info(
             "memory: share %.1f, decay %.1f; NDCG@10 %.4f, %.4f without memory%s", *best, mixed, alone, self._note
@@ -202,7 +198,7 @@ class MemoryRecommender(HyperRecommender):
         self._reranker.reset()
         if not len(cases):
             return
-        read = self.cases_of_reranker(cases)
+        read = self.cases_of_reranker(cases, self._known)
         self._reranker.fit(read)
         if (gain := self._reranker.gain(read)) > 0:
             logger.info("memory: the best items are reranked, for %.4f more NDCG@10 in cross-validation", gain)
@@ -210,15 +206,15 @@ class MemoryRecommender(HyperRecommender):
             self._reranker.reset()
 
     @torch.no_grad()
-    def cases_of_reranker(self, cases: Cases) -> CasesOfReranker:
-        """Return what the reranker is fitted to, for the chosen mixture."""
+    def cases_of_reranker(self, cases: Cases, known: Known | None = None) -> CasesOfReranker:
+        """Return what the reranker is fitted to, for the chosen mixture; what is computed is added to ``known``."""
         parts, chosen = [], self._chosen()
-        for logits, part in self._blocks(cases):
+        for logits, part in self._blocks(cases, None if known is None else known.states):
             newest = newest_items(part, self._length)
             scores = self._mixture_of(logits, newest, chosen)
             found = self._evidence(scores, logits, newest)
-            if self._known is not None:
-                self._known.evidence.keep(part, found)
+            if known is not None:
+                known.evidence[part_of(part)] = found
             ranked = RankedCases(part, scores, exclude_seen=self._exclude_seen)
             best = scores.masked_fill_(ranked.hidden, -torch.inf).gather(1, found.items)
             hits = (found.items == ranked.targets) & ranked.shown[:, None]
@@ -226,13 +222,13 @@ class MemoryRecommender(HyperRecommender):
             parts.append(CasesOfReranker(found.values.cpu(), best.cpu(), places.cpu(), _folds(part)))
         return CasesOfReranker(*map(torch.cat, zip(*parts, strict=True)))
 
-    def _blocks(self, cases: Cases) -> Iterator[tuple[Tensor, Cases]]:
-        """Yield the logits of the network for ``cases`` in blocks of bounded memory."""
-        states = None if self._known is None else self._known.states
-        network = state_scorer(self, self._length, self.device, states, keep=True)
+    def _blocks(self, cases: Cases, states: dict[Part, Tensor] | None) -> Iterator[tuple[Tensor, Cases]]:
+        """Yield the logits of the network for ``cases`` in the blocks of a ranking, and keep the ``states``."""
+        network = state_scorer(self, self._length, self.device, states)
         blocks = Blocks(len(cases), self.n_items, self._ranking_budget)
         for block in blocks:
-            yield network(cases[block]), cases[block]
+            part = cases[block]
+            yield network(part), part
             blocks.device = self.device
 
     def _choose_votes(
@@ -354,7 +350,7 @@ class MemoryRecommender(HyperRecommender):
 
         def score(cases: Prefixes) -> Tensor:
             folds = _folds(cases) if validation else None
-            evidence = None if known is None else known.evidence.get(cases)
+            evidence = None if known is None else known.evidence.get(part_of(cases))
             return self._mixed(network(cases), newest_items(cases, self._length), chosen, folds, evidence)
 
         return torch.no_grad()(score)

@@ -143,7 +143,7 @@ def test_a_bundle_serves_the_votes(pairs: Path, tmp_path: Path) -> None:
 def test_validation_chooses_the_best_votes_by_the_scores_of_the_model(
     pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The value of each choice is the NDCG@10 that the model then has; without kept logits it is the same."""
+    """The value of each choice is the NDCG@10 that the model then has; if nothing is kept it is the same."""
     keys = {**LEARN, "data_path": str(pairs), "epochs": 0, "memory_ease": True, "save_data": False}
     keys["memory_rerank"] = False
     config = Config("FMLPRecMemory", "sets", config_dict=keys)
@@ -171,7 +171,7 @@ def test_validation_chooses_the_best_votes_by_the_scores_of_the_model(
     monkeypatch.setattr(model, "_choose_votes", noted)
     model.choose(split.valid)
     assert found["value"][2] == pytest.approx(value, abs=1e-6)
-    monkeypatch.setattr("recbole_hyper.models.memory._KEPT", 0)
+    monkeypatch.setattr("recbole_hyper.models.memory.RERANKED_CASES", 0)
     model.choose(split.valid)
     assert (model.mixture, model._ease.chosen) == best
 
