@@ -25,8 +25,6 @@ logger = logging.getLogger("recbole_hyper")
 # most positions encoded at once; bounds the activations for any eval_batch_size and MAX_ITEM_LIST_LENGTH
 TOKENS_PER_BATCH = 1 << 16
 
-Part = tuple[bytes, ...]
-
 
 def encode_cases(model: Any, cases: Prefixes, max_length: int, device: torch.device) -> Tensor:
     """Return the (n, d) states after the last ``max_length`` items of each case's history."""
@@ -53,29 +51,19 @@ def encode_cases(model: Any, cases: Prefixes, max_length: int, device: torch.dev
     return states
 
 
-def part_of(cases: Prefixes) -> Part:
-    """Return what tells a part of cases from others, to keep what was computed for it in a dictionary."""
-    return cases.rows.tobytes(), cases.starts.tobytes(), cases.ends.tobytes()
-
-
-def state_scorer(model: Any, max_length: int, device: torch.device, kept: dict[Part, Tensor] | None = None) -> Scorer:
+def state_scorer(
+    model: Any, max_length: int, device: torch.device, states_of: Callable[[Prefixes], Tensor] | None = None
+) -> Scorer:
     """Return the scorer of a model with an encoder and a ``head``; it reads the last ``max_length`` items.
 
-    It encodes no part of cases whose states are in ``kept``, and adds those that it encodes.
+    ``states_of`` returns the states (n, d) of cases where they need not be encoded.
     """
     head = model.head.frozen()
 
-    def states_of(cases: Prefixes) -> Tensor:
-        if kept is None:
-            return encode_cases(model, cases, max_length, device)
-        part = part_of(cases)
-        if part not in kept:
-            kept[part] = encode_cases(model, cases, max_length, device)
-        return kept[part]
-
     @torch.no_grad()
     def score(cases: Prefixes) -> Tensor:
-        return head.scores(states_of(cases), 0, head.n_items)
+        states = encode_cases(model, cases, max_length, device) if states_of is None else states_of(cases)
+        return head.scores(states, 0, head.n_items)
 
     return score
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse
 import torch
 from torch import Tensor, nn
@@ -65,6 +68,7 @@ class EaseVotes(nn.Module):
         # the weights as integers, because an average of the model's weights leaves integers alone
         self.register_buffer("bits", torch.empty(0, 0, dtype=torch.int32))
         self.register_buffer("choice", torch.zeros((), dtype=torch.int64))
+        self._all_weights: npt.NDArray[np.float32] | None = None
 
     @property
     def weights(self) -> Tensor:
@@ -94,22 +98,28 @@ class EaseVotes(nn.Module):
         """Return the scores (B, n_items) after the ``newest`` items (B, L), newest first and padded with 0."""
         return ease_scores(newest, self.neighbours, self.weights, decay)
 
-    def scores_in_blocks(self, newest: Tensor, decay: float, weights: Tensor | None = None) -> Tensor:
-        """Return :meth:`scores` with bounded memory; on a CPU, :meth:`dense_weights` are quicker for many rows."""
-        if weights is not None:
-            ages = np.broadcast_to(decay ** np.arange(newest.shape[1], dtype=np.float32), newest.shape)
-            items, n = newest.numpy(), len(newest)
-            places = np.concatenate(([0], np.cumsum((items > 0).sum(axis=1))))
-            entries = (ages[items > 0], items[items > 0], places)
-            histories = scipy.sparse.csr_matrix(entries, shape=(n, len(weights)))
-            return torch.from_numpy(histories @ weights.numpy())
-        rows = max(1, _BLOCK // max(1, newest.shape[1] * self.bits.shape[1]))
-        return torch.cat([self.scores(block, decay) for block in newest.split(rows)])
+    def scores_in_blocks(self, newest: Tensor, decay: float) -> Tensor:
+        """Return :meth:`scores` with bounded memory."""
+        if self._all_weights is not None:
+            ages, items = (decay ** torch.arange(newest.shape[1])).numpy(), newest.numpy()
+            rows, places = np.nonzero(items)
+            starts = np.searchsorted(rows, np.arange(len(items) + 1))
+            entries = (ages[places], items[rows, places], starts)
+            histories = scipy.sparse.csr_matrix(entries, shape=(len(items), len(self._all_weights)))
+            return torch.from_numpy(histories @ self._all_weights)
+        rows_at_once = max(1, _BLOCK // max(1, newest.shape[1] * self.bits.shape[1]))
+        return torch.cat([self.scores(block, decay) for block in newest.split(rows_at_once)])
 
-    def dense_weights(self) -> Tensor:
-        """Return the weights as a matrix (n_items, n_items), with zeros for those that were not kept."""
-        blank = self.weights.new_zeros(len(self.bits), len(self.bits))
-        return blank.scatter_(1, self.neighbours.long(), self.weights)
+    @contextlib.contextmanager
+    def for_many(self) -> Iterator[None]:
+        """Score quicker inside: on a CPU by a matrix of items x items, with zeros for weights that were not kept."""
+        if self.bits.numel() and self.bits.device.type == "cpu":
+            self._all_weights = np.zeros((len(self.bits), len(self.bits)), dtype=np.float32)
+            np.put_along_axis(self._all_weights, self.neighbours.numpy(), self.weights.numpy(), axis=1)
+        try:
+            yield
+        finally:
+            self._all_weights = None
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *arguments: Any) -> None:
         for name in ("neighbours", "bits", "choice"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from collections.abc import Iterable, Sequence
@@ -121,11 +122,17 @@ def log_mixture(logits: Tensor, memory: scipy.sparse.csr_matrix, share: float) -
         return scores
     seen = torch.from_numpy(counts > 0).to(scores.device)
     scores += (seen * math.log1p(-share)).unsqueeze(1)
-    rows = torch.from_numpy(np.repeat(np.arange(len(counts)), counts)).to(scores.device)
-    columns = torch.from_numpy(memory.indices.astype(np.int64)).to(scores.device)
+    places = torch.from_numpy(_places(memory)).to(scores.device)
     added = torch.from_numpy(memory.data).to(scores).log() + math.log(share)
-    scores[rows, columns] = torch.logaddexp(scores[rows, columns], added)
+    all_scores = scores.view(-1)  # on a CPU, quicker than pairs of row and column
+    all_scores.scatter_(0, places, torch.logaddexp(all_scores.index_select(0, places), added))
     return scores
+
+
+def _places(matrix: scipy.sparse.csr_matrix) -> Int64:
+    """Return the place of each entry in the flattened matrix."""
+    n, width = matrix.shape
+    return np.repeat(np.arange(n) * width, np.diff(matrix.indptr)) + matrix.indices
 
 
 class VoteTable(nn.Module):
@@ -244,6 +251,21 @@ class RankedCases:
             self.hidden[places[0], places[1]] = True
         self.shown = ~self.hidden.gather(1, self.targets)[:, 0]
 
+    def __getitem__(self, rows: Tensor) -> RankedCases:
+        part = copy.copy(self)
+        part.targets, part.hidden, part.shown = self.targets[rows], self.hidden[rows], self.shown[rows]
+        return part
+
+    def within_reach(self, first: Tensor, *others: Tensor) -> Tensor:
+        """Return the cases (m,) in which the target may be among the best of a mixture of these parts (n, n_items).
+
+        In the others enough items are before it in the first part, and not behind it in any other.
+        """
+        ahead = first > first.gather(1, self.targets)
+        for part in others:
+            ahead &= part >= part.gather(1, self.targets)
+        return (number_true(ahead) < _DEPTH).nonzero()[:, 0]
+
     def gain(self, scores: Tensor, target: Tensor) -> Tensor:
         """Return the sum of NDCG at the search's depth over the cases, for ``scores`` (n, n_items).
 
@@ -284,10 +306,14 @@ class MixtureSearch:
         votes = self.memory.votes(newest, compared, DECAYS)
         # the last column, of the target, is not above itself
         values = np.column_stack((np.where(items == compared[:, -1:], -1.0, values), target_values))
+        scores, counts = network.cpu().numpy(), np.zeros(0, dtype=np.int64)
         for number, decay in enumerate(DECAYS):
             memory = self.memory.after(newest, decay)
-            owners = np.repeat(np.arange(n), np.diff(memory.indptr))
-            network_values = network[torch.from_numpy(owners), torch.from_numpy(memory.indices).long()].cpu().numpy()
+            # the entries are the same for each decay, unless a weight becomes 0
+            if not np.array_equal(counts, np.diff(memory.indptr)):
+                counts = np.diff(memory.indptr)
+                owners = np.repeat(np.arange(n), counts)
+                network_values = scores.take(_places(memory))
             ranks = _ranks((memory, owners, network_values), compared[:, -1], values, votes[number])
             gains = np.where((ranks <= _DEPTH) & ~hidden, 1 / np.log2(ranks + 1.0), 0.0)
             self.gains[number] += gains.sum(axis=1)
@@ -341,21 +367,25 @@ def _ranks(
     # items of the memory are counted there
     best = np.where(votes[:, :-1] > 0, -1.0, values[:, :-1])
     candidate = (network_values >= 0) & (memory.indices != targets[owners])
+    by_network, by_memory = network_values > values[owners, -1], memory.data > votes[owners, -1]
+    # a target behind so many items in both parts is behind them in every mixture
+    behind = np.bincount(owners[candidate & by_network & by_memory], minlength=len(targets)) >= _DEPTH
+    compared = candidate & (by_network | by_memory) & ~behind[owners]
+    owners, network_values, memory_values = owners[compared], network_values[compared], memory.data[compared]
     ranks = []
     for share in SHARES:
         weight = np.where(empty, 1.0, 1.0 - share)
         threshold = weight * values[:, -1] + share * votes[:, -1]
         above = (weight[:, None] * best > threshold[:, None]).sum(axis=1)
-        mixed = (1.0 - share) * network_values + share * memory.data
-        higher = candidate & (mixed > threshold[owners])
-        ranks.append(1 + above + np.bincount(owners[higher], minlength=len(targets)))
+        higher = (1.0 - share) * network_values + share * memory_values > threshold[owners]
+        ranks.append(1 + above + _DEPTH * behind + np.bincount(owners[higher], minlength=len(targets)))
     return np.stack(ranks)
 
 
 def entries(matrix: scipy.sparse.csr_matrix, columns: Int64) -> Float32:
     """Return the entries (n, k) of a matrix with sorted columns at ``columns`` (n, k) of each row."""
     n, width = matrix.shape
-    keys = np.repeat(np.arange(n), np.diff(matrix.indptr)) * width + matrix.indices
+    keys = _places(matrix)
     wanted = np.arange(n)[:, None] * width + columns
     if not len(keys):
         return np.zeros(wanted.shape, dtype=np.float32)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from recbole_hyper.data.pair_counts import Side, pair_counts
 from recbole_hyper.evaluation.ranking import Blocks, Scorer
-from recbole_hyper.evaluation.scorers import Part, part_of, state_scorer
+from recbole_hyper.evaluation.scorers import encode_cases, state_scorer
 from recbole_hyper.models._linear import binary_matrix
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.contract import OwnModel
@@ -30,6 +30,7 @@ from recbole_hyper.models.item_memory import (
     newest_first,
     newest_items,
 )
+from recbole_hyper.models.known_cases import KnownCases, Places
 from recbole_hyper.models.reranker import (
     N_FOLDS,
     CasesOfReranker,
@@ -60,13 +61,6 @@ class Chosen(NamedTuple):
     mixture: Mixture
     votes: Votes
     reranks: bool
-
-
-class Known(NamedTuple):
-    """What a validation computed for parts of its cases: the states of the network, the evidence for the best items."""
-
-    states: dict[Part, Tensor]
-    evidence: dict[Part, Evidence]
 
 
 def _decay(votes: Votes) -> float:
@@ -139,7 +133,7 @@ class MemoryRecommender(HyperRecommender):
         self._on_device: tuple[MixtureTable] | None = None
         self._reader: tuple[EvidenceReader] | None = None
         # of a validation, from the choices to the ranking
-        self._known: Known | None = None
+        self._known: KnownCases | None = None
         self._note = _EXPLAINED
         self._ease, offered = EaseVotes(), config["memory_ease"]
         self._reranker = Reranker()
@@ -171,18 +165,33 @@ class MemoryRecommender(HyperRecommender):
     @torch.no_grad()
     def choose(self, cases: Cases) -> None:
         """Choose the share and the decay with the best NDCG@10 on ``cases``, and the votes of EASE^R if offered."""
-        known = Known({}, {})
-        # the parts of a draw do not come again in the ranking
-        self._known = known if len(cases) <= RERANKED_CASES else None
         few, cases = drawn(cases, RERANKED_CASES), drawn(cases, _CASES)
         self.eval()
+        self._fit_ease()
+        with self._ease.for_many():
+            self._known = self._encoded(few)
+            self._choose_shares(cases, self._known)
+            if self._sides:
+                self._choose_reranker(few, self._known)
+
+    def _encoded(self, cases: Cases) -> KnownCases:
+        """Return the cases with their states."""
+        known, parts = KnownCases(cases), [self._encode(part) for part in self._parts(cases)]
+        known.states = torch.cat(parts) if parts else None
+        return known
+
+    def _encode(self, cases: Prefixes) -> Tensor:
+        return encode_cases(self, cases, self._length, self.device)
+
+    def _choose_shares(self, cases: Cases, known: KnownCases) -> None:
+        """Choose the mixture and the votes of EASE^R."""
         search = MixtureSearch(self._memory, exclude_seen=self._exclude_seen, table=self._vote_table())
-        for logits, part in self._blocks(cases, known.states):
+        for logits, part in self._blocks(cases, known):
             search.add(logits, part)
         best, mixed, alone = search.best()
         votes = VOTES[0]
         if self._training is not None:
-            best, votes, mixed = self._choose_votes(self._blocks(cases, known.states), best, mixed)
+            best, votes, mixed = self._choose_votes(self._blocks(cases, known), best, mixed)
         self.mixture, self._ease.chosen = best, votes
         logger.info(
             "memory: share %.1f, decay %.1f; NDCG@10 %.4f, %.4f without memory%s", *best, mixed, alone, self._note
@@ -190,15 +199,13 @@ class MemoryRecommender(HyperRecommender):
         self._note = ""
         if votes.share:
             logger.info("memory: EASE^R has a share of %.1f, decay %.2f, sharpness %.0f", *votes)
-        if self._sides:
-            self._choose_reranker(few)
 
-    def _choose_reranker(self, cases: Cases) -> None:
+    def _choose_reranker(self, cases: Cases, known: KnownCases) -> None:
         """Fit the reranker to the cases, and keep it if NDCG@10 gains."""
         self._reranker.reset()
         if not len(cases):
             return
-        read = self.cases_of_reranker(cases, self._known)
+        read = self.cases_of_reranker(cases, known)
         self._reranker.fit(read)
         if (gain := self._reranker.gain(read)) > 0:
             logger.info("memory: the best items are reranked, for %.4f more NDCG@10 in cross-validation", gain)
@@ -206,30 +213,43 @@ class MemoryRecommender(HyperRecommender):
             self._reranker.reset()
 
     @torch.no_grad()
-    def cases_of_reranker(self, cases: Cases, known: Known | None = None) -> CasesOfReranker:
-        """Return what the reranker is fitted to, for the chosen mixture; what is computed is added to ``known``."""
-        parts, chosen = [], self._chosen()
-        for logits, part in self._blocks(cases, None if known is None else known.states):
+    def cases_of_reranker(self, cases: Cases, known: KnownCases | None = None) -> CasesOfReranker:
+        """Return what the reranker is fitted to, for the chosen mixture; the evidence is added to ``known`` cases."""
+        parts, evidence, chosen = [], [], self._chosen()
+        for logits, part in self._blocks(cases, known):
             newest = newest_items(part, self._length)
             scores = self._mixture_of(logits, newest, chosen)
             found = self._evidence(scores, logits, newest)
-            if known is not None:
-                known.evidence[part_of(part)] = found
+            evidence.append(found)
             ranked = RankedCases(part, scores, exclude_seen=self._exclude_seen)
             best = scores.masked_fill_(ranked.hidden, -torch.inf).gather(1, found.items)
             hits = (found.items == ranked.targets) & ranked.shown[:, None]
             places = torch.where(hits.any(dim=1), hits.int().argmax(dim=1), -1)
             parts.append(CasesOfReranker(found.values.cpu(), best.cpu(), places.cpu(), _folds(part)))
+        if known is not None:
+            known.evidence = Evidence(*map(torch.cat, zip(*evidence, strict=True)))
         return CasesOfReranker(*map(torch.cat, zip(*parts, strict=True)))
 
-    def _blocks(self, cases: Cases, states: dict[Part, Tensor] | None) -> Iterator[tuple[Tensor, Cases]]:
-        """Yield the logits of the network for ``cases`` in the blocks of a ranking, and keep the ``states``."""
-        network = state_scorer(self, self._length, self.device, states)
+    def _parts(self, cases: Cases) -> Iterator[Cases]:
+        """Yield the ``cases`` in the blocks of a ranking."""
         blocks = Blocks(len(cases), self.n_items, self._ranking_budget)
+        blocks.device = self.device
         for block in blocks:
-            part = cases[block]
+            yield cases[block]
+
+    def _blocks(self, cases: Cases, known: KnownCases | None) -> Iterator[tuple[Tensor, Cases]]:
+        """Yield the logits of the network for ``cases`` in the blocks of a ranking."""
+        network = self._network(known)
+        for part in self._parts(cases):
             yield network(part), part
-            blocks.device = self.device
+
+    def _network(self, known: KnownCases | None) -> Scorer:
+        """Return the scorer of the network, which encodes no known case."""
+
+        def states_of(cases: Prefixes) -> Tensor:
+            return known.states_of(cases, lambda places: self._encode(cases[places])) if known else self._encode(cases)
+
+        return state_scorer(self, self._length, self.device, states_of)
 
     def _choose_votes(
         self, blocks: Iterable[tuple[Tensor, Cases]], mixture: Mixture, before: float
@@ -238,22 +258,20 @@ class MemoryRecommender(HyperRecommender):
 
         With votes the memory has the share of ``mixture``, or half of it.
         """
-        self._fit_ease()
         shares = sorted({mixture.share, SHARES[SHARES.index(mixture.share) // 2]})
         mixtures = [Mixture(share, mixture.decay) for share in shares]
         gains = dict.fromkeys(itertools.product(mixtures, VOTES[1:]), 0.0)
-        weights = self._ease.dense_weights() if self.device.type == "cpu" else None
         n_cases = 0
         for logits, part in blocks:
             n_cases += len(part)
-            for choice, gain in self._gains(logits, part, mixtures, weights):
+            for choice, gain in self._gains(logits, part, mixtures):
                 gains[choice] += float(gain)
         best, votes = max(gains, key=lambda one: gains[one])
         value = gains[best, votes] / max(1, n_cases)
         return (best, votes, value) if value > before else (mixture, VOTES[0], before)
 
     def _gains(
-        self, logits: Tensor, cases: Cases, mixtures: Sequence[Mixture], weights: Tensor | None
+        self, logits: Tensor, cases: Cases, mixtures: Sequence[Mixture]
     ) -> Iterator[tuple[tuple[Mixture, Votes], Tensor]]:
         """Yield each of the ``mixtures``, which have one decay, with all votes, and the sum of NDCG@10 of ``cases``."""
         logits[:, 0] = -torch.inf
@@ -266,14 +284,17 @@ class MemoryRecommender(HyperRecommender):
         for part in (network, memory):
             part.masked_fill_(ranked.hidden, 0.0)
         for decay, by_decay in itertools.groupby(sorted(VOTES[1:], key=_decay), key=_decay):
-            scores = self._ease.scores_in_blocks(newest, decay, weights)
+            scores = self._ease.scores_in_blocks(newest, decay)
+            near = ranked.within_reach(network, memory, scores)
+            few, of_network, of_memory, remembers = ranked[near], network[near], memory[near], known[near]
+            scores = scores[near]
             scores[:, 0] = -torch.inf
             for sharpness, by_sharpness in itertools.groupby(sorted(by_decay, key=_sharpness), key=_sharpness):
-                ease = (scores * sharpness).softmax(dim=1).masked_fill_(ranked.hidden, 0.0)
+                ease = (scores * sharpness).softmax(dim=1).masked_fill_(few.hidden, 0.0)
                 for votes, mixture in itertools.product(by_sharpness, mixtures):
-                    rest = torch.where(known, 1.0 - mixture.share, 1.0)
-                    mixed = torch.lerp(network, ease, votes.share).mul_(rest).add_(memory, alpha=mixture.share)
-                    yield (mixture, votes), ranked.gain(mixed, mixed.gather(1, ranked.targets))
+                    rest = torch.where(remembers, 1.0 - mixture.share, 1.0)
+                    mixed = torch.lerp(of_network, ease, votes.share).mul_(rest).add_(of_memory, alpha=mixture.share)
+                    yield (mixture, votes), few.gain(mixed, mixed.gather(1, few.targets))
 
     def _newest(self, cases: Cases) -> Tensor:
         return torch.from_numpy(newest_items(cases, self._length)).to(self.device)
@@ -289,23 +310,10 @@ class MemoryRecommender(HyperRecommender):
         if self._ease.chosen.share or self._reranker.is_fitted:
             self._fit_ease()
 
-    def _mixed(
-        self,
-        logits: Tensor,
-        newest: npt.NDArray[np.int64],
-        chosen: Chosen,
-        folds: Tensor | None = None,
-        evidence: Evidence | None = None,
-    ) -> Tensor:
-        """Return the scores (n, n_items) for ``logits``, which this overwrites, after the ``newest`` items.
-
-        With the ``folds`` (n,) of the users, by the part of the reranker that was not fitted to them. The ``evidence``
-        is read if it is not given.
-        """
+    def _mixed(self, logits: Tensor, newest: npt.NDArray[np.int64], chosen: Chosen) -> Tensor:
+        """Return the scores (n, n_items) for ``logits``, which this overwrites, after the ``newest`` items."""
         scores = self._mixture_of(logits, newest, chosen)
-        if not chosen.reranks:
-            return scores
-        return self._reranker(scores, evidence or self._evidence(scores, logits, newest), folds)
+        return self._reranker(scores, self._evidence(scores, logits, newest)) if chosen.reranks else scores
 
     def _mixture_of(self, logits: Tensor, newest: npt.NDArray[np.int64], chosen: Chosen) -> Tensor:
         """Return log p (n, n_items) of the mixture after the ``newest`` items."""
@@ -342,21 +350,29 @@ class MemoryRecommender(HyperRecommender):
     def _vote_table(self) -> VoteTable | None:
         return None if (table := self._table()) is None else table.table
 
-    def case_scorer(self, config: Any, *, validation: bool = False) -> Scorer:
-        known, chosen = None, self._chosen()
-        if validation:  # the ranking ends it
-            known, self._known = self._known, None
-        network = state_scorer(self, self._length, config["device"], None if known is None else known.states)
-
-        def score(cases: Prefixes) -> Tensor:
-            folds = _folds(cases) if validation else None
-            evidence = None if known is None else known.evidence.get(part_of(cases))
-            return self._mixed(network(cases), newest_items(cases, self._length), chosen, folds, evidence)
-
-        return torch.no_grad()(score)
+    def case_scorer(self, config: Any) -> Scorer:
+        network, chosen = self._network(None), self._chosen()
+        return torch.no_grad()(lambda cases: self._mixed(network(cases), newest_items(cases, self._length), chosen))
 
     def validation_scorer(self, config: Any) -> Scorer:
-        return self.case_scorer(config, validation=True)
+        """Return the scorer that reranks each user by the network that was not fitted to it."""
+        known, self._known = self._known, None  # the ranking ends the validation
+        network, chosen = self._network(known), self._chosen()
+
+        @torch.no_grad()
+        def score(cases: Prefixes) -> Tensor:
+            logits, newest = network(cases), newest_items(cases, self._length)
+            scores = self._mixture_of(logits, newest, chosen)
+            if not chosen.reranks:
+                return scores
+
+            def read(places: Places) -> Evidence:
+                return self._evidence(scores[places], logits[places], newest[places])
+
+            evidence = known.evidence_of(cases, read) if known else read(slice(None))
+            return self._reranker(scores, evidence, _folds(cases))
+
+        return score
 
     @torch.no_grad()
     def full_sort_predict(self, interaction: Any) -> Tensor:

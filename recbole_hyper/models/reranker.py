@@ -37,7 +37,9 @@ _SHAPES = {
     "bias": (_WIDTH,),
     "out": (_WIDTH,),
 }
-_SIZES = [math.prod(shape) for shape in _SHAPES.values()]
+_STANDARD = ("mean", "scale")  # of the evidence; the others are learned
+_LEARNED = tuple(name for name in _SHAPES if name not in _STANDARD)
+_N_NUMBERS = sum(map(math.prod, _SHAPES.values()))
 # a fit: at most so many passes, about so many steps of so many cases, rate and weight decay of Adam, the fewest cases
 _PASSES, _STEPS, _BATCH, _RATE, _DECAY, _FEWEST = 40, 440, 128, 0.01, 1e-3, 50
 
@@ -155,7 +157,7 @@ class Reranker(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         # the numbers as integers, because an average of the model's weights leaves integers alone
-        self.register_buffer("bits", torch.zeros(N_FOLDS, sum(_SIZES), dtype=torch.int32))
+        self.register_buffer("bits", torch.zeros(N_FOLDS, _N_NUMBERS, dtype=torch.int32))
 
     @property
     def is_fitted(self) -> bool:
@@ -176,8 +178,7 @@ class Reranker(nn.Module):
 
         With the ``folds`` (n,) of the users, those of the networks that were not fitted to them.
         """
-        weights = None if folds is None else _weights_of_others(folds).to(scores.device)
-        return reranked(scores, evidence, self.numbers, weights)
+        return reranked(scores, evidence, self.numbers, folds)
 
     def fit(self, cases: CasesOfReranker) -> None:
         """Fit each network to the cases of its users.
@@ -197,8 +198,7 @@ class Reranker(nn.Module):
 
         Not ``cross_fitted``, the networks have equal weight, as for users that none was fitted to.
         """
-        weights = _weights_of_others(cases.folds) if cross_fitted else None
-        changed = cases.scores + _changes(cases.evidence, self.numbers.cpu(), weights)
+        changed = cases.scores + _changes(cases.evidence, self.numbers.cpu(), cases.folds if cross_fitted else None)
         return (ndcg(changed, cases.places) - ndcg(cases.scores, cases.places)) / len(cases.folds)
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *arguments: Any) -> None:
@@ -224,19 +224,14 @@ class RerankingTable(nn.Module):
         return reranked(scores, self.reader(scores, logits, newest, self.vectors), self.numbers)
 
 
-def reranked(scores: Tensor, evidence: Evidence, numbers: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Return the ``scores`` (n, n_items), changed for the best items by networks with these ``numbers`` (m, P).
+def reranked(scores: Tensor, evidence: Evidence, numbers: Tensor, folds: Tensor | None = None) -> Tensor:
+    """Return the ``scores`` (n, n_items), changed for the best items by networks with these ``numbers`` (N_FOLDS, P).
 
-    The networks have equal weight, or these ``weights`` (m, n) for each case.
+    The networks have equal weight; with the ``folds`` (n,) of the users, those that were not fitted to the user.
     """
     old = scores.gather(1, evidence.items)
-    new = (old + _changes(evidence.values, numbers, weights)).log_softmax(dim=1) + old.logsumexp(dim=1, keepdim=True)
+    new = (old + _changes(evidence.values, numbers, folds)).log_softmax(dim=1) + old.logsumexp(dim=1, keepdim=True)
     return scores.scatter(1, evidence.items, new)
-
-
-def _weights_of_others(folds: Tensor) -> Tensor:
-    """Return the weights (N_FOLDS, n) of the networks for users in these ``folds`` (n,): 0 for a user's own fold."""
-    return (torch.arange(N_FOLDS)[:, None] != folds).float() / (N_FOLDS - 1)
 
 
 def ndcg(scores: Tensor, places: Tensor) -> float:
@@ -245,45 +240,55 @@ def ndcg(scores: Tensor, places: Tensor) -> float:
     return float(sum_of_gains(1 + number_true(scores > target), places >= 0))
 
 
-def _changes(evidence: Tensor, numbers: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Return what the networks with these ``numbers`` (m, P) add to each score (n, k), for ``weights`` (m, n)."""
-    changes = []
-    for one in numbers:
-        mean, scale, *learned = _parts(one)
-        changes.append(_change((evidence - mean) * scale, *learned))
-    each = torch.stack(changes)
-    return each.mean(dim=0) if weights is None else (each * weights[:, :, None]).sum(dim=0)
+def _changes(evidence: Tensor, numbers: Tensor, folds: Tensor | None = None) -> Tensor:
+    """Return what the networks with these ``numbers`` (N_FOLDS, P) add to each score (n, k).
+
+    They have equal weight; with the ``folds`` (n,) of the users, on a CPU, those that were not fitted to the user.
+    """
+    if folds is None:
+        return torch.stack([_change(evidence, one) for one in numbers]).mean(dim=0)
+    changes = evidence.new_zeros(evidence.shape[:2])
+    for fold, one in enumerate(numbers):
+        others = (folds != fold).nonzero()[:, 0].to(evidence.device)
+        changes[others] += _change(evidence[others], one) / (N_FOLDS - 1)
+    return changes
 
 
-def _parts(numbers: Tensor) -> list[Tensor]:
-    return [part.view(shape) for part, shape in zip(numbers.split(_SIZES), _SHAPES.values(), strict=True)]
+def _parts(numbers: Tensor, names: Sequence[str] = tuple(_SHAPES)) -> list[Tensor]:
+    shapes = [_SHAPES[name] for name in names]
+    return [part.view(shape) for part, shape in zip(numbers.split([*map(math.prod, shapes)]), shapes, strict=True)]
 
 
-def _change(inputs: Tensor, linear: Tensor, weight: Tensor, bias: Tensor, out: Tensor) -> Tensor:
+def _change(evidence: Tensor, numbers: Tensor) -> Tensor:
+    mean, scale, *learned = _parts(numbers)
+    return _added((evidence - mean) * scale, *learned)
+
+
+def _added(inputs: Tensor, linear: Tensor, weight: Tensor, bias: Tensor, out: Tensor) -> Tensor:
     return inputs @ linear + (inputs @ weight + bias).tanh() @ out
 
 
 def _fit(evidence: Tensor, scores: Tensor, places: Tensor) -> Tensor:
     """Return the numbers (P,) of a network fitted to the ``evidence`` (m, k, N_EVIDENCE) and ``places`` (m,)."""
     draws = torch.Generator().manual_seed(0)
-    numbers = torch.zeros(sum(_SIZES))
+    numbers = torch.zeros(_N_NUMBERS)
     mean, scale, *learned = _parts(numbers)
     mean.copy_(evidence.mean((0, 1)))
     scale.copy_(1 / evidence.flatten(0, 1).std(0).clamp(min=1e-3))
     learned[1].normal_(0, N_EVIDENCE**-0.5, generator=draws)
     inputs = (evidence - mean) * scale
-    trained = [part.clone().requires_grad_() for part in learned]
+    fixed, trained = numbers.split([mean.numel() + scale.numel(), sum(part.numel() for part in learned)])
+    trained = trained.clone().requires_grad_()
     passes = min(_PASSES, max(1, round(_STEPS * _BATCH / len(places))))
-    optimizer = torch.optim.Adam(trained, lr=_RATE, weight_decay=_DECAY)
+    optimizer = torch.optim.Adam([trained], lr=_RATE, weight_decay=_DECAY)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, passes)
     for _ in range(passes):
         for batch in torch.randperm(len(places), generator=draws).split(_BATCH):
             optimizer.zero_grad()
             with torch.enable_grad():
-                loss = cross_entropy(scores[batch] + _change(inputs[batch], *trained), places[batch])
+                changed = scores[batch] + _added(inputs[batch], *_parts(trained, _LEARNED))
+                loss = cross_entropy(changed, places[batch])
             loss.backward()
             optimizer.step()
         schedule.step()
-    for part, value in zip(learned, trained, strict=True):
-        part.copy_(value.detach())
-    return numbers
+    return torch.cat((fixed, trained.detach()))

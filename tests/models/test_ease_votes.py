@@ -24,7 +24,7 @@ from recbole_hyper.models.ease_votes import (
     with_votes,
 )
 from recbole_hyper.models.easer import gram_matrix, item_weights
-from recbole_hyper.models.item_memory import Mixture, MixtureTable, VoteTable, log_mixture, newest_first
+from recbole_hyper.models.item_memory import Mixture, MixtureTable, RankedCases, VoteTable, log_mixture, newest_first
 from recbole_hyper.models.memory import MemoryRecommender
 from recbole_hyper.runs.bundle import write_bundle
 from recbole_hyper.serving.bundle import open_bundle
@@ -68,7 +68,8 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = votes.scores(newest, 0.9)
     monkeypatch.setattr("recbole_hyper.models.ease_votes._BLOCK", 1)
     torch.testing.assert_close(votes.scores_in_blocks(newest, 0.9), whole)
-    torch.testing.assert_close(votes.scores_in_blocks(newest, 0.9, votes.dense_weights()), whole)
+    with votes.for_many():
+        torch.testing.assert_close(votes.scores_in_blocks(newest, 0.9), whole)
 
 
 def test_only_the_largest_weights_of_an_item_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,6 +175,30 @@ def test_validation_chooses_the_best_votes_by_the_scores_of_the_model(
     monkeypatch.setattr("recbole_hyper.models.memory.RERANKED_CASES", 0)
     model.choose(split.valid)
     assert (model.mixture, model._ease.chosen) == best
+
+
+def test_cases_that_no_mixture_ranks_high_are_left_out(pairs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {**LEARN, "data_path": str(pairs), "epochs": 0, "memory_ease": True, "memory_rerank": False}
+    config = Config("FMLPRecMemory", "sets", config_dict=keys)
+    data, split = read_data(config)
+    model = build_model(config, data, split.store, split.train_lengths)
+    model.choose(split.valid)
+    logits, left = torch.randn(len(split.valid), model.n_items), []
+    within_reach = RankedCases.within_reach
+
+    def noted(cases: RankedCases, *parts: torch.Tensor) -> torch.Tensor:
+        rows = within_reach(cases, *parts)
+        left.append(len(cases.targets) - len(rows))
+        return rows
+
+    def gains() -> dict:
+        return dict(model._gains(logits.clone(), split.valid, [Mixture(0.2, 0.9), Mixture(0.4, 0.9)]))
+
+    monkeypatch.setattr(RankedCases, "within_reach", noted)
+    found = gains()
+    monkeypatch.setattr(RankedCases, "within_reach", lambda cases, *parts: torch.arange(len(cases.targets)))
+    assert found == gains()
+    assert min(left) > 0
 
 
 def test_a_weights_file_without_votes_loads() -> None:

@@ -117,6 +117,24 @@ def test_every_trial_is_the_ndcg_of_its_mixture(on_device: bool, rows: Rows, exc
             assert search.gains[number, place] == pytest.approx(sum(gains), abs=1e-6)
 
 
+@pytest.mark.parametrize("exclude_seen", [False, True])
+def test_targets_that_every_mixture_ranks_low_are_counted_alike(exclude_seen: bool) -> None:
+    draws, n_items = np.random.default_rng(0), 60
+    rows = [draws.choice(np.arange(1, n_items), 12, replace=False).tolist() for _ in range(80)]
+    store = store_of(rows, n_items)
+    memory = ItemMemory(*pair_counts(store, store.lengths - 1, window=WINDOW, neighbours=n_items), window=WINDOW)
+    cases = Cases.build(store, np.arange(len(rows)), store.lengths - 1)
+    logits = torch.randn(len(rows), n_items, generator=torch.Generator().manual_seed(0))
+    few, all_items = (
+        MixtureSearch(memory, exclude_seen=exclude_seen, table=table) for table in (None, VoteTable(memory))
+    )
+    for search in (few, all_items):
+        search.add(logits.clone(), cases)
+        search.best()
+    np.testing.assert_allclose(few.gains, all_items.gains, atol=1e-6)
+    assert 0 < few.gains.min() < few.gains.max() < len(rows)
+
+
 def test_of_equally_good_shares_the_smallest_is_chosen() -> None:
     search = MixtureSearch(memory_of(ROWS), exclude_seen=True)
     search.cases, search.gains[:] = 4, 1.0

@@ -14,7 +14,6 @@ import torch
 from recbole_hyper import load, run
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.dataset import SequenceDataset
-from recbole_hyper.evaluation import scorers
 from recbole_hyper.evaluation.ranking import rank_cases
 from recbole_hyper.models import memory
 from recbole_hyper.models.item_memory import (
@@ -109,21 +108,31 @@ def test_validation_chooses_what_is_best_on_its_cases(random_data: Path) -> None
 def test_a_validation_encodes_each_case_once(random_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, config, _, (split, _) = made_of(random_data, memory_ease=True)
     encoded: list[int] = []
-    encode, reads = scorers.encode_cases, []
+    encode, reads = memory.encode_cases, []
     model._evidence_reader().register_forward_hook(lambda part, given, found: reads.append(len(found.items)))
 
     def noted(model: Any, cases: Any, *more: Any) -> torch.Tensor:
         encoded.append(len(cases))
         return encode(model, cases, *more)
 
-    monkeypatch.setattr(scorers, "encode_cases", noted)
+    def rank() -> Any:
+        return rank_cases(model.validation_scorer(config), split.valid, n_items=split.store.n_items, k=10)
+
+    monkeypatch.setattr(memory, "encode_cases", noted)
     model.choose(split.valid)
-    rank_cases(model.validation_scorer(config), split.valid, n_items=split.store.n_items, k=10)
+    rank()
     assert sum(encoded) == sum(reads) == len(split.valid)
-    # a draw has other parts than the ranking, so nothing is kept
-    monkeypatch.setattr(memory, "RERANKED_CASES", len(split.valid) - 1)
+    # of a draw the ranking knows the states and the evidence, and computes those of the other cases
+    monkeypatch.setattr(memory, "RERANKED_CASES", len(split.valid) - 3)
     model.choose(split.valid)
-    assert model._known is None
+    reads.clear()
+    encoded.clear()
+    model._reranker.bits.copy_(torch.ones_like(model._reranker.numbers).view(torch.int32))
+    found = rank()
+    assert encoded == reads == [3]
+    again = rank()  # nothing is known any more
+    assert sum(reads) == 3 + len(split.valid)
+    np.testing.assert_array_equal(found.ranks, again.ranks)
     monkeypatch.undo()
     # no state outlives its weights
     model.choose(split.valid)
