@@ -62,7 +62,7 @@ class Run:
                 alone.append(logits.softmax(1).numpy())
                 if self.with_ease:
                     newest = torch.from_numpy(newest_items(block, length))
-                    scores = votes.scores_in_blocks(newest, votes.chosen.decay)
+                    scores = votes.scores(newest, votes.chosen.decay)
                     mixed.append(with_votes(logits, scores, votes.chosen).exp().numpy())
         self.alone = np.concatenate(alone)
         self.network = np.concatenate(mixed) if self.with_ease else self.alone

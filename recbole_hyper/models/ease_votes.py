@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse
 import torch
 from torch import Tensor, nn
@@ -68,7 +65,6 @@ class EaseVotes(nn.Module):
         # the weights as integers, because an average of the model's weights leaves integers alone
         self.register_buffer("bits", torch.empty(0, 0, dtype=torch.int32))
         self.register_buffer("choice", torch.zeros((), dtype=torch.int64))
-        self._all_weights: npt.NDArray[np.float32] | None = None
 
     @property
     def weights(self) -> Tensor:
@@ -95,31 +91,17 @@ class EaseVotes(nn.Module):
         self.bits = torch.from_numpy(kept).to(device).view(torch.int32)
 
     def scores(self, newest: Tensor, decay: float) -> Tensor:
-        """Return the scores (B, n_items) after the ``newest`` items (B, L), newest first and padded with 0."""
-        return ease_scores(newest, self.neighbours, self.weights, decay)
+        """Return :func:`ease_scores` (B, n_items), to the same bits on a CPU, where a sparse product is quicker."""
+        if newest.device.type == "cpu":
+            return torch.from_numpy((_histories(newest, decay, len(self.bits)) @ self._sparse()).toarray())
+        rows = max(1, _BLOCK // max(1, newest.shape[1] * self.bits.shape[1]))
+        blocks = newest.split(rows)
+        return torch.cat([ease_scores(block, self.neighbours, self.weights, decay) for block in blocks])
 
-    def scores_in_blocks(self, newest: Tensor, decay: float) -> Tensor:
-        """Return :meth:`scores` with bounded memory."""
-        if self._all_weights is not None:
-            ages, items = (decay ** torch.arange(newest.shape[1])).numpy(), newest.numpy()
-            rows, places = np.nonzero(items)
-            starts = np.searchsorted(rows, np.arange(len(items) + 1))
-            entries = (ages[places], items[rows, places], starts)
-            histories = scipy.sparse.csr_matrix(entries, shape=(len(items), len(self._all_weights)))
-            return torch.from_numpy(histories @ self._all_weights)
-        rows_at_once = max(1, _BLOCK // max(1, newest.shape[1] * self.bits.shape[1]))
-        return torch.cat([self.scores(block, decay) for block in newest.split(rows_at_once)])
-
-    @contextlib.contextmanager
-    def for_many(self) -> Iterator[None]:
-        """Score quicker inside: on a CPU by a matrix of items x items, with zeros for weights that were not kept."""
-        if self.bits.numel() and self.bits.device.type == "cpu":
-            self._all_weights = np.zeros((len(self.bits), len(self.bits)), dtype=np.float32)
-            np.put_along_axis(self._all_weights, self.neighbours.numpy(), self.weights.numpy(), axis=1)
-        try:
-            yield
-        finally:
-            self._all_weights = None
+    def _sparse(self) -> scipy.sparse.csr_matrix:
+        n, kept = self.bits.shape
+        entries = self.weights.numpy().ravel(), self.neighbours.numpy().ravel(), np.arange(0, n * kept + 1, kept)
+        return scipy.sparse.csr_matrix(entries, shape=(n, n))
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *arguments: Any) -> None:
         for name in ("neighbours", "bits", "choice"):
@@ -141,16 +123,26 @@ class EaseTable(nn.Module):
         self.register_buffer("weights", votes.weights)
 
     def forward(self, newest: Tensor, decay: float) -> Tensor:
-        """Return :meth:`EaseVotes.scores`."""
+        """Return :func:`ease_scores`."""
         return ease_scores(newest, self.neighbours, self.weights, decay)
 
 
 def ease_scores(newest: Tensor, neighbours: Tensor, weights: Tensor, decay: float) -> Tensor:
-    """Return :meth:`EaseVotes.scores` for the ``neighbours`` and ``weights`` (n_items, k)."""
+    """Return the scores (B, n_items) after the ``newest`` items (B, L), newest first and padded with 0.
+
+    Each has these ``neighbours`` and ``weights`` (n_items, k), and counts ``decay`` times as much as the next newer.
+    """
     ages = decay ** torch.arange(newest.shape[1], device=newest.device)
     votes = (ages * (newest > 0))[:, :, None] * weights[newest]
     scores = votes.new_zeros(newest.shape[0], weights.shape[0])
     return scores.scatter_add(1, neighbours[newest].flatten(1).long(), votes.flatten(1))
+
+
+def _histories(newest: Tensor, decay: float, n_items: int) -> scipy.sparse.csr_matrix:
+    """Return the weight of each of the ``newest`` items (n, L), newest first, as a matrix (n, n_items)."""
+    rows, places = np.nonzero(newest.numpy())
+    ages, starts = (decay ** torch.arange(newest.shape[1])).numpy(), np.searchsorted(rows, np.arange(len(newest) + 1))
+    return scipy.sparse.csr_matrix((ages[places], newest.numpy()[rows, places], starts), shape=(len(newest), n_items))
 
 
 def with_votes(logits: Tensor, scores: Tensor, votes: Votes) -> Tensor:

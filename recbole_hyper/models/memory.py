@@ -167,12 +167,10 @@ class MemoryRecommender(HyperRecommender):
         """Choose the share and the decay with the best NDCG@10 on ``cases``, and the votes of EASE^R if offered."""
         few, cases = drawn(cases, RERANKED_CASES), drawn(cases, _CASES)
         self.eval()
-        self._fit_ease()
-        with self._ease.for_many():
-            self._known = self._encoded(few)
-            self._choose_shares(cases, self._known)
-            if self._sides:
-                self._choose_reranker(few, self._known)
+        self._known = self._encoded(few)
+        self._choose_shares(cases, self._known)
+        if self._sides:
+            self._choose_reranker(few, self._known)
 
     def _encoded(self, cases: Cases) -> KnownCases:
         """Return the cases with their states."""
@@ -258,6 +256,7 @@ class MemoryRecommender(HyperRecommender):
 
         With votes the memory has the share of ``mixture``, or half of it.
         """
+        self._fit_ease()
         shares = sorted({mixture.share, SHARES[SHARES.index(mixture.share) // 2]})
         mixtures = [Mixture(share, mixture.decay) for share in shares]
         gains = dict.fromkeys(itertools.product(mixtures, VOTES[1:]), 0.0)
@@ -284,7 +283,7 @@ class MemoryRecommender(HyperRecommender):
         for part in (network, memory):
             part.masked_fill_(ranked.hidden, 0.0)
         for decay, by_decay in itertools.groupby(sorted(VOTES[1:], key=_decay), key=_decay):
-            scores = self._ease.scores_in_blocks(newest, decay)
+            scores = self._ease.scores(newest, decay)
             near = ranked.within_reach(network, memory, scores)
             few, of_network, of_memory, remembers = ranked[near], network[near], memory[near], known[near]
             scores = scores[near]
@@ -319,7 +318,7 @@ class MemoryRecommender(HyperRecommender):
         """Return log p (n, n_items) of the mixture after the ``newest`` items."""
         mixture, votes, _ = chosen
         if votes.share:
-            scores = self._ease.scores_in_blocks(torch.from_numpy(newest).to(logits.device), votes.decay)
+            scores = self._ease.scores(torch.from_numpy(newest).to(logits.device), votes.decay)
             logits = with_votes(logits, scores, votes)
         newest, table = newest[:, : self._window], self._table()
         if table is not None:

@@ -57,7 +57,7 @@ class SparseVotes:
             found += memory.votes(recent[:, : memory.window], places, _DECAYS)
         votes = [torch.from_numpy(vote).to(items.device) for vote in found]
         offered = _EASE_DECAYS if self.ease.bits.numel() else ()
-        return _joined(votes, [self.ease.scores_in_blocks(newest, decay).gather(1, items) for decay in offered])
+        return _joined(votes, [self.ease.scores(newest, decay).gather(1, items) for decay in offered])
 
 
 class VoteTables(nn.Module):

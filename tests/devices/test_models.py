@@ -14,6 +14,8 @@ from recbole_hyper.models.item_memory import VoteTable
 from recbole_hyper.training.checkpoint import read_weights
 from tests.devices.foreign import INDEX_BACKWARD
 from tests.devices.steps import small_keys, step_and_ranking, write_random
+from tests.models.test_ease_votes import fitted
+from tests.models.test_item_memory import N_ITEMS
 
 # most waits of a ranked batch: ranks, counts, lists and their scores come back, and whether all are finite; of
 # FMLPRecMemory also what the memory has chosen; ItemKNN multiplies on the host, and its similarities come there once
@@ -38,6 +40,14 @@ def test_a_step_and_a_ranked_batch_wait_a_fixed_number_of_times(
         assert step["to device"] <= 1, step.places
         assert INDEX_BACKWARD not in step.operations
     assert ranking.waits <= RANKING_WAITS.get(model, 10), ranking.places
+
+
+def test_votes_of_ease_in_blocks_are_those_of_the_cpu(foreign: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    votes, _ = fitted()
+    newest = torch.randint(0, N_ITEMS, (7, 5), generator=torch.Generator().manual_seed(1))
+    expected = votes.scores(newest, 0.9)
+    monkeypatch.setattr("recbole_hyper.models.ease_votes._BLOCK", 1)
+    torch.testing.assert_close(votes.to(foreign).scores(newest.to(foreign), 0.9).cpu(), expected)
 
 
 @pytest.mark.parametrize("model", ["HSASRecCE", "SASRecSCE", "DualRec"])

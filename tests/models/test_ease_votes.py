@@ -20,6 +20,7 @@ from recbole_hyper.models.ease_votes import (
     VOTES,
     EaseVotes,
     Votes,
+    ease_scores,
     is_offered,
     with_votes,
 )
@@ -49,7 +50,7 @@ def test_the_distribution_equals_the_loop() -> None:
     newest = torch.tensor([[2, 1, 0, 0], [6, 2, 1, 3], [8, 0, 0, 0]])
     logits = torch.randn(3, N_ITEMS, generator=torch.Generator().manual_seed(0))
     for chosen in (VOTES[0], VOTES[5], VOTES[-1]):
-        found = with_votes(logits, votes.scores_in_blocks(newest, chosen.decay), chosen)
+        found = with_votes(logits, votes.scores(newest, chosen.decay), chosen)
         for row, recent in enumerate(newest.tolist()):
             scores = np.zeros(N_ITEMS)
             for age, item in enumerate(recent):
@@ -62,14 +63,11 @@ def test_the_distribution_equals_the_loop() -> None:
             assert found[row, 0] == -torch.inf
 
 
-def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_product_of_sparse_matrices_has_the_same_bits() -> None:
     votes, _ = fitted()
     newest = torch.randint(0, N_ITEMS, (7, 5), generator=torch.Generator().manual_seed(1))
-    whole = votes.scores(newest, 0.9)
-    monkeypatch.setattr("recbole_hyper.models.ease_votes._BLOCK", 1)
-    torch.testing.assert_close(votes.scores_in_blocks(newest, 0.9), whole)
-    with votes.for_many():
-        torch.testing.assert_close(votes.scores_in_blocks(newest, 0.9), whole)
+    newest[3] = 0
+    assert torch.equal(votes.scores(newest, 0.9), ease_scores(newest, votes.neighbours, votes.weights, 0.9))
 
 
 def test_only_the_largest_weights_of_an_item_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
