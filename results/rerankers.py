@@ -17,6 +17,7 @@ from typing import Any
 import pandas as pd
 import torch
 
+from recbole_hyper.models.known_cases import KnownCases
 from recbole_hyper.models.memory import RERANKED_CASES, drawn
 from recbole_hyper.models.reranker import CasesOfReranker, Reranker, ndcg
 from recbole_hyper.runs.load import load_model, read_finished, read_run
@@ -39,7 +40,8 @@ def read(folder: str) -> tuple[str, CasesOfReranker, Reranker]:
     config, data, split = read_finished(folder, read_run(folder), data_set=False)
     model, _ = load_model(config, data, split)
     model.eval()
-    return config["dataset"], model.cases_of_reranker(drawn(split.valid, RERANKED_CASES)), model._reranker
+    cases = model.cases_of_reranker(drawn(split.valid, RERANKED_CASES), KnownCases())
+    return config["dataset"], cases, model._reranker
 
 
 def rows(name: str, cases: CasesOfReranker, others: dict[str, Reranker]) -> Iterator[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """Rank the target of every case among its candidates: the same for every model, within a memory budget."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -59,14 +59,14 @@ def rank_cases(
     """
     _check_cases(cases, n_items, k, catalogue)
     hidden = np.flatnonzero(~catalogue) if catalogue is not None else np.empty(0, dtype=np.int64)
-    blocks, large = Blocks(len(cases), n_items, memory_budget), len(cases) * n_items >= KERNEL_FROM
-    parts: list[_Ranked] = []
+    large, parts = len(cases) * n_items >= KERNEL_FROM, list[_Ranked]()
+    start, device = 0, CPU  # where the scores are is known from the first block
     with tqdm(total=len(cases), desc=progress, disable=progress is None, unit="case", leave=False) as bar:
-        for block in blocks:
-            part = cases[block]
+        while start < len(cases):
+            part = cases[slice(start, start + rows_of_a_block(n_items, memory_budget, device))]
             scores = scores_of(score, part, n_items)
-            blocks.device = scores.device
-            if large and part.candidates is None and scores.device.type == "cpu" and scores.dtype == torch.float32:
+            start, device = start + len(part), scores.device
+            if large and part.candidates is None and device.type == "cpu" and scores.dtype == torch.float32:
                 parts.append(_rank_here(score, scores, part, k, hidden, exclude_seen))
             else:
                 parts.append(_rank_with_torch(scores, part, k, hidden, exclude_seen))
@@ -78,23 +78,6 @@ def rank_cases(
     *columns, ties = zip(*parts, strict=True)
     ranks, counts, lists, values = map(np.concatenate, columns)
     return Ranks(ranks, counts, lists, sum(ties) / len(cases), np.where(lists == 0, np.float32(-np.inf), values))
-
-
-class Blocks:
-    """The parts of ``n_cases`` cases whose scores of ``n_items`` are computed at once, as slices.
-
-    ``device`` is where the scores are, which is known from the first block.
-    """
-
-    def __init__(self, n_cases: int, n_items: int, memory_budget: int) -> None:
-        self.n_cases, self.n_items, self.memory_budget, self.device = n_cases, n_items, memory_budget, CPU
-
-    def __iter__(self) -> Iterator[slice]:
-        start = 0
-        while start < self.n_cases:
-            size = rows_of_a_block(self.n_items, self.memory_budget, self.device)
-            yield slice(start, start + size)
-            start += size
 
 
 def rows_of_a_block(n_items: int, memory_budget: int, device: torch.device = CPU) -> int:

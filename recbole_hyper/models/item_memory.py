@@ -306,13 +306,12 @@ class MixtureSearch:
         votes = self.memory.votes(newest, compared, DECAYS)
         # the last column, of the target, is not above itself
         values = np.column_stack((np.where(items == compared[:, -1:], -1.0, values), target_values))
-        scores, counts = network.cpu().numpy(), np.zeros(0, dtype=np.int64)
+        scores, starts = network.cpu().numpy(), np.zeros(0, dtype=np.int32)
         for number, decay in enumerate(DECAYS):
             memory = self.memory.after(newest, decay)
             # the entries are the same for each decay, unless a weight becomes 0
-            if not np.array_equal(counts, np.diff(memory.indptr)):
-                counts = np.diff(memory.indptr)
-                owners = np.repeat(np.arange(n), counts)
+            if not np.array_equal(starts, memory.indptr):
+                starts, owners = memory.indptr, np.repeat(np.arange(n), np.diff(memory.indptr))
                 network_values = scores.take(_places(memory))
             ranks = _ranks((memory, owners, network_values), compared[:, -1], values, votes[number])
             gains = np.where((ranks <= _DEPTH) & ~hidden, 1 / np.log2(ranks + 1.0), 0.0)

@@ -15,14 +15,15 @@ Places = npt.NDArray[np.int64] | slice
 
 
 class KnownCases:
-    """Cases with the ``states`` (n, d) of a network and the ``evidence`` for their best items; None is not known."""
+    """Cases with the ``states`` (n, d) of a network and the ``evidence`` for their best items; without cases, none."""
 
-    def __init__(self, cases: Prefixes) -> None:
-        index = _index(cases)
-        self._first = np.flatnonzero(~index.duplicated())  # cases may share a history
-        self._index = index[self._first]
-        self.states: Tensor | None = None
+    def __init__(self, cases: Prefixes | None = None, states: Tensor | None = None) -> None:
+        self.states = states
         self.evidence: Evidence | None = None
+        if cases is not None:
+            index = _index(cases)
+            self._first = np.flatnonzero(~index.duplicated())  # cases may share a history
+            self._index = index[self._first]
 
     def states_of(self, cases: Prefixes, encode: Callable[[Places], Tensor]) -> Tensor:
         """Return the states of ``cases``; ``encode`` returns those of some places of them."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from recbole_hyper.data.pair_counts import Side, pair_counts
-from recbole_hyper.evaluation.ranking import Blocks, Scorer
+from recbole_hyper.evaluation.ranking import Scorer, rows_of_a_block
 from recbole_hyper.evaluation.scorers import encode_cases, state_scorer
 from recbole_hyper.models._linear import binary_matrix
 from recbole_hyper.models.base import HyperRecommender
@@ -133,7 +133,7 @@ class MemoryRecommender(HyperRecommender):
         self._on_device: tuple[MixtureTable] | None = None
         self._reader: tuple[EvidenceReader] | None = None
         # of a validation, from the choices to the ranking
-        self._known: KnownCases | None = None
+        self._known = KnownCases()
         self._note = _EXPLAINED
         self._ease, offered = EaseVotes(), config["memory_ease"]
         self._reranker = Reranker()
@@ -146,7 +146,7 @@ class MemoryRecommender(HyperRecommender):
 
     def train(self, mode: bool = True) -> Self:
         """Set the mode, as in every module; training changes the weights, so nothing is known any more."""
-        self._known = None if mode else self._known
+        self._known = KnownCases() if mode else self._known
         return super().train(mode)
 
     @property
@@ -174,9 +174,8 @@ class MemoryRecommender(HyperRecommender):
 
     def _encoded(self, cases: Cases) -> KnownCases:
         """Return the cases with their states."""
-        known, parts = KnownCases(cases), [self._encode(part) for part in self._parts(cases)]
-        known.states = torch.cat(parts) if parts else None
-        return known
+        parts = [self._encode(part) for part in self._parts(cases)]
+        return KnownCases(cases, torch.cat(parts)) if parts else KnownCases()
 
     def _encode(self, cases: Prefixes) -> Tensor:
         return encode_cases(self, cases, self._length, self.device)
@@ -211,8 +210,8 @@ class MemoryRecommender(HyperRecommender):
             self._reranker.reset()
 
     @torch.no_grad()
-    def cases_of_reranker(self, cases: Cases, known: KnownCases | None = None) -> CasesOfReranker:
-        """Return what the reranker is fitted to, for the chosen mixture; the evidence is added to ``known`` cases."""
+    def cases_of_reranker(self, cases: Cases, known: KnownCases) -> CasesOfReranker:
+        """Return what the reranker is fitted to, for the chosen mixture; the evidence is added to what is ``known``."""
         parts, evidence, chosen = [], [], self._chosen()
         for logits, part in self._blocks(cases, known):
             newest = newest_items(part, self._length)
@@ -224,28 +223,25 @@ class MemoryRecommender(HyperRecommender):
             hits = (found.items == ranked.targets) & ranked.shown[:, None]
             places = torch.where(hits.any(dim=1), hits.int().argmax(dim=1), -1)
             parts.append(CasesOfReranker(found.values.cpu(), best.cpu(), places.cpu(), _folds(part)))
-        if known is not None:
-            known.evidence = Evidence(*map(torch.cat, zip(*evidence, strict=True)))
+        known.evidence = Evidence(*map(torch.cat, zip(*evidence, strict=True)))
         return CasesOfReranker(*map(torch.cat, zip(*parts, strict=True)))
 
-    def _parts(self, cases: Cases) -> Iterator[Cases]:
-        """Yield the ``cases`` in the blocks of a ranking."""
-        blocks = Blocks(len(cases), self.n_items, self._ranking_budget)
-        blocks.device = self.device
-        for block in blocks:
-            yield cases[block]
+    def _parts(self, cases: Cases) -> list[Cases]:
+        """Return the ``cases`` in the blocks of a ranking."""
+        size = rows_of_a_block(self.n_items, self._ranking_budget, self.device)
+        return [cases[slice(start, start + size)] for start in range(0, len(cases), size)]
 
-    def _blocks(self, cases: Cases, known: KnownCases | None) -> Iterator[tuple[Tensor, Cases]]:
+    def _blocks(self, cases: Cases, known: KnownCases) -> Iterator[tuple[Tensor, Cases]]:
         """Yield the logits of the network for ``cases`` in the blocks of a ranking."""
         network = self._network(known)
         for part in self._parts(cases):
             yield network(part), part
 
-    def _network(self, known: KnownCases | None) -> Scorer:
+    def _network(self, known: KnownCases) -> Scorer:
         """Return the scorer of the network, which encodes no known case."""
 
         def states_of(cases: Prefixes) -> Tensor:
-            return known.states_of(cases, lambda places: self._encode(cases[places])) if known else self._encode(cases)
+            return known.states_of(cases, lambda places: self._encode(cases[places]))
 
         return state_scorer(self, self._length, self.device, states_of)
 
@@ -350,12 +346,12 @@ class MemoryRecommender(HyperRecommender):
         return None if (table := self._table()) is None else table.table
 
     def case_scorer(self, config: Any) -> Scorer:
-        network, chosen = self._network(None), self._chosen()
+        network, chosen = self._network(KnownCases()), self._chosen()
         return torch.no_grad()(lambda cases: self._mixed(network(cases), newest_items(cases, self._length), chosen))
 
     def validation_scorer(self, config: Any) -> Scorer:
         """Return the scorer that reranks each user by the network that was not fitted to it."""
-        known, self._known = self._known, None  # the ranking ends the validation
+        known, self._known = self._known, KnownCases()  # the ranking ends the validation
         network, chosen = self._network(known), self._chosen()
 
         @torch.no_grad()
@@ -368,8 +364,7 @@ class MemoryRecommender(HyperRecommender):
             def read(places: Places) -> Evidence:
                 return self._evidence(scores[places], logits[places], newest[places])
 
-            evidence = known.evidence_of(cases, read) if known else read(slice(None))
-            return self._reranker(scores, evidence, _folds(cases))
+            return self._reranker(scores, known.evidence_of(cases, read), _folds(cases))
 
         return score
 

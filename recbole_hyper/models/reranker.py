@@ -37,9 +37,7 @@ _SHAPES = {
     "bias": (_WIDTH,),
     "out": (_WIDTH,),
 }
-_STANDARD = ("mean", "scale")  # of the evidence; the others are learned
-_LEARNED = tuple(name for name in _SHAPES if name not in _STANDARD)
-_N_NUMBERS = sum(map(math.prod, _SHAPES.values()))
+_SIZES = [math.prod(shape) for shape in _SHAPES.values()]
 # a fit: at most so many passes, about so many steps of so many cases, rate and weight decay of Adam, the fewest cases
 _PASSES, _STEPS, _BATCH, _RATE, _DECAY, _FEWEST = 40, 440, 128, 0.01, 1e-3, 50
 
@@ -157,7 +155,7 @@ class Reranker(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         # the numbers as integers, because an average of the model's weights leaves integers alone
-        self.register_buffer("bits", torch.zeros(N_FOLDS, _N_NUMBERS, dtype=torch.int32))
+        self.register_buffer("bits", torch.zeros(N_FOLDS, sum(_SIZES), dtype=torch.int32))
 
     @property
     def is_fitted(self) -> bool:
@@ -254,9 +252,8 @@ def _changes(evidence: Tensor, numbers: Tensor, folds: Tensor | None = None) -> 
     return changes
 
 
-def _parts(numbers: Tensor, names: Sequence[str] = tuple(_SHAPES)) -> list[Tensor]:
-    shapes = [_SHAPES[name] for name in names]
-    return [part.view(shape) for part, shape in zip(numbers.split([*map(math.prod, shapes)]), shapes, strict=True)]
+def _parts(numbers: Tensor) -> list[Tensor]:
+    return [part.view(shape) for part, shape in zip(numbers.split(_SIZES), _SHAPES.values(), strict=True)]
 
 
 def _change(evidence: Tensor, numbers: Tensor) -> Tensor:
@@ -271,13 +268,13 @@ def _added(inputs: Tensor, linear: Tensor, weight: Tensor, bias: Tensor, out: Te
 def _fit(evidence: Tensor, scores: Tensor, places: Tensor) -> Tensor:
     """Return the numbers (P,) of a network fitted to the ``evidence`` (m, k, N_EVIDENCE) and ``places`` (m,)."""
     draws = torch.Generator().manual_seed(0)
-    numbers = torch.zeros(_N_NUMBERS)
+    numbers = torch.zeros(sum(_SIZES))
     mean, scale, *learned = _parts(numbers)
     mean.copy_(evidence.mean((0, 1)))
     scale.copy_(1 / evidence.flatten(0, 1).std(0).clamp(min=1e-3))
     learned[1].normal_(0, N_EVIDENCE**-0.5, generator=draws)
     inputs = (evidence - mean) * scale
-    fixed, trained = numbers.split([mean.numel() + scale.numel(), sum(part.numel() for part in learned)])
+    fixed, trained = numbers.split([2 * N_EVIDENCE, sum(_SIZES) - 2 * N_EVIDENCE])
     trained = trained.clone().requires_grad_()
     passes = min(_PASSES, max(1, round(_STEPS * _BATCH / len(places))))
     optimizer = torch.optim.Adam([trained], lr=_RATE, weight_decay=_DECAY)
@@ -286,8 +283,8 @@ def _fit(evidence: Tensor, scores: Tensor, places: Tensor) -> Tensor:
         for batch in torch.randperm(len(places), generator=draws).split(_BATCH):
             optimizer.zero_grad()
             with torch.enable_grad():
-                changed = scores[batch] + _added(inputs[batch], *_parts(trained, _LEARNED))
-                loss = cross_entropy(changed, places[batch])
+                _, _, *learned = _parts(torch.cat((fixed, trained)))
+                loss = cross_entropy(scores[batch] + _added(inputs[batch], *learned), places[batch])
             loss.backward()
             optimizer.step()
         schedule.step()

@@ -37,8 +37,7 @@ def test_only_unknown_cases_are_computed(asked: list[tuple[int, int, int]], comp
     # the second and the third have one history, as cases with several targets after it do
     cases, wanted = prefixes((0, 0, 3), (1, 0, 2), (1, 0, 2)), prefixes(*asked)
     places: list[Any] = []
-    known = KnownCases(cases)
-    known.states = numbers(cases)
+    known = KnownCases(cases, numbers(cases))
     known.evidence = Evidence(numbers(cases).long(), numbers(cases)[:, None])
 
     def encode(some: Places) -> torch.Tensor:
@@ -57,4 +56,4 @@ def test_only_unknown_cases_are_computed(asked: list[tuple[int, int, int]], comp
 
 def test_before_anything_is_known_all_is_computed() -> None:
     cases = prefixes((0, 0, 3), (1, 0, 2))
-    assert torch.equal(KnownCases(cases).states_of(cases, lambda places: numbers(cases[places])), numbers(cases))
+    assert torch.equal(KnownCases().states_of(cases, lambda places: numbers(cases[places])), numbers(cases))
