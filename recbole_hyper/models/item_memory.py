@@ -80,7 +80,7 @@ class ItemMemory:
 
     def _votes(self, newest: Int64, items: Int64, decays: Sequence[float]) -> list[Float32]:
         rows, ages = np.nonzero(newest)
-        counts = entries(self.counts[newest[rows, ages]], items[rows])
+        counts = entries(self.counts[newest[rows, ages]], items, rows)
         starts = np.searchsorted(rows, np.arange(len(newest) + 1))
         found = []
         for decay in decays:
@@ -381,12 +381,17 @@ def _ranks(
     return np.stack(ranks)
 
 
-def entries(matrix: scipy.sparse.csr_matrix, columns: Int64) -> Float32:
-    """Return the entries (n, k) of a matrix with sorted columns at ``columns`` (n, k) of each row."""
-    n, width = matrix.shape
-    keys = _places(matrix)
-    wanted = np.arange(n)[:, None] * width + columns
-    if not len(keys):
-        return np.zeros(wanted.shape, dtype=np.float32)
-    places = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    return np.where(keys[places] == wanted, matrix.data[places], np.float32(0))
+def entries(matrix: scipy.sparse.csr_matrix, columns: Int64, owners: Int64) -> Float32:
+    """Return the entries (m, k) of a matrix (m, width): those of row i in the columns ``columns[owners[i]]`` (k,)."""
+    (n, k), width = columns.shape, matrix.shape[1]
+    table = np.full((n, width), -1, np.int16)
+    np.put_along_axis(table, columns, np.arange(k, dtype=np.int16)[None], axis=1)
+    places = table.ravel().take(np.repeat(owners * width, np.diff(matrix.indptr)) + matrix.indices)
+    wanted = np.flatnonzero(places >= 0)
+    rows = np.searchsorted(matrix.indptr, wanted, side="right") - 1
+    found = np.zeros((len(owners), k), np.float32)
+    found[rows, places[wanted]] = matrix.data[wanted]
+    last = np.take_along_axis(table, columns, axis=1)
+    if (last == np.arange(k)).all():
+        return found
+    return np.take_along_axis(found, last[owners].astype(np.int64), axis=1)  # of equal columns, the last has the entry

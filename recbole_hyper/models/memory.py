@@ -219,7 +219,7 @@ class MemoryRecommender(HyperRecommender):
             found = self._evidence(scores, logits, newest)
             evidence.append(found)
             ranked = RankedCases(part, scores, exclude_seen=self._exclude_seen)
-            best = scores.masked_fill_(ranked.hidden, -torch.inf).gather(1, found.items)
+            best = scores.gather(1, found.items).masked_fill_(ranked.hidden.gather(1, found.items), -torch.inf)
             hits = (found.items == ranked.targets) & ranked.shown[:, None]
             places = torch.where(hits.any(dim=1), hits.int().argmax(dim=1), -1)
             parts.append(CasesOfReranker(found.values.cpu(), best.cpu(), places.cpu(), _folds(part)))
