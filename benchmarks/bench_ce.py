@@ -115,7 +115,7 @@ def main() -> None:
 
         def ours(name: str, states=states, weight=weight, offset=offset, targets=targets, known=geometries) -> None:
             own = offset if name == "poincare" else None
-            how = {"curvature": 0.02, "padding_idx": 0, "memory_budget": options.budget}
+            how = {"theta": 0.02, "padding_idx": 0, "memory_budget": options.budget}
             loss = exact_cross_entropy(states, targets, weight, own, known[name], **how)
             torch.autograd.grad(loss, [t for t in (states, weight, own) if t is not None])
 

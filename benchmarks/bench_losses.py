@@ -15,7 +15,6 @@ import argparse
 import json
 import math
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench_ce import environment
+from timing import median_seconds
 
 from recbole_hyper import registry
 from recbole_hyper.geometry.head import OutputHead
@@ -85,14 +85,7 @@ def naive(states: Tensor, targets: Tensor, head: OutputHead) -> Tensor:
 
 def measure(call: Callable[[], object], sizes: tuple[int, ...], repeats: int) -> tuple[float, int]:
     """Return the median seconds and the peak bytes of a call."""
-    if repeats > 1:
-        call()
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return sorted(times)[len(times) // 2], peak_bytes(call, *sizes)
+    return median_seconds(call, repeats), peak_bytes(call, *sizes)
 
 
 def table(options: argparse.Namespace) -> list[dict]:
@@ -219,7 +212,7 @@ def fidelity(options: argparse.Namespace) -> list[dict]:
                         float(F.cosine_similarity(a.flatten(), b.flatten(), dim=0))
                         for a, b in zip(got, exact, strict=True)
                     ]
-                    rows.append((*cosines, shares["selected"], shares["positives_found"]))
+                    rows.append((*cosines, float(shares["selected"]), float(shares["positives_found"])))
                 mean = [sum(column) / len(rows) for column in zip(*rows, strict=True)]
                 found.append(
                     {

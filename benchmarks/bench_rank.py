@@ -12,9 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import statistics
 import tempfile
-import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -22,23 +20,13 @@ from pathlib import Path
 import numba
 import numpy as np
 import torch
+from timing import median_seconds
 
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.evaluation.ranking import rank_cases
 from recbole_hyper.evaluation.tables import table
 from recbole_hyper.training.memory import PeakMemory
 from recbole_hyper.types import Cases, Prefixes
-
-
-def median_seconds(run: Callable[[], object], repeats: int) -> float:
-    """Return the median seconds of ``run``, after one call that is not counted."""
-    run()
-    seconds = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        run()
-        seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds)
 
 
 def random_cases(users: int, n_items: int, length: int) -> Cases:

@@ -10,13 +10,12 @@ their shapes on random factors; attention counts as its two products.
 from __future__ import annotations
 
 import argparse
-import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
+from timing import median_seconds, seconds_of
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -78,17 +77,6 @@ def planted(users: int, items: int, length: int) -> SequenceStore:
     chosen[generator.choice(count, min(items, count), replace=False)] = np.arange(1, min(items, count) + 1)
     tokens = [["[PAD]", *(f"{kind}{number}" for number in range(1, n + 1))] for kind, n in (("u", users), ("i", items))]
     return SequenceStore.from_interactions(rows, chosen, np.arange(count), *tokens)
-
-
-def seconds(call: Callable[[], Any], repeats: int) -> float:
-    """Return the median time of ``call``; the first call does not count."""
-    call()
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
 
 
 class Parts:
@@ -155,18 +143,17 @@ def products_alone(call: Callable[[], None]) -> Callable[[], None]:
 def measure(model: str, data: str, repeats: int, compiled: bool) -> dict[str, str]:
     """Return a row of the table: milliseconds, and their ratio to the products alone."""
     parts = Parts(model, data)
-    row = {"data": data, "model": model, "batch": f"{seconds(parts.read, repeats) / len(parts.loader) * 1e3:.1f}"}
+    batch = median_seconds(parts.read, repeats) / len(parts.loader)
+    row = {"data": data, "model": model, "batch": f"{batch * 1e3:.1f}"}
     for name in ("encoder", "head"):
         part = getattr(parts, name)
-        took, alone = seconds(part, repeats), seconds(products_alone(part), repeats)
+        took, alone = median_seconds(part, repeats), median_seconds(products_alone(part), repeats)
         row[name] = f"{took * 1e3:.0f} ({took / alone:.1f})"
-    row["optimizer"] = f"{seconds(parts.update, repeats) * 1e3:.1f}"
+    row["optimizer"] = f"{median_seconds(parts.update, repeats) * 1e3:.1f}"
     if compiled:
         parts.model.encoder.forward = torch.compile(parts.model.encoder.forward, dynamic=True)
-        start = time.perf_counter()
-        parts.encoder()
-        first = time.perf_counter() - start
-        row["encoder, compiled"] = f"{seconds(parts.encoder, repeats) * 1e3:.0f}, after {first:.0f} s"
+        first = seconds_of(parts.encoder)
+        row["encoder, compiled"] = f"{median_seconds(parts.encoder, repeats) * 1e3:.0f}, after {first:.0f} s"
     return row
 
 

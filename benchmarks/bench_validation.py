@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+from timing import seconds_of
 
 from recbole_hyper import run
 from recbole_hyper.evaluation.ranking import Scorer, rank_cases
@@ -27,13 +26,6 @@ from recbole_hyper.models.contract import make_scorer
 from recbole_hyper.runs.load import load_model, read_finished, read_run
 
 MODEL = "FMLPRecMemory"
-
-
-def seconds_of(function: Callable[[], object]) -> float:
-    """Return the seconds of a call."""
-    start = time.perf_counter()
-    function()
-    return time.perf_counter() - start
 
 
 def row(data: str, keys: dict[str, Any], repeats: int) -> dict[str, Any]:

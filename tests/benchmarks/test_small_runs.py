@@ -1,0 +1,40 @@
+"""Benchmarks at sizes that take seconds: a command that a page names still runs."""
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+# {} is an empty folder
+SMALL = {
+    "ce": "--items 300 --rows 16 --width 8 --repeats 1 --threads 1 --output {}",
+    "dual": "--users 40 --items 60 --length 8 --batch 8 --batches 1 --threads 1",
+    "engines": "--forms --rows 2000 --output {}/forms.json",
+    "losses": "--items 300 --geometries euclidean poincare --losses ce sce --batch 2 --length 5 --threads 1 "
+    "--fidelity-items 200 --fidelity-steps 1 --bucket-sizes 8 --output {}",
+    "prepare": "--rows 3000 --output {}/prepare.json",
+    "rank": "--users 20 --items 2000 --repeats 1",
+    "recommend": "--items 1200 --users 4 --width 8 --repeats 1 --threads 1 --output {}/recommend.json",
+    "transfers": "--models SASRecCE",
+}
+# train or compile for longer, or need other environments: by hand
+LONG = {"delta", "epoch", "first", "first_run", "gpu", "groups", "load", "moebius", "peers", "serve", "step", "sweep"}
+LONG |= {"threads", "turns", "validation", "warm_start"}
+
+
+def test_every_benchmark_is_run_here_or_by_hand() -> None:
+    assert SMALL.keys() | LONG == {file.stem.removeprefix("bench_") for file in BENCHMARKS.glob("bench_*.py")}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_small_run_ends_well(name: str, tmp_path: Path) -> None:
+    command = [sys.executable, BENCHMARKS / f"bench_{name}.py", *shlex.split(SMALL[name].format(tmp_path))]
+    ended = subprocess.run(
+        command, env=os.environ | {"RECBOLE_HYPER_DATA": ""}, cwd=BENCHMARKS.parent, capture_output=True, text=True
+    )
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    assert "{}" not in SMALL[name] or list(tmp_path.iterdir())
