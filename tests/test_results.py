@@ -16,6 +16,8 @@ import pandas as pd
 import pytest
 import torch
 import yaml
+from matplotlib.figure import Figure
+from matplotlib.testing.compare import compare_images
 
 from recbole_hyper import plugin_files, registry, run
 from recbole_hyper.config import Config
@@ -36,6 +38,17 @@ def script(name: str) -> ModuleType:
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
     return module
+
+
+@pytest.mark.parametrize("name", ["figure_heads", "figure_losses", "figure_ndcg_time"])
+def test_figures_are_drawn_from_the_result_files(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save = Figure.savefig
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **more: save(figure, tmp_path / path.name, **more))
+    script(name).main()
+    drawn = sorted(tmp_path.glob("*.png"))
+    assert drawn
+    for file in drawn:
+        assert compare_images(str(RESULTS / file.name), str(file), tol=2) is None, f"run python results/{name}.py"
 
 
 def test_readme_is_written_by_its_template() -> None:
