@@ -289,7 +289,8 @@ def test_tuned_heads_have_the_order_that_the_study_of_curvature_states(width: in
 
 
 @pytest.mark.parametrize(
-    ("data", "width"), [*(("amazon-beauty-sequences", d) for d in (8, 16, 32, 64)), ("amazon-sports-sequences", 16)]
+    ("data", "width"),
+    [*(("amazon-beauty-sequences", d) for d in (8, 16, 32, 64)), *(("amazon-sports-sequences", d) for d in (8, 16))],
 )
 def test_coverage_and_neighbourhoods_are_as_the_study_of_curvature_states(data: str, width: int) -> None:
     means = tuned_heads(data, width).groupby("head")[["coverage@10", "trustworthiness"]].mean()
@@ -310,13 +311,15 @@ def test_the_gain_of_a_sharper_softmax_shrinks_with_the_width() -> None:
 
 
 def test_tuned_heads_on_sports_and_movielens_are_as_the_study_of_curvature_states() -> None:
-    sports = tuned_heads("amazon-sports-sequences", 16)
-    by_seed = sports.pivot(index="seed", columns="head", values="ndcg@10")
-    assert (by_seed["flat-limit"] > by_seed[POINCARE].max(axis=1)).all()
-    assert (by_seed.idxmin(axis=1) == "poincare-auto").all()
-    theta = sports.groupby("head")["theta"].mean()
-    assert 3.5 < theta["poincare-auto"] / theta["poincare-learned"] < 4.5
-    assert sports.groupby("head")["overlap"].mean().idxmax() == "flat-limit"
+    for width, lower in ((8, 7), (16, 4)):
+        sports = tuned_heads("amazon-sports-sequences", width)
+        by_seed = sports.pivot(index="seed", columns="head", values="ndcg@10")
+        assert (by_seed["flat-limit"] > by_seed[POINCARE].max(axis=1)).all()
+        assert by_seed.mean().idxmin() == "poincare-auto"
+        assert width == 8 or (by_seed.idxmin(axis=1) == "poincare-auto").all()
+        means = sports.groupby("head")[["theta", "overlap"]].mean()
+        assert abs(means["theta"]["poincare-auto"] / means["theta"]["poincare-learned"] - lower) < 0.5
+        assert means["overlap"].nlargest(2).index.isin(SHARPER).all()
     movielens = tuned_heads("ml-1m", 16).groupby("head")[["ndcg@10", "trustworthiness"]].mean()
     assert (movielens.loc[[*SHARPER, *POINCARE], "ndcg@10"] > movielens.loc["dot-product", "ndcg@10"]).all()
     assert (
