@@ -28,8 +28,8 @@ SHARES = tuple(round(0.1 * step, 1) for step in range(10))
 DECAYS = (0.4, 0.6, 0.8, 0.9, 1.0)
 # exponent of an item's count in its weight; 0.4 to 0.6 were equally good on the validation of Amazon Beauty
 _EVIDENCE = 0.5
-# counts that are copied at once to look up a few of them
-_ENTRIES = 1 << 22
+# to look up a few counts: counts that are copied at once, and places of items in a table
+_ENTRIES, _PLACES = 1 << 22, 1 << 25
 # shares and decays are compared by NDCG at this depth
 _DEPTH = 10
 
@@ -55,7 +55,8 @@ class ItemMemory:
 
     def __init__(self, counts: scipy.sparse.csr_matrix, totals: Float32, *, window: int) -> None:
         self.counts, self.totals, self.window = counts, totals, window
-        self._at_once = max(1, _ENTRIES // (window * int(np.diff(counts.indptr).max(initial=1))))
+        copied = window * int(np.diff(counts.indptr).max(initial=1))
+        self._at_once = max(1, min(_ENTRIES // copied, _PLACES // counts.shape[1]))
 
     def newest(self, cases: Prefixes) -> Int64:
         """Return the newest items of the histories (n, window), newest first, padded with 0."""
