@@ -320,6 +320,16 @@ def test_tuned_heads_on_sports_and_movielens_are_as_the_study_of_curvature_state
         means = sports.groupby("head")[["theta", "overlap"]].mean()
         assert abs(means["theta"]["poincare-auto"] / means["theta"]["poincare-learned"] - lower) < 0.5
         assert means["overlap"].nlargest(2).index.isin(SHARPER).all()
+    wider = pd.read_csv(RESULTS / "curvature_tuned.csv").query("data == 'amazon-sports-sequences' and d == 32")
+    by_seed = wider.pivot(index="seed", columns="head", values="ndcg@10")
+    assert by_seed.shape == (3, 3)
+    assert abs(by_seed.mean()["flat-limit"] - by_seed.mean()["dot-product"]) < 0.0002
+    assert (by_seed["poincare-auto"] < by_seed[["flat-limit", "dot-product"]].min(axis=1)).all()
+    means = wider.groupby("head")[["coverage@10", "overlap", "trustworthiness"]].mean()
+    assert means[["coverage@10", "overlap"]].idxmax().tolist() == ["dot-product"] * 2
+    assert means["trustworthiness"].idxmin() == "poincare-auto"
+    rates = wider.groupby("head")["rate"].unique().map(list).to_dict()
+    assert rates == {"dot-product": [0.003], "flat-limit": [0.005], "poincare-auto": [0.005]}
     movielens = tuned_heads("ml-1m", 16).groupby("head")[["ndcg@10", "trustworthiness"]].mean()
     assert (movielens.loc[[*SHARPER, *POINCARE], "ndcg@10"] > movielens.loc["dot-product", "ndcg@10"]).all()
     assert (
