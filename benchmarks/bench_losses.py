@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench_ce import environment
-from timing import median_seconds
+from timing import median_seconds, seconds_of
 
 from recbole_hyper import registry
 from recbole_hyper.geometry.head import OutputHead
@@ -84,8 +84,8 @@ def naive(states: Tensor, targets: Tensor, head: OutputHead) -> Tensor:
 
 
 def measure(call: Callable[[], object], sizes: tuple[int, ...], repeats: int) -> tuple[float, int]:
-    """Return the median seconds and the peak bytes of a call."""
-    return median_seconds(call, repeats), peak_bytes(call, *sizes)
+    """Return the median seconds and the peak bytes of a call; those of a single call have no other before it."""
+    return median_seconds(call, repeats) if repeats > 1 else seconds_of(call), peak_bytes(call, *sizes)
 
 
 def table(options: argparse.Namespace) -> list[dict]:

@@ -130,10 +130,10 @@ def log_mixture(logits: Tensor, memory: scipy.sparse.csr_matrix, share: float) -
     return scores
 
 
-def _places(matrix: scipy.sparse.csr_matrix) -> Int64:
-    """Return the place of each entry in the flattened matrix."""
+def _places(matrix: scipy.sparse.csr_matrix, owners: Int64 | None = None) -> Int64:
+    """Return the place of each entry in a flattened matrix: those of row i are in row ``owners[i]``, or in i itself."""
     n, width = matrix.shape
-    return np.repeat(np.arange(n) * width, np.diff(matrix.indptr)) + matrix.indices
+    return np.repeat((np.arange(n) if owners is None else owners) * width, np.diff(matrix.indptr)) + matrix.indices
 
 
 class VoteTable(nn.Module):
@@ -384,10 +384,10 @@ def _ranks(
 
 def entries(matrix: scipy.sparse.csr_matrix, columns: Int64, owners: Int64) -> Float32:
     """Return the entries (m, k) of a matrix (m, width): those of row i in the columns ``columns[owners[i]]`` (k,)."""
-    (n, k), width = columns.shape, matrix.shape[1]
-    table = np.full((n, width), -1, np.int16)
+    n, k = columns.shape
+    table = np.full((n, matrix.shape[1]), -1, np.int16)
     np.put_along_axis(table, columns, np.arange(k, dtype=np.int16)[None], axis=1)
-    places = table.ravel().take(np.repeat(owners * width, np.diff(matrix.indptr)) + matrix.indices)
+    places = table.ravel().take(_places(matrix, owners))
     wanted = np.flatnonzero(places >= 0)
     rows = np.searchsorted(matrix.indptr, wanted, side="right") - 1
     found = np.zeros((len(owners), k), np.float32)

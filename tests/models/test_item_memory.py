@@ -58,10 +58,12 @@ def test_the_memory_and_the_mixture_equal_the_loop(decay: float) -> None:
         torch.testing.assert_close(scores.exp().sum(1), torch.ones(len(histories)))
 
 
-@pytest.mark.parametrize("entries", [1, 40, 1 << 22])
-def test_votes_for_a_few_items_are_those_of_the_memory(entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Block by block, so that the copied counts stay bounded; of item 8 nothing is known."""
-    monkeypatch.setattr(item_memory, "_ENTRIES", entries)
+@pytest.mark.parametrize(
+    ("name", "most"), [("_ENTRIES", 1), ("_ENTRIES", 40), ("_ENTRIES", 1 << 22), ("_PLACES", 1), ("_PLACES", 40)]
+)
+def test_votes_for_a_few_items_are_those_of_the_memory(name: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Block by block, so that copied counts and the table of places stay bounded; of item 8 nothing is known."""
+    monkeypatch.setattr(item_memory, name, most)
     memory = memory_of(ROWS)
     newest = np.array([[2, 1, 0], [6, 2, 1], [7, 0, 0], [8, 0, 0], [8, 3, 4], [0, 0, 0]])
     items = np.random.default_rng(0).integers(1, N_ITEMS, (len(newest), 7))
