@@ -221,6 +221,8 @@ def test_the_tables_of_the_study_of_curvature_show_the_result_files() -> None:
     assert written == writer.curvature_text()
     tables = yaml.safe_load((RESULTS / "curvature.yaml").read_text(encoding="utf-8"))
     assert re.findall(r"<!-- table ([\w-]+) -->\n\n\| head \|", written) == list(tables)
+    compared = len(tables["tuned-leads"]["heads"]) * len(tables["tuned-leads"]["cells"])
+    assert f"when all {compared} are adjusted" in " ".join(written.split())
     # a mean with its deviation, or the number of seeds
     assert writer.seeds_text([0.1, 0.2, 0.3]) == ".2000 ± .1000"
     assert writer.seeds_text([0.1, 0.2]) == ".1500 (2)"
@@ -250,6 +252,8 @@ def test_the_default_is_ahead_of_three_others_on_all_data() -> None:
 
 SHARPER = ["flat-limit", "learned-temperature"]
 POINCARE = ["poincare-learned", "poincare-fixed", "poincare-auto"]
+# where a rate of .005 and a dropout of .5 were chosen, and the heads for which they were not
+MORE_DROPOUT = {("amazon-beauty-sequences", 64): [], ("amazon-sports-sequences", 32): ["dot-product"]}
 
 
 def tuned_rows(data: str, width: int) -> pd.DataFrame:
@@ -262,8 +266,10 @@ def tuned_heads(data: str, width: int) -> pd.DataFrame:
     """Return the same rows where the study is whole: six heads, three seeds, one trial chosen."""
     rows = tuned_rows(data, width)
     assert (len(rows), rows["head"].nunique(), rows["seed"].nunique()) == (18, 6, 3)
-    chosen = (0.005, 0.5) if (data, width) == ("amazon-beauty-sequences", 64) else (0.003, 0.3)
-    assert set(zip(rows["rate"], rows["dropout"], strict=True)) == {chosen}
+    chosen = (0.005, 0.5) if (data, width) in MORE_DROPOUT else (0.003, 0.3)
+    others = rows["head"].isin(MORE_DROPOUT.get((data, width), ()))
+    assert set(zip(rows["rate"][~others], rows["dropout"][~others], strict=True)) == {chosen}
+    assert set(zip(rows["rate"][others], rows["dropout"][others], strict=True)) <= {(0.003, 0.3)}
     return rows
 
 
@@ -296,11 +302,15 @@ def test_tuned_heads_have_the_order_that_the_study_of_curvature_states(width: in
 
 @pytest.mark.parametrize(
     ("data", "width"),
-    [*(("amazon-beauty-sequences", d) for d in (8, 16, 32, 64)), *(("amazon-sports-sequences", d) for d in (8, 16))],
+    [
+        *(("amazon-beauty-sequences", d) for d in (8, 16, 32, 64)),
+        *(("amazon-sports-sequences", d) for d in (8, 16, 32)),
+    ],
 )
 def test_coverage_and_neighbourhoods_are_as_the_study_of_curvature_states(data: str, width: int) -> None:
     means = tuned_heads(data, width).groupby("head")[["coverage@10", "trustworthiness"]].mean()
-    assert (means.loc[SHARPER, "coverage@10"] > means.loc["dot-product", "coverage@10"]).all()
+    covers_more = means.loc[SHARPER, "coverage@10"] > means.loc["dot-product", "coverage@10"]
+    assert covers_more.tolist() == [(data, width) != ("amazon-sports-sequences", 32)] * 2
     dot_products = means.loc[[*SHARPER, "dot-product"], "trustworthiness"]
     assert dot_products.min() > means.loc[POINCARE, "trustworthiness"].max()
 
@@ -316,16 +326,33 @@ def test_the_gain_of_a_sharper_softmax_shrinks_with_the_width() -> None:
     assert temperatures == sorted(temperatures)
 
 
-def test_tuned_heads_on_sports_and_movielens_are_as_the_study_of_curvature_states() -> None:
-    for width, lower in ((8, 7), (16, 4)):
-        sports = tuned_heads("amazon-sports-sequences", width)
-        by_seed = sports.pivot(index="seed", columns="head", values="ndcg@10")
-        assert (by_seed["flat-limit"] > by_seed[POINCARE].max(axis=1)).all()
-        assert by_seed.mean().idxmin() == "poincare-auto"
-        assert width == 8 or (by_seed.idxmin(axis=1) == "poincare-auto").all()
-        means = sports.groupby("head")[["theta", "overlap"]].mean()
-        assert abs(means["theta"]["poincare-auto"] / means["theta"]["poincare-learned"] - lower) < 0.5
-        assert means["overlap"].idxmax() == ("learned-temperature" if width == 8 else "flat-limit")
+@pytest.mark.parametrize(
+    ("width", "ratio", "ahead", "nearest"),
+    [
+        (8, 1 / 7, ["flat-limit"], "learned-temperature"),
+        (16, 1 / 4, ["flat-limit"], "flat-limit"),
+        (32, 2 / 5, ["learned-temperature"], "dot-product"),
+    ],
+)
+def test_tuned_heads_on_sports_are_as_the_study_of_curvature_states(
+    width: int, ratio: float, ahead: list[str], nearest: str
+) -> None:
+    sports = tuned_heads("amazon-sports-sequences", width)
+    by_seed = sports.pivot(index="seed", columns="head", values="ndcg@10")
+    assert (by_seed[ahead].min(axis=1) > by_seed[POINCARE].max(axis=1)).all()
+    assert by_seed.mean().idxmin() == "poincare-auto"
+    assert width == 8 or (by_seed.idxmin(axis=1) == "poincare-auto").all()
+    means = sports.groupby("head")[["ndcg@10", "theta", "overlap"]].mean()
+    assert means["theta"]["poincare-learned"] / means["theta"]["poincare-auto"] == pytest.approx(ratio, rel=0.1)
+    assert means["overlap"].idxmax() == nearest
+    assert means["ndcg@10"][SHARPER].min() > means["ndcg@10"][POINCARE].max()
+    if width == 32:
+        level = means["ndcg@10"][["dot-product", *SHARPER]]
+        assert level.max() < level.min() + 0.0005
+        assert means["ndcg@10"]["dot-product"] > means["ndcg@10"][POINCARE].max()
+
+
+def test_tuned_heads_on_movielens_are_as_the_study_of_curvature_states() -> None:
     movielens = tuned_heads("ml-1m", 16).groupby("head")[["ndcg@10", "trustworthiness"]].mean()
     assert (movielens.loc[[*SHARPER, *POINCARE], "ndcg@10"] > movielens.loc["dot-product", "ndcg@10"]).all()
     assert (
@@ -337,19 +364,6 @@ def test_tuned_heads_on_sports_and_movielens_are_as_the_study_of_curvature_state
     assert first.loc[POINCARE, "ndcg@10"].min() > first.loc[SHARPER, "ndcg@10"].max()
     assert first.loc["flat-limit", "valid"] > first.loc[POINCARE, "valid"].max()
     assert first["ndcg@10"].idxmax() == "poincare-fixed"
-
-
-def test_three_tuned_heads_on_sports_at_32_are_as_the_study_of_curvature_states() -> None:
-    rows = tuned_rows("amazon-sports-sequences", 32)
-    by_seed = rows.pivot(index="seed", columns="head", values="ndcg@10")
-    assert by_seed.shape == (3, 3)
-    assert abs(by_seed.mean()["flat-limit"] - by_seed.mean()["dot-product"]) < 0.0002
-    assert (by_seed["poincare-auto"] < by_seed[["flat-limit", "dot-product"]].min(axis=1)).all()
-    means = rows.groupby("head")[["coverage@10", "overlap", "trustworthiness"]].mean()
-    assert means[["coverage@10", "overlap"]].idxmax().tolist() == ["dot-product"] * 2
-    assert means["trustworthiness"].idxmin() == "poincare-auto"
-    rates = rows.groupby("head")["rate"].unique().map(list).to_dict()
-    assert rates == {"dot-product": [0.003], "flat-limit": [0.005], "poincare-auto": [0.005]}
 
 
 def test_the_best_poincare_head_on_movielens_at_64_is_ahead_of_the_flat_limit_but_not_certainly() -> None:
