@@ -256,15 +256,10 @@ POINCARE = ["poincare-learned", "poincare-fixed", "poincare-auto"]
 MORE_DROPOUT = {("amazon-beauty-sequences", 64): [], ("amazon-sports-sequences", 32): ["dot-product"]}
 
 
-def tuned_rows(data: str, width: int) -> pd.DataFrame:
-    """Return the rows of the study of curvature on a data set at a width."""
-    rows = pd.read_csv(RESULTS / "curvature_tuned.csv")
-    return rows[(rows["data"] == data) & (rows["d"] == width)]
-
-
 def tuned_heads(data: str, width: int) -> pd.DataFrame:
-    """Return the same rows where the study is whole: six heads, three seeds, one trial chosen."""
-    rows = tuned_rows(data, width)
+    """Return the rows of the study of curvature on a data set at a width: six heads, three seeds, one trial chosen."""
+    rows = pd.read_csv(RESULTS / "curvature_tuned.csv")
+    rows = rows[(rows["data"] == data) & (rows["d"] == width)]
     assert (len(rows), rows["head"].nunique(), rows["seed"].nunique()) == (18, 6, 3)
     chosen = (0.005, 0.5) if (data, width) in MORE_DROPOUT else (0.003, 0.3)
     others = rows["head"].isin(MORE_DROPOUT.get((data, width), ()))
@@ -359,21 +354,19 @@ def test_tuned_heads_on_movielens_are_as_the_study_of_curvature_states() -> None
         movielens.loc[POINCARE, "trustworthiness"].min()
         > movielens.loc[[*SHARPER, "dot-product"], "trustworthiness"].max()
     )
-    wide = tuned_rows("ml-1m", 64)
-    first = wide[wide["seed"] == 2020].set_index("head")
-    assert first.loc[POINCARE, "ndcg@10"].min() > first.loc[SHARPER, "ndcg@10"].max()
-    assert first.loc["flat-limit", "valid"] > first.loc[POINCARE, "valid"].max()
-    assert first["ndcg@10"].idxmax() == "poincare-fixed"
+    wide = tuned_heads("ml-1m", 64).groupby("head")[["ndcg@10", "valid", "coverage@10"]].mean()
+    for column in ("ndcg@10", "valid"):
+        assert wide.loc[POINCARE, column].min() > wide.loc[SHARPER, column].max()
+    assert wide["ndcg@10"].idxmax() == "poincare-fixed"
+    assert wide.loc[POINCARE, "coverage@10"].max() < wide.loc[SHARPER, "coverage@10"].min()
 
 
 def test_the_best_poincare_head_on_movielens_at_64_is_ahead_of_the_flat_limit_but_not_certainly() -> None:
     welch, page = script("claims").welch, " ".join((ROOT / "docs" / "curvature.md").read_text(encoding="utf-8").split())
-    wide = tuned_rows("ml-1m", 64)
+    wide = tuned_heads("ml-1m", 64)
     test, valid, covered = (
-        wide.pivot(index="seed", columns="head", values=column)[["poincare-fixed", "flat-limit"]]
-        for column in ("ndcg@10", "valid", "coverage@10")
+        wide.pivot(index="seed", columns="head", values=column) for column in ("ndcg@10", "valid", "coverage@10")
     )
-    assert len(test.dropna()) == 3
     assert (test["poincare-fixed"] > test["flat-limit"]).all()
     assert (covered["poincare-fixed"] < covered["flat-limit"]).all()
     for values, words in ((test, "by .0016 (-.0006 to +.0039)"), (valid, "by .0010 (-.0008 to +.0028)")):
