@@ -103,10 +103,15 @@ def difference(row: dict[str, Any], metric: str) -> dict[str, Any]:
 
 def welch(first: Sequence[float], second: Sequence[float]) -> dict[str, Any]:
     """Return the difference of two means, its 95 % interval as text, and its p-value, by Welch's test."""
+    mean, low, high, p_value = welch_test(first, second)
+    return {"difference": mean, "interval": f"{signed(low)} to {signed(high)}", "p": p_value}
+
+
+def welch_test(first: Sequence[float], second: Sequence[float]) -> tuple[float, float, float, float]:
+    """Return the difference of two means, the ends of its 95 % interval and its p-value, by Welch's test."""
     test = stats.ttest_ind(first, second, equal_var=False)
     low, high = test.confidence_interval(0.95)
-    mean = statistics.fmean(first) - statistics.fmean(second)
-    return {"difference": mean, "interval": f"{signed(low)} to {signed(high)}", "p": float(test.pvalue)}
+    return statistics.fmean(first) - statistics.fmean(second), low, high, float(test.pvalue)
 
 
 def shown(p_value: float) -> str:

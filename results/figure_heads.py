@@ -76,8 +76,7 @@ def draw(axes: plt.Axes, files: dict[str, list[str]]) -> None:
     axes.set_xticks(sorted(widths), [str(width) for width in sorted(widths)])
     axes.set_xlabel("d, width of states and items")
     axes.grid(color="#e5e5e5")
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def main() -> None:

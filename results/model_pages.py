@@ -88,7 +88,7 @@ def tuned_rows(table: dict[str, Any]) -> list[dict[str, str]]:
     """Return a row for each head of a study, with the means over the seeds."""
     values = study_values(table["study"], table["column"])
     return [
-        {"head": head} | {text: seeds_text(values.get((key, *cell), [])) for text, cell in table["cells"].items()}
+        {"head": head} | {text: seeds_text(values[key, *cell]) for text, cell in table["cells"].items()}
         for head, key in table["heads"].items()
     ]
 

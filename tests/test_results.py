@@ -252,8 +252,11 @@ def test_the_default_is_ahead_of_three_others_on_all_data() -> None:
 
 SHARPER = ["flat-limit", "learned-temperature"]
 POINCARE = ["poincare-learned", "poincare-fixed", "poincare-auto"]
-# where a rate of .005 and a dropout of .5 were chosen, and the heads for which they were not
-MORE_DROPOUT = {("amazon-beauty-sequences", 64): [], ("amazon-sports-sequences", 32): ["dot-product"]}
+# the heads for which a rate of .005 and a dropout of .5 were chosen; for all others .003 and .3
+MORE_DROPOUT = {
+    ("amazon-beauty-sequences", 64): ["dot-product", *SHARPER, *POINCARE],
+    ("amazon-sports-sequences", 32): [*SHARPER, *POINCARE],
+}
 
 
 def tuned_heads(data: str, width: int) -> pd.DataFrame:
@@ -261,10 +264,9 @@ def tuned_heads(data: str, width: int) -> pd.DataFrame:
     rows = pd.read_csv(RESULTS / "curvature_tuned.csv")
     rows = rows[(rows["data"] == data) & (rows["d"] == width)]
     assert (len(rows), rows["head"].nunique(), rows["seed"].nunique()) == (18, 6, 3)
-    chosen = (0.005, 0.5) if (data, width) in MORE_DROPOUT else (0.003, 0.3)
-    others = rows["head"].isin(MORE_DROPOUT.get((data, width), ()))
-    assert set(zip(rows["rate"][~others], rows["dropout"][~others], strict=True)) == {chosen}
-    assert set(zip(rows["rate"][others], rows["dropout"][others], strict=True)) <= {(0.003, 0.3)}
+    more = rows["head"].isin(MORE_DROPOUT.get((data, width), []))
+    assert rows["rate"].tolist() == more.map({True: 0.005, False: 0.003}).tolist()
+    assert rows["dropout"].tolist() == more.map({True: 0.5, False: 0.3}).tolist()
     return rows
 
 
@@ -322,28 +324,32 @@ def test_the_gain_of_a_sharper_softmax_shrinks_with_the_width() -> None:
 
 
 @pytest.mark.parametrize(
-    ("width", "ratio", "ahead", "nearest"),
+    ("width", "lower", "ahead", "nearest"),
     [
-        (8, 1 / 7, ["flat-limit"], "learned-temperature"),
-        (16, 1 / 4, ["flat-limit"], "flat-limit"),
-        (32, 2 / 5, ["learned-temperature"], "dot-product"),
+        (8, 7, "flat-limit", "learned-temperature"),
+        (16, 4, "flat-limit", "flat-limit"),
+        (32, 5 / 2, "learned-temperature", "dot-product"),
     ],
 )
 def test_tuned_heads_on_sports_are_as_the_study_of_curvature_states(
-    width: int, ratio: float, ahead: list[str], nearest: str
+    width: int, lower: float, ahead: str, nearest: str
 ) -> None:
     sports = tuned_heads("amazon-sports-sequences", width)
     by_seed = sports.pivot(index="seed", columns="head", values="ndcg@10")
-    assert (by_seed[ahead].min(axis=1) > by_seed[POINCARE].max(axis=1)).all()
+    assert (by_seed[ahead] > by_seed[POINCARE].max(axis=1)).all()
     assert by_seed.mean().idxmin() == "poincare-auto"
     assert width == 8 or (by_seed.idxmin(axis=1) == "poincare-auto").all()
-    means = sports.groupby("head")[["ndcg@10", "theta", "overlap"]].mean()
-    assert means["theta"]["poincare-learned"] / means["theta"]["poincare-auto"] == pytest.approx(ratio, rel=0.1)
+    means = sports.drop(columns="data").groupby("head").mean()
+    assert abs(means["theta"]["poincare-auto"] / means["theta"]["poincare-learned"] - lower) < 0.07 * lower
     assert means["overlap"].idxmax() == nearest
+    assert width == 32 or means["overlap"].nlargest(2).index.isin(SHARPER).all()
     assert means["ndcg@10"][SHARPER].min() > means["ndcg@10"][POINCARE].max()
     if width == 32:
         level = means["ndcg@10"][["dot-product", *SHARPER]]
         assert level.max() < level.min() + 0.0005
+        assert abs(level["flat-limit"] - level["dot-product"]) < 0.0002
+        assert means["coverage@10"].idxmax() == "dot-product"
+        assert means["trustworthiness"].idxmin() == "poincare-auto"
         assert means["ndcg@10"]["dot-product"] > means["ndcg@10"][POINCARE].max()
 
 
@@ -354,7 +360,12 @@ def test_tuned_heads_on_movielens_are_as_the_study_of_curvature_states() -> None
         movielens.loc[POINCARE, "trustworthiness"].min()
         > movielens.loc[[*SHARPER, "dot-product"], "trustworthiness"].max()
     )
-    wide = tuned_heads("ml-1m", 64).groupby("head")[["ndcg@10", "valid", "coverage@10"]].mean()
+    rows = tuned_heads("ml-1m", 64)
+    first = rows[rows["seed"] == 2020].set_index("head")
+    assert first.loc[POINCARE, "ndcg@10"].min() > first.loc[SHARPER, "ndcg@10"].max()
+    assert first.loc["flat-limit", "valid"] > first.loc[POINCARE, "valid"].max()
+    assert first["ndcg@10"].idxmax() == "poincare-fixed"
+    wide = rows.groupby("head")[["ndcg@10", "valid", "coverage@10"]].mean()
     for column in ("ndcg@10", "valid"):
         assert wide.loc[POINCARE, column].min() > wide.loc[SHARPER, column].max()
     assert wide["ndcg@10"].idxmax() == "poincare-fixed"
