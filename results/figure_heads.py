@@ -42,11 +42,7 @@ PANELS = {
     },
     "Amazon Sports, leave-one-out\nFMLPRecCE, 20 epochs": {
         "poincare": ["amazon-sports-sequences_heads_poincare_*"],
-        "euclidean": [
-            "amazon-sports-sequences_heads_euclidean_*",
-            "amazon-sports-sequences_FMLPRecCE_128*",
-            "amazon-sports-sequences_FMLPRecCE_start*",
-        ],
+        "euclidean": ["amazon-sports-sequences_heads_euclidean_*", "amazon-sports-sequences_FMLPRecCE_start*"],
         "flat": ["amazon-sports-sequences_heads_quarter_*"],
     },
 }

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 import math
 import re
+import shlex
 import shutil
 import statistics
 from pathlib import Path
@@ -21,6 +23,7 @@ from matplotlib.testing.compare import compare_images
 
 from recbole_hyper import plugin_files, registry, run
 from recbole_hyper.config import Config
+from recbole_hyper.data.data_defaults import RULES
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.protocols.base import make_split
 from recbole_hyper.random_numbers import OwnDraws
@@ -165,15 +168,76 @@ def test_figures_by_hand_are_found_and_those_of_files_filled_in() -> None:
     assert pages.filled("{ml-1m_FMLPRecCE_start:test.ndcg@10} here") == f"{pages.short(run['test']['ndcg@10'])} here"
 
 
+PAGES_SCRIPT = script("pages")
+
+
+@functools.cache
+def command_of(run: str) -> frozenset[str]:
+    """Return the words of the command that trains a run."""
+    return frozenset(shlex.split(PAGES_SCRIPT.command(PAGES_SCRIPT.read(run))))
+
+
+def setting(run: str) -> set[str]:
+    """Return the words of a run's command that change what is trained and what is ranked."""
+    content, words = PAGES_SCRIPT.read(run), command_of(run)
+    words -= {f"--seed={content['seed']}", f"--inner_size={4 * (content['config'].get('hidden_size') or 0)}"}
+    without_effect = ["--metrics=", "--topk=", "--stopping_step="]
+    # an estimated curvature starts at the estimate
+    without_effect += ["--curvature_init="] if "--curvature=auto" in words else []
+    return {word for word in words if not word.startswith(tuple(without_effect))}
+
+
+def page_rows() -> list[dict[str, Any]]:
+    return [row for page in PAGES_SCRIPT.pages().values() for table in page["tables"] for row in table.get("rows", ())]
+
+
 def test_rows_of_several_seeds_differ_in_the_seed_alone() -> None:
     """A row of several seeds has one setting; a mean over runs of different settings would be no mean over seeds."""
-    pages = script("pages")
-    for name, page in pages.pages().items():
-        for row in (row for table in page["tables"] for row in table.get("rows", ())):
-            runs = [pages.read(run) for run in pages.runs_of(row)]
-            keys = ("model", "dataset", "protocol", "eval_args", "exclude_seen", "data_fingerprint")
-            assert len({str([run[key] for key in keys]) for run in runs}) == 1, f"{name}: {row['row']}"
-            assert len({run["seed"] for run in runs}) == len(runs), f"{name}: {row['row']}"
+    groups = {tuple(PAGES_SCRIPT.runs_of(row)) for row in page_rows()}
+    names = {re.sub(r"_seed\d+$", "", path.stem) for path in (RESULTS / "runs").glob("*.json")}
+    groups |= {tuple(PAGES_SCRIPT.seeds_of(name)) for name in names}
+    assert sum(len(group) > 1 for group in groups) > 80
+    for group in groups:
+        runs = [PAGES_SCRIPT.read(run) for run in group]
+        keys = ("model", "dataset", "protocol", "eval_args", "exclude_seen", "data_fingerprint")
+        assert len({str([run[key] for key in keys]) for run in runs}) == 1, group
+        assert len({run["seed"] for run in runs}) == len(runs), group
+        if len(runs) > 1:
+            assert len({frozenset(setting(run)) for run in group}) == 1, group
+
+
+def test_rows_with_no_setting_changed_have_the_settings_that_their_data_give() -> None:
+    """A command shows what auto chose; what it shows beside that was changed."""
+    rows = [row for row in page_rows() if "no setting changed" in row["row"]]
+    assert len(rows) > 15
+    protocol = ("--config_files=", "--refit=", "--eval_args=")
+    for row in rows:
+        for name in PAGES_SCRIPT.runs_of(row):
+            changed = {word for word in setting(name) if word.startswith("--") and not word.startswith(protocol)}
+            keys = {word[2:].split("=")[0] for word in changed} - {"model", "dataset", *RULES}
+            assert keys == ({"train_windows"} if "but the newest window alone" in row["row"] else set()), name
+
+
+def test_rows_of_a_table_with_one_command_are_of_different_machines() -> None:
+    """A row whose command gives another row is not what its command gives."""
+    for page in PAGES_SCRIPT.pages().values():
+        for table in page["tables"]:
+            found: dict[Any, str] = {}
+            for row in table.get("rows", ()):
+                name = PAGES_SCRIPT.runs_of(row)[0]
+                run = PAGES_SCRIPT.read(name)
+                machine = (run.get("device") or {}).get("type"), run.get("threads")
+                other = found.setdefault((command_of(name), machine), row["row"])
+                assert other == row["row"], f"{table['title']}: {row['row']}, {other}"
+
+
+def test_claims_compare_runs_that_differ_in_what_the_claim_names() -> None:
+    """In the head or the reranking; in the learning rate where the row says so."""
+    named = ("--model=", "--geometry=", "--curvature", "--temperature=", "--memory_rerank=")
+    for group in yaml.safe_load((RESULTS / "claims.yaml").read_text(encoding="utf-8")):
+        for row in group["rows"]:
+            others = {word for word in setting(row["first"]) ^ setting(row["second"]) if not word.startswith(named)}
+            assert {word.split("=")[0] for word in others} == ({"--learning_rate"} if "rates" in row["row"] else set())
 
 
 def test_pending_rows_appear_with_their_first_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,6 +320,7 @@ POINCARE = ["poincare-learned", "poincare-fixed", "poincare-auto"]
 MORE_DROPOUT = {
     ("amazon-beauty-sequences", 64): ["dot-product", *SHARPER, *POINCARE],
     ("amazon-sports-sequences", 32): [*SHARPER, *POINCARE],
+    ("amazon-sports-sequences", 64): ["dot-product", *SHARPER, *POINCARE],
 }
 
 
@@ -293,6 +358,8 @@ def test_tuned_heads_have_the_order_that_the_study_of_curvature_states(width: in
     if width == 64:
         assert (by_seed["dot-product"] > by_seed[POINCARE].max(axis=1)).all()
         assert means["coverage@10"].idxmax() == means["overlap"].idxmax() == "poincare-fixed"
+        dot_products = ["dot-product", *SHARPER]
+        assert means.loc[POINCARE, "coverage@10"].min() > means.loc[dot_products, "coverage@10"].max()
     else:
         assert means["overlap"].idxmax() == "flat-limit"
 
@@ -301,7 +368,7 @@ def test_tuned_heads_have_the_order_that_the_study_of_curvature_states(width: in
     ("data", "width"),
     [
         *(("amazon-beauty-sequences", d) for d in (8, 16, 32, 64)),
-        *(("amazon-sports-sequences", d) for d in (8, 16, 32)),
+        *(("amazon-sports-sequences", d) for d in (8, 16, 32, 64)),
     ],
 )
 def test_coverage_and_neighbourhoods_are_as_the_study_of_curvature_states(data: str, width: int) -> None:
@@ -329,6 +396,7 @@ def test_the_gain_of_a_sharper_softmax_shrinks_with_the_width() -> None:
         (8, 7, "flat-limit", "learned-temperature"),
         (16, 4, "flat-limit", "flat-limit"),
         (32, 5 / 2, "learned-temperature", "dot-product"),
+        (64, 2, "flat-limit", "flat-limit"),
     ],
 )
 def test_tuned_heads_on_sports_are_as_the_study_of_curvature_states(
@@ -344,13 +412,17 @@ def test_tuned_heads_on_sports_are_as_the_study_of_curvature_states(
     assert means["overlap"].idxmax() == nearest
     assert width == 32 or means["overlap"].nlargest(2).index.isin(SHARPER).all()
     assert means["ndcg@10"][SHARPER].min() > means["ndcg@10"][POINCARE].max()
-    if width == 32:
+    if width >= 32:
         level = means["ndcg@10"][["dot-product", *SHARPER]]
         assert level.max() < level.min() + 0.0005
         assert abs(level["flat-limit"] - level["dot-product"]) < 0.0002
-        assert means["coverage@10"].idxmax() == "dot-product"
+        assert means["coverage@10"].idxmax() == ("dot-product" if width == 32 else "poincare-fixed")
         assert means["trustworthiness"].idxmin() == "poincare-auto"
         assert means["ndcg@10"]["dot-product"] > means["ndcg@10"][POINCARE].max()
+    if width == 64:
+        assert (by_seed["dot-product"] > by_seed[POINCARE].max(axis=1)).all()
+        valid = sports.pivot(index="seed", columns="head", values="valid")
+        assert (valid["dot-product"] > valid[SHARPER].max(axis=1)).all()
 
 
 def test_tuned_heads_on_movielens_are_as_the_study_of_curvature_states() -> None:
