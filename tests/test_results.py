@@ -314,6 +314,17 @@ def test_the_default_is_ahead_of_three_others_on_all_data() -> None:
         assert values["FMLPRecMemory"] > max(others)
 
 
+def test_the_default_is_ahead_under_the_global_timepoint() -> None:
+    """The sentence in docs/models/memory.md."""
+    for data in ("amazon-beauty", "amazon-sports"):
+        name = f"{data}_global_timepoint"
+        own = [PAGES_SCRIPT.read(run) for run in PAGES_SCRIPT.seeds_of(f"{name}_FMLPRecMemory")]
+        others = [PAGES_SCRIPT.read(f"{name}_{model}") for model in ("SASRecCE", "HSASRecCE", "EASER")]
+        cases = {(run["n_test_cases"], run["config"]["refit"]) for run in own + others}
+        assert cases == {(own[0]["n_test_cases"], True)}
+        assert min(run["test"]["ndcg@10"] for run in own) > max(run["test"]["ndcg@10"] for run in others)
+
+
 SHARPER = ["flat-limit", "learned-temperature"]
 POINCARE = ["poincare-learned", "poincare-fixed", "poincare-auto"]
 # the heads for which a rate of .005 and a dropout of .5 were chosen; for all others .003 and .3
