@@ -181,7 +181,9 @@ def setting(run: str) -> set[str]:
     """Return the words of a run's command that change what is trained and what is ranked."""
     content, words = PAGES_SCRIPT.read(run), command_of(run)
     words -= {f"--seed={content['seed']}", f"--inner_size={4 * (content['config'].get('hidden_size') or 0)}"}
-    without_effect = ["--metrics=", "--topk=", "--stopping_step="]
+    without_effect = ["--metrics=", "--topk="]
+    # all epochs were trained
+    without_effect += ["--stopping_step="] if content["epochs"] == content["config"]["epochs"] else []
     # an estimated curvature starts at the estimate
     without_effect += ["--curvature_init="] if "--curvature=auto" in words else []
     return {word for word in words if not word.startswith(tuple(without_effect))}
