@@ -93,7 +93,13 @@ def short(value: float) -> str:
 
 
 def command(result: dict[str, Any]) -> str:
-    """Return what trains such a run: the keys that are not the defaults."""
+    """Return what trains such a run."""
+    words = (f"--{key}={text}" for key, text in command_keys(result).items())
+    return " ".join(["recbole-hyper run", *(f'"{word}"' if " " in word else word for word in words)])
+
+
+def command_keys(result: dict[str, Any]) -> dict[str, str]:
+    """Return the keys of the command that trains such a run, those that are not the defaults, and their values."""
     model, dataset, asked = result["model"], result["dataset"], BEFORE | result["config"]
     protocol = FILES.get(result["protocol"], "")
     if "target" in (result["eval_args"]["split"].get("GT") or {}):
@@ -112,11 +118,11 @@ def command(result: dict[str, Any]) -> str:
     if "curvature_interval" in result:
         differing["curvature"] = "auto"
     measured = {key: asked[key] for key in ("seed", "metrics", "topk", "valid_metric") if asked[key] != default[key]}
-    words = [f"--model={model}", f"--dataset={dataset}", *([f"--config_files={protocol}"] if protocol else [])]
-    for key, value in (measured | differing).items():
-        text = yaml.safe_dump(value, default_flow_style=True, width=10**6).strip().removesuffix("\n...")
-        words.append(f'"--{key}={text}"' if " " in text else f"--{key}={text}")
-    return "recbole-hyper run " + " ".join(words)
+    named = {"model": model, "dataset": dataset} | ({"config_files": protocol} if protocol else {})
+    return {
+        key: yaml.safe_dump(value, default_flow_style=True, width=10**6).strip().removesuffix("\n...")
+        for key, value in (named | measured | differing).items()
+    }
 
 
 def figure_text(results: list[dict[str, Any]], metric: str, part: str = "test") -> str:

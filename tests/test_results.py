@@ -7,7 +7,6 @@ import importlib.util
 import json
 import math
 import re
-import shlex
 import shutil
 import statistics
 from pathlib import Path
@@ -34,6 +33,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
 
 
+@functools.cache
 def script(name: str) -> ModuleType:
     specification = importlib.util.spec_from_file_location(f"results_{name}", RESULTS / f"{name}.py")
     assert specification is not None
@@ -168,78 +168,81 @@ def test_figures_by_hand_are_found_and_those_of_files_filled_in() -> None:
     assert pages.filled("{ml-1m_FMLPRecCE_start:test.ndcg@10} here") == f"{pages.short(run['test']['ndcg@10'])} here"
 
 
-PAGES_SCRIPT = script("pages")
-
-
 @functools.cache
-def command_of(run: str) -> frozenset[str]:
-    """Return the words of the command that trains a run."""
-    return frozenset(shlex.split(PAGES_SCRIPT.command(PAGES_SCRIPT.read(run))))
+def command_keys(run: str) -> dict[str, str]:
+    pages = script("pages")
+    return pages.command_keys(pages.read(run))
 
 
-def setting(run: str) -> set[str]:
-    """Return the words of a run's command that change what is trained and what is ranked."""
-    content, words = PAGES_SCRIPT.read(run), command_of(run)
-    words -= {f"--seed={content['seed']}", f"--inner_size={4 * (content['config'].get('hidden_size') or 0)}"}
-    without_effect = ["--metrics=", "--topk="]
-    # all epochs were trained
-    without_effect += ["--stopping_step="] if content["epochs"] == content["config"]["epochs"] else []
+def setting(run: str) -> dict[str, str]:
+    """Return the keys of a run's command that change what is trained and what is ranked."""
+    content, keys = script("pages").read(run), command_keys(run)
+    without_effect = {"seed", "metrics", "topk"}
+    if content["epochs"] == content["config"]["epochs"]:
+        without_effect.add("stopping_step")
     # an estimated curvature starts at the estimate
-    without_effect += ["--curvature_init="] if "--curvature=auto" in words else []
-    return {word for word in words if not word.startswith(tuple(without_effect))}
+    if keys.get("curvature") == "auto":
+        without_effect.add("curvature_init")
+    # the default
+    if keys.get("inner_size") == str(4 * (content["config"].get("hidden_size") or 0)):
+        without_effect.add("inner_size")
+    return {key: text for key, text in keys.items() if key not in without_effect}
 
 
 def page_rows() -> list[dict[str, Any]]:
-    return [row for page in PAGES_SCRIPT.pages().values() for table in page["tables"] for row in table.get("rows", ())]
+    return [
+        row for page in script("pages").pages().values() for table in page["tables"] for row in table.get("rows", ())
+    ]
 
 
 def test_rows_of_several_seeds_differ_in_the_seed_alone() -> None:
     """A row of several seeds has one setting; a mean over runs of different settings would be no mean over seeds."""
-    groups = {tuple(PAGES_SCRIPT.runs_of(row)) for row in page_rows()}
+    pages = script("pages")
+    groups = {tuple(pages.runs_of(row)) for row in page_rows()}
     names = {re.sub(r"_seed\d+$", "", path.stem) for path in (RESULTS / "runs").glob("*.json")}
-    groups |= {tuple(PAGES_SCRIPT.seeds_of(name)) for name in names}
+    groups |= {tuple(pages.seeds_of(name)) for name in names}
     assert sum(len(group) > 1 for group in groups) > 80
     for group in groups:
-        runs = [PAGES_SCRIPT.read(run) for run in group]
+        runs = [pages.read(run) for run in group]
         keys = ("model", "dataset", "protocol", "eval_args", "exclude_seen", "data_fingerprint")
         assert len({str([run[key] for key in keys]) for run in runs}) == 1, group
         assert len({run["seed"] for run in runs}) == len(runs), group
         if len(runs) > 1:
-            assert len({frozenset(setting(run)) for run in group}) == 1, group
+            assert all(setting(run) == setting(group[0]) for run in group), group
 
 
 def test_rows_with_no_setting_changed_have_the_settings_that_their_data_give() -> None:
     """A command shows what auto chose; what it shows beside that was changed."""
     rows = [row for row in page_rows() if "no setting changed" in row["row"]]
     assert len(rows) > 15
-    protocol = ("--config_files=", "--refit=", "--eval_args=")
+    expected = {"model", "dataset", "config_files", "refit", "eval_args", *RULES}
     for row in rows:
-        for name in PAGES_SCRIPT.runs_of(row):
-            changed = {word for word in setting(name) if word.startswith("--") and not word.startswith(protocol)}
-            keys = {word[2:].split("=")[0] for word in changed} - {"model", "dataset", *RULES}
+        for name in script("pages").runs_of(row):
+            keys = setting(name).keys() - expected
             assert keys == ({"train_windows"} if "but the newest window alone" in row["row"] else set()), name
 
 
 def test_rows_of_a_table_with_one_command_are_of_different_machines() -> None:
     """A row whose command gives another row is not what its command gives."""
-    for page in PAGES_SCRIPT.pages().values():
+    pages = script("pages")
+    for page in pages.pages().values():
         for table in page["tables"]:
             found: dict[Any, str] = {}
             for row in table.get("rows", ()):
-                name = PAGES_SCRIPT.runs_of(row)[0]
-                run = PAGES_SCRIPT.read(name)
+                name = pages.runs_of(row)[0]
+                run = pages.read(name)
                 machine = (run.get("device") or {}).get("type"), run.get("threads")
-                other = found.setdefault((command_of(name), machine), row["row"])
+                other = found.setdefault((frozenset(command_keys(name).items()), machine), row["row"])
                 assert other == row["row"], f"{table['title']}: {row['row']}, {other}"
 
 
 def test_claims_compare_runs_that_differ_in_what_the_claim_names() -> None:
     """In the head or the reranking; in the learning rate where the row says so."""
-    named = ("--model=", "--geometry=", "--curvature", "--temperature=", "--memory_rerank=")
+    named = {"model", "geometry", "curvature", "curvature_init", "temperature", "memory_rerank"}
     for group in yaml.safe_load((RESULTS / "claims.yaml").read_text(encoding="utf-8")):
         for row in group["rows"]:
-            others = {word for word in setting(row["first"]) ^ setting(row["second"]) if not word.startswith(named)}
-            assert {word.split("=")[0] for word in others} == ({"--learning_rate"} if "rates" in row["row"] else set())
+            others = {key for key, _ in setting(row["first"]).items() ^ setting(row["second"]).items()} - named
+            assert others == ({"learning_rate"} if "rates" in row["row"] else set())
 
 
 def test_pending_rows_appear_with_their_first_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,22 +321,24 @@ def test_the_default_is_ahead_of_three_others_on_all_data() -> None:
 
 def test_the_default_is_ahead_under_the_global_timepoint() -> None:
     """The sentence in docs/models/memory.md."""
+    pages = script("pages")
     for data in ("amazon-beauty", "amazon-sports"):
         name = f"{data}_global_timepoint"
-        own = [PAGES_SCRIPT.read(run) for run in PAGES_SCRIPT.seeds_of(f"{name}_FMLPRecMemory")]
-        others = [PAGES_SCRIPT.read(f"{name}_{model}") for model in ("SASRecCE", "HSASRecCE", "EASER")]
+        own = [pages.read(run) for run in pages.seeds_of(f"{name}_FMLPRecMemory")]
+        others = [pages.read(f"{name}_{model}") for model in ("SASRecCE", "HSASRecCE", "EASER")]
         cases = {(run["n_test_cases"], run["config"]["refit"]) for run in own + others}
         assert cases == {(own[0]["n_test_cases"], True)}
         assert min(run["test"]["ndcg@10"] for run in own) > max(run["test"]["ndcg@10"] for run in others)
 
 
 SHARPER = ["flat-limit", "learned-temperature"]
+DOT_PRODUCTS = ["dot-product", *SHARPER]
 POINCARE = ["poincare-learned", "poincare-fixed", "poincare-auto"]
 # the heads for which a rate of .005 and a dropout of .5 were chosen; for all others .003 and .3
 MORE_DROPOUT = {
-    ("amazon-beauty-sequences", 64): ["dot-product", *SHARPER, *POINCARE],
+    ("amazon-beauty-sequences", 64): [*DOT_PRODUCTS, *POINCARE],
     ("amazon-sports-sequences", 32): [*SHARPER, *POINCARE],
-    ("amazon-sports-sequences", 64): ["dot-product", *SHARPER, *POINCARE],
+    ("amazon-sports-sequences", 64): [*DOT_PRODUCTS, *POINCARE],
 }
 
 
@@ -371,8 +376,7 @@ def test_tuned_heads_have_the_order_that_the_study_of_curvature_states(width: in
     if width == 64:
         assert (by_seed["dot-product"] > by_seed[POINCARE].max(axis=1)).all()
         assert means["coverage@10"].idxmax() == means["overlap"].idxmax() == "poincare-fixed"
-        dot_products = ["dot-product", *SHARPER]
-        assert means.loc[POINCARE, "coverage@10"].min() > means.loc[dot_products, "coverage@10"].max()
+        assert means.loc[POINCARE, "coverage@10"].min() > means.loc[DOT_PRODUCTS, "coverage@10"].max()
     else:
         assert means["overlap"].idxmax() == "flat-limit"
 
@@ -388,7 +392,7 @@ def test_coverage_and_neighbourhoods_are_as_the_study_of_curvature_states(data: 
     means = tuned_heads(data, width).groupby("head")[["coverage@10", "trustworthiness"]].mean()
     covers_more = means.loc[SHARPER, "coverage@10"] > means.loc["dot-product", "coverage@10"]
     assert covers_more.tolist() == [(data, width) != ("amazon-sports-sequences", 32)] * 2
-    dot_products = means.loc[[*SHARPER, "dot-product"], "trustworthiness"]
+    dot_products = means.loc[DOT_PRODUCTS, "trustworthiness"]
     assert dot_products.min() > means.loc[POINCARE, "trustworthiness"].max()
 
 
@@ -426,7 +430,7 @@ def test_tuned_heads_on_sports_are_as_the_study_of_curvature_states(
     assert width == 32 or means["overlap"].nlargest(2).index.isin(SHARPER).all()
     assert means["ndcg@10"][SHARPER].min() > means["ndcg@10"][POINCARE].max()
     if width >= 32:
-        level = means["ndcg@10"][["dot-product", *SHARPER]]
+        level = means["ndcg@10"][DOT_PRODUCTS]
         assert level.max() < level.min() + 0.0005
         assert abs(level["flat-limit"] - level["dot-product"]) < 0.0002
         assert means["coverage@10"].idxmax() == ("dot-product" if width == 32 else "poincare-fixed")
@@ -441,10 +445,7 @@ def test_tuned_heads_on_sports_are_as_the_study_of_curvature_states(
 def test_tuned_heads_on_movielens_are_as_the_study_of_curvature_states() -> None:
     movielens = tuned_heads("ml-1m", 16).groupby("head")[["ndcg@10", "trustworthiness"]].mean()
     assert (movielens.loc[[*SHARPER, *POINCARE], "ndcg@10"] > movielens.loc["dot-product", "ndcg@10"]).all()
-    assert (
-        movielens.loc[POINCARE, "trustworthiness"].min()
-        > movielens.loc[[*SHARPER, "dot-product"], "trustworthiness"].max()
-    )
+    assert movielens.loc[POINCARE, "trustworthiness"].min() > movielens.loc[DOT_PRODUCTS, "trustworthiness"].max()
     rows = tuned_heads("ml-1m", 64)
     first = rows[rows["seed"] == 2020].set_index("head")
     assert first.loc[POINCARE, "ndcg@10"].min() > first.loc[SHARPER, "ndcg@10"].max()
