@@ -381,13 +381,8 @@ def test_tuned_heads_have_the_order_that_the_study_of_curvature_states(width: in
         assert means["overlap"].idxmax() == "flat-limit"
 
 
-@pytest.mark.parametrize(
-    ("data", "width"),
-    [
-        *(("amazon-beauty-sequences", d) for d in (8, 16, 32, 64)),
-        *(("amazon-sports-sequences", d) for d in (8, 16, 32, 64)),
-    ],
-)
+@pytest.mark.parametrize("data", ["amazon-beauty-sequences", "amazon-sports-sequences"])
+@pytest.mark.parametrize("width", [8, 16, 32, 64])
 def test_coverage_and_neighbourhoods_are_as_the_study_of_curvature_states(data: str, width: int) -> None:
     means = tuned_heads(data, width).groupby("head")[["coverage@10", "trustworthiness"]].mean()
     covers_more = means.loc[SHARPER, "coverage@10"] > means.loc["dot-product", "coverage@10"]
@@ -397,14 +392,20 @@ def test_coverage_and_neighbourhoods_are_as_the_study_of_curvature_states(data: 
 
 
 def test_the_gain_of_a_sharper_softmax_shrinks_with_the_width() -> None:
-    """docs/curvature.md, Beauty; the learned temperature rises towards 1."""
-    gains, temperatures = [], []
+    """docs/curvature.md, Beauty."""
+    gains = []
     for width in (8, 16, 32, 64):
-        means = tuned_heads("amazon-beauty-sequences", width).groupby("head")[["ndcg@10", "theta"]].mean()
-        gains.append(means.loc["flat-limit", "ndcg@10"] / means.loc["dot-product", "ndcg@10"])
-        temperatures.append(means.loc["learned-temperature", "theta"])
+        means = tuned_heads("amazon-beauty-sequences", width).groupby("head")["ndcg@10"].mean()
+        gains.append(means["flat-limit"] / means["dot-product"])
     assert gains == sorted(gains, reverse=True)
+
+
+@pytest.mark.parametrize("data", ["amazon-beauty-sequences", "ml-1m"])
+def test_the_learned_temperature_rises_towards_one_with_the_width(data: str) -> None:
+    means = [tuned_heads(data, width).groupby("head")["theta"].mean() for width in (8, 16, 32, 64)]
+    temperatures = [mean["learned-temperature"] for mean in means]
     assert temperatures == sorted(temperatures)
+    assert temperatures[-1] < 1
 
 
 @pytest.mark.parametrize(
@@ -442,20 +443,34 @@ def test_tuned_heads_on_sports_are_as_the_study_of_curvature_states(
         assert (valid["dot-product"] > valid[SHARPER].max(axis=1)).all()
 
 
-def test_tuned_heads_on_movielens_are_as_the_study_of_curvature_states() -> None:
-    movielens = tuned_heads("ml-1m", 16).groupby("head")[["ndcg@10", "trustworthiness"]].mean()
-    assert (movielens.loc[[*SHARPER, *POINCARE], "ndcg@10"] > movielens.loc["dot-product", "ndcg@10"]).all()
-    assert movielens.loc[POINCARE, "trustworthiness"].min() > movielens.loc[DOT_PRODUCTS, "trustworthiness"].max()
-    rows = tuned_heads("ml-1m", 64)
-    first = rows[rows["seed"] == 2020].set_index("head")
-    assert first.loc[POINCARE, "ndcg@10"].min() > first.loc[SHARPER, "ndcg@10"].max()
-    assert first.loc["flat-limit", "valid"] > first.loc[POINCARE, "valid"].max()
-    assert first["ndcg@10"].idxmax() == "poincare-fixed"
-    wide = rows.groupby("head")[["ndcg@10", "valid", "coverage@10"]].mean()
-    for column in ("ndcg@10", "valid"):
-        assert wide.loc[POINCARE, column].min() > wide.loc[SHARPER, column].max()
-    assert wide["ndcg@10"].idxmax() == "poincare-fixed"
-    assert wide.loc[POINCARE, "coverage@10"].max() < wide.loc[SHARPER, "coverage@10"].min()
+@pytest.mark.parametrize("width", [8, 16, 32, 64])
+def test_tuned_heads_on_movielens_are_as_the_study_of_curvature_states(width: int) -> None:
+    rows, welch = tuned_heads("ml-1m", width), script("claims").welch_test
+    means = rows.drop(columns="data").groupby("head").mean()
+    test, valid = means["ndcg@10"], means["valid"]
+    for values in (test, valid):
+        assert (values[[*SHARPER, *POINCARE]] > values["dot-product"]).all()
+    by_seed = rows.pivot(index="seed", columns="head", values="ndcg@10")
+    for head in ("dot-product", *POINCARE):
+        _, low, high, _ = welch(by_seed["flat-limit"].tolist(), by_seed[head].tolist())
+        assert low < 0 < high
+    for column in ("coverage@10", "overlap"):
+        assert means.loc[SHARPER, column].min() > means.loc[["dot-product", *POINCARE], column].max()
+    assert means.loc[POINCARE, "trustworthiness"].min() > means.loc[DOT_PRODUCTS, "trustworthiness"].max()
+    if width <= 16:
+        assert test.idxmax() == valid.idxmax() == "flat-limit"
+    else:
+        assert test[POINCARE].min() > test[SHARPER].max()
+        assert test.idxmax() == "poincare-fixed"
+        assert test.max() - test["flat-limit"] < 0.0017
+    if width == 32:
+        assert valid.idxmax() == "flat-limit"
+    if width == 64:
+        assert valid[POINCARE].min() > valid[SHARPER].max()
+        first = rows[rows["seed"] == 2020].set_index("head")
+        assert first.loc[POINCARE, "ndcg@10"].min() > first.loc[SHARPER, "ndcg@10"].max()
+        assert first.loc["flat-limit", "valid"] > first.loc[POINCARE, "valid"].max()
+        assert first["ndcg@10"].idxmax() == "poincare-fixed"
 
 
 def test_the_best_poincare_head_on_movielens_at_64_is_ahead_of_the_flat_limit_but_not_certainly() -> None:
