@@ -331,6 +331,20 @@ def test_the_default_is_ahead_under_the_global_timepoint() -> None:
         assert min(run["test"]["ndcg@10"] for run in own) > max(run["test"]["ndcg@10"] for run in others)
 
 
+@pytest.mark.parametrize("data", ["amazon-beauty", "amazon-sports", "ml-1m"])
+@pytest.mark.parametrize("name", ["{data}_{model}_last_after", "timepoint_last_{data}_{model}"])
+def test_the_default_is_ahead_on_the_last_items_after_a_timepoint(data: str, name: str) -> None:
+    """The sentence in docs/models/memory.md."""
+    pages = script("pages")
+    own = pages.read(f"{name.format(data=data, model='FMLPRecMemory')}_default")
+    for model in ("EASER", "PureSVDN", "ItemKNN", "Pop"):
+        other = pages.read(name.format(data=data, model=model))
+        for key in ("n_test_cases", "data_fingerprint", "eval_args"):
+            assert other[key] == own[key]
+        assert other["config"]["refit"] == own["config"]["refit"]
+        assert other["test"]["ndcg@10"] < own["test"]["ndcg@10"]
+
+
 SHARPER = ["flat-limit", "learned-temperature"]
 DOT_PRODUCTS = ["dot-product", *SHARPER]
 POINCARE = ["poincare-learned", "poincare-fixed", "poincare-auto"]
