@@ -9,6 +9,7 @@ import math
 import re
 import shutil
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -319,30 +320,30 @@ def test_the_default_is_ahead_of_three_others_on_all_data() -> None:
         assert values["FMLPRecMemory"] > max(others)
 
 
-def test_the_default_is_ahead_under_the_global_timepoint() -> None:
-    """The sentence in docs/models/memory.md."""
+@pytest.mark.parametrize(
+    ("name", "default", "refit", "data", "models"),
+    [
+        ("{data}_global_timepoint_{model}", "", True, data, ("SASRecCE", "HSASRecCE", "EASER"))
+        for data in ("amazon-beauty", "amazon-sports")
+    ]
+    + [
+        (name, "_default", refit, data, ("EASER", "PureSVDN", "ItemKNN", "Pop"))
+        for name, refit in (("{data}_{model}_last_after", True), ("timepoint_last_{data}_{model}", False))
+        for data in ("amazon-beauty", "amazon-sports", "ml-1m")
+    ],
+)
+def test_the_default_is_ahead_under_a_timepoint(
+    name: str, default: str, refit: bool, data: str, models: Sequence[str]
+) -> None:
+    """The sentences in docs/models/memory.md."""
     pages = script("pages")
-    for data in ("amazon-beauty", "amazon-sports"):
-        name = f"{data}_global_timepoint"
-        own = [pages.read(run) for run in pages.seeds_of(f"{name}_FMLPRecMemory")]
-        others = [pages.read(f"{name}_{model}") for model in ("SASRecCE", "HSASRecCE", "EASER")]
-        cases = {(run["n_test_cases"], run["config"]["refit"]) for run in own + others}
-        assert cases == {(own[0]["n_test_cases"], True)}
-        assert min(run["test"]["ndcg@10"] for run in own) > max(run["test"]["ndcg@10"] for run in others)
-
-
-@pytest.mark.parametrize("data", ["amazon-beauty", "amazon-sports", "ml-1m"])
-@pytest.mark.parametrize("name", ["{data}_{model}_last_after", "timepoint_last_{data}_{model}"])
-def test_the_default_is_ahead_on_the_last_items_after_a_timepoint(data: str, name: str) -> None:
-    """The sentence in docs/models/memory.md."""
-    pages = script("pages")
-    own = pages.read(f"{name.format(data=data, model='FMLPRecMemory')}_default")
-    for model in ("EASER", "PureSVDN", "ItemKNN", "Pop"):
-        other = pages.read(name.format(data=data, model=model))
-        for key in ("n_test_cases", "data_fingerprint", "eval_args"):
-            assert other[key] == own[key]
-        assert other["config"]["refit"] == own["config"]["refit"]
-        assert other["test"]["ndcg@10"] < own["test"]["ndcg@10"]
+    seeds = pages.seeds_of(name.format(data=data, model="FMLPRecMemory") + default)
+    own = [pages.read(seed) for seed in seeds]
+    others = [pages.read(name.format(data=data, model=model)) for model in models]
+    for result in own + others:
+        assert result["config"]["refit"] is refit
+        assert all(result[key] == own[0][key] for key in ("n_test_cases", "data_fingerprint", "eval_args"))
+    assert min(one["test"]["ndcg@10"] for one in own) > max(one["test"]["ndcg@10"] for one in others)
 
 
 SHARPER = ["flat-limit", "learned-temperature"]
