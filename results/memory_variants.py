@@ -28,7 +28,7 @@ from recbole_hyper.data.sequences import ranges
 from recbole_hyper.evaluation.ranking import rank_cases
 from recbole_hyper.evaluation.scorers import state_scorer
 from recbole_hyper.evaluation.statistics import case_values
-from recbole_hyper.models.ease_votes import with_votes
+from recbole_hyper.models.ease_votes import log_probabilities, with_votes
 from recbole_hyper.models.item_memory import ItemMemory, newest_items
 from recbole_hyper.models.memory import drawn
 from recbole_hyper.runs.load import load_model, read_finished, read_run
@@ -57,13 +57,12 @@ class Run:
         with torch.no_grad():
             for start in range(0, len(cases), BLOCK):
                 block = cases[start : start + BLOCK]
-                logits = score(block).cpu().clone()
-                logits[:, 0] = -torch.inf
-                alone.append(logits.softmax(1).numpy())
+                network = log_probabilities(score(block).cpu())
+                alone.append(network.exp().numpy())
                 if self.with_ease:
                     newest = torch.from_numpy(newest_items(block, length))
                     scores = votes.scores(newest, votes.chosen.decay)
-                    mixed.append(with_votes(logits, scores, votes.chosen).exp().numpy())
+                    mixed.append(with_votes(network, scores, votes.chosen).exp().numpy())
         self.alone = np.concatenate(alone)
         self.network = np.concatenate(mixed) if self.with_ease else self.alone
         store, lengths = split.store, np.asarray(split.train_lengths)

@@ -145,12 +145,15 @@ def _histories(newest: Tensor, decay: float, n_items: int) -> scipy.sparse.csr_m
     return scipy.sparse.csr_matrix((ages[places], newest.numpy()[rows, places], starts), shape=(len(newest), n_items))
 
 
-def with_votes(logits: Tensor, scores: Tensor, votes: Votes) -> Tensor:
-    """Return log((1 - share) p_network + share e) (B, n_items), -inf for padding, of :meth:`EaseVotes.scores`."""
-    padding = torch.zeros_like(logits[:, :1], dtype=torch.int64)
-    network, ease = (
-        values.scatter(1, padding, -math.inf).log_softmax(dim=1) for values in (logits, votes.sharpness * scores)
-    )
+def log_probabilities(scores: Tensor) -> Tensor:
+    """Return the logarithm of the softmax of ``scores`` (n, n_items), whose padding this sets to -inf."""
+    scores[:, 0] = -math.inf
+    return scores.log_softmax(dim=1)
+
+
+def with_votes(network: Tensor, scores: Tensor, votes: Votes) -> Tensor:
+    """Return log((1 - share) p_network + share e) (n, n_items), of log p_network and :meth:`EaseVotes.scores`."""
     if not votes.share:
         return network
+    ease = log_probabilities(votes.sharpness * scores)
     return torch.logaddexp(network + math.log1p(-votes.share), ease + math.log(votes.share))

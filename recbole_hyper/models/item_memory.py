@@ -14,10 +14,10 @@ import scipy.sparse
 import torch
 from torch import Tensor, nn
 
-from recbole_hyper.data.loader import gather, history_items, history_matrix
+from recbole_hyper.data.loader import gather, history_items
 from recbole_hyper.devices import free_memory
 from recbole_hyper.evaluation.ranking import number_true
-from recbole_hyper.models.ease_votes import VOTES, EaseTable, EaseVotes, with_votes
+from recbole_hyper.models.ease_votes import VOTES, EaseTable, EaseVotes, log_probabilities, with_votes
 from recbole_hyper.types import Cases, Prefixes
 
 Float32 = npt.NDArray[np.float32]
@@ -110,19 +110,15 @@ def newest_first(items: Int64, lengths: Int64) -> Int64:
     return np.take_along_axis(items, np.maximum(places, 0), axis=1) * (places >= 0)
 
 
-def log_mixture(logits: Tensor, memory: scipy.sparse.csr_matrix, share: float) -> Tensor:
+def log_mixture(network: Tensor, memory: scipy.sparse.csr_matrix, share: float) -> Tensor:
     """Return log((1 - share) p_network + share m) of all items (n, n_items), -inf for padding.
 
-    This overwrites the network's ``logits`` (n, n_items). If a row of the ``memory`` m is empty, its result is the
-    network's.
+    ``network`` (n, n_items) is log p_network. If a row of the ``memory`` m is empty, its result is the network's.
     """
-    logits[:, 0] = -math.inf
-    scores = logits.log_softmax(dim=1)
-    counts = np.diff(memory.indptr)
     if not share or not len(memory.data):
-        return scores
-    seen = torch.from_numpy(counts > 0).to(scores.device)
-    scores += (seen * math.log1p(-share)).unsqueeze(1)
+        return network
+    seen = torch.from_numpy(np.diff(memory.indptr) > 0).to(network.device)
+    scores = network + (seen * math.log1p(-share)).unsqueeze(1)
     places = torch.from_numpy(_places(memory)).to(scores.device)
     added = torch.from_numpy(memory.data).to(scores).log() + math.log(share)
     all_scores = scores.view(-1)  # on a CPU, quicker than pairs of row and column
@@ -181,7 +177,7 @@ class VoteTable(nn.Module):
 class MixtureTable(nn.Module):
     """:func:`log_mixture` for a device and an exported graph, whose steps do not depend on values.
 
-    ``rerank`` takes the scores, the logits and the newest items (n, L), newest first, and returns other scores.
+    ``rerank`` takes the scores, those of the network and the newest items (n, L), newest first, and returns others.
     """
 
     decays: Tensor
@@ -212,13 +208,13 @@ class MixtureTable(nn.Module):
         """Return the scores (B, n_items) for ``logits`` (B, n_items) after right-padded ``items`` (B, L)."""
         length = items.shape[1] if self.length is None else self.length
         newest = _newest(items, lengths, max(length, len(self.decays)))
-        mixed = logits if self.ease is None else with_votes(logits, self.ease(newest, self.votes.decay), self.votes)
+        network = log_probabilities(logits)
+        mixed = network if self.ease is None else with_votes(network, self.ease(newest, self.votes.decay), self.votes)
         mixed = self.mixed(mixed, newest[:, : len(self.decays)])
-        return mixed if self.rerank is None else self.rerank(mixed, logits, newest)
+        return mixed if self.rerank is None else self.rerank(mixed, network, newest)
 
-    def mixed(self, logits: Tensor, newest: Tensor) -> Tensor:
-        """Return the scores (n, n_items) for ``logits`` (n, n_items) after ``newest`` (n, window), newest first."""
-        scores = logits.scatter(1, torch.zeros_like(newest[:, :1]), -math.inf).log_softmax(dim=1)
+    def mixed(self, scores: Tensor, newest: Tensor) -> Tensor:
+        """Return the scores for those of the network (n, n_items) after ``newest`` (n, window), newest first."""
         if not self.share:
             return scores
         whole, totals, neighbours = self.table.after(newest, self.decays)
@@ -294,30 +290,29 @@ class MixtureSearch:
         if self.table is not None:
             self._add_on_device(self.table, network, cases)
             return
-        n, rows = len(cases), torch.arange(len(cases), device=logits.device)
-        targets = torch.from_numpy(cases.targets.astype(np.int64)).to(logits.device)
-        target_values = network[rows, targets].cpu().numpy()
-        if self.exclude_seen:
-            seen = history_matrix(cases).tocoo()
-            network[torch.from_numpy(seen.row).long(), torch.from_numpy(seen.col).long()] = -1.0
-        hidden = (network[rows, targets] < 0).cpu().numpy()
+        ranked, newest = RankedCases(cases, network, exclude_seen=self.exclude_seen), self.memory.newest(cases)
+        of_target, targets = network.gather(1, ranked.targets), cases.targets.astype(np.int64)
+        network.masked_fill_(ranked.hidden, -1.0)
+        # a target that no item remembers, behind so many items of the network, is behind them in every mixture
+        few = number_true(network > of_target) < _DEPTH
+        remembered = torch.from_numpy(self.memory.votes(newest, targets[:, None], (1.0,))[0][:, 0] > 0)
+        near = (ranked.shown & (few | remembered.to(network.device))).nonzero()[:, 0]
+        network, of_target, rows = network[near], of_target[near], near.cpu().numpy()
         values, items = (part.cpu().numpy() for part in network.topk(min(_DEPTH, network.shape[1] - 1), dim=1))
-        newest = self.memory.newest(cases)
-        compared = np.column_stack((items, targets.cpu().numpy()))
-        votes = self.memory.votes(newest, compared, DECAYS)
+        probabilities, newest, targets = network.cpu().numpy(), newest[rows], targets[rows]
+        votes = self.memory.votes(newest, np.column_stack((items, targets)), DECAYS)
         # the last column, of the target, is not above itself
-        values = np.column_stack((np.where(items == compared[:, -1:], -1.0, values), target_values))
-        scores, starts = network.cpu().numpy(), np.zeros(0, dtype=np.int32)
+        values = np.column_stack((np.where(items == targets[:, None], -1.0, values), of_target.cpu().numpy()))
+        starts = np.zeros(0, dtype=np.int32)
         for number, decay in enumerate(DECAYS):
             memory = self.memory.after(newest, decay)
             # the entries are the same for each decay, unless a weight becomes 0
             if not np.array_equal(starts, memory.indptr):
-                starts, owners = memory.indptr, np.repeat(np.arange(n), np.diff(memory.indptr))
-                network_values = scores.take(_places(memory))
-            ranks = _ranks((memory, owners, network_values), compared[:, -1], values, votes[number])
-            gains = np.where((ranks <= _DEPTH) & ~hidden, 1 / np.log2(ranks + 1.0), 0.0)
-            self.gains[number] += gains.sum(axis=1)
-        self.cases += n
+                starts, owners = memory.indptr, np.repeat(np.arange(len(rows)), np.diff(memory.indptr))
+                network_values = probabilities.take(_places(memory))
+            ranks = _ranks((memory, owners, network_values), targets, values, votes[number])
+            self.gains[number] += np.where(ranks <= _DEPTH, 1 / np.log2(ranks + 1.0), 0.0).sum(axis=1)
+        self.cases += len(cases)
 
     def _add_on_device(self, table: VoteTable, network: Tensor, cases: Cases) -> None:
         """Add cases with the probabilities of the ``network``, by counting what is above the target in each mixture."""
@@ -385,8 +380,8 @@ def _ranks(
 def entries(matrix: scipy.sparse.csr_matrix, columns: Int64, owners: Int64) -> Float32:
     """Return the entries (m, k) of a matrix (m, width): those of row i in the columns ``columns[owners[i]]`` (k,)."""
     n, k = columns.shape
-    table = np.full((n, matrix.shape[1]), -1, np.int16)
-    np.put_along_axis(table, columns, np.arange(k, dtype=np.int16)[None], axis=1)
+    table = np.full((n, matrix.shape[1]), -1, np.int8 if k < 128 else np.int16)
+    np.put_along_axis(table, columns, np.arange(k, dtype=table.dtype)[None], axis=1)
     places = table.ravel().take(_places(matrix, owners))
     wanted = np.flatnonzero(places >= 0)
     rows = np.searchsorted(matrix.indptr, wanted, side="right") - 1

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from recbole_hyper.data.pair_counts import Side, pair_counts
-from recbole_hyper.evaluation.ranking import Scorer, rows_of_a_block
+from recbole_hyper.evaluation.ranking import KERNEL_FROM, Scorer, rows_of_a_block
 from recbole_hyper.evaluation.scorers import encode_cases, state_scorer
 from recbole_hyper.models._linear import binary_matrix
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.contract import OwnModel
-from recbole_hyper.models.ease_votes import VOTES, EaseVotes, Votes, is_offered, with_votes
+from recbole_hyper.models.ease_votes import VOTES, EaseVotes, Votes, is_offered, log_probabilities, with_votes
 from recbole_hyper.models.item_memory import (
     DECAYS,
     SHARES,
@@ -213,10 +213,12 @@ class MemoryRecommender(HyperRecommender):
     def cases_of_reranker(self, cases: Cases, known: KnownCases) -> CasesOfReranker:
         """Return what the reranker is fitted to, for the chosen mixture; the evidence is added to what is ``known``."""
         parts, evidence, chosen = [], [], self._chosen()
+        large = self.device.type == "cpu" and len(cases) * self.n_items >= KERNEL_FROM
         for logits, part in self._blocks(cases, known):
             newest = newest_items(part, self._length)
-            scores = self._mixture_of(logits, newest, chosen)
-            found = self._evidence(scores, logits, newest)
+            network = log_probabilities(logits)
+            scores = self._mixture_of(network, newest, chosen)
+            found = self._evidence(scores, network, newest, large=large)
             evidence.append(found)
             ranked = RankedCases(part, scores, exclude_seen=self._exclude_seen)
             best = scores.gather(1, found.items).masked_fill_(ranked.hidden.gather(1, found.items), -torch.inf)
@@ -270,7 +272,7 @@ class MemoryRecommender(HyperRecommender):
     ) -> Iterator[tuple[tuple[Mixture, Votes], Tensor]]:
         """Yield each of the ``mixtures``, which have one decay, with all votes, and the sum of NDCG@10 of ``cases``."""
         logits[:, 0] = -torch.inf
-        network, newest = logits.softmax(dim=1), self._newest(cases)
+        network, newest = logits.softmax(dim=1), self._on(newest_items(cases, self._length))
         counts = self._memory.after(self._memory.newest(cases), mixtures[0].decay)
         known = torch.from_numpy(np.diff(counts.indptr) > 0).to(logits.device)[:, None]
         memory = torch.from_numpy(counts.toarray()).to(logits.device)
@@ -291,9 +293,6 @@ class MemoryRecommender(HyperRecommender):
                     mixed = torch.lerp(of_network, ease, votes.share).mul_(rest).add_(of_memory, alpha=mixture.share)
                     yield (mixture, votes), few.gain(mixed, mixed.gather(1, few.targets))
 
-    def _newest(self, cases: Cases) -> Tensor:
-        return torch.from_numpy(newest_items(cases, self._length)).to(self.device)
-
     def _fit_ease(self) -> None:
         if not self._ease.bits.numel() and self._training is not None:
             self._ease.fit(binary_matrix(self._training))
@@ -306,24 +305,29 @@ class MemoryRecommender(HyperRecommender):
             self._fit_ease()
 
     def _mixed(self, logits: Tensor, newest: npt.NDArray[np.int64], chosen: Chosen) -> Tensor:
-        """Return the scores (n, n_items) for ``logits``, which this overwrites, after the ``newest`` items."""
-        scores = self._mixture_of(logits, newest, chosen)
-        return self._reranker(scores, self._evidence(scores, logits, newest)) if chosen.reranks else scores
+        """Return the scores (n, n_items) for the network's ``logits`` (n, n_items) after the ``newest`` items."""
+        network = log_probabilities(logits)
+        scores = self._mixture_of(network, newest, chosen)
+        return self._reranker(scores, self._evidence(scores, network, newest)) if chosen.reranks else scores
 
-    def _mixture_of(self, logits: Tensor, newest: npt.NDArray[np.int64], chosen: Chosen) -> Tensor:
-        """Return log p (n, n_items) of the mixture after the ``newest`` items."""
+    def _mixture_of(self, network: Tensor, newest: npt.NDArray[np.int64], chosen: Chosen) -> Tensor:
+        """Return log p (n, n_items) of the mixture after the ``newest`` items, for log p of the ``network``."""
         mixture, votes, _ = chosen
         if votes.share:
-            scores = self._ease.scores(torch.from_numpy(newest).to(logits.device), votes.decay)
-            logits = with_votes(logits, scores, votes)
+            network = with_votes(network, self._ease.scores(self._on(newest), votes.decay), votes)
         newest, table = newest[:, : self._window], self._table()
         if table is not None:
-            return table.use(mixture).mixed(logits, torch.from_numpy(newest).to(logits.device))
-        return log_mixture(logits, self._memory.after(newest, mixture.decay), mixture.share)
+            return table.use(mixture).mixed(network, self._on(newest))
+        return log_mixture(network, self._memory.after(newest, mixture.decay), mixture.share)
 
-    def _evidence(self, scores: Tensor, logits: Tensor, newest: npt.NDArray[np.int64]) -> Evidence:
-        """Return the evidence for the best items by the ``scores`` of the mixture."""
-        return self._evidence_reader()(scores, logits, torch.from_numpy(newest).to(logits.device), self.item_vectors())
+    def _evidence(
+        self, scores: Tensor, network: Tensor, newest: npt.NDArray[np.int64], *, large: bool = False
+    ) -> Evidence:
+        """Return the evidence for the best items by the log-probabilities of the mixture and of the ``network``."""
+        return self._evidence_reader()(scores, network, self._on(newest), self.item_vectors(), large=large)
+
+    def _on(self, items: npt.NDArray[np.int64]) -> Tensor:
+        return torch.from_numpy(items).to(self.device)
 
     def _evidence_reader(self) -> EvidenceReader:
         """Return the reader of the evidence on the model's device, made once."""
@@ -356,13 +360,13 @@ class MemoryRecommender(HyperRecommender):
 
         @torch.no_grad()
         def score(cases: Prefixes) -> Tensor:
-            logits, newest = network(cases), newest_items(cases, self._length)
-            scores = self._mixture_of(logits, newest, chosen)
+            probabilities, newest = log_probabilities(network(cases)), newest_items(cases, self._length)
+            scores = self._mixture_of(probabilities, newest, chosen)
             if not chosen.reranks:
                 return scores
 
             def read(places: Places) -> Evidence:
-                return self._evidence(scores[places], logits[places], newest[places])
+                return self._evidence(scores[places], probabilities[places], newest[places])
 
             return self._reranker(scores, known.evidence_of(cases, read), _folds(cases))
 

@@ -22,6 +22,7 @@ from recbole_hyper.models.ease_votes import (
     Votes,
     ease_scores,
     is_offered,
+    log_probabilities,
     with_votes,
 )
 from recbole_hyper.models.easer import gram_matrix, item_weights
@@ -50,7 +51,7 @@ def test_the_distribution_equals_the_loop() -> None:
     newest = torch.tensor([[2, 1, 0, 0], [6, 2, 1, 3], [8, 0, 0, 0]])
     logits = torch.randn(3, N_ITEMS, generator=torch.Generator().manual_seed(0))
     for chosen in (VOTES[0], VOTES[5], VOTES[-1]):
-        found = with_votes(logits, votes.scores(newest, chosen.decay), chosen)
+        found = with_votes(log_probabilities(logits), votes.scores(newest, chosen.decay), chosen)
         for row, recent in enumerate(newest.tolist()):
             scores = np.zeros(N_ITEMS)
             for age, item in enumerate(recent):
@@ -88,7 +89,8 @@ def test_the_mixture_of_a_graph_equals_that_of_the_model() -> None:
     lengths = (items > 0).sum(1)
     logits = torch.randn(3, N_ITEMS)
     newest = newest_first(items.numpy(), lengths.numpy())
-    mixed = with_votes(logits, votes.scores(torch.from_numpy(newest), votes.chosen.decay), votes.chosen)
+    scores = votes.scores(torch.from_numpy(newest), votes.chosen.decay)
+    mixed = with_votes(log_probabilities(logits), scores, votes.chosen)
     expected = log_mixture(mixed, memory.after(newest[:, :WINDOW], mixture.decay), mixture.share)
     found = MixtureTable(VoteTable(memory), mixture, ease=votes)(logits, items, lengths)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)

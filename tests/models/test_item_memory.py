@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from recbole_hyper.data.pair_counts import pair_counts
 from recbole_hyper.models import item_memory
+from recbole_hyper.models.ease_votes import log_probabilities
 from recbole_hyper.models.item_memory import (
     DECAYS,
     SHARES,
@@ -48,7 +49,7 @@ def test_the_memory_and_the_mixture_equal_the_loop(decay: float) -> None:
     logits = torch.randn(len(histories), N_ITEMS)
     network = logits[:, 1:].double().softmax(1)
     for share in (0.0, 0.3, 0.9):
-        scores = log_mixture(logits.clone(), remembered, share)
+        scores = log_mixture(log_probabilities(logits), remembered, share)
         assert bool(torch.isfinite(scores[:, 1:]).all())
         for row, recent in enumerate(histories):
             expected = reference.memory(recent, matrix, decay)
@@ -81,14 +82,14 @@ def test_the_mixture_of_a_graph_equals_that_of_the_model(share: float, decay: fl
     lengths = (items > 0).sum(1)
     logits = torch.randn(len(items), N_ITEMS)
     newest = newest_first(items.numpy(), lengths.numpy())[:, :WINDOW]
-    expected = log_mixture(logits.clone(), memory.after(newest, decay), share)
+    expected = log_mixture(log_probabilities(logits), memory.after(newest, decay), share)
     found = MixtureTable(VoteTable(memory), Mixture(share, decay))(logits, items, lengths)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_the_logarithm_stays_finite_where_a_probability_does_not() -> None:
     logits = torch.tensor([[0.0, 200.0, -200.0, 0.0]])
-    found = log_mixture(logits, memory_of([[1, 2], [2, 3]]).after(np.array([[2]]), 0.5)[:, :4], 0.5)
+    found = log_mixture(log_probabilities(logits), memory_of([[1, 2], [2, 3]]).after(np.array([[2]]), 0.5)[:, :4], 0.5)
     assert found[0, 2].item() == pytest.approx(-400 + np.log(0.5), rel=1e-5)
 
 

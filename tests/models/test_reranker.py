@@ -16,7 +16,7 @@ from recbole_hyper.data.pair_counts import pair_counts
 from recbole_hyper.evaluation.ranking import rank_cases
 from recbole_hyper.evaluation.statistics import case_values
 from recbole_hyper.models import reranker as module
-from recbole_hyper.models.ease_votes import EaseVotes
+from recbole_hyper.models.ease_votes import EaseVotes, log_probabilities
 from recbole_hyper.models.item_memory import ItemMemory
 from recbole_hyper.models.memory import FMLPRecMemory
 from recbole_hyper.models.reranker import (
@@ -62,20 +62,21 @@ def reader(votes: Any, *, exclude_seen: bool = True) -> EvidenceReader:
 
 
 def given() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return log-probabilities of a mixture, logits and item vectors."""
+    """Return log-probabilities of a mixture and of a network, and item vectors."""
     draws = torch.Generator().manual_seed(0)
-    scores = torch.randn(3, N_ITEMS, generator=draws)
-    scores[:, 0] = -torch.inf
-    return scores.log_softmax(1), torch.randn(3, N_ITEMS, generator=draws), torch.randn(N_ITEMS, 4, generator=draws)
+    scores, network = (log_probabilities(torch.randn(3, N_ITEMS, generator=draws)) for _ in range(2))
+    return scores, network, torch.randn(N_ITEMS, 4, generator=draws)
 
 
 @pytest.mark.parametrize("exclude_seen", [True, False])
 @pytest.mark.parametrize("ease", [EaseVotes(), fitted()[0]])
-def test_the_evidence_equals_the_loop(exclude_seen: bool, ease: EaseVotes) -> None:
-    scores, logits, vectors = given()
-    found = reader(SparseVotes(sides(), ease), exclude_seen=exclude_seen)(scores, logits, NEWEST, vectors)
+@pytest.mark.parametrize("large", [True, False])
+def test_the_evidence_equals_the_loop(exclude_seen: bool, ease: EaseVotes, large: bool) -> None:
+    scores, network, vectors = given()
+    read = reader(SparseVotes(sides(), ease), exclude_seen=exclude_seen)
+    found = read(scores.clone(), network, NEWEST, vectors, large=large)
     assert found.values.shape == (3, BEST, N_EVIDENCE)
-    probability = logits[:, 1:].double().softmax(1).log()
+    probability = network[:, 1:].double().softmax(1).log()
     for row, history in enumerate(NEWEST.tolist()):
         recent = [item for item in history if item]
         hidden = recent if exclude_seen else []
@@ -117,8 +118,8 @@ def filled(seed: int = 0) -> Reranker:
 
 
 def test_the_scores_equal_the_formula_and_keep_the_probability() -> None:
-    scores, logits, vectors = given()
-    evidence = reader(SparseVotes(sides(), EaseVotes()))(scores, logits, NEWEST, vectors)
+    scores, network, vectors = given()
+    evidence = reader(SparseVotes(sides(), EaseVotes()))(scores, network, NEWEST, vectors)
     torch.testing.assert_close(Reranker()(scores, evidence), scores)
     model = filled()
     found = model(scores, evidence)
@@ -144,9 +145,9 @@ def test_the_scores_equal_the_formula_and_keep_the_probability() -> None:
 
 
 def test_a_user_is_ranked_in_validation_by_the_network_that_was_not_fitted_to_it() -> None:
-    scores, logits, vectors = given()
+    scores, network, vectors = given()
     evidence, model, folds = (
-        reader(SparseVotes(sides(), EaseVotes()))(scores, logits, NEWEST, vectors),
+        reader(SparseVotes(sides(), EaseVotes()))(scores, network, NEWEST, vectors),
         filled(),
         [0, 1, 0],
     )
@@ -298,10 +299,10 @@ def test_what_does_not_gain_is_not_kept(random_data: Path, monkeypatch: pytest.M
 
 
 def test_fewer_items_than_are_reranked() -> None:
-    scores, logits, vectors = given()
+    scores, network, vectors = given()
     few, votes = 4, lambda newest, items: torch.zeros(*items.shape, 7)
     read = EvidenceReader(votes, torch.arange(few), window=WINDOW, exclude_seen=True)
-    evidence = read(scores[:, :few].clone(), logits[:, :few], NEWEST.clamp(max=few - 1), vectors[:few])
+    evidence = read(scores[:, :few].clone(), network[:, :few], NEWEST.clamp(max=few - 1), vectors[:few])
     assert evidence.items.shape == (3, few - 1)
     assert bool(evidence.values.isfinite().all())
     assert not bool(filled()(scores[:, :few], Evidence(*evidence)).isnan().any())
