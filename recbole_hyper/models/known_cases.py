@@ -25,6 +25,9 @@ class KnownCases:
             self._first = np.flatnonzero(~index.duplicated())  # cases may share a history
             self._index = index[self._first]
 
+    def __len__(self) -> int:
+        return 0 if self.states is None else len(self.states)
+
     def states_of(self, cases: Prefixes, encode: Callable[[Places], Tensor]) -> Tensor:
         """Return the states of ``cases``; ``encode`` returns those of some places of them."""
         known = None if self.states is None else [self.states]

@@ -212,8 +212,7 @@ class MemoryRecommender(HyperRecommender):
     @torch.no_grad()
     def cases_of_reranker(self, cases: Cases, known: KnownCases) -> CasesOfReranker:
         """Return what the reranker is fitted to, for the chosen mixture; the evidence is added to what is ``known``."""
-        parts, evidence, chosen = [], [], self._chosen()
-        large = self.device.type == "cpu" and len(cases) * self.n_items >= KERNEL_FROM
+        parts, evidence, chosen, large = [], [], self._chosen(), self._has_kernel(len(cases))
         for logits, part in self._blocks(cases, known):
             newest = newest_items(part, self._length)
             network = log_probabilities(logits)
@@ -326,6 +325,10 @@ class MemoryRecommender(HyperRecommender):
         """Return the evidence for the best items by the log-probabilities of the mixture and of the ``network``."""
         return self._evidence_reader()(scores, network, self._on(newest), self.item_vectors(), large=large)
 
+    def _has_kernel(self, n_cases: int) -> bool:
+        """Return whether a kernel ranks so many cases in the end, so that it can find their best items too."""
+        return self.device.type == "cpu" and n_cases * self.n_items >= KERNEL_FROM
+
     def _on(self, items: npt.NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(items).to(self.device)
 
@@ -356,7 +359,7 @@ class MemoryRecommender(HyperRecommender):
     def validation_scorer(self, config: Any) -> Scorer:
         """Return the scorer that reranks each user by the network that was not fitted to it."""
         known, self._known = self._known, KnownCases()  # the ranking ends the validation
-        network, chosen = self._network(known), self._chosen()
+        network, chosen, large = self._network(known), self._chosen(), self._has_kernel(len(known))
 
         @torch.no_grad()
         def score(cases: Prefixes) -> Tensor:
@@ -366,7 +369,7 @@ class MemoryRecommender(HyperRecommender):
                 return scores
 
             def read(places: Places) -> Evidence:
-                return self._evidence(scores[places], probabilities[places], newest[places])
+                return self._evidence(scores[places], probabilities[places], newest[places], large=large)
 
             return self._reranker(scores, known.evidence_of(cases, read), _folds(cases))
 
