@@ -286,18 +286,18 @@ class MixtureSearch:
     def add(self, logits: Tensor, cases: Cases) -> None:
         """Add cases with the network's ``logits`` (n, n_items), which this overwrites."""
         logits[:, 0] = -math.inf
-        network = logits.softmax(dim=1)
         if self.table is not None:
-            self._add_on_device(self.table, network, cases)
+            self._add_on_device(self.table, logits.softmax(dim=1), cases)
             return
-        ranked, newest = RankedCases(cases, network, exclude_seen=self.exclude_seen), self.memory.newest(cases)
-        of_target, targets = network.gather(1, ranked.targets), cases.targets.astype(np.int64)
-        network.masked_fill_(ranked.hidden, -1.0)
+        ranked, newest = RankedCases(cases, logits, exclude_seen=self.exclude_seen), self.memory.newest(cases)
+        targets = cases.targets.astype(np.int64)
         # a target that no item remembers, behind so many items of the network, is behind them in every mixture
-        few = number_true(network > of_target) < _DEPTH
+        few = number_true((logits > logits.gather(1, ranked.targets)) & ~ranked.hidden) < _DEPTH
         remembered = torch.from_numpy(self.memory.votes(newest, targets[:, None], (1.0,))[0][:, 0] > 0)
-        near = (ranked.shown & (few | remembered.to(network.device))).nonzero()[:, 0]
-        network, of_target, rows = network[near], of_target[near], near.cpu().numpy()
+        near = (ranked.shown & (few | remembered.to(logits.device))).nonzero()[:, 0]
+        ranked, network, rows = ranked[near], logits[near].softmax(dim=1), near.cpu().numpy()
+        of_target = network.gather(1, ranked.targets)
+        network.masked_fill_(ranked.hidden, -1.0)
         values, items = (part.cpu().numpy() for part in network.topk(min(_DEPTH, network.shape[1] - 1), dim=1))
         probabilities, newest, targets = network.cpu().numpy(), newest[rows], targets[rows]
         votes = self.memory.votes(newest, np.column_stack((items, targets)), DECAYS)
