@@ -51,10 +51,10 @@ def row(data: str, keys: dict[str, Any], repeats: int) -> dict[str, Any]:
     return {
         "data": data,
         "cases": len(cases),
-        "epoch s": round(epoch, 1),
-        "network alone s": round(alone, 1),
-        "choices s": round(chosen, 1),
-        "ranking s": round(ranked, 1),
+        "epoch s": f"{epoch:.1f}",
+        "network alone s": f"{alone:.1f}",
+        "choices s": f"{chosen:.1f}",
+        "ranking s": f"{ranked:.1f}",
         "share": f"{(chosen + ranked - alone) / (epoch * int(config['eval_step'])):.0%}",
     }
 
