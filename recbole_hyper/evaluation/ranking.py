@@ -116,15 +116,15 @@ def _rank_here(
 
 
 def best_here(scores: Tensor, left_out: Tensor, k: int) -> Tensor:
-    """Return the k best items (n, k) of each row, best first, in one pass over float32 ``scores`` (n, n_items).
+    """Return the k best items (n, k) of each row, best first, in one pass over ``scores`` (n, n_items).
 
-    On a CPU. Item 0 and the items ``left_out`` (n, m) of a row are not among them; their scores are overwritten. Rows
-    with fewer items end with 0.
+    On a CPU. Item 0 and the items ``left_out`` (n, m) of a row are not among them; their scores may be overwritten.
+    Rows with fewer items end with 0.
     """
     from recbole_hyper.kernels.ranks import rank_rows  # imports numba, so only when it is needed
 
     n, m = left_out.shape
-    values, seen = scores.contiguous().numpy(), left_out.flatten().to(torch.int32).numpy()
+    values, seen = scores.float().contiguous().numpy(), left_out.flatten().to(torch.int32).numpy()
     zeros = np.zeros(n, np.int64)
     *_, top, _ = rank_rows(values, zeros, m * np.arange(n + 1), seen, zeros[:0], k)
     return torch.from_numpy(top).long()

@@ -13,7 +13,7 @@ import torch
 from recbole_hyper import load, run
 from recbole_hyper.config import Config
 from recbole_hyper.data.pair_counts import pair_counts
-from recbole_hyper.evaluation.ranking import rank_cases
+from recbole_hyper.evaluation.ranking import best_here, rank_cases
 from recbole_hyper.evaluation.statistics import case_values
 from recbole_hyper.models import reranker as module
 from recbole_hyper.models.ease_votes import EaseVotes, log_probabilities
@@ -256,6 +256,23 @@ def test_a_run_gains_keeps_it_and_serves_it(memory_ease: bool, ordered: Path, tm
     write_bundle(tmp_path / "run")
     served = open_bundle(tmp_path / "run", load).recommender
     np.testing.assert_allclose(served.score(histories), loaded.score(histories), rtol=1e-4, atol=1e-5)
+
+
+def test_a_kernel_finds_the_same_best_items_in_large_data(
+    ordered: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, used = trained(ordered, tmp_path / "run"), []
+
+    def noted(*arguments: Any) -> torch.Tensor:
+        used.append(len(arguments[0]))
+        return best_here(*arguments)
+
+    monkeypatch.setattr("recbole_hyper.models.memory.KERNEL_FROM", 0)
+    monkeypatch.setattr(module, "best_here", noted)
+    found = trained(ordered, tmp_path / "kernel")
+    assert used
+    assert found["valid"] == pytest.approx(expected["valid"], abs=1e-6)
+    assert found["test"] == pytest.approx(expected["test"], abs=1e-6)
 
 
 def test_validation_is_cross_fitted_and_the_test_uses_both_networks(ordered: Path, tmp_path: Path) -> None:
