@@ -329,6 +329,10 @@ def test_the_default_is_ahead_of_three_others_on_all_data() -> None:
         for data in ("amazon-beauty", "amazon-sports")
     ]
     + [
+        ("{data}_global_timepoint_{model}", "", False, "ml-1m", ("SASRecCE", "HSASRecCE", "SASRecBCE", "HSASRec")),
+        ("{data}_temporal_users_{model}", "", False, "amazon-beauty", ("EASER", "ItemKNN", "PureSVDN", "Pop", "ce")),
+    ]
+    + [
         (name, "_default", refit, data, ("EASER", "PureSVDN", "ItemKNN", "Pop"))
         for name, refit in (("{data}_{model}_last_after", True), ("timepoint_last_{data}_{model}", False))
         for data in ("amazon-beauty", "amazon-sports", "ml-1m")
