@@ -4,6 +4,8 @@ RecBole writes its Config into every checkpoint, and some models write scipy mat
 write the Config as plain values, and add the classes that checkpoints need to torch's list of safe classes.
 """
 
+import enum
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,18 @@ def patch_config(configurator: Any) -> None:
 
     configurator.Config.__reduce_ex__ = reduced
     earlier = [(restored_config, name) for name in _EARLIER]
-    add_safe_globals([restored_config, *earlier, OldConfig, configurator.Config, *_safe_classes()])
+    members = [(member, f"{module}.getattr") for module in ("builtins", "__builtin__")]
+    add_safe_globals([restored_config, *earlier, *members, OldConfig, configurator.Config, *_safe_classes()])
+
+
+def member(enumeration: Any, name: str) -> enum.Enum:
+    """Return a member of an enumeration; early releases of Python 3.11 pickle it as a call of ``getattr``.
+
+    UnpicklingError for an attribute of anything else.
+    """
+    if not isinstance(enumeration, enum.EnumMeta) or name not in enumeration.__members__:
+        raise pickle.UnpicklingError(f"the attribute {name!r} of {enumeration!r} is no member of an enumeration")
+    return enumeration[name]
 
 
 def _safe_classes() -> list[Any]:

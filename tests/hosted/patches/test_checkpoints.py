@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 from recbole.config import Config
 from recbole.quick_start import load_data_and_model, run_recbole
-from recbole.utils import get_trainer
+from recbole.utils import ModelType, get_trainer
 
 from examples.translate_checkpoint import translate
 from tests.hosted.conftest import trained
@@ -58,6 +59,27 @@ def test_code_in_a_checkpoint_is_refused(entry: str, protocol: int, settings: di
         with pytest.raises(Exception, match="open"):
             read("evil.pth")
     assert not Path("evil.txt").exists()
+
+
+class ByName:
+    """Pickled as the early releases of Python 3.11 pickle a member of an enumeration."""
+
+    def __init__(self, owner: Any, name: str) -> None:
+        self.called = getattr, (owner, name)
+
+    def __reduce__(self) -> Any:
+        return self.called
+
+
+@pytest.mark.parametrize(("owner", "name"), [(ModelType, "__class__"), (ModelType, "mro"), (np.ndarray, "tofile")])
+def test_members_of_enumerations_are_read_by_name_and_no_other_attribute_is(
+    owner: Any, name: str, tmp_path: Path
+) -> None:
+    torch.save({"kind": ByName(ModelType, "SEQUENTIAL")}, tmp_path / "member.pth")
+    assert torch.load(tmp_path / "member.pth") == {"kind": ModelType.SEQUENTIAL}
+    torch.save({"kind": ByName(owner, name)}, tmp_path / "other.pth")
+    with pytest.raises(pickle.UnpicklingError, match="no member"):
+        torch.load(tmp_path / "other.pth")
 
 
 def test_a_damaged_matrix_in_a_checkpoint_is_refused(settings: dict[str, Any]) -> None:
