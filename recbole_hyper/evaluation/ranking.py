@@ -59,7 +59,7 @@ def rank_cases(
     """
     _check_cases(cases, n_items, k, catalogue)
     hidden = np.flatnonzero(~catalogue) if catalogue is not None else np.empty(0, dtype=np.int64)
-    large, parts = len(cases) * n_items >= KERNEL_FROM, list[_Ranked]()
+    large, parts = is_large(len(cases), n_items), list[_Ranked]()
     start, device = 0, CPU  # where the scores are is known from the first block
     with tqdm(total=len(cases), desc=progress, disable=progress is None, unit="case", leave=False) as bar:
         while start < len(cases):
@@ -78,6 +78,11 @@ def rank_cases(
     *columns, ties = zip(*parts, strict=True)
     ranks, counts, lists, values = map(np.concatenate, columns)
     return Ranks(ranks, counts, lists, sum(ties) / len(cases), np.where(lists == 0, np.float32(-np.inf), values))
+
+
+def is_large(n_cases: int, n_items: int) -> bool:
+    """Return whether so many scores are ranked by the kernel where they are on a CPU."""
+    return n_cases * n_items >= KERNEL_FROM
 
 
 def rows_of_a_block(n_items: int, memory_budget: int, device: torch.device = CPU) -> int:

@@ -285,24 +285,24 @@ class MixtureSearch:
 
     def add(self, logits: Tensor, cases: Cases) -> None:
         """Add cases with the network's ``logits`` (n, n_items), which this overwrites."""
+        self.cases += len(cases)
         logits[:, 0] = -math.inf
         if self.table is not None:
             self._add_on_device(self.table, logits.softmax(dim=1), cases)
             return
         ranked, newest = RankedCases(cases, logits, exclude_seen=self.exclude_seen), self.memory.newest(cases)
-        targets = cases.targets.astype(np.int64)
         # a target that no item remembers, behind so many items of the network, is behind them in every mixture
         few = number_true((logits > logits.gather(1, ranked.targets)) & ~ranked.hidden) < _DEPTH
-        remembered = torch.from_numpy(self.memory.votes(newest, targets[:, None], (1.0,))[0][:, 0] > 0)
+        remembered = torch.from_numpy(self.memory.votes(newest, ranked.targets.cpu().numpy(), (1.0,))[0][:, 0] > 0)
         near = (ranked.shown & (few | remembered.to(logits.device))).nonzero()[:, 0]
         ranked, network, rows = ranked[near], logits[near].softmax(dim=1), near.cpu().numpy()
         of_target = network.gather(1, ranked.targets)
         network.masked_fill_(ranked.hidden, -1.0)
         values, items = (part.cpu().numpy() for part in network.topk(min(_DEPTH, network.shape[1] - 1), dim=1))
-        probabilities, newest, targets = network.cpu().numpy(), newest[rows], targets[rows]
+        probabilities, newest, targets = network.cpu().numpy(), newest[rows], ranked.targets.cpu().numpy()
         votes = self.memory.votes(newest, np.column_stack((items, targets)), DECAYS)
         # the last column, of the target, is not above itself
-        values = np.column_stack((np.where(items == targets[:, None], -1.0, values), of_target.cpu().numpy()))
+        values = np.column_stack((np.where(items == targets, -1.0, values), of_target.cpu().numpy()))
         starts = np.zeros(0, dtype=np.int32)
         for number, decay in enumerate(DECAYS):
             memory = self.memory.after(newest, decay)
@@ -310,9 +310,8 @@ class MixtureSearch:
             if not np.array_equal(starts, memory.indptr):
                 starts, owners = memory.indptr, np.repeat(np.arange(len(rows)), np.diff(memory.indptr))
                 network_values = probabilities.take(_places(memory))
-            ranks = _ranks((memory, owners, network_values), targets, values, votes[number])
+            ranks = _ranks((memory, owners, network_values), targets[:, 0], values, votes[number])
             self.gains[number] += np.where(ranks <= _DEPTH, 1 / np.log2(ranks + 1.0), 0.0).sum(axis=1)
-        self.cases += len(cases)
 
     def _add_on_device(self, table: VoteTable, network: Tensor, cases: Cases) -> None:
         """Add cases with the probabilities of the ``network``, by counting what is above the target in each mixture."""
@@ -333,7 +332,6 @@ class MixtureSearch:
                 gains.append(ranked.gain(mixed, torch.add(of_target, memory_of_target, alpha=odds)))
         found = torch.stack(gains).view(len(DECAYS), len(SHARES))
         self._sums = found if self._sums is None else self._sums + found
-        self.cases += len(cases)
 
     def best(self) -> tuple[Mixture, float, float]:
         """Return the best mixture, its NDCG@10 and the network's; of equally good mixtures the smallest share."""

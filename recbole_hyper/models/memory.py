@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from recbole_hyper.data.pair_counts import Side, pair_counts
-from recbole_hyper.evaluation.ranking import KERNEL_FROM, Scorer, rows_of_a_block
+from recbole_hyper.evaluation.ranking import Scorer, is_large, rows_of_a_block
 from recbole_hyper.evaluation.scorers import encode_cases, state_scorer
 from recbole_hyper.models._linear import binary_matrix
 from recbole_hyper.models.base import HyperRecommender
@@ -327,7 +327,7 @@ class MemoryRecommender(HyperRecommender):
 
     def _has_kernel(self, n_cases: int) -> bool:
         """Return whether a kernel ranks so many cases in the end, so that it can find their best items too."""
-        return self.device.type == "cpu" and n_cases * self.n_items >= KERNEL_FROM
+        return self.device.type == "cpu" and is_large(n_cases, self.n_items)
 
     def _on(self, items: npt.NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(items).to(self.device)

@@ -117,12 +117,13 @@ class EvidenceReader(nn.Module):
         ``vectors`` (n_items, d) those of the items. If there are ``large`` numbers of scores on a CPU, a kernel finds
         the best items, and overwrites the scores of those that are left out.
         """
-        left_out, k = newest if self.exclude_seen else newest[:, :0], min(BEST, scores.shape[1] - 1)
+        k = min(BEST, scores.shape[1] - 1)
         if large:
-            items = best_here(scores, left_out, k)
+            items = best_here(scores, newest if self.exclude_seen else newest[:, :0], k)
             best = scores.gather(1, items)
         else:
-            best, items = scores.scatter(1, left_out, -math.inf).topk(k, dim=1)
+            shown = scores.scatter(1, newest, -math.inf) if self.exclude_seen else scores
+            best, items = shown.topk(k, dim=1)
         recent = newest[:, : self.window]
         known = (recent > 0)[:, None]
         cosines = normalize(vectors[items], dim=2) @ normalize(vectors[recent], dim=2).transpose(1, 2) * known

@@ -267,7 +267,7 @@ def test_a_kernel_finds_the_same_best_items_in_large_data(
         used.append(len(arguments[0]))
         return best_here(*arguments)
 
-    monkeypatch.setattr("recbole_hyper.models.memory.KERNEL_FROM", 0)
+    monkeypatch.setattr("recbole_hyper.evaluation.ranking.KERNEL_FROM", 0)
     monkeypatch.setattr(module, "best_here", noted)
     found = trained(ordered, tmp_path / "kernel")
     assert used

@@ -28,11 +28,11 @@ def patch_config(configurator: Any) -> None:
 
     configurator.Config.__reduce_ex__ = reduced
     earlier = [(restored_config, name) for name in _EARLIER]
-    members = [(member, f"{module}.getattr") for module in ("builtins", "__builtin__")]
+    members = [(_member, f"{module}.getattr") for module in ("builtins", "__builtin__")]
     add_safe_globals([restored_config, *earlier, *members, OldConfig, configurator.Config, *_safe_classes()])
 
 
-def member(enumeration: Any, name: str) -> enum.Enum:
+def _member(enumeration: Any, name: str) -> enum.Enum:
     """Return a member of an enumeration; early releases of Python 3.11 pickle it as a call of ``getattr``.
 
     UnpicklingError for an attribute of anything else.
