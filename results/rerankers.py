@@ -60,10 +60,10 @@ def rows(name: str, cases: CasesOfReranker, others: dict[str, Reranker]) -> Iter
             continue  # EASE^R was not offered
         model = Reranker()
         model.fit(cases._replace(evidence=evidence))
-        yield row(f"without {text}" if text else "all evidence", model.gain(cases._replace(evidence=evidence)))
+        yield row(f"without {text}" if text else "all evidence", cases.gain(model(evidence, cases.folds)))
     for other, model in others.items():
         if other != name:
-            yield row(f"of {other}", model.gain(cases, cross_fitted=False))
+            yield row(f"of {other}", cases.gain(model(cases.evidence)))
 
 
 def main(folders: Sequence[str]) -> pd.DataFrame:

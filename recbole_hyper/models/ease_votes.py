@@ -146,9 +146,9 @@ def _histories(newest: Tensor, decay: float, n_items: int) -> scipy.sparse.csr_m
 
 
 def log_probabilities(scores: Tensor) -> Tensor:
-    """Return the logarithm of the softmax of ``scores`` (n, n_items), whose padding this sets to -inf."""
+    """Return the logarithm of the softmax of ``scores`` (n, n_items) in their place; padding has -inf."""
     scores[:, 0] = -math.inf
-    return scores.log_softmax(dim=1)
+    return torch.log_softmax(scores, dim=1, out=scores)
 
 
 def with_votes(network: Tensor, scores: Tensor, votes: Votes) -> Tensor:

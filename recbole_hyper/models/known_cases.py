@@ -8,18 +8,18 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from recbole_hyper.models.reranker import Evidence
+from recbole_hyper.models.reranker import Changes
 from recbole_hyper.types import Prefixes
 
 Places = npt.NDArray[np.int64] | slice
 
 
 class KnownCases:
-    """Cases with the ``states`` (n, d) of a network and the ``evidence`` for their best items; without cases, none."""
+    """Cases with the ``states`` (n, d) of a network and the ``changes`` of their best items; without cases, none."""
 
     def __init__(self, cases: Prefixes | None = None, states: Tensor | None = None) -> None:
         self.states = states
-        self.evidence: Evidence | None = None
+        self.changes: Changes | None = None
         if cases is not None:
             index = _index(cases)
             self._first = np.flatnonzero(~index.duplicated())  # cases may share a history
@@ -33,9 +33,9 @@ class KnownCases:
         known = None if self.states is None else [self.states]
         return self._rows(cases, known, lambda places: [encode(places)])[0]
 
-    def evidence_of(self, cases: Prefixes, read: Callable[[Places], Evidence]) -> Evidence:
-        """Return the evidence for the best items of ``cases``; ``read`` returns that of some places of them."""
-        return Evidence(*self._rows(cases, self.evidence, read))
+    def changes_of(self, cases: Prefixes, read: Callable[[Places], Changes]) -> Changes:
+        """Return the changes of the best items of ``cases``; ``read`` returns those of some places of them."""
+        return Changes(*self._rows(cases, self.changes, read))
 
     def _rows(
         self, cases: Prefixes, known: Sequence[Tensor] | None, compute: Callable[[Places], Sequence[Tensor]]

@@ -34,12 +34,14 @@ from recbole_hyper.models.known_cases import KnownCases, Places
 from recbole_hyper.models.reranker import (
     N_FOLDS,
     CasesOfReranker,
+    Changes,
     Evidence,
     EvidenceReader,
     Reranker,
     RerankingTable,
     SparseVotes,
     VoteTables,
+    reranked,
 )
 from recbole_hyper.options import AUTO, Option, keyed
 from recbole_hyper.types import Cases, Prefixes
@@ -204,27 +206,28 @@ class MemoryRecommender(HyperRecommender):
             return
         read = self.cases_of_reranker(cases, known)
         self._reranker.fit(read)
-        if (gain := self._reranker.gain(read)) > 0:
+        changes = self._reranker(read.evidence, read.folds)
+        if (gain := read.gain(changes)) > 0:
+            known.changes = Changes(read.items.to(self.device), changes.to(self.device))
             logger.info("memory: the best items are reranked, for %.4f more NDCG@10 in cross-validation", gain)
         else:
             self._reranker.reset()
 
     @torch.no_grad()
     def cases_of_reranker(self, cases: Cases, known: KnownCases) -> CasesOfReranker:
-        """Return what the reranker is fitted to, for the chosen mixture; the evidence is added to what is ``known``."""
-        parts, evidence, chosen, large = [], [], self._chosen(), self._has_kernel(len(cases))
+        """Return what the reranker is fitted to, for the chosen mixture."""
+        parts, chosen, large = [], self._chosen(), self._has_kernel(len(cases))
         for logits, part in self._blocks(cases, known):
             newest = newest_items(part, self._length)
             network = log_probabilities(logits)
             scores = self._mixture_of(network, newest, chosen)
             found = self._evidence(scores, network, newest, large=large)
-            evidence.append(found)
             ranked = RankedCases(part, scores, exclude_seen=self._exclude_seen)
             best = scores.gather(1, found.items).masked_fill_(ranked.hidden.gather(1, found.items), -torch.inf)
             hits = (found.items == ranked.targets) & ranked.shown[:, None]
             places = torch.where(hits.any(dim=1), hits.int().argmax(dim=1), -1)
-            parts.append(CasesOfReranker(found.values.cpu(), best.cpu(), places.cpu(), _folds(part)))
-        known.evidence = Evidence(*map(torch.cat, zip(*evidence, strict=True)))
+            columns = found.items, found.values, best, places, _folds(part)
+            parts.append(CasesOfReranker(*(column.cpu() for column in columns)))
         return CasesOfReranker(*map(torch.cat, zip(*parts, strict=True)))
 
     def _parts(self, cases: Cases) -> list[Cases]:
@@ -307,7 +310,7 @@ class MemoryRecommender(HyperRecommender):
         """Return the scores (n, n_items) for the network's ``logits`` (n, n_items) after the ``newest`` items."""
         network = log_probabilities(logits)
         scores = self._mixture_of(network, newest, chosen)
-        return self._reranker(scores, self._evidence(scores, network, newest)) if chosen.reranks else scores
+        return reranked(scores, self._changes(scores, network, newest)) if chosen.reranks else scores
 
     def _mixture_of(self, network: Tensor, newest: npt.NDArray[np.int64], chosen: Chosen) -> Tensor:
         """Return log p (n, n_items) of the mixture after the ``newest`` items, for log p of the ``network``."""
@@ -324,6 +327,19 @@ class MemoryRecommender(HyperRecommender):
     ) -> Evidence:
         """Return the evidence for the best items by the log-probabilities of the mixture and of the ``network``."""
         return self._evidence_reader()(scores, network, self._on(newest), self.item_vectors(), large=large)
+
+    def _changes(
+        self,
+        scores: Tensor,
+        network: Tensor,
+        newest: npt.NDArray[np.int64],
+        folds: Tensor | None = None,
+        *,
+        large: bool = False,
+    ) -> Changes:
+        """Return the changes of the best items; with the ``folds`` of users by the networks not fitted to them."""
+        evidence = self._evidence(scores, network, newest, large=large)
+        return Changes(evidence.items, self._reranker(evidence.values, folds))
 
     def _has_kernel(self, n_cases: int) -> bool:
         """Return whether a kernel ranks so many cases in the end, so that it can find their best items too."""
@@ -368,10 +384,11 @@ class MemoryRecommender(HyperRecommender):
             if not chosen.reranks:
                 return scores
 
-            def read(places: Places) -> Evidence:
-                return self._evidence(scores[places], probabilities[places], newest[places], large=large)
+            def read(places: Places) -> Changes:
+                parts = scores[places], probabilities[places], newest[places], _folds(cases)[places]
+                return self._changes(*parts, large=large)
 
-            return self._reranker(scores, known.evidence_of(cases, read), _folds(cases))
+            return reranked(scores, known.changes_of(cases, read))
 
         return score
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, normalize
+from torch.nn.functional import cross_entropy, embedding, normalize
 
 from recbole_hyper.evaluation.ranking import best_here, number_true
 from recbole_hyper.models.ease_votes import EaseTable, EaseVotes
@@ -93,6 +93,13 @@ class Evidence(NamedTuple):
     values: Tensor
 
 
+class Changes(NamedTuple):
+    """The best items (n, k) of a mixture, and what a reranker adds to the log-probability of each (n, k)."""
+
+    items: Tensor
+    values: Tensor
+
+
 class EvidenceReader(nn.Module):
     """Reads the evidence for the best items after a history.
 
@@ -126,7 +133,8 @@ class EvidenceReader(nn.Module):
             best, items = shown.topk(k, dim=1)
         recent = newest[:, : self.window]
         known = (recent > 0)[:, None]
-        cosines = normalize(vectors[items], dim=2) @ normalize(vectors[recent], dim=2).transpose(1, 2) * known
+        best_vectors, recent_vectors = (normalize(embedding(part, vectors), dim=2) for part in (items, recent))
+        cosines = best_vectors @ recent_vectors.transpose(1, 2) * known
         ages = _AGES ** torch.arange(self.window, device=newest.device)
         own = (network.gather(1, items).clamp(min=_LEAST), best.clamp(min=_LEAST), self.counts[items])
         alike = (cosines[:, :, 0], cosines.amax(dim=2), cosines @ ages)
@@ -136,10 +144,15 @@ class EvidenceReader(nn.Module):
 class CasesOfReranker(NamedTuple):
     """Cases to fit a :class:`Reranker` to, on a CPU."""
 
+    items: Tensor  # (m, k) the best items of the mixture
     evidence: Tensor  # (m, k, N_EVIDENCE)
     scores: Tensor  # (m, k) log-probabilities of the best items by the mixture, -inf for hidden items
     places: Tensor  # (m,) places of the targets among the best items, -1 for others
     folds: Tensor  # (m,) the fold of each user, from 0 to N_FOLDS - 1
+
+    def gain(self, changes: Tensor) -> float:
+        """Return by how much NDCG@10 rises in the mean of the cases with these ``changes`` (m, k) of their scores."""
+        return (ndcg(self.scores + changes, self.places) - ndcg(self.scores, self.places)) / len(self.folds)
 
 
 class Reranker(nn.Module):
@@ -178,12 +191,12 @@ class Reranker(nn.Module):
         """Change nothing from now on."""
         self.bits.zero_()
 
-    def forward(self, scores: Tensor, evidence: Evidence, folds: Tensor | None = None) -> Tensor:
-        """Return the log-probabilities (n, n_items) for those of the mixture, ``scores`` (n, n_items).
+    def forward(self, evidence: Tensor, folds: Tensor | None = None) -> Tensor:
+        """Return what the networks add to the scores of items (n, k), given the ``evidence`` (n, k, N_EVIDENCE).
 
-        With the ``folds`` (n,) of the users, those of the networks that were not fitted to them.
+        With the ``folds`` (n,) of the users, on a CPU, those networks that were not fitted to them.
         """
-        return reranked(scores, evidence, self.numbers, folds)
+        return _changes(evidence, self.numbers.to(evidence.device), folds)
 
     def fit(self, cases: CasesOfReranker) -> None:
         """Fit each network to the cases of its users.
@@ -197,14 +210,6 @@ class Reranker(nn.Module):
         if min(int(one.sum()) for one in own) >= _FEWEST:
             numbers = [_fit(cases.evidence[one], cases.scores[one], cases.places[one]) for one in own]
             self.bits.copy_(torch.stack(numbers).view(torch.int32))
-
-    def gain(self, cases: CasesOfReranker, *, cross_fitted: bool = True) -> float:
-        """Return by how much NDCG@10 rises in the mean of the cases, each ranked by networks not fitted to its user.
-
-        Not ``cross_fitted``, the networks have equal weight, as for users that none was fitted to.
-        """
-        changed = cases.scores + _changes(cases.evidence, self.numbers.cpu(), cases.folds if cross_fitted else None)
-        return (ndcg(changed, cases.places) - ndcg(cases.scores, cases.places)) / len(cases.folds)
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *arguments: Any) -> None:
         state_dict.setdefault(prefix + "bits", self.bits)  # a file of an earlier version has none
@@ -226,17 +231,15 @@ class RerankingTable(nn.Module):
 
     def forward(self, scores: Tensor, network: Tensor, newest: Tensor) -> Tensor:
         """Return the log-probabilities (n, n_items) for those of the mixture, ``scores`` (n, n_items)."""
-        return reranked(scores, self.reader(scores, network, newest, self.vectors), self.numbers)
+        evidence = self.reader(scores, network, newest, self.vectors)
+        return reranked(scores, Changes(evidence.items, _changes(evidence.values, self.numbers)))
 
 
-def reranked(scores: Tensor, evidence: Evidence, numbers: Tensor, folds: Tensor | None = None) -> Tensor:
-    """Return the ``scores`` (n, n_items), changed for the best items by networks with these ``numbers`` (N_FOLDS, P).
-
-    The networks have equal weight; with the ``folds`` (n,) of the users, those that were not fitted to the user.
-    """
-    old = scores.gather(1, evidence.items)
-    new = (old + _changes(evidence.values, numbers, folds)).log_softmax(dim=1) + old.logsumexp(dim=1, keepdim=True)
-    return scores.scatter(1, evidence.items, new)
+def reranked(scores: Tensor, changes: Changes) -> Tensor:
+    """Return the ``scores`` (n, n_items), in which this replaces those of the best items."""
+    old = scores.gather(1, changes.items)
+    new = (old + changes.values).log_softmax(dim=1) + old.logsumexp(dim=1, keepdim=True)
+    return scores.scatter_(1, changes.items, new)
 
 
 def ndcg(scores: Tensor, places: Tensor) -> float:
@@ -259,8 +262,10 @@ def _changes(evidence: Tensor, numbers: Tensor, folds: Tensor | None = None) -> 
     return changes
 
 
-def _parts(numbers: Tensor) -> list[Tensor]:
-    return [part.view(shape) for part, shape in zip(numbers.split(_SIZES), _SHAPES.values(), strict=True)]
+def _parts(numbers: Tensor, first: int = 0) -> list[Tensor]:
+    """Return the parts of ``numbers`` that begin with the part ``first``, in their shapes."""
+    shapes = list(_SHAPES.values())[first:]
+    return [part.view(shape) for part, shape in zip(numbers.split(_SIZES[first:]), shapes, strict=True)]
 
 
 def _change(evidence: Tensor, numbers: Tensor) -> Tensor:
@@ -283,17 +288,19 @@ def _fit(evidence: Tensor, scores: Tensor, places: Tensor) -> Tensor:
     scale.copy_(1 / evidence.flatten(0, 1).std(0).clamp(min=1e-3))
     learned[1].normal_(0, N_EVIDENCE**-0.5, generator=draws)
     inputs = (evidence - mean) * scale
-    fixed, trained = numbers.split([2 * N_EVIDENCE, sum(_SIZES) - 2 * N_EVIDENCE])
+    fixed, trained = numbers.split([sum(_SIZES[:2]), sum(_SIZES[2:])])
     trained = trained.clone().requires_grad_()
     passes = min(_PASSES, max(1, round(_STEPS * _BATCH / len(places))))
     optimizer = torch.optim.Adam([trained], lr=_RATE, weight_decay=_DECAY)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, passes)
     for _ in range(passes):
         for batch in torch.randperm(len(places), generator=draws).split(_BATCH):
+            # index_select copies whole rows, an index each number by itself
+            own = inputs.index_select(0, batch)
             optimizer.zero_grad()
             with torch.enable_grad():
-                _, _, *learned = _parts(torch.cat((fixed, trained)))
-                loss = cross_entropy(scores[batch] + _added(inputs[batch], *learned), places[batch])
+                changed = scores[batch] + _added(own, *_parts(trained, 2))
+                loss = cross_entropy(changed, places[batch])
             loss.backward()
             optimizer.step()
         schedule.step()

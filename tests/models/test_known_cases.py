@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from recbole_hyper.models.known_cases import KnownCases, Places
-from recbole_hyper.models.reranker import Evidence
+from recbole_hyper.models.reranker import Changes
 from recbole_hyper.types import Prefixes
 from tests.data.test_pair_counts import store_of
 
@@ -38,17 +38,17 @@ def test_only_unknown_cases_are_computed(asked: list[tuple[int, int, int]], comp
     cases, wanted = prefixes((0, 0, 3), (1, 0, 2), (1, 0, 2)), prefixes(*asked)
     places: list[Any] = []
     known = KnownCases(cases, numbers(cases))
-    known.evidence = Evidence(numbers(cases).long(), numbers(cases)[:, None])
+    known.changes = Changes(numbers(cases).long(), numbers(cases)[:, None])
 
     def encode(some: Places) -> torch.Tensor:
         places.append(some)
         return numbers(wanted[some])
 
-    def read(some: Places) -> Evidence:
-        return Evidence(encode(some).long(), numbers(wanted[some])[:, None])
+    def read(some: Places) -> Changes:
+        return Changes(encode(some).long(), numbers(wanted[some])[:, None])
 
     assert torch.equal(known.states_of(wanted, encode), numbers(wanted))
-    items, values = known.evidence_of(wanted, read)
+    items, values = known.changes_of(wanted, read)
     assert torch.equal(items, numbers(wanted).long())
     assert torch.equal(values, numbers(wanted)[:, None])
     assert [list(some) for some in places] == [computed] * 2 * bool(computed)

@@ -21,6 +21,7 @@ from recbole_hyper.models.item_memory import (
     SHARES,
     Mixture,
 )
+from recbole_hyper.models.reranker import CasesOfReranker, Reranker
 from recbole_hyper.protocols.base import make_split
 from recbole_hyper.runs.bundle import write_bundle
 from recbole_hyper.serving.bundle import GRAPH, open_bundle
@@ -118,16 +119,20 @@ def test_a_validation_encodes_each_case_once(random_data: Path, monkeypatch: pyt
     def rank() -> Any:
         return rank_cases(model.validation_scorer(config), split.valid, n_items=split.store.n_items, k=10)
 
+    def fitted(reranker: Reranker, _: Any) -> None:
+        reranker.bits.copy_(torch.ones_like(reranker.numbers).view(torch.int32))
+
     monkeypatch.setattr(memory, "encode_cases", noted)
+    monkeypatch.setattr(Reranker, "fit", fitted)
+    monkeypatch.setattr(CasesOfReranker, "gain", lambda *_: 0.1)
     model.choose(split.valid)
     rank()
     assert sum(encoded) == sum(reads) == len(split.valid)
-    # of a draw the ranking knows the states and the evidence, and computes those of the other cases
+    # of a draw the ranking knows the states and the changes, and computes those of the other cases
     monkeypatch.setattr(memory, "RERANKED_CASES", len(split.valid) - 3)
     model.choose(split.valid)
     reads.clear()
     encoded.clear()
-    model._reranker.bits.copy_(torch.ones_like(model._reranker.numbers).view(torch.int32))
     found = rank()
     assert encoded == reads == [3]
     again = rank()  # nothing is known any more
