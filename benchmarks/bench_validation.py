@@ -3,14 +3,16 @@
     make bench-validation
     .venv/bin/python benchmarks/bench_validation.py --data_path=DIR --data=ml-100k,amazon-beauty-sequences,ml-1m
 
-For each data set, one process trains an epoch on one thread and then times, as a validation does: the choices (the
-share of the memory, EASE^R, the reranker) and the ranking with them; and the ranking by the network alone. ``share`` is
-what the validations of a whole training take more than those of the network alone, relative to the training.
+For each data set, with the reranker and without it, one process trains an epoch on one thread and then times, as a
+validation does: the choices (the share of the memory, EASE^R, the reranker) and the ranking with them; and the ranking
+by the network alone. ``share`` is what the validations of a whole training take more than those of the network alone,
+relative to the training.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -50,6 +52,7 @@ def row(data: str, keys: dict[str, Any], repeats: int) -> dict[str, Any]:
     epoch = result["seconds"]["train"]
     return {
         "data": data,
+        "reranker": "yes" if keys["memory_rerank"] else "no",
         "cases": len(cases),
         "epoch s": f"{epoch:.1f}",
         "network alone s": f"{alone:.1f}",
@@ -68,7 +71,8 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)
     keys = {"n_threads": 1} | ({} if given.data_path is None else {"data_path": given.data_path})
-    rows = [row(data, keys, given.repeats) for data in given.data.split(",")]
+    data_sets = itertools.product(given.data.split(","), (True, False))
+    rows = [row(data, keys | {"memory_rerank": rerank}, given.repeats) for data, rerank in data_sets]
     print(table(rows, list(rows[0])))
 
 
