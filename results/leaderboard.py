@@ -88,13 +88,13 @@ def sections(results: dict[str, dict[str, Any]]) -> dict[tuple[Any, ...], dict[s
 
 def chosen(settings: dict[str, list[str]], results: dict[str, dict[str, Any]]) -> list[list[str]]:
     """Return the runs of the best setting of each model by validation, one with and one without a refit."""
-    usual = {f"{dataset}_{DEFAULT}_default" for dataset in TITLES}
     best: dict[tuple[str, bool], tuple[bool, float, list[str]]] = {}
     for setting, names in settings.items():
         first = results[names[0]]
         kind = first["model"], bool(first["config"].get("refit"))
         valid = [results[name]["valid"].get(METRIC, -1.0) for name in names]
-        entry = (setting in usual, statistics.fmean(valid), names)
+        unchanged = kind[0] == DEFAULT and re.search("_default(_refit)?$", setting) is not None
+        entry = (unchanged, statistics.fmean(valid), names)
         if kind not in best or entry[:2] > best[kind][:2]:
             best[kind] = entry
     return [names for _, _, names in best.values()]

@@ -206,7 +206,7 @@ def test_rows_of_several_seeds_differ_in_the_seed_alone() -> None:
     for group in groups:
         runs = [pages.read(run) for run in group]
         keys = ("model", "dataset", "protocol", "eval_args", "exclude_seen", "data_fingerprint")
-        assert len({str([run[key] for key in keys]) for run in runs}) == 1, group
+        assert len({json.dumps([run[key] for key in keys], sort_keys=True) for run in runs}) == 1, group
         assert len({run["seed"] for run in runs}) == len(runs), group
         if len(runs) > 1:
             assert all(setting(run) == setting(group[0]) for run in group), group
@@ -588,6 +588,9 @@ def test_a_row_of_the_leaderboard_is_the_best_setting_by_validation() -> None:
     ]
     chosen = board.chosen(next(iter(sections.values())), results)
     assert chosen == [["a", "a_seed2021"], ["a_refit"], ["b"]]
+    names = {"last_FMLPRecMemory_default": 0.1, "last_FMLPRecMemory_default_windows": 0.3, "last_FMLPRecMemory": 0.2}
+    own = {name: result("FMLPRecMemory", valid, 0.1) for name, valid in names.items()}
+    assert board.chosen({name: [name] for name in own}, own) == [["last_FMLPRecMemory_default"]]
     row = board.row_of([results[name] for name in chosen[0]])
     assert row["NDCG@10"] == ".1100 ± .0141"
     assert (row["seeds"], row["minutes"], row["windows"], row["refit"]) == ("2", "2", "last", "no")
