@@ -28,8 +28,8 @@ _KNOWN = {
     ),
     "timestamp": (
         "time date datetime unixreviewtime unixtime unixtimestamp ts createdat eventtime eventtimestamp orderedat "
-        "orderdate purchasedate purchasedat transactiondate tdat clickedat watchedat viewedat invoicedate "
-        "eventdate dateadded transactiondt times timestamps",
+        "orderdate purchasedate purchasedat boughtat transactiondate tdat clickedat watchedat viewedat playedat "
+        "listenedat readat ratedat invoicedate eventdate dateadded transactiondt times timestamps",
         "ordernumber",
     ),
     "rating": ("ratings stars overall score",),

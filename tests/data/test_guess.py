@@ -331,6 +331,7 @@ def test_one_column_is_not_read_as_two_fields(tmp_path: Path) -> None:
         ("InvoiceNo,StockCode,InvoiceDate,CustomerID", "user_id=CustomerID,item_id=StockCode,timestamp=InvoiceDate"),
         ("user_id,product_id,order_number", "user_id=user_id,item_id=product_id,timestamp=order_number"),
         ("session,email,sku,ts", "user_id=session,item_id=sku,timestamp=ts"),
+        ("customer,sku,bought_at", "user_id=customer,item_id=sku,timestamp=bought_at"),
     ],
 )
 def test_columns_of_shops_are_guessed(header: str, columns: str, tmp_path: Path) -> None:
