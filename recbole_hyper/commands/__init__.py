@@ -59,8 +59,9 @@ def options_of(function: Callable[..., Any], arguments: argparse.Namespace) -> d
 
 
 def words(text: str) -> list[str]:
-    """Return the comma-separated words of an option."""
-    return [word.strip() for word in text.strip("[]").split(",") if word.strip()]
+    """Return the comma-separated words of an option, which may be in brackets."""
+    inner = re.fullmatch(r"\s*\[([^\[\]]*)\]\s*", text)
+    return [word.strip() for word in (inner[1] if inner else text).split(",") if word.strip()]
 
 
 def duration(text: str) -> float:

@@ -79,7 +79,7 @@ def prepare(arguments: argparse.Namespace) -> int:
     for line in notes(result.statistics, result.entry.published):
         print(line)
     if result.clock == "positions":
-        print("The source has no times: the timestamps are positions in each user's sequence, from 1.")
+        print("No times were read: a user's timestamps are increasing numbers in the order of the source.")
     print(result.path)
     return 0
 

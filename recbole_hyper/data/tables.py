@@ -35,6 +35,7 @@ _NO_TIME = "not a finite time; times are timestamps, dates, ISO text, or Unix se
 _NO_NUMBER = "not a finite number (for dates see 'recbole-hyper prepare' --format=csv --time_format)"
 _NOT_NOW = "before 1990 or after tomorrow"
 _WHOLE = r"^(-?[0-9]+)[.,]0$"
+_WITH_COMMA = r"^[+-]?([0-9]+|[0-9]{1,3}(\.[0-9]{3})+)(,[0-9]+)?$"  # whole, or with a decimal comma
 _BRACKETS = r"^\s*\[.*\]\s*$"
 _SHOWN = ("user_id", "item_id", "rating", "timestamp")
 _SHORT = {"user_id": "no user", "item_id": "no item", "timestamp": "no time", "rating": "no rating"}
@@ -171,7 +172,8 @@ def open_table(
     judged_fields = [field for field in chosen if judged[field]]
     first = guess.sample(source, replace(form, columns=chosen, moment=moment), judged_fields)
     if rated and len(first["rating"]) and 2 * times.to_numbers(first["rating"])[1].mean() < 1:
-        del chosen["rating"]  # text in a column with a rating's name
+        column, some = chosen.pop("rating"), to_strings(first["rating"])[0][0].as_py()
+        logger.warning("the column %s is not read: most of its values, such as %r, are not numbers", column, some)
     form = replace(form, columns={**chosen, **{guess.OTHER + other: other for other in others}}, moment=moment)
     if of_csv:  # pandas writes whole numbers beside gaps as 17850.0
         texts = {name: to_strings(first[name])[0] for name in ("user_id", "item_id") if name in chosen}
@@ -226,10 +228,15 @@ def read_columns(source: SourceFile) -> pa.Table:
 
 
 def with_points(column: Any) -> Any:
-    """Return a column of text with decimal points for decimal commas, unchanged if it has other values."""
-    fits = pc.or_(pc.equal(column, ""), pc.match_substring_regex(column, "^[+-]?[0-9]+(,[0-9]+)?$"))
+    """Return a column of text with decimal points for decimal commas, unchanged if it has other values.
+
+    Where a value has such a comma, points separate thousands: 1.234,50.
+    """
+    fits = pc.or_(pc.equal(column, ""), pc.match_substring_regex(column, _WITH_COMMA))
     fits = pc.or_(fits, pc.is_in(column, value_set=pa.array(MISSING_IDS)))
-    return pc.replace_substring(column, ",", ".") if pc.all(pc.fill_null(fits, True)).as_py() else column
+    if not pc.all(pc.fill_null(fits, True)).as_py() or not pc.any(pc.match_substring(column, ",")).as_py():
+        return column
+    return pc.replace_substring(pc.replace_substring(column, ".", ""), ",", ".")
 
 
 def _alike(parts: list[pa.Array]) -> list[pa.Array]:
@@ -317,11 +324,13 @@ def _seconds(rows: Rows, form: Format, malformed: Malformed) -> tuple[npt.NDArra
     seconds, good = times.to_seconds(values, unit)
     if form.guessed and unit != "steps":
         good &= times.plausible(seconds, values.type)
-    if form.guessed and unit in times.UNITS and not pa.types.is_temporal(values.type):
-        numbers = seconds * times.UNITS[unit]
+    scales: dict[str, float] = {"steps": 1.0, **times.UNITS}
+    if form.guessed and unit in scales and not pa.types.is_temporal(values.type):
+        numbers = seconds * scales[unit]
         if (row := times.mixed_units(np.nan_to_num(numbers), unit)) >= 0:
-            other = times.unit_of(abs(numbers[row]))
-            days = [f"{times.day(numbers[row] / times.UNITS[one])} by --time_format={one}" for one in (unit, other)]
+            meanings = {"steps": f"step {numbers[row]:.0f}"}
+            meanings |= {one: times.day(numbers[row] / scale) for one, scale in times.UNITS.items()}
+            days = [f"{meanings[one]} by --time_format={one}" for one in (unit, times.unit_of(abs(numbers[row])))]
             column, value = (form.columns or {})["timestamp"], as_text(values)[row].as_py()
             raise DataError(
                 f"{rows.part or malformed.name}, {malformed.place.format(int(rows.lines[row]))}: {value} in {column!r} "

@@ -241,8 +241,13 @@ def _unlikely(column: str, example: str, readings: list[tuple[str, float]]) -> D
 
 
 def mixed_units(numbers: Seconds, unit: str) -> int:
-    """Return the index of the first number that is a date from 1990 to tomorrow in another unit only, -1 if none is."""
-    unlikely = ~_likely(numbers / UNITS[unit]) & (np.abs(numbers) >= _STEPS)
+    """Return the index of the first number that is a date from 1990 to tomorrow in another unit only, -1 if none is.
+
+    ``unit`` is a key of ``UNITS``, or ``steps``, in which no number is a date.
+    """
+    unlikely = np.abs(numbers) >= _STEPS
+    if unit in UNITS:
+        unlikely &= ~_likely(numbers / UNITS[unit])
     if unlikely.any():
         for other in UNITS:
             if other != unit and len(rows := np.flatnonzero(unlikely & _likely(numbers / UNITS[other]))):

@@ -73,7 +73,8 @@ class TemporalUsers(Protocol):
             catalogue=known,
             points={"test": point},
             counts={
-                "interactions left by the filters": len(filtered.items),
+                f"of {len(store.items):,} interactions, left by min_item_users={settings['min_item_users']} and "
+                f"min_user_items={settings['min_user_items']}": len(filtered.items),
                 "test starts": date(point),
                 "training users": int((train_lengths > 0).sum()),
                 "held-out users": int(held_out.sum()),

@@ -143,6 +143,8 @@ def _with_changes(content: dict[str, Any], changes: Mapping[str, Any]) -> dict[s
         raise ConfigError(f"eval_args={eval_args!r}: only the mode of a finished run can change, as in {{mode: full}}")
     merged = dict(content)
     merge(merged, changes)
+    if "repeatable" in changes and "exclude_seen" not in changes:
+        del merged["exclude_seen"]  # RecBole's key sets it
     if "valid_metric" not in changes and {"metrics", "topk"} & set(changes):
         check_metrics(merged["metrics"], merged["topk"])
         # nothing is selected, but the configuration needs a valid metric

@@ -9,10 +9,22 @@ import pytest
 
 from recbole_hyper import load, run
 from recbole_hyper.cli import main
+from recbole_hyper.commands import words
 from recbole_hyper.commands.recommend import _mapping, ids_or_file, switch
 from recbole_hyper.data.inputs import read_boosts
 from recbole_hyper.errors import ConfigError
 from tests.conftest import SMALL, write_inter
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("u1, u2,", ["u1", "u2"]), ("[u1,u2]", ["u1", "u2"]), (" [u1] ", ["u1"]), ("", []), ("[]", []),
+        ("[x],u1", ["[x]", "u1"]), ("u1,[x]", ["u1", "[x]"]), ("[x],[y]", ["[x]", "[y]"]),
+    ],
+)  # fmt: skip
+def test_brackets_around_all_words_go_and_those_of_an_id_stay(text: str, found: list[str]) -> None:
+    assert words(text) == found
 
 
 @pytest.mark.parametrize(("text", "value"), [("true", True), ("True", True), ("FALSE", False)])

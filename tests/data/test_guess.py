@@ -257,6 +257,14 @@ def test_a_rating_is_read_where_one_is_found(name: str, written: bool, tmp_path:
     assert guessed(raw, tmp_path)[0] == ["a\tb\t4.5\t1" if written else "a\tb\t1"]
 
 
+def test_ratings_that_are_no_numbers_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "my.csv").write_text("user\titem\trating\ttime\na\tb\t4,5\t1\na\tc\t3,0\t2\n")
+    assert guessed(tmp_path / "my.csv", tmp_path)[0] == ["a\tb\t1", "a\tc\t2"]
+    assert "the column rating is not read: most of its values, such as '4,5', are not numbers" in caplog.text
+    with pytest.raises(DataError, match=r"threshold=4\.0 needs ratings, but none were read"):
+        guessed(tmp_path / "my.csv", tmp_path / "more", changes={"threshold": 4.0})
+
+
 def test_the_command_prints_guesses_as_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     raw = tmp_path / "my.csv"
     raw.write_text(table("text item user time", "\t", SECONDS))

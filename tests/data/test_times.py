@@ -79,6 +79,17 @@ def test_units_mixed_between_the_parts_of_a_folder_are_an_error(tmp_path: Path) 
     assert result.statistics.interactions == 2
 
 
+def test_dates_after_many_steps_are_an_error(tmp_path: Path) -> None:
+    """The format is guessed from the first rows: dates that came after ten thousand zeros were kept as steps."""
+    rows = [f"u{n % 5},i{n % 7},{time}" for n, time in enumerate([0] * 10_001 + [T, T + 1])]
+    (tmp_path / "x.csv").write_text("user,item,time\n" + "\n".join(rows) + "\n")
+    message = r"line 10003: 1600000000 in 'time' is step 1600000000 by --time_format=steps and 2020-09-13 .*=unix: "
+    with pytest.raises(DataError, match=message):
+        prepare("mine", source=tmp_path / "x.csv", output=tmp_path / "out")
+    layout = Layout(time_format="steps")
+    prepare("mine", source=tmp_path / "x.csv", format="csv", layout=layout, output=tmp_path / "out")
+
+
 def guess(values: list[Any]) -> str | None:
     return guessed_time_format(pa.array(values))
 

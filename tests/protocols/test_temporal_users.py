@@ -30,6 +30,8 @@ def test_temporal_users_by_hand() -> None:
     filtered = make_split(store_of(triples), config_of({"TU": {**setting, "min_item_users": 2, "min_user_items": 4}}))
     assert sorted(unpack(filtered)[0]) == ["p", "q", "r"]
     assert filtered.counts["held-out users"] == 1
+    label = f"of {len(triples)} interactions, left by min_item_users=2 and min_user_items=4"
+    assert filtered.counts[label] == len(filtered.store.items) < len(triples)
 
 
 @given(

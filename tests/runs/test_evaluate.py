@@ -38,6 +38,7 @@ def test_an_evaluation_equals_a_run_with_its_settings(random_data: Path, tmp_pat
     ranked = evaluate(tmp_path / "full", {"metrics": ["GAUC"]})  # a metric without cut-off
     assert list(ranked["test"]) == ["gauc"]
     seen = evaluate(tmp_path / "full", {"exclude_seen": False, "confidence": 0.9})
+    assert evaluate(tmp_path / "full", {"repeatable": True})["test"] == seen["test"]  # RecBole's key for the same
     assert seen["test"] != full["test"]
     assert {"ndcg@5", "hit@1"} <= set(seen["test_intervals"]) <= set(seen["test"])
 

@@ -82,8 +82,9 @@ def apply(data: Interactions, cleaning: Cleaning, clock: str = "dates") -> tuple
             raise DataError(f"{label} removes all {before:,} interactions; {advice}")
 
     if data.quantities is not None:
-        returned = int((data.quantities < 0).sum())
-        keep(data.bought(data.quantities), f"without {returned:,} returns and their purchases", "check --returns")
+        returned, none = int((data.quantities < 0).sum()), int((data.quantities == 0).sum())
+        more = f", and without {none:,} of quantity 0" if none else ""
+        keep(data.bought(data.quantities), f"without {returned:,} returns and their purchases{more}", "check --returns")
         data.quantities = None
     if cleaning.since is not None:
         first = float(cleaning.since) if clock == "steps" else seconds(cleaning.since)
@@ -93,7 +94,7 @@ def apply(data: Interactions, cleaning: Cleaning, clock: str = "dates") -> tuple
         keep(data.times <= last, f"until {cleaning.until}", "choose a later --until")
     if cleaning.threshold is not None:
         if data.ratings is None:
-            raise DataError(f"threshold={cleaning.threshold} needs ratings, but the source has none; drop --threshold")
+            raise DataError(f"threshold={cleaning.threshold} needs ratings, but none were read; drop --threshold")
         keep(data.ratings >= cleaning.threshold, f"rating >= {cleaning.threshold:g}", "lower --threshold")
     data.sort()
     if cleaning.session_gap is not None:

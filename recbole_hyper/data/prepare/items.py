@@ -21,7 +21,8 @@ from recbole_hyper.errors import DataError
 # the largest share of distinct parts with which a separator counts as one; titles, too, contain commas
 SEPARATORS = {"|": 0.7, ";": 0.7, ",": 0.25, " ": 0.0}
 _EXACT = 2.0**53
-_THOUSANDS = r"^[+-]?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?$"  # 1,000 is a number or a pair; nobody knows
+# 1,000 and 19,99 are numbers or pairs; nobody knows
+_AMBIGUOUS = r"^[+-]?([0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?|[0-9]+,[0-9]+|[0-9]{1,3}(\.[0-9]{3})+,[0-9]+)$"
 _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ]|$)"
 _UNWRITABLE = '["\\s]+'  # would end a value, or start a quotation in RecBole
 
@@ -33,6 +34,12 @@ class Items:
     source: Path
     ids: list[str]
     columns: dict[str, list[str]]  # by ``name:type``
+
+    @property
+    def repeated(self) -> int:
+        """The number of rows whose item has an earlier one, which counts."""
+        ids = [token for token in self.ids if token]
+        return len(ids) - len(set(ids))
 
     def write(self, tokens: list[str], written: list[str], path: Path) -> int:
         """Write a line for each known one of ``tokens``, with its ``written`` id; return the number of lines."""
@@ -98,9 +105,9 @@ def _typed(values: pa.Array, declared: str = "") -> tuple[str, list[str]]:
             return "float", _seconds(pc.if_else(filled, texts, None))
     plain = texts.to_pylist()
     with_commas = some.filter(pc.match_substring(some, ","))
-    grouped = len(with_commas) and as_mask(pc.match_substring_regex(with_commas, _THOUSANDS)).all()
+    ambiguous = len(with_commas) and as_mask(pc.match_substring_regex(with_commas, _AMBIGUOUS)).all()
     for separator in SEPARATORS:
-        if separator == "," and grouped:
+        if separator == "," and ambiguous:
             continue
         parts = [[part.strip() for part in text.strip("[]").split(separator)] if text else [] for text in plain]
         all_parts = [part for entry in parts for part in entry]

@@ -44,6 +44,7 @@ def test_an_item_file_has_the_items_of_the_interactions_and_guessed_types(tmp_pa
         "q%22z\tA Toy\tAction Drama\t\t1 2\t1548979200\tno",
     ]
     assert any("mine.item has 2 of 3 items" in line for line in said)
+    assert "1 rows of items.csv repeat an item: its first row counts" in said
 
 
 def test_columns_of_a_parquet_file_keep_their_types(tmp_path: Path) -> None:
@@ -93,6 +94,10 @@ def test_returns_are_netted_and_counted(tmp_path: Path) -> None:
     done = prepared(tmp_path, raw, {"returns": "qty"})
     assert [line.split("\t")[:2] for line in done.path.read_text().splitlines()[1:]] == [["a", "x"], ["b", "x"]]
     assert done.steps[1] == ("without 3 returns and their purchases", 2)
+    raw = f"user,item,time,qty\na,x,{T},2\na,y,{T + 1},0\na,x,{T + 2},-1\n"
+    assert prepared(tmp_path, raw, {"returns": "qty"}).steps[1] == (
+        "without 1 returns and their purchases, and without 1 of quantity 0", 1,
+    )  # fmt: skip
     with pytest.raises(DataError, match="--returns=item: 'x' in line 2 is not a number"):
         prepared(tmp_path, raw, {"returns": "item"})
     with pytest.raises(DataError, match="no column amount"):
@@ -102,6 +107,17 @@ def test_returns_are_netted_and_counted(tmp_path: Path) -> None:
 def columns_of(path: Path, text: str) -> dict[str, list[str]]:
     path.write_text(text)
     return read_items(path).columns
+
+
+def test_commas_that_may_be_decimal_make_no_pairs(tmp_path: Path) -> None:
+    """19,99 was written as two numbers, and so was a whole column of prices with a point for the thousands."""
+    text = "sku;price\nx;19,99\ny;1.234,50\nz;5\n"
+    assert columns_of(tmp_path / "x.csv", text) == {"price:float": ["19.99", "1234.5", "5"]}
+    text = 'sku,price,vector\nx,"19,99","0.5,1,2"\ny,"1.234,50","1,2,3"\nz,5,"0,0,1"\n'
+    found = columns_of(tmp_path / "y.csv", text)
+    assert found == {"price:token": ["19,99", "1.234,50", "5"], "vector:float_seq": ["0.5 1 2", "1 2 3", "0 0 1"]}
+    # points alone are decimal
+    assert columns_of(tmp_path / "z.csv", "sku;price\nx;1.234\ny;2.5\n") == {"price:float": ["1.234", "2.5"]}
 
 
 def test_numbers_and_codes_of_items_are_written_as_they_are(tmp_path: Path) -> None:
