@@ -280,7 +280,11 @@ def check_valid_metric(valid_metric: Any, metrics: str | list[str], topk: int | 
     cut = known and has_cut_off(name)
     # as it is written in a result: @010 would be another column
     if not known or (cut and k not in map(str, topk)) or (at and not cut):
-        raise ConfigError(f"valid_metric={valid_metric!r} is not computed: metrics are {metrics} at topk {topk}")
+        first = f"{metrics[0]}@{topk[0]}" if has_cut_off(metrics[0]) else metrics[0]
+        raise ConfigError(
+            f"valid_metric={valid_metric!r} is not computed: metrics are {metrics} at topk {topk}; set it to one of "
+            f"these, such as --valid_metric={first}"
+        )
 
 
 def check_dataset(config: dict[str, Any], root: str, dataset: str, *, of_recbole: bool) -> None:

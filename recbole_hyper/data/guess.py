@@ -153,7 +153,7 @@ def head(file: SourceFile, encoding: str | None = None) -> list[str]:
     if (at := first.find(b"\0")) >= 0:
         raise DataError(
             f"{file}, line {first.count(10, 0, at) + 1}: a NUL character, so this is not UTF-8 text (is it packed, "
-            "UTF-16, or binary?); unpack it, or save it as text"
+            "UTF-16, binary, or the workbook of a spreadsheet?); unpack it, or save it as text, such as csv"
         )
     return [line.removesuffix("\r") for line in first.decode("utf-8", "replace").split("\n")[:_LINES] if line.strip()]
 

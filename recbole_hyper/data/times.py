@@ -197,7 +197,7 @@ def _pattern_of(values: pa.Array, column: str) -> str | None:
         return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # pandas warns that a day is not a month
-        examples = {filled[0], filled[len(filled) // 2], filled[-1]}
+        examples = dict.fromkeys((filled[0], filled[len(filled) // 2], filled[-1]))
         guesses = [guess_datetime_format(text, dayfirst=first) for text in examples for first in (False, True)]
     fits = {}
     # pandas takes 18:20 20/02/2001 for the hour 18 of the day 20
@@ -211,8 +211,9 @@ def _pattern_of(values: pa.Array, column: str) -> str | None:
     readings = {pattern: seconds for pattern, (count, seconds, _) in fits.items() if count == best}
     pattern, first = next(iter(readings.items()))
     good = fits[pattern][2]
-    if others := [p for p, seconds in readings.items() if not np.array_equal(seconds[good], first[good])]:
-        row = int(np.argmax(good & (readings[others[0]] != first)))
+    differ = {p: good & fits[p][2] & (seconds != first) for p, seconds in readings.items()}
+    if others := [p for p, rows in differ.items() if rows.any()]:
+        row = int(np.argmax(differ[others[0]]))
         days = ", or ".join(f"{day(readings[p][row])} by --time_format={p!r}" for p in (pattern, *others))
         raise DataError(f"the times in {column!r}, such as {texts[row].as_py()}, are {days}; set the right option")
     return pattern
