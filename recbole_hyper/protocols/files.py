@@ -1,9 +1,12 @@
 """Ready-made parts: the files of RecBole's ``benchmark_filename``."""
 
+import numpy as np
+import pandas as pd
+
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.protocols.base import Protocol, ProtocolError
 from recbole_hyper.protocols.parts import split_of_parts
-from recbole_hyper.types import Split
+from recbole_hyper.types import Int64, Split
 
 
 class Files(Protocol):
@@ -11,7 +14,7 @@ class Files(Protocol):
 
     A validation case has the user's rows of the training file as history, a test case also those of the validation
     file, as in RecBole's evaluation. With ``successive: true`` a case also has the earlier cases of its part. Cases
-    without any earlier interaction are dropped and counted.
+    without any earlier interaction are dropped and counted. Interactions of two files are counted.
 
     A row can also be a case itself, with its history and target (``item_id_list``, ``item_id``).
     """
@@ -32,4 +35,15 @@ class Files(Protocol):
             self.title = "files of training and test, no validation"
         elif not store.parts[:, 3].any():
             self.title = "files of training and validation, no test"
-        return split_of_parts(store, store.parts, successive=self.successive, refit=self.refit)
+        split = split_of_parts(store, store.parts, successive=self.successive, refit=self.refit)
+        if repeated := _repeated(store, store.parts):
+            split.counts["interactions that are in an earlier file too"] = repeated
+        return split
+
+
+def _repeated(store: SequenceStore, parts: Int64) -> int:
+    """Return how many interactions of a file are in an earlier file too, with the same user, item and time."""
+    part = (store.positions[:, None] >= np.cumsum(parts, axis=1)[store.row_of]).sum(axis=1)
+    columns = {"user": store.users[store.row_of], "item": store.items, "time": store.times, "part": part}
+    frame = pd.DataFrame(columns)[part > 0].drop_duplicates()
+    return int(frame.duplicated(["user", "item", "time"]).sum())
