@@ -93,7 +93,7 @@ def chosen(settings: dict[str, list[str]], results: dict[str, dict[str, Any]]) -
         first = results[names[0]]
         kind = first["model"], bool(first["config"].get("refit"))
         valid = [results[name]["valid"].get(METRIC, -1.0) for name in names]
-        unchanged = kind[0] == DEFAULT and re.search("_default(_refit)?$", setting) is not None
+        unchanged = kind[0] == DEFAULT and setting.endswith((f"_{DEFAULT}", "_default", "_default_refit"))
         entry = (unchanged, statistics.fmean(valid), names)
         if kind not in best or entry[:2] > best[kind][:2]:
             best[kind] = entry

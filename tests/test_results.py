@@ -330,7 +330,13 @@ def test_the_default_is_ahead_of_three_others_on_all_data() -> None:
     ]
     + [
         ("{data}_global_timepoint_{model}", "", False, "ml-1m", ("SASRecCE", "HSASRecCE", "SASRecBCE", "HSASRec")),
-        ("{data}_temporal_users_{model}", "", False, "amazon-beauty", ("EASER", "ItemKNN", "PureSVDN", "Pop", "ce")),
+        *(
+            ("{data}_temporal_users_{model}", "", False, data, ("EASER", "ItemKNN", "PureSVDN", "Pop", "ce"))
+            for data in ("amazon-beauty", "ml-1m")
+        ),
+        # EASE^R is ahead there, unless the default may mix it in
+        ("{data}_temporal_users_{model}", "", False, "amazon-sports", ("ItemKNN", "PureSVDN", "Pop", "ce")),
+        ("{data}_temporal_users_{model}", "_ease", False, "amazon-sports", ("EASER", "FMLPRecMemory")),
     ]
     + [
         (name, "_default", refit, data, ("EASER", "PureSVDN", "ItemKNN", "Pop"))
@@ -588,9 +594,10 @@ def test_a_row_of_the_leaderboard_is_the_best_setting_by_validation() -> None:
     ]
     chosen = board.chosen(next(iter(sections.values())), results)
     assert chosen == [["a", "a_seed2021"], ["a_refit"], ["b"]]
-    names = {"last_FMLPRecMemory_default": 0.1, "last_FMLPRecMemory_default_windows": 0.3, "last_FMLPRecMemory": 0.2}
-    own = {name: result("FMLPRecMemory", valid, 0.1) for name, valid in names.items()}
-    assert board.chosen({name: [name] for name in own}, own) == [["last_FMLPRecMemory_default"]]
+    for default in ("last_FMLPRecMemory_default", "timepoint_FMLPRecMemory"):
+        names = {default: 0.1, "last_FMLPRecMemory_default_windows": 0.3, "timepoint_FMLPRecMemory_ease": 0.2}
+        own = {name: result("FMLPRecMemory", valid, 0.1) for name, valid in names.items()}
+        assert board.chosen({name: [name] for name in own}, own) == [[default]]
     row = board.row_of([results[name] for name in chosen[0]])
     assert row["NDCG@10"] == ".1100 ± .0141"
     assert (row["seeds"], row["minutes"], row["windows"], row["refit"]) == ("2", "2", "last", "no")
