@@ -156,7 +156,9 @@ def _new_data(page: _Report, collection: Collection, metric: str) -> None:
             # the end is a Unix time, or a number in another unit
             until = str(pd.Timestamp(end, unit="s").floor("s")) if end > 1e6 else f"{end:g}"
             cases = {"cases": counts["test cases"], "of new users": counts["cases of new users"]}
-            rows.append({"run": name, "until": until, **result["test"], **cases})
+            changes = ", ".join(f"{key}={value}" for key, value in result.get("changes", {}).items())
+            given = {"data": result.get("new_data", ""), "changes": changes}
+            rows.append({"run": name, **given, "until": until, **result["test"], **cases})
     if not series:
         return
     page.section("New data", "Finished runs, evaluated on interactions from after their training ('evaluate --data').")

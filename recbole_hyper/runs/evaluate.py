@@ -108,6 +108,8 @@ def evaluate(
     if not outcome:
         raise ConfigError(f"{output_dir}: the split of this run has no case to rank")
     result = {**provenance(config, split), "changes": changes, "cases_not_new": seen, **outcome}
+    if data is not None:
+        result["new_data"] = file.name if file else "a frame"
     if text := not_new_text(result):
         logger.warning("%s", text.strip(" ()"))
     write_json(folder / name, result)

@@ -203,6 +203,7 @@ def test_evaluations_on_new_data_are_drawn_over_time(tmp_path: Path) -> None:
         counts = {"protocol": "new data", "since": 1e9, "until": 1e9 + 86400 * day}
         counts |= {"test cases": 10 + day, "cases of new users": day}
         new = {**result, "protocol": "new data", "protocol_counts": counts, "test": {"ndcg@10": value}}
+        new |= {"new_data": f"day-{day}.csv", "changes": {"exclude_seen": False} if day == 3 else {}}
         (folder / f"evaluation_new_data-day-{day}.json").write_text(json.dumps(new))
     text = build_report([tmp_path], tmp_path / "report").read_text()
     assert "New data</h2>" in text
@@ -210,6 +211,8 @@ def test_evaluations_on_new_data_are_drawn_over_time(tmp_path: Path) -> None:
     assert rows["ndcg@10"].tolist() == [0.30, 0.25, 0.20]
     assert rows["until"].tolist() == ["2001-09-10 01:46:40", "2001-09-11 01:46:40", "2001-09-12 01:46:40"]
     assert rows["of new users"].tolist() == [1, 2, 3]
+    assert rows["data"].tolist() == ["day-1.csv", "day-2.csv", "day-3.csv"]
+    assert rows["changes"].fillna("").tolist() == ["", "", "exclude_seen=False"]
 
 
 def test_the_page_of_such_runs(sizes: Path, tmp_path: Path) -> None:

@@ -79,6 +79,7 @@ def test_every_new_interaction_is_ranked_after_its_history(trained: Path, data: 
     file = tmp_path / "yesterday.csv"
     NEW.sample(frac=1, random_state=1).to_csv(file, index=False)
     result = evaluate(trained, data=file)
+    assert result["new_data"] == file.name
     expected = reference(trained, data, NEW, float(newest))
     assert len(expected) == 6
     ranks = np.array([rank for *_, rank in expected])
