@@ -83,7 +83,7 @@ def test_a_reranker_is_fitted_and_ranks_as_on_the_cpu(
         monkeypatch.setattr(VoteTable, "fits", lambda *_: False)
     monkeypatch.setattr(reranker, "_FEWEST", 1)
     # what was found is kept on random data too
-    monkeypatch.setattr(reranker.Reranker, "gain", lambda *_: 1.0)
+    monkeypatch.setattr(reranker.CasesOfReranker, "gain", lambda *_: 1.0)
     found = {}
     for use_gpu in (True, False):
         keys = small_keys("FMLPRecMemory", data, output_dir=str(tmp_path / str(use_gpu)), use_gpu=use_gpu, epochs=2)
