@@ -43,7 +43,8 @@ class Files(Protocol):
 
 def _repeated(store: SequenceStore, parts: Int64) -> int:
     """Return how many interactions of a file are in an earlier file too, with the same user, item and time."""
-    part = (store.positions[:, None] >= np.cumsum(parts, axis=1)[store.row_of]).sum(axis=1)
-    columns = {"user": store.users[store.row_of], "item": store.items, "time": store.times, "part": part}
-    frame = pd.DataFrame(columns)[part > 0].drop_duplicates()
-    return int(frame.duplicated(["user", "item", "time"]).sum())
+    part = np.repeat(np.tile(np.arange(4, dtype=np.int8), len(parts)), parts.ravel())
+    pair = store.users[store.row_of].astype(np.int64) * store.n_items + store.items
+    rows = np.flatnonzero((part > 0) & np.isin(pair, pair[part > 1]))
+    frame = pd.DataFrame({"pair": pair[rows], "time": store.times[rows], "part": part[rows]}).drop_duplicates()
+    return int(frame.duplicated(["pair", "time"]).sum())

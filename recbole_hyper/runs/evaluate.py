@@ -146,7 +146,7 @@ def _with_changes(content: dict[str, Any], changes: Mapping[str, Any]) -> dict[s
     merged = dict(content)
     merge(merged, changes)
     if "repeatable" in changes and "exclude_seen" not in changes:
-        del merged["exclude_seen"]  # RecBole's key sets it
+        merged.pop("exclude_seen", None)  # RecBole's key sets it
     if "valid_metric" not in changes and {"metrics", "topk"} & set(changes):
         check_metrics(merged["metrics"], merged["topk"])
         # nothing is selected, but the configuration needs a valid metric
