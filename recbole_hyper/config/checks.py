@@ -249,6 +249,12 @@ def has_cut_off(metric: str) -> bool:
     return "rec.meanrank" not in metric_needs(metric.lower())
 
 
+def first_metric(metrics: str | list[str], topk: int | list[int]) -> str:
+    """Return the first of the metrics at the first cut-off, such as "NDCG@10"; both must be valid."""
+    name, k = (one if isinstance(one, str | int) else one[0] for one in (metrics, topk))
+    return f"{name}@{k}" if has_cut_off(str(name)) else str(name)
+
+
 def is_smaller_better(metric: str) -> bool:
     """Return whether a smaller value of a metric, such as "averagepopularity@10", is better."""
     return metric.lower().partition("@")[0] in (*smaller_metrics, MISCALIBRATION)
@@ -280,10 +286,9 @@ def check_valid_metric(valid_metric: Any, metrics: str | list[str], topk: int | 
     cut = known and has_cut_off(name)
     # as it is written in a result: @010 would be another column
     if not known or (cut and k not in map(str, topk)) or (at and not cut):
-        first = f"{metrics[0]}@{topk[0]}" if has_cut_off(metrics[0]) else metrics[0]
         raise ConfigError(
             f"valid_metric={valid_metric!r} is not computed: metrics are {metrics} at topk {topk}; set it to one of "
-            f"these, such as --valid_metric={first}"
+            f"these, such as --valid_metric={first_metric(metrics, topk)}"
         )
 
 

@@ -324,13 +324,13 @@ def _seconds(rows: Rows, form: Format, malformed: Malformed) -> tuple[npt.NDArra
     seconds, good = times.to_seconds(values, unit)
     if form.guessed and unit != "steps":
         good &= times.plausible(seconds, values.type)
-    scales: dict[str, float] = {"steps": 1.0, **times.UNITS}
-    if form.guessed and unit in scales and not pa.types.is_temporal(values.type):
-        numbers = seconds * scales[unit]
+    if form.guessed and unit in ("steps", *times.UNITS) and not pa.types.is_temporal(values.type):
+        numbers = seconds * times.UNITS.get(unit, 1.0)
         if (row := times.mixed_units(np.nan_to_num(numbers), unit)) >= 0:
-            meanings = {"steps": f"step {numbers[row]:.0f}"}
-            meanings |= {one: times.day(numbers[row] / scale) for one, scale in times.UNITS.items()}
-            days = [f"{meanings[one]} by --time_format={one}" for one in (unit, times.unit_of(abs(numbers[row])))]
+            other = times.unit_of(abs(numbers[row]))
+            first = f"step {numbers[row]:.0f}" if unit == "steps" else times.day(seconds[row])
+            meanings = ((unit, first), (other, times.day(numbers[row] / times.UNITS[other])))
+            days = [f"{meaning} by --time_format={one}" for one, meaning in meanings]
             column, value = (form.columns or {})["timestamp"], as_text(values)[row].as_py()
             raise DataError(
                 f"{rows.part or malformed.name}, {malformed.place.format(int(rows.lines[row]))}: {value} in {column!r} "

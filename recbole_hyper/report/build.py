@@ -18,6 +18,7 @@ from recbole_hyper.evaluation.tables import Table, cell, is_metric
 from recbole_hyper.files import write_text
 from recbole_hyper.report import figures
 from recbole_hyper.report.collect import FINAL, RUN, TRIAL, Collection, Entry, ReportError, collect
+from recbole_hyper.report.differences import in_words
 from recbole_hyper.report.page import Page
 from recbole_hyper.report.tables import (
     cost_table,
@@ -156,8 +157,7 @@ def _new_data(page: _Report, collection: Collection, metric: str) -> None:
             # the end is a Unix time, or a number in another unit
             until = str(pd.Timestamp(end, unit="s").floor("s")) if end > 1e6 else f"{end:g}"
             cases = {"cases": counts["test cases"], "of new users": counts["cases of new users"]}
-            changes = ", ".join(f"{key}={value}" for key, value in result.get("changes", {}).items())
-            given = {"data": result.get("new_data", ""), "changes": changes}
+            given = {"data": result.get("new_data", ""), "changes": in_words(result.get("changes", {}))}
             rows.append({"run": name, **given, "until": until, **result["test"], **cases})
     if not series:
         return

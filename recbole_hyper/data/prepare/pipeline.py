@@ -218,8 +218,8 @@ def _write(
             names = [column.take(pa.array(used)).to_pylist() for column in (tokens, data.item_tokens)]
             count, columns = items.write(names[0], names[1], item_part), ", ".join(items.columns)
             say(f"{path.stem}.item has {count:,} of {len(used):,} items, and the columns {columns}")
-            if items.repeated:
-                say(f"{items.repeated:,} rows of {items.source.name} repeat an item: its first row counts")
+            if repeated := items.repeated:
+                say(f"{repeated:,} rows of {items.source.name} repeat an item: its first row counts")
             card["items"] = {"file": items.source.name, "sha256": file_digest(item_part)}
         with tqdm(total=len(data), unit=" rows", unit_scale=True, desc=path.name, disable=hidden) as bar:
             card["file"]["sha256"] = write_interactions(data, part, progress=bar.update)
