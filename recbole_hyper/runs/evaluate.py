@@ -26,7 +26,7 @@ from recbole_hyper.files import digest, file_digest, plain, write_json
 from recbole_hyper.models.contract import OwnModel, make_scorer
 from recbole_hyper.options import RANKING
 from recbole_hyper.runs.folder import require_finished
-from recbole_hyper.runs.load import load_model, read_finished, read_run
+from recbole_hyper.runs.load import edited_keys, load_model, read_finished, read_run
 from recbole_hyper.runs.run import evaluations, provenance, report_part
 from recbole_hyper.runs.trained_on import learned_before, not_new, training_part
 from recbole_hyper.settings import deciding
@@ -72,6 +72,8 @@ def evaluate(
     """
     changes, before, folder = parse_keys(config_dict or {}), read_run(output_dir), Path(output_dir)
     require_finished(folder)
+    for text in edited_keys(folder):
+        logger.warning("%s", text)
     check_segments(segments)
     if since is not None and data is None:
         raise ConfigError(f"since={since!r} needs data, a file of new interactions")

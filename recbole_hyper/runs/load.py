@@ -11,7 +11,7 @@ import numpy as np
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.evaluation.scorers import full_sort_scorer
-from recbole_hyper.files import file_digest, read_json
+from recbole_hyper.files import file_digest, plain, read_json
 from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.protocols.base import make_split
 from recbole_hyper.random_numbers import seeded
@@ -26,6 +26,9 @@ from recbole_hyper.types import Prefixes, Split
 from recbole_hyper.yaml_files import merge
 
 logger = logging.getLogger("recbole_hyper")
+
+# keys that change when a folder or its data move
+PLACES = ("output_dir", "data_path", "resume")
 
 
 def load(output_dir: str | Path, *, unfinished: bool = False, trust_plugins: bool = False) -> Recommender:
@@ -56,6 +59,7 @@ def load(output_dir: str | Path, *, unfinished: bool = False, trust_plugins: boo
     changed = [f"{output_dir} saved no data (save_data): the data set was read again"]
     changed = changed if saved is None else differences(saved, config)
     model, refitted = load_model(config, data, split)
+    changed += edited_keys(Path(output_dir))
     if not (Path(output_dir) / RESULT).is_file():
         epoch = read_weights(Path(output_dir) / (REFIT if refitted else "") / WEIGHTS)[1].get("epoch")
         changed.append(f"{output_dir} has no result: these are the best weights so far, of epoch {epoch}")
@@ -78,6 +82,26 @@ def identity(output_dir: str | Path) -> dict[str, str]:
     folder = Path(output_dir)
     files = (folder / CONFIG, folder / WEIGHTS, folder / REFIT / WEIGHTS, folder / DATA / ABOUT)
     return {file.relative_to(folder).as_posix(): file_digest(file) for file in files if file.is_file()}
+
+
+def edited_keys(folder: Path) -> list[str]:
+    """Return a sentence on the keys of the configuration that were edited since the run in ``folder``, [] for none."""
+    result = read_json(folder / RESULT) if (folder / RESULT).is_file() else {}
+    written = result.get("files", {}).get(CONFIG)
+    if written is None or written == file_digest(folder / CONFIG):
+        return []
+    before, now = result["config"], plain(read_config(folder))
+    # a folder may have moved, and so may its data
+    keys = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key) and key not in PLACES)
+    changes = ", ".join(f"{key}: {before.get(key)!r} in the run, {now.get(key)!r} now" for key in keys)
+    return [f"{folder / CONFIG} was edited after the run ({changes}): {RESULT} does not describe it"] if keys else []
+
+
+def _require_own_weights(folder: Path, path: Path, result: Mapping[str, Any]) -> None:
+    """Raise CheckpointError if the weights at ``path`` are not those of the ``result`` in ``folder``."""
+    written = result.get("files", {}).get(path.relative_to(folder).as_posix())
+    if written is not None and written != file_digest(path):
+        raise CheckpointError(f"{path} has other weights than those of {folder / RESULT}: restore them from a copy")
 
 
 def read_run(output_dir: str | Path) -> dict[str, Any]:
@@ -140,6 +164,8 @@ def load_model(config: Config, data: SequenceDataset, split: Split) -> tuple[Any
     result = read_json(folder / RESULT) if (folder / RESULT).is_file() else {}
     refitted = split.refit_lengths is not None and (path.is_file() or bool(result.get("refit_epochs")))
     path = path if refitted else folder / WEIGHTS
+    if path.is_file():
+        _require_own_weights(folder, path, result)
     model, epoch = open_model(config, data, split, refitted=refitted)
     tested = result.get("refit_epochs", 0) - 1 if refitted else result.get("best_epoch")
     if result and epoch != tested:

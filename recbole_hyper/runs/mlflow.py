@@ -4,6 +4,8 @@ import csv
 import logging
 import math
 import os
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -20,26 +22,51 @@ _FILES = (
     "refit/model.safetensors",
 )
 _BATCH = 500  # most metrics or parameters of one call
+SECONDS = 20.0  # for an answer of the server; MLflow's own default is 2 minutes, seven times over
 
 
-def log_to_mlflow(config: Any, result: dict[str, Any], folder: Path) -> str | None:
+def tracking_uri(folder: Path) -> str | None:
+    """Return where the run in ``folder`` is logged, checked before it trains; None is MLflow's own choice.
+
+    MLflow reads ``MLFLOW_TRACKING_URI``. If the server there does not answer, that is a warning, and the run is logged
+    to a local store beside its folder.
+    """
+    server = os.environ.get("MLFLOW_TRACKING_URI", "")
+    if not server.startswith(("http://", "https://")):
+        return None
+    try:
+        with urllib.request.urlopen(f"{server.rstrip('/')}/health", timeout=SECONDS):
+            return None
+    except urllib.error.HTTPError:  # it answers, perhaps to users with a password
+        return None
+    except (OSError, ValueError) as error:
+        store = (folder.absolute().parent / "mlruns").as_uri()
+        logger.warning("MLflow's server %s does not answer (%s): the run will be logged to %s", server, error, store)
+        return store
+
+
+def log_to_mlflow(config: Any, result: dict[str, Any], folder: Path, uri: str | None = None) -> str | None:
     """Log a run, with the model card as its description, and return MLflow's id of it.
 
-    MLflow reads ``MLFLOW_TRACKING_URI`` and ``MLFLOW_EXPERIMENT_NAME``; the default experiment is the data set. If the
-    server does not answer, there is a warning, and the result is None: the run in ``folder`` is complete.
+    ``uri`` is that of :func:`tracking_uri`; the experiment is ``MLFLOW_EXPERIMENT_NAME``, by default the data set. If
+    the store fails, or a server does not answer in ``SECONDS``, that is a warning, and the result is None: the run in
+    ``folder`` is complete.
     """
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", f"{SECONDS:.0f}")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
     try:
-        return _logged(config, result, folder)
+        return _logged(config, result, folder, uri)
     except Exception as error:  # a run of hours is not lost because a server is away
         logger.warning("the run was not logged to MLflow (%s: %s); its folder is complete", type(error).__name__, error)
         return None
 
 
-def _logged(config: Any, result: dict[str, Any], folder: Path) -> str:
+def _logged(config: Any, result: dict[str, Any], folder: Path, uri: str | None) -> str:
     from mlflow.entities import Metric, Param, RunTag
     from mlflow.tracking import MlflowClient
 
-    client, name = MlflowClient(), os.environ.get("MLFLOW_EXPERIMENT_NAME") or str(result["dataset"])
+    client, name = MlflowClient(uri), os.environ.get("MLFLOW_EXPERIMENT_NAME") or str(result["dataset"])
     experiment = client.get_experiment_by_name(name)
     number = client.create_experiment(name) if experiment is None else experiment.experiment_id
     run = client.create_run(number, run_name=f"{result['model']}, seed {result['seed']}").info.run_id

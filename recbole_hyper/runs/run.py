@@ -37,7 +37,8 @@ from recbole_hyper.models.part_checks import check_parts
 from recbole_hyper.random_numbers import seed_process, seeded
 from recbole_hyper.runs.card import write_card
 from recbole_hyper.runs.folder import ABOUT_RUN, CONFIG, RESULT, claimed_folder, logging_to, resumed_config
-from recbole_hyper.runs.mlflow import log_to_mlflow
+from recbole_hyper.runs.load import identity
+from recbole_hyper.runs.mlflow import log_to_mlflow, tracking_uri
 from recbole_hyper.runs.plugin_files import keep_digests
 from recbole_hyper.runs.ready import check_against_data, log_split, resolve_auto
 from recbole_hyper.runs.reopened import check_reopened
@@ -140,6 +141,8 @@ def run_claimed(
         use_threads(config["n_threads"])
         seed_process(config["seed"], config["reproducibility"])
         logger.info("device: %s", devices.in_words(devices.describe(config["device"])))
+        logs = config["loggers"] == "mlflow" and world()[0] == 0
+        store = tracking_uri(output_dir) if logs else None
         data, split = (read or read_data)(config)
         if not test:
             split = split.without_test()
@@ -173,6 +176,7 @@ def run_claimed(
             **resolved,
             **outcome,
             **({"cases_not_new": seen} if learned else {}),
+            "files": identity(output_dir),
         }
         result["seconds"]["load"] = load_seconds
         if COMPILING.seconds > compiled:
@@ -180,8 +184,8 @@ def run_claimed(
         result["seconds"]["total"] = perf_counter() - start
         write_json(output_dir / RESULT, result)
         write_card(output_dir, result)
-        if config["loggers"] == "mlflow" and world()[0] == 0:
-            log_to_mlflow(config, result, output_dir)
+        if logs:
+            log_to_mlflow(config, result, output_dir, store)
         _print_summary(result, output_dir)
     return result
 

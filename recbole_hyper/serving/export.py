@@ -220,6 +220,7 @@ def export(
         "model": type(model).__name__,
         "versions": versions(),
         "n_items": n_items - 1,
+        "first_item_number": 1,
         "max_length": int(max_length),
         "curvature": model.head.curvature,
     }
@@ -369,4 +370,4 @@ def write_vectors(vectors: ItemVectors, item_tokens: Sequence[str] | npt.NDArray
     }
     with replaced(path) as part:
         pq.write_table(pa.table(columns), part)
-    return {**vectors.description, "dimension": vectors.vectors.shape[1], "first_item_number": 1}
+    return {**vectors.description, "dimension": vectors.vectors.shape[1]}

@@ -7,8 +7,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
-from recbole_hyper import load
+from recbole_hyper import load, run
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.files import file_digest
 from recbole_hyper.training.checkpoint import CheckpointError
@@ -44,3 +45,28 @@ def test_a_run_that_was_killed_is_not_served(folder: Path, tmp_path: Path) -> No
         load(tmp_path / "killed")
     part = load(tmp_path / "killed", unfinished=True)
     assert part.differences[-1].endswith("has no result: these are the best weights so far, of epoch 0")
+
+
+def test_edited_settings_of_a_run_are_named(folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The lists were others, and the figures of result.json the old ones, without a word."""
+    shutil.copytree(folder, tmp_path / "run")
+    config = tmp_path / "run" / "config.yaml"
+    config.write_text(config.read_text() + "\n")  # another digest, the same values
+    assert not load(tmp_path / "run").differences
+    config.write_text(config.read_text().replace("exclude_seen: true", "exclude_seen: false"))
+    (text,) = load(tmp_path / "run").differences
+    assert "exclude_seen: True in the run, False now" in text
+    assert text in caplog.text
+
+
+def test_weights_of_another_run_are_refused(folder: Path, random_data: Path, tmp_path: Path) -> None:
+    """Weights of another seed fit the model and the data."""
+    shutil.copytree(folder, tmp_path / "run")
+    keys = {**yaml.safe_load((folder / "config.yaml").read_text()), "seed": 7, "output_dir": str(tmp_path / "other")}
+    run(config_dict=keys)
+    for name in ("model.safetensors", "refit/model.safetensors"):
+        if (tmp_path / "run" / name).is_file():
+            shutil.copy(tmp_path / "other" / name, tmp_path / "run" / name)
+    with pytest.raises(CheckpointError) as error:
+        load(tmp_path / "run")
+    assert "model.safetensors has other weights" in str(error.value)
