@@ -62,6 +62,12 @@ def default_budget(device: torch.device) -> int:
     return min(total_memory(device) // 16, free_memory(device) // 4)
 
 
+def synchronize(device: torch.device) -> None:
+    """Wait until an accelerator has done what it was given; a CPU has."""
+    if device.type != "cpu":
+        module_of(device).synchronize(device)
+
+
 def half_precision(device: torch.device) -> torch.dtype:
     """Return the precision of ``enable_amp``: bfloat16 if the device has it, else float16."""
     if device.type == "cpu" or module_of(device).is_bf16_supported(including_emulation=False):

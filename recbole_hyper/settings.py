@@ -81,6 +81,12 @@ _declare(
         PositiveInt | None,
         "validation and test cases to rank, drawn with candidate_seed; ~ ranks all",
     ),
+    (
+        "valid_cases",
+        None,
+        PositiveInt | Auto | None,
+        "validation cases to rank, drawn with candidate_seed; auto: as many as a tenth of the training allows",
+    ),
 )
 _declare(
     "split grows",

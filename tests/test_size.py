@@ -13,16 +13,16 @@ LINES, PARAMETERS = 60, 8
 
 # lines of each room at the most; a feature raises its room's figure in its own commit and says why
 ROOMS = {
-    "data": (6972, ("data",)),
-    "losses": (3231, ("losses", "functional.py")),
+    "data": (6981, ("data",)),
+    "losses": (3297, ("losses", "functional.py")),
     "config": (
-        2761,
+        2767,
         ("config", "settings.py", "options.py", "values.py", "registry.py", "yaml_files.py", "plugin_files.py"),
     ),
     "host": (2364, ("host", "hosted")),
     "experiment": (2549, ("sweep", "experiment")),
     "report": (3727, ("report", "evaluation")),
-    "runs": (4423, ("runs", "training")),
+    "runs": (4640, ("runs", "training")),
     "curvature": (832, ("curvature",)),
     "serving": (3735, ("serving", "commands")),
     "models": (2688, ("models",)),
@@ -31,8 +31,8 @@ ROOMS = {
     "kernels": (1392, ("kernels",)),
     "protocols": (1366, ("protocols", "types.py")),
 }
-ALL = 41410
-TESTS = 43464
+ALL = 41720
+TESTS = 43720
 RESULTS = 783
 # texts of errors that tests match by a regular expression
 MATCHED = 658

@@ -15,10 +15,12 @@ import numpy as np
 
 from recbole_hyper.types import Split
 
+# chosen by cost, after the others
+SOFTMAX_ITEMS, VALID_CASES = "softmax_items", "valid_cases"
 # keys that may be ``auto``
 RULES = (
     *("hidden_dropout_prob", "attn_dropout_prob", "MAX_ITEM_LIST_LENGTH", "train_batch_size"),
-    *("learning_rate", "weight_decay", "hidden_size", "epochs"),
+    *("learning_rate", "weight_decay", "hidden_size", "epochs", SOFTMAX_ITEMS, VALID_CASES),
 )
 _WINDOWS = (50, 100, 200)
 _KEPT = 0.8  # the share of interactions that a window of the newest items must cover
@@ -76,6 +78,8 @@ def choose_values(keys: Sequence[str], statistics: TrainingStatistics, batch: in
         "weight_decay": round(1e-4 * (1 - density), 6),
         "hidden_size": 64 if density < 0.5 else 128,
         "epochs": min(MOST_EPOCHS, max(FEWEST_EPOCHS, _MOST_STEPS // steps)),
+        SOFTMAX_ITEMS: None,
+        VALID_CASES: None,
     }
     return {key: values[key] for key in keys}
 

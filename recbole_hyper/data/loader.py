@@ -219,6 +219,11 @@ class WindowLoader(BatchLoader):
         """Return a batch of the ``rows`` longest windows."""
         return self._make(self._arranged(np.arange(self.count))[-rows:])
 
+    def share_of_longest(self, rows: int) -> float:
+        """Return the mean length of all windows relative to that of the ``rows`` longest ones."""
+        lengths = np.sort(self._windows.ends - self._windows.starts)
+        return float(lengths.mean() / lengths[-rows:].mean())
+
     def _arranged(self, index: Int64) -> Int64:
         part = self._windows[index]
         return index[np.argsort(part.ends - part.starts, kind="stable")]

@@ -17,6 +17,7 @@ from recbole_hyper.losses._rows import RowStream, rows_at_once
 from recbole_hyper.losses._smoothing import lead_of_targets
 from recbole_hyper.losses._stream import ItemStream
 from recbole_hyper.losses.base import Head, Loss, Negatives
+from recbole_hyper.losses.sampled_softmax import sampled_softmax
 from recbole_hyper.matmul import float32_products
 from recbole_hyper.options import Option
 from recbole_hyper.values import PositiveInt, ShareBelow1
@@ -202,6 +203,9 @@ class CrossEntropy(Loss):
     ``memory_budget`` bounds the bytes of the logits in memory, of the terms per item and of the lifts of the states (3
     numbers per row and coordinate, 6 with a link). The default is 256 MiB, or 1/32 of the memory if that is less, plus
     the lifts if they do not fit.
+
+    With ``softmax_items`` the softmax of each step is over so many items, half of them drawn by popularity (see
+    ``sampled_softmax``), without ``label_smoothing``.
     """
 
     def __init__(
@@ -217,9 +221,17 @@ class CrossEntropy(Loss):
         triton_kernel: Annotated[
             bool | None, Option("Triton kernels on a GPU, without logits; ~: where they are faster")
         ] = None,
+        softmax_items: Annotated[
+            PositiveInt | None,
+            Option(
+                "items in the softmax of a step, a sample; ~: all; auto: all where they take at most an hour",
+                auto=True,
+            ),
+        ] = None,
     ) -> None:
         super().__init__()
         check_options(memory_budget, label_smoothing)
+        self.softmax_items, self.uses_negatives = softmax_items, softmax_items is not None
         self._options: dict[str, Any] = {
             "memory_budget": memory_budget,
             "label_smoothing": label_smoothing,
@@ -235,7 +247,9 @@ class CrossEntropy(Loss):
         *,
         weights: Tensor | None = None,
     ) -> Tensor:
-        """Return the mean cross-entropy, or the sum with the ``weights`` (n,); ``negatives`` is not used."""
+        """Return the mean cross-entropy, or the sum with the ``weights`` (n,); ``negatives`` draw ``softmax_items``."""
+        if self.softmax_items is not None and negatives is not None:
+            return sampled_softmax(states, targets, head, *negatives.shared(self.softmax_items), weights)
         scoring = (head.weight, head.offset, head.geometry)
         options = {"theta": head.theta, "padding_idx": head.padding_idx, **self._options}
         if weights is not None:

@@ -46,7 +46,8 @@ class NegativeSampler:
         self.generator = generator
         self.least_unseen = 0
         self.device = offsets.device if isinstance(offsets, Tensor) else torch.device("cpu")
-        self._keys = torch.empty(0, dtype=torch.int64)
+        self._keys = torch.empty(0, dtype=torch.int64, device=self.device)
+        self._counts: Tensor | None = None  # how many users have seen each item, counted when they are needed
         if offsets is not None and items is not None:
             starts = torch.as_tensor(offsets, dtype=torch.int64, device=self.device)
             seen = torch.as_tensor(items, device=self.device).to(torch.int64)
@@ -81,6 +82,23 @@ class NegativeSampler:
             ranks = _distinct(allowed, k, self.least_unseen, self.n_items, self.generator)
         seen_before = torch.searchsorted(self._unseen_below, (users * self.n_items).unsqueeze(1) + ranks, right=True)
         return seen_before.sub_(self._starts.index_select(0, users).unsqueeze(1)).add_(ranks).add_(1)
+
+    def shared(self, k: int, uniform: float = 0.5) -> tuple[Tensor, Tensor]:
+        """Return k items for all rows (k,), drawn with replacement, and the log of how often each is expected (k,).
+
+        The share ``uniform`` is drawn uniformly, the rest by how many users have seen an item.
+        """
+        check_k(k)
+        if self._counts is None:
+            self._counts = torch.bincount(self._keys % self.n_items, minlength=self.n_items)
+        every = torch.randint(1, self.n_items, (k,), generator=self.generator, device=self.device)
+        drawn, share = every, 1.0
+        if len(self._keys):
+            places = torch.randint(len(self._keys), (k,), generator=self.generator, device=self.device)
+            coin = torch.rand(k, generator=self.generator, device=self.device)
+            drawn, share = torch.where(coin < uniform, every, self._keys[places] % self.n_items), uniform
+        by_count = (1 - share) * self._counts[drawn] / max(1, len(self._keys))
+        return drawn, (k * (by_count + share / (self.n_items - 1))).log()
 
     def bind(
         self,
@@ -127,6 +145,10 @@ class BoundNegatives:
     _targets_are_seen: bool = False
     #: places of the positions in (S, width), and this width; None if unknown
     grid: tuple[Tensor, int] | None = None
+
+    def shared(self, k: int) -> tuple[Tensor, Tensor]:
+        """Return k items for all positions (k,), and the log of how often each is expected (k,)."""
+        return self._sampler.shared(k)
 
     def per_position(self, k: int, *, exclude_seen: bool = True, replacement: bool = True) -> Tensor:
         """Return (n, k) items, uniform over the allowed items of each position.

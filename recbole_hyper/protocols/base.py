@@ -1,7 +1,7 @@
 """Base of the protocols. A protocol decides what trains, what is predicted, and the candidates of each target."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -139,17 +139,16 @@ def make_split(store: SequenceStore, config: Any) -> Split:
     return sampled(split, int(config["eval_cases"]), seed) if config["eval_cases"] else split
 
 
-def sampled(split: Split, n_cases: int, seed: int) -> Split:
-    """Return ``split`` with at most ``n_cases`` validation and test cases, drawn by ``seed`` and in the same order."""
-    parts = {}
-    for number, part in enumerate(("valid", "test")):
+def sampled(split: Split, n_cases: int, seed: int, parts: Sequence[str] = ("valid", "test")) -> Split:
+    """Return ``split`` with at most ``n_cases`` cases in each of the ``parts``, drawn by ``seed``, in order."""
+    fewer = {}
+    for part in parts:
         cases = getattr(split, part)
         if len(cases) > n_cases:
-            draw = np.random.default_rng((seed, number))
-            cases = cases[np.sort(draw.choice(len(cases), n_cases, replace=False))]
-            split.counts[f"{part} cases drawn of {len(getattr(split, part))}"] = n_cases
-        parts[part] = cases
-    return dataclasses.replace(split, **parts)
+            draw = np.random.default_rng((seed, ("valid", "test").index(part)))
+            fewer[part] = cases[np.sort(draw.choice(len(cases), n_cases, replace=False))]
+            split.counts[f"{part} cases drawn of {len(cases)}"] = n_cases
+    return dataclasses.replace(split, **fewer)
 
 
 def check(split: Split, *, timed: bool = True) -> None:

@@ -3,17 +3,20 @@
 import dataclasses
 import hashlib
 import logging
+import math
 from pathlib import Path
 from typing import Any
 
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.config.parts import is_curved, reads_times
-from recbole_hyper.data.data_defaults import TrainingStatistics, choose_values
+from recbole_hyper.data.data_defaults import SOFTMAX_ITEMS, VALID_CASES, TrainingStatistics, choose_values
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.source import Source
 from recbole_hyper.files import cache_folder, read_json, write_json
-from recbole_hyper.models.base import HyperRecommender, auto_keys, curvature_key
+from recbole_hyper.models.base import HyperRecommender, auto_keys, build_part, curvature_key
 from recbole_hyper.protocols.base import repeated_targets
+from recbole_hyper.training.cost import softmax_items
+from recbole_hyper.training.progress import in_time
 from recbole_hyper.types import Split
 
 logger = logging.getLogger("recbole_hyper")
@@ -30,6 +33,8 @@ _WORDS = {
     "epochs": "{} epochs",
 }
 CURVATURE = "curvature.json"
+# a validation by cost has at least so many cases
+_FEWEST_CASES = 10_000
 DATA_DEFAULTS = "data_defaults.json"
 
 
@@ -84,16 +89,52 @@ def resolve_data_defaults(config: Config, split: Split, output_dir: Path | None 
     choice = choose_values(keys, statistics, None if "train_batch_size" in keys else int(config["train_batch_size"]))
     for key, value in choice.items():
         config[key] = value
+    if SOFTMAX_ITEMS in choice:
+        config[SOFTMAX_ITEMS] = choice[SOFTMAX_ITEMS] = _softmax_items(config, split)
+    if VALID_CASES in choice:
+        config[VALID_CASES] = choice[VALID_CASES] = _valid_cases(config, split)
     logger.info(
         "chosen for %d sequences with %.1f interactions per item (auto): %s",
         statistics.n_sequences,
         statistics.interactions_per_item,
-        "; ".join(f"{_WORDS[key].format(value)} ({key}={value})" for key, value in choice.items()),
+        "; ".join(f"{_WORDS[key].format(value)} ({key}={value})" for key, value in choice.items() if key in _WORDS),
     )
     entry = {"chosen": choice, "statistics": dataclasses.asdict(statistics)}
     if output_dir:
         write_json(output_dir / DATA_DEFAULTS, entry)
     return {"data_defaults": entry}
+
+
+def _softmax_items(config: Config, split: Split) -> int | None:
+    """Return the number of items that the softmax of a step is computed over, None for all."""
+    targets = int(split.train_lengths.sum())
+    chosen, seconds = softmax_items(
+        float(config["epochs"]) * targets * split.store.n_items,
+        split.store.n_items,
+        int(config["hidden_size"]),
+        build_part("geometry", config),
+        config["device"],
+    )
+    if chosen:
+        logger.info(
+            "the softmax over all %d items would take about %s in this training: it is computed over a sample of %d in "
+            "each step (--softmax_items=~ takes all)", split.store.n_items - 1, in_time(seconds), chosen,
+        )  # fmt: skip
+    return chosen
+
+
+def _valid_cases(config: Config, split: Split) -> int | None:
+    """Return the number of validation cases that a tenth of the training allows, None if that is all of them.
+
+    By the number of logits, of which training computes three products and a ranking one.
+    """
+    n_items, step = split.store.n_items, int(config["eval_step"])
+    if not step or not len(split.valid):
+        return None
+    epochs = int(config["epochs"])
+    trained = 3 * epochs * float(split.train_lengths.sum()) * (config[SOFTMAX_ITEMS] or n_items)
+    allowed = max(_FEWEST_CASES, int(0.1 * trained / (n_items * math.ceil(epochs / step))))
+    return None if len(split.valid) <= allowed else allowed
 
 
 def _saved(config: Config, output_dir: Path | None, name: str) -> dict[str, Any]:

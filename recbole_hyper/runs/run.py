@@ -30,10 +30,12 @@ from recbole_hyper.files import write_json, write_yaml
 from recbole_hyper.host import leaks
 from recbole_hyper.host.models import has_full_ranking, one_line
 from recbole_hyper.kernels.clock import COMPILING, Stopwatch
+from recbole_hyper.losses.ce import CrossEntropy
 from recbole_hyper.matmul import gpu_precision
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.contract import OwnModel, n_learned
 from recbole_hyper.models.part_checks import check_parts
+from recbole_hyper.protocols.base import sampled
 from recbole_hyper.random_numbers import seed_process, seeded
 from recbole_hyper.runs.card import write_card
 from recbole_hyper.runs.folder import ABOUT_RUN, CONFIG, RESULT, claimed_folder, logging_to, resumed_config
@@ -48,8 +50,9 @@ from recbole_hyper.runs.warm_start import continuation, learned_there, require_s
 from recbole_hyper.threads import PROCESS_LOCK, use_threads
 from recbole_hyper.training.build import build, read_data, reader_of_store
 from recbole_hyper.training.checkpoint import REFIT
+from recbole_hyper.training.cost import plan
 from recbole_hyper.training.loop import Loop
-from recbole_hyper.training.memory import PeakMemory, require_memory
+from recbole_hyper.training.memory import PeakMemory, try_step
 from recbole_hyper.training.processes import shared_work, world
 from recbole_hyper.training.recbole_training import NOT_RESUMABLE, recbole_training
 from recbole_hyper.training.settings import RankSettings, TrainSettings
@@ -160,6 +163,9 @@ def run_claimed(
         if text := results.not_new_text({"cases_not_new": seen, **describe(split)}):
             logger.warning("%s", text.strip(" ()"))
         resolved = resolve_auto(config, data, split, output_dir)
+        if config["valid_cases"] and len(split.valid) > int(config["valid_cases"]):
+            logger.info("validation ranks %d of %d cases (valid_cases)", config["valid_cases"], len(split.valid))
+            split = sampled(split, int(config["valid_cases"]), int(config["candidate_seed"]), ["valid"])
         if config["save_data"] and world()[0] == 0:
             save_data(output_dir, config, data, split, mask_of(data.store, learned) if learned else None)
         keep_digests(output_dir, config["plugins"])
@@ -277,8 +283,11 @@ def _prepared(
     if isinstance(model, HyperRecommender):
         check_parts(model, int(config["MAX_ITEM_LIST_LENGTH"]))
         if folder.name != REFIT:
-            about["trial_step_bytes"] = require_memory(TrainSettings.of(config), model, batches)
-            logger.info("a trial step took %.0f MiB", about["trial_step_bytes"] / 2**20)
+            trial = try_step(TrainSettings.of(config), model, batches)
+            about["trial_step_bytes"] = trial.bytes
+            exact = isinstance(model.loss, CrossEntropy) and model.loss.softmax_items is None
+            text = plan(trial, batches, int(config["epochs"]), model.n_items, exact=exact)
+            logger.info("a trial step took %.0f MiB; %s", trial.bytes / 2**20, text)
     if config["init_from"]:
         about["started_from"] = {"run": config["init_from"], **start_from(Path(config["init_from"]), model, training)}
         rates = {"rate": config["learning_rate"], "epochs": config["epochs"]}

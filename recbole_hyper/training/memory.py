@@ -1,4 +1,4 @@
-"""Memory: the peak of a phase, freed pages, and a trial step that refuses a run that cannot fit."""
+"""Memory: the peak of a phase, freed pages, and a trial step that refuses a run that cannot fit and times a step."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import ctypes
 import math
 import sys
 import threading
-from typing import Any
+from time import perf_counter
+from typing import Any, NamedTuple
 
 import psutil
 import torch
 
-from recbole_hyper.devices import free_memory, half_precision, module_of, moved
+from recbole_hyper.devices import free_memory, half_precision, module_of, moved, synchronize
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.part_checks import require_loss
@@ -20,6 +21,8 @@ from recbole_hyper.training.processes import world
 from recbole_hyper.training.settings import TrainSettings
 
 _SMALLER = "lower hidden_size, drop rare items (item_inter_num_interval) or use a machine with more memory"
+# a trial begins with a batch halved so often, and takes about so many seconds
+_HALVINGS, _SECONDS = 12, 4.0
 
 
 class PeakMemory:
@@ -70,12 +73,20 @@ def give_back_freed() -> bool:
     return trim is not None
 
 
-def require_memory(settings: TrainSettings, model: HyperRecommender, batches: Any) -> int:
-    """Return the bytes that a training step needs besides the weights, measured on the longest windows.
+class Trial(NamedTuple):
+    """What a training step needs."""
 
-    The step is tried on a few windows first, then on twice as many each time while these will fit; each of several
-    processes tries its share of a batch. Two moments for each weight, and the average of ``ema_decay``, are added.
-    Weights, buffers and random generators do not change.
+    bytes: int  # besides the weights
+    seconds: float  # of a whole batch, estimated if the batch is large
+
+
+def try_step(settings: TrainSettings, model: HyperRecommender, batches: Any) -> Trial:
+    """Return the bytes that a training step needs besides the weights, and its seconds, on the longest windows.
+
+    The step is tried on a few windows first, then on twice as many each time while these will fit, for a few seconds at
+    most: memory and time of a larger batch follow from those of the last two. Each of several processes tries its share
+    of a batch. Two moments for each weight, and the average of ``ema_decay``, are added. Weights, buffers and random
+    generators do not change.
 
     ConfigError if a step needs more than ``memory_limit``, or more than is free (the message names the largest batch
     that fits), and for a loss that is not finite or has no gradient.
@@ -89,36 +100,60 @@ def require_memory(settings: TrainSettings, model: HyperRecommender, batches: An
     give_back_freed()
     with PeakMemory(settings.device) as idle:
         pass
-    tried, taken = 0, float(lasting)
+    tried, taken, last = 0, float(lasting), 0.0
+    sizes = sorted({max(1, largest >> halvings) for halvings in range(_HALVINGS)})
     with seeded(0):
-        for rows in sorted({max(1, largest >> halvings) for halvings in range(7)}):
-            before, taken = taken, max(taken, lasting + _measured(settings, model, batches, rows) - idle.bytes)
-            # beyond a constant part, memory grows in proportion to the rows
-            growth = (taken - before) / (rows - tried)
-            following = taken + growth * min(rows, largest - rows) * (tried > 0)
+        _measured(settings, model, batches, sizes[0])  # a first step may compile and allocate
+        start = perf_counter()
+        for rows in sizes:
+            (peak, seconds), before, earlier = _measured(settings, model, batches, rows), taken, last
+            taken, last = max(taken, lasting + peak - idle.bytes), seconds
+            # beyond a constant part, memory and time grow in proportion to the rows
+            growth, slope = (taken - before) / (rows - tried), max(0.0, (last - earlier) / (rows - tried))
+            left = largest - rows
+            ends = tried > 0 and perf_counter() - start + 2 * last > _SECONDS
+            following = taken + growth * (left if ends else min(rows, left)) * (tried > 0)
             if not following <= limit:
-                needed, fits = taken + growth * (largest - rows), shares * (rows if taken <= limit else tried)
+                needed, fits = taken + growth * left, shares * (rows if taken <= limit else tried)
                 amount = f"about {needed / 2**30:.1f} GiB" if math.isfinite(needed) else "more memory than there is"
                 advice = f"--train_batch_size={fits} would fit" if fits else _SMALLER
                 raise ConfigError(f"a training step would need {amount}, {limit / 2**30:.1f} GiB are free: {advice}")
             tried = rows
+            if ends:
+                taken, last = taken + growth * left, last + slope * left
+                break
     for buffer, value in buffers:
         buffer.copy_(value)
-    return int(taken)
+    return Trial(int(taken), last + _update_seconds(model, settings.device))
 
 
-def _measured(settings: TrainSettings, model: HyperRecommender, batches: Any, rows: int) -> float:
-    """Return the peak in bytes of a step on the ``rows`` longest windows; infinity if memory ran out."""
+def _update_seconds(model: HyperRecommender, device: torch.device) -> float:
+    """Return about how long Adam takes to update all weights, measured on at most 16 million numbers."""
+    total = sum(one.numel() for one in model.parameters() if one.requires_grad)
+    part = torch.zeros(max(1, min(total, 1 << 24)), device=device, requires_grad=True)
+    part.grad = torch.zeros_like(part)
+    optimizer = torch.optim.Adam([part])
+    optimizer.step()  # makes the moments
+    watch = perf_counter()
+    optimizer.step()
+    synchronize(device)
+    return (perf_counter() - watch) * total / part.numel()
+
+
+def _measured(settings: TrainSettings, model: HyperRecommender, batches: Any, rows: int) -> tuple[float, float]:
+    """Return the peak in bytes of a step on the ``rows`` longest windows, and its seconds; infinity without memory."""
     device = settings.device
     model.train()
+    watch = perf_counter()
     try:
         with PeakMemory(device, interval=0.001) as memory:
             with torch.autocast(device.type, half_precision(device), enabled=bool(settings.enable_amp)):
                 loss = model.calculate_loss(moved(batches.longest(rows), device))
             require_loss(loss, f"{type(model).__name__}.calculate_loss")
             torch.autograd.grad(loss, [one for one in model.parameters() if one.requires_grad], allow_unused=True)
+            synchronize(device)
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate" in str(error):
-            return math.inf
+            return math.inf, math.inf
         raise
-    return memory.bytes
+    return memory.bytes, perf_counter() - watch

@@ -17,6 +17,7 @@ from recbole_hyper.losses.ce import CrossEntropy
 from recbole_hyper.runs.evaluate import evaluate
 from recbole_hyper.serving.export import export
 from recbole_hyper.sweep import sweep
+from recbole_hyper.training.memory import Trial
 from tests.devices import foreign as device_module
 from tests.devices.steps import small_keys, write_random
 
@@ -182,9 +183,9 @@ def test_a_loss_that_is_not_finite_names_its_step(
     def tried(*arguments: Any) -> int:
         # the steps of the training are counted from here
         monkeypatch.setattr(CrossEntropy, "forward", broken)
-        return 0
+        return Trial(0, 0.0)
 
-    monkeypatch.setattr("recbole_hyper.runs.run.require_memory", tried)
+    monkeypatch.setattr("recbole_hyper.runs.run.try_step", tried)
     with pytest.raises(DivergedError, match="is nan at epoch 0, step 3"):
         result_of("SASRecCE", data, tmp_path / "run", train_batch_size=8)
     assert len(calls) > 3

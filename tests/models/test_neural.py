@@ -47,7 +47,7 @@ def test_recboles_own_trainer_and_evaluator_agree(
     """One epoch through RecBole's unmodified Trainer, loaders, collector and evaluator; then our ranker."""
     keys = {**SMALL, "data_path": str(random_data), "epochs": 1, "exclude_seen": False, "checkpoint_dir": str(tmp_path)}
     keys |= {"n_negatives": 8} if model in TIMED else {}
-    keys |= {"learning_rate": 0.005, "weight_decay": 0.0} if model in MEMORY else {}  # auto is this package's
+    keys |= {"learning_rate": 0.005, "weight_decay": 0.0, "softmax_items": None} if model in MEMORY else {}
     config = Config(model, "random", config_dict=keys)
     dataset = SequenceDataset(config)
     parts = dataset.build()

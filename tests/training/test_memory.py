@@ -16,7 +16,7 @@ from recbole_hyper import run
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.random_numbers import random_state
 from recbole_hyper.training.build import build, read_data
-from recbole_hyper.training.memory import give_back_freed, require_memory
+from recbole_hyper.training.memory import give_back_freed, try_step
 from recbole_hyper.training.settings import TrainSettings
 from tests.conftest import SMALL
 
@@ -62,7 +62,7 @@ def test_it_leaves_nothing_behind(rule: str, cycle: Path) -> None:
     model.calculate_loss = calculate_loss
     weights = {name: value.clone() for name, value in model.state_dict().items()}
     before = json.dumps(random_state(batches), default=lambda one: one.tolist())
-    assert require_memory(TrainSettings.of(config), model, batches) > 0
+    assert try_step(TrainSettings.of(config), model, batches).bytes > 0
     assert json.dumps(random_state(batches), default=lambda one: one.tolist()) == before
     assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
     assert all(weight.grad is None for weight in model.parameters())
@@ -79,15 +79,15 @@ def test_a_larger_step_takes_more(cycle: Path) -> None:
 
     model.calculate_loss = calculate_loss
     batches.batch_size = 4
-    assert require_memory(TrainSettings.of(config), model, batches) >= 4 * 2**26
+    assert try_step(TrainSettings.of(config), model, batches).bytes >= 4 * 2**26
     limit = 3 * 2**27 + 2**26
     batches.batch_size = 16
     config["memory_limit"] = limit
     with pytest.raises(ConfigError, match=r"would need about [\d.]+ GiB, 0\.4 GiB are free: .*") as caught:
-        require_memory(TrainSettings.of(config), model, batches)
+        try_step(TrainSettings.of(config), model, batches)
     batches.batch_size = int(re.findall(r"--train_batch_size=(\d+) would fit", str(caught.value))[0])
     assert batches.batch_size < 8
-    assert require_memory(TrainSettings.of(config), model, batches) <= limit
+    assert try_step(TrainSettings.of(config), model, batches).bytes <= limit
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
@@ -102,7 +102,7 @@ def test_a_step_without_memory_is_refused(error: Exception, cycle: Path, monkeyp
 
     monkeypatch.setattr(model, "calculate_loss", calculate_loss)
     with pytest.raises(ConfigError, match=r"more memory than there is.*--train_batch_size=8 would fit"):
-        require_memory(TrainSettings.of(config), model, batches)
+        try_step(TrainSettings.of(config), model, batches)
 
 
 def test_other_errors_are_raised_as_they_are(cycle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +113,7 @@ def test_other_errors_are_raised_as_they_are(cycle: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(model, "calculate_loss", calculate_loss)
     with pytest.raises(RuntimeError, match="shapes"):
-        require_memory(TrainSettings.of(config), model, batches)
+        try_step(TrainSettings.of(config), model, batches)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_an_invalid_loss_is_one_line(loss: object, what: str, cycle: Path, monke
     config, model, batches = parts(cycle)
     monkeypatch.setattr(model, "calculate_loss", lambda batch: loss)
     with pytest.raises(ConfigError, match=rf"SASRecBCE.calculate_loss returned .*{what}"):
-        require_memory(TrainSettings.of(config), model, batches)
+        try_step(TrainSettings.of(config), model, batches)
 
 
 def test_a_run_is_refused_before_training_and_leaves_its_folder_free(cycle: Path, tmp_path: Path) -> None:
