@@ -4,10 +4,10 @@
 
 For each catalogue it measures: the three matrix products that the mathematics needs (logits, gradient of states,
 gradient of items), cut into tiles that stay in cache, with plain torch and with the library that our loss uses
-(float32_products); our loss with both heads; torch's chunked linear_cross_entropy; and the naive formula over full
-logits, if they fit. All methods take turns in one process; times are medians of the repeats. Extra memory is the
-allocator's peak without the gradients of the parameters. On a busy machine measure processor time: --processor
---threads 1.
+(float32_products); our loss with both heads, also with sharp logits, which are far apart; torch's chunked
+linear_cross_entropy; and the naive formula over full logits, if they fit. All methods take turns in one process; times
+are medians of the repeats. Extra memory is the allocator's peak without the gradients of the parameters. On a busy
+machine measure processor time: --processor --threads 1.
 """
 
 from __future__ import annotations
@@ -112,10 +112,14 @@ def main() -> None:
         offset = torch.zeros(n_items, requires_grad=True)
         targets = torch.randint(1, n_items, (options.rows,))
         geometries = {name: registry.resolve("geometry", name)() for name in ("euclidean", "poincare")}
+        # logits that are far apart: nearly all shares are 0
+        sharp = (10 * weight.detach()).requires_grad_()
 
-        def ours(name: str, states=states, weight=weight, offset=offset, targets=targets, known=geometries) -> None:
+        def ours(
+            name: str, weight=weight, theta=0.02, states=states, offset=offset, targets=targets, known=geometries
+        ) -> None:
             own = offset if name == "poincare" else None
-            how = {"theta": 0.02, "padding_idx": 0, "memory_budget": options.budget}
+            how = {"theta": theta, "padding_idx": 0, "memory_budget": options.budget}
             loss = exact_cross_entropy(states, targets, weight, own, known[name], **how)
             torch.autograd.grad(loss, [t for t in (states, weight, own) if t is not None])
 
@@ -133,6 +137,8 @@ def main() -> None:
             "products, fast library": lambda s=states, w=weight: fast_products(s.detach(), w.detach()),
             "euclidean, ours": lambda: ours("euclidean"),
             "poincare, ours": lambda: ours("poincare"),
+            "euclidean, ours, sharp": lambda w=sharp: ours("euclidean", w),
+            "poincare, ours, sharp": lambda w=sharp: ours("poincare", w, 0.1),
         }
         full = 4 * options.rows * n_items
         if hasattr(torch.nn, "LinearCrossEntropyOptions") and full * 2 <= options.naive_bytes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -186,3 +188,15 @@ def test_a_negative_may_not_be_the_target() -> None:
     given, _ = batch("euclidean")
     with pytest.raises(ValueError, match="equals its own target"):
         gbce(**given, negatives=given["targets"][:, None])
+
+
+@pytest.mark.parametrize("function", [cross_entropy, gbce, bce_plus, sampled_cross_entropy])
+def test_a_nan_in_the_padding_row_reaches_no_gradient(function: Callable[..., torch.Tensor]) -> None:
+    weight = torch.randn(7, 4)
+    weight[0] = torch.nan
+    weight.requires_grad_()
+    states = torch.randn(3, 4, requires_grad=True)
+    options = {} if function is cross_entropy else {"n_negatives": 2}
+    loss = function(states, torch.tensor([1, 2, 3]), weight, padding_idx=0, **options)
+    for gradient in (loss, *torch.autograd.grad(loss, (states, weight))):
+        assert torch.isfinite(gradient).all()

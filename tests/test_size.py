@@ -14,7 +14,7 @@ LINES, PARAMETERS = 60, 8
 # lines of each room at the most; a feature raises its room's figure in its own commit and says why
 ROOMS = {
     "data": (6981, ("data",)),
-    "losses": (3297, ("losses", "functional.py")),
+    "losses": (3298, ("losses", "functional.py")),
     "config": (
         2767,
         ("config", "settings.py", "options.py", "values.py", "registry.py", "yaml_files.py", "plugin_files.py"),
@@ -27,15 +27,17 @@ ROOMS = {
     "serving": (3735, ("serving", "commands")),
     "models": (2688, ("models",)),
     "encoders": (2635, ("encoders",)),
-    "geometry": (1509, ("geometry", "hyperbolic")),
-    "kernels": (1392, ("kernels",)),
+    # 48 more: Poincare logits of far parallel states, and candidates without padding
+    "geometry": (1557, ("geometry", "hyperbolic")),
+    # 10 more: no subnormal shares
+    "kernels": (1402, ("kernels",)),
     "protocols": (1366, ("protocols", "types.py")),
 }
-ALL = 41720
-TESTS = 43720
+ALL = 41769
+TESTS = 43760
 RESULTS = 783
 # texts of errors that tests match by a regular expression
-MATCHED = 658
+MATCHED = 657
 
 # compiled loops take arrays one by one and are written out flat
 FOLDERS = ("kernels",)

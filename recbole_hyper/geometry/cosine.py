@@ -10,9 +10,9 @@ from recbole_hyper.geometry.euclidean import Flat
 from recbole_hyper.options import Option
 from recbole_hyper.values import PositiveFloat
 
-# |x| is smoothed to sqrt(|x|^2 + NORM_FLOOR^2): far below any trained norm, and so large that the gradient at 0, which
-# grows as 1 / |x|, stays a float32 that an optimizer can square
-NORM_FLOOR = 1e-6
+# |x| is at least this: far below any trained norm, and so large that the gradient at 0, which grows as 1 / |x|, is a
+# float16 too
+NORM_FLOOR = 1e-3
 
 
 class Cosine(Flat):
@@ -51,5 +51,5 @@ class Cosine(Flat):
 
 
 def _inverse_norm(vectors: Tensor) -> Tensor:
-    """Return 1 / |x| of vectors (..., d), smoothed at 0: (...)."""
-    return torch.rsqrt(vectors.square().sum(-1) + NORM_FLOOR**2)
+    """Return 1 / |x| of vectors (..., d), at most 1 / NORM_FLOOR: (...)."""
+    return torch.rsqrt(vectors.square().sum(-1).clamp_min(NORM_FLOOR**2))

@@ -142,13 +142,13 @@ class OutputHead(nn.Module):
         return self.geometry.logits(states, weight, offset, theta=self.theta)
 
     def pair_logits(self, states: Tensor, items: Tensor) -> Tensor:
-        """Return the logits (n, k) of states (n, d), each with its k ``items`` (n, k).
+        """Return the logits (n, k) of states (n, d), each with its k ``items`` (n, k), none of which is padding.
 
         The gathered item vectors (n, k, d) exist piece by piece only.
         """
         if not items.numel():
             return states.new_zeros(items.shape)
-        pieces = pair_pieces(self.geometry, items, *self.weight.shape)
+        pieces = pair_pieces(self, items)
         return _gather.gathered(pieces, states, self.weight, self.offset, self.theta).view(items.shape)
 
     def frozen(self) -> FrozenHead:
@@ -165,14 +165,17 @@ class OutputHead(nn.Module):
         return f"{type(self.geometry).__name__}, n_items={self.n_items}{curvature}, offset={self.offset is not None}"
 
 
-def pair_pieces(geometry: Geometry, items: Tensor, n_items: int, d: int) -> list[_gather.Piece]:
+def pair_pieces(head: OutputHead, items: Tensor) -> list[_gather.Piece]:
     """Return the pieces that compute the logits of row i with ``items[i]`` (n, k), row by row.
 
     If the catalogue has few items per candidate, a piece scores all items and keeps the k: one matrix product is faster
-    than gathering k vectors per row.
+    than gathering k vectors per row. Padding is not among them, as a NaN in its vector would reach all gradients.
     """
-    n, k = items.shape
+    geometry, padding = head.geometry, head.padding_idx
+    (n, k), (n_items, d) = items.shape, head.weight.shape
     every = torch.arange(n_items, device=items.device) if n_items <= _ALL_PER_CANDIDATE * k else None
+    if every is not None and padding is not None:
+        every, items = torch.cat((every[:padding], every[padding + 1 :])), items - (items > padding).long()
     if every is None:
         step = max(1, _gather.numbers_at_once(items.device, _gather.PIECE) // (k * (d + 1)))
     else:
@@ -187,7 +190,7 @@ def pair_pieces(geometry: Geometry, items: Tensor, n_items: int, d: int) -> list
 
     if every is None:
         return [_gather.Piece(compute, rows, part, every_row=whole) for rows, part in parts]
-    return [_gather.Piece(compute, rows, every, (part,), whole, True) for rows, part in parts]
+    return [_gather.Piece(compute, rows, every, (part,), whole, padding is None) for rows, part in parts]
 
 
 class FrozenHead:

@@ -22,6 +22,7 @@ from recbole_hyper.geometry.base import EXPONENT_LIMIT, Geometry, ItemTerms, Lif
 
 # |F| and |z| are at least this: far below any trained norm, its square still a normal float32
 NORM_FLOOR = 1e-15
+PARALLEL = 64  # roundings of a product that may hide a state's side of a hyperplane
 KERNEL_FROM = 1 << 22  # torch takes 30 ms for fewer numbers, a kernel is compiled in seconds
 
 
@@ -68,6 +69,22 @@ class Poincare(Geometry):
             asinh_(inner, slope, scratch)
         else:
             scaled_asinh_(inner, slope, exponent)
+
+    def combine(self, lifted: LiftedStates, terms: ItemTerms, vectors: Tensor) -> Tensor:
+        """Return the logits; on a CPU also those whose product has no digit left, as F is far out and parallel to z."""
+        logits = super().combine(lifted, terms, vectors)
+        scale, plain = terms.scale, logits.device.type != "cpu" or torch.compiler.is_exporting()
+        if plain or terms.extra is None or scale is None or not logits.numel():
+            return logits
+        with torch.no_grad():
+            index, exact = parallel_links(lifted, terms, vectors)
+            if not len(exact):
+                return logits
+            exact = exact.to(logits.dtype) * scale[(*index[:-2], index[-1])]
+            known = logits.detach()
+            # the gradient stays as it is: it has the digits of the product
+            more = known.index_put(index, exact) - known
+        return logits + more
 
     @torch.no_grad()
     def search_items(self, weight: Tensor, offset: Tensor | None = None, *, theta: Theta = 1.0) -> Tensor:
@@ -124,6 +141,34 @@ class Poincare(Geometry):
                 largest = largest + offset.abs().amax().to(largest.dtype)
             # a NaN compares False: it takes the plain path and stays visible
             return bool(2 * _root(theta) * largest > EXPONENT_LIMIT[states.dtype])
+
+
+def parallel_links(lifted: LiftedStates, terms: ItemTerms, vectors: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
+    """Return the places (k,) of products that are not larger than their rounding, and what their links are (k,).
+
+    With t = 1 - <F, z> / (|F| |z|), the argument of asinh is sinh(x - b) - t sinh(x) cosh(b), here with its order of
+    magnitude exp(top) taken out. An angle below the rounding of the lifts counts as 0.
+    """
+    cosh, extra = -lifted.vectors[..., -1], vectors[..., -1]
+    eps = torch.finfo(cosh.dtype).eps
+    lost = PARALLEL * eps
+    if lifted.exponent is None and float(cosh.amax() * extra.abs().amax()) * lost < 1:
+        return (), extra[:0]
+    products = lifted.vectors @ vectors.transpose(-1, -2)
+    index = (products.abs() < lost * cosh.unsqueeze(-1) * extra.abs().unsqueeze(-2)).nonzero(as_tuple=True)
+    state, item = index[:-1], (*index[:-2], index[-1])
+    x = torch.acosh(cosh[state].double()) if lifted.exponent is None else lifted.exponent[state].double()
+    b = torch.asinh(extra[item].double()) if terms.exponent is None else terms.exponent[item].double()
+    b = torch.copysign(b, extra[item].double())
+    directions = [one[..., :-1].double() for one in (lifted.vectors[state], vectors[item])]
+    first, second = (one / one.norm(dim=-1, keepdim=True) for one in directions)
+    t = (first - second).square().sum(-1) / 2
+    t.masked_fill_(t < (4 * eps) ** 2, 0)
+    size = t.log() + x + b.abs()
+    top = torch.maximum((x - b).abs(), size)
+    apart = torch.expm1(-2 * x) * (1 + torch.exp(-2 * b.abs())) * torch.exp(size - top) / 4
+    total = (torch.exp(x - b - top) - torch.exp(b - x - top)) / 2 + apart
+    return index, torch.sign(total) * (top + torch.log(total.abs() + torch.hypot(total, torch.exp(-top))))
 
 
 def _root(theta: Theta) -> Theta:

@@ -12,7 +12,7 @@ relative to the bare products of the same run (make bench-ce).
 from typing import Any
 
 import numpy as np
-from numba import prange
+from numba import njit, prange
 
 from recbole_hyper.kernels.compiled import threaded
 from recbole_hyper.kernels.floats import ONE, exp, largest, signed_asinh
@@ -20,7 +20,16 @@ from recbole_hyper.kernels.floats import ONE, exp, largest, signed_asinh
 # columns that one thread takes through all rows: their sums stay in the L1 cache
 STRIP = 256
 _BLOCK = 4096
+# shares below e^-80 = 1.8e-35, and those times a slope below it, count as 0: their products would be subnormal numbers,
+# which slow many processors down
+_LEAST, _LEAST_SHARE, _ZERO = np.float32(-80), np.float32(np.exp(-80)), np.float32(0)
 _fast: Any = threaded(error_model="numpy", fastmath={"contract", "reassoc"})
+
+
+@njit(inline="always", error_model="numpy", fastmath={"contract"})
+def _share(x: Any) -> Any:
+    """Return exp(x) of a float32 x, 0 for x < -80; NaN stays NaN."""
+    return _ZERO if x < _LEAST else exp(x)
 
 
 @threaded(error_model="numpy", fastmath={"contract"})
@@ -43,7 +52,7 @@ def total_rows(logits: Any, top: Any, total: Any) -> None:
         row = logits[i]
         highest, exponentials = largest(row), np.float32(0)
         for j in range(len(row)):
-            exponentials += exp(row[j] - highest)
+            exponentials += _share(row[j] - highest)
         top[i], total[i] = highest, exponentials
 
 
@@ -54,7 +63,7 @@ def softmax_rows(logits: Any, top: Any, total: Any) -> None:
         row = logits[i]
         highest, exponentials = largest(row), np.float32(0)
         for j in range(len(row)):
-            e = exp(row[j] - highest)
+            e = _share(row[j] - highest)
             row[j] = e
             exponentials += e
         top[i], total[i] = highest, exponentials
@@ -72,7 +81,7 @@ def linked_total_rows(products: Any, column: Any, extra: Any, scale: Any, top: A
             logits[j] = signed_asinh(u, w, np.sqrt(ONE + w * w)) * scale[j]
         highest, exponentials = largest(logits), np.float32(0)
         for j in range(len(logits)):
-            exponentials += exp(logits[j] - highest)
+            exponentials += _share(logits[j] - highest)
         top[i], total[i] = highest, exponentials
 
 
@@ -115,8 +124,9 @@ def weigh_rows(
                 row[j] = signed_asinh(u, w, root) * scales[j]
             for j in range(stop - start):
                 logit = row[j]
-                e = exp(logit - highest)
+                e = _share(logit - highest)
                 weight = e * slopes[j]
+                weight = _ZERO if weight < _LEAST_SHARE else weight
                 row[j] = weight
                 product += weight * mixings[j]
                 first[j] += state_share * weight

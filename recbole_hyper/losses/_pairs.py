@@ -140,14 +140,12 @@ def group_logsumexp(
             return sums.index_select(0, group.chosen)
         return sums if group.chosen is None else sums[group.chosen]
 
-    weight_shape = head.weight.shape
-
     class Pieces:
         """The pieces of the groups, then those of the targets; each pass creates them again."""
 
         def __iter__(self) -> Iterator[_gather.Piece]:
             yield from (_gather.Piece(compute, group.rows, group.items, (group,)) for group in groups)
-            yield from pair_pieces(head.geometry, targets.unsqueeze(1), *weight_shape)
+            yield from pair_pieces(head, targets.unsqueeze(1))
 
     few = isinstance(groups, list) and len(groups) == 1
     logsumexp = _gather.gathered(list(Pieces()) if few else Pieces(), states, head.weight, head.offset, head.theta)

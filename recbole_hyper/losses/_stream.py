@@ -21,6 +21,8 @@ from recbole_hyper.losses import _chunks
 
 # with fewer logits in a step, torch is done before a kernel is compiled or loaded (make bench-first_run)
 KERNEL_FROM = 1 << 24
+# shares of a tile below this count as 0: their products would be subnormal numbers, which are slow
+LEAST_SHARE = 1e-34
 
 
 class Gradients(NamedTuple):
@@ -328,6 +330,7 @@ class ItemStream:
             mixed = [sums for _ in columns]
         else:
             factor = torch.exp(tile.top - top)
+            factor = factor.masked_fill_(factor < LEAST_SHARE, 0)
             factor = (factor if self.compiled else factor * tile.total) / total * row_weights
             if block.d_extra is not None:
                 for k, gradient in enumerate(block.d_extra.unbind(1)):

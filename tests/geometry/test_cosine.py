@@ -52,6 +52,14 @@ def test_vectors_of_length_0_score_0_and_have_finite_gradients() -> None:
     assert Cosine().logits(torch.randn(2, 4), weight)[:, 2].abs().max() == 0
 
 
+def test_the_gradient_of_a_vector_of_length_0_is_finite_in_float16() -> None:
+    weight = torch.randn(5, 4)
+    weight[0] = 0
+    weight = weight.half().requires_grad_()
+    cross_entropy(torch.randn(3, 4).half(), torch.tensor([1, 2, 3]), weight, geometry="cosine").backward()
+    assert torch.isfinite(weight.grad).all()
+
+
 def test_a_geometry_with_options_is_taken_by_the_functions() -> None:
     states, weight, targets = torch.randn(8, 4), torch.randn(9, 4), torch.arange(1, 9)
     found = [cross_entropy(states, targets, weight, geometry=Cosine(temperature=t)) for t in (0.05, 0.5)]

@@ -58,6 +58,20 @@ def assert_within_rounding(dtype: torch.dtype, states: Tensor, weight: Tensor, o
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("d", [1, 5])
+@pytest.mark.parametrize("c", [1.0, 1e3, 1e4, 1e6])
+def test_far_states_parallel_to_z_are_on_their_side_of_the_hyperplane(c: float, d: int, dtype: torch.dtype) -> None:
+    """There the score is 4 |z| (|F| - r), of which no digit is left in the product."""
+    z = torch.full((1, d), d**-0.5, dtype=dtype)
+    far, offset = torch.tensor([[0.3], [0.5], [0.8]], dtype=dtype), torch.tensor([0.5, -0.3], dtype=dtype)
+    expected = (4 * (far - offset)).double()
+    found = poincare_logits(far * z, z.expand(2, d), offset, c)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-3 if c < 2 else 1e-5)
+    alone = Poincare().pair_logits(far * z, z.expand(3, 2, d), offset.expand(3, 2), theta=c)
+    torch.testing.assert_close(alone.double(), expected, rtol=1e-4, atol=1e-3 if c < 2 else 1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("c", [1e-6, 0.02, 1.0])
 @pytest.mark.parametrize(
     ("s", "b"), [(1e-12, 0.0), (1e-3, 1e-3), (1, -2), (9, 3), (24, 20), (25, 60), (60, -60), (60, 60)]

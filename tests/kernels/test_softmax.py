@@ -41,6 +41,19 @@ def test_a_bad_logit_is_not_swallowed(bad: float) -> None:
     assert not np.isfinite(total[1])
 
 
+def test_no_share_is_a_subnormal_number() -> None:
+    """Products with them are slow: logits that are far apart would take many times as long."""
+    logits = np.linspace(-300, 0, 3000, dtype=np.float32)[None]
+    inner, line, ones = 1e3 * logits, logits[0] * 0, np.ones(3000, np.float32)
+    top, total = np.empty((2, 1), np.float32)
+    softmax_rows(logits, top, total)
+    softmax.weigh_rows(inner, line[:1], line, 10 * ones, line, top, total, np.empty((1, 12), np.float32), line, line)
+    for found in (logits, inner):
+        assert not ((found != 0) & (np.abs(found) < np.finfo(np.float32).tiny)).any()
+        assert (found > 0).any()
+        assert (found == 0).any()
+
+
 def operands(height: int, width: int, size: float) -> list[Floats]:
     """Return products, extra columns of states and items, scales, and the product of the last two."""
     generator = np.random.default_rng(height + width)
