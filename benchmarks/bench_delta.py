@@ -104,11 +104,10 @@ def load_vectors(dataset: str, rank: int, rng: np.random.Generator) -> tuple[np.
     """Return the item vectors of the data set, or random ones with norms like popularity."""
     folder = os.environ.get("RECBOLE_HYPER_DATA")
     if folder and Path(folder, dataset, f"{dataset}.inter").is_file():
-        from recbole_hyper.commands.delta import training_matrix
+        from examples.delta_study import training_matrix
         from recbole_hyper.curvature.estimate import item_vectors, trained_items
 
-        options = argparse.Namespace(dataset=dataset, data_path=folder, train_quantile=0.95, config_files="")
-        matrix = trained_items(training_matrix(options)[0])
+        matrix = trained_items(training_matrix(dataset, folder)[0])
         rank = min(rank, *matrix.shape)
         return item_vectors(matrix, rank), f"{dataset} item vectors, rank {rank}"
     vectors = rng.normal(size=(10_000, rank)) * rng.pareto(1.5, size=(10_000, 1))

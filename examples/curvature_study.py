@@ -11,7 +11,7 @@ the seeds. Each run has its own process and one thread. After a kill the same co
 widths or seeds may be added later.
 
 ``overlap`` and ``trustworthiness`` measure whether items that users choose together are near each other in the item
-vectors (recbole_hyper/evaluation/neighbourhoods.py).
+vectors (examples.neighbourhoods.py).
 """
 
 import argparse
@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from examples.neighbourhoods import neighbourhoods
 from recbole_hyper.data.pair_counts import pair_counts
-from recbole_hyper.evaluation.neighbourhoods import neighbourhoods
 from recbole_hyper.evaluation.tables import Table
 from recbole_hyper.experiment.experiment import Experiment, Run, Start, keys_file, run_alone
 from recbole_hyper.files import read_json, write_json

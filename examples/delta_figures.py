@@ -1,7 +1,7 @@
-"""Figures of ``recbole-hyper delta``: delta over sample sizes and ranks, spread and curvature (the paper's 4 to 12).
+"""Figures of ``examples/delta_study.py``: delta over sizes and ranks, spread and curvature (the paper's 4 to 12).
 
-recbole-hyper delta --dataset=ml-100k
-python examples/delta_figures.py saved/delta-ml-100k
+python -m examples.delta_study --dataset=ml-100k
+python -m examples.delta_figures saved/delta-ml-100k
 """
 
 import argparse
@@ -17,9 +17,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
+from examples.delta_study import Estimate, Measurement, estimate_of, table_of
 from recbole_hyper.curvature.disk import disk_delta_rel
-from recbole_hyper.curvature.estimate import CurvatureEstimate
-from recbole_hyper.curvature.study import Measurement, table_of
 from recbole_hyper.files import replaced
 
 _GREY = "0.35"
@@ -28,22 +27,22 @@ _DELTA, _RANK = r"$\delta_{rel} = 2\delta\,/\,$diameter", "SVD rank (columns of 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Draw the figures; an error is one line and returns 1."""
-    parser = argparse.ArgumentParser(description="draw what recbole-hyper delta measured")
-    parser.add_argument("folder", help="output_dir of recbole-hyper delta, which gets the figures")
+    parser = argparse.ArgumentParser(description="draw what examples/delta_study.py measured")
+    parser.add_argument("folder", help="output_dir of examples/delta_study.py, which gets the figures")
     folder = Path(parser.parse_args(argv).folder)
     try:
         rows = pd.read_csv(folder / "delta.csv").to_dict("records")
         content = json.loads((folder / "delta.json").read_text(encoding="utf-8"))
     except (ValueError, OSError) as error:
-        print(f"error: {folder} has no finished recbole-hyper delta: {error}", file=sys.stderr)
+        print(f"error: {folder} has no finished study of delta: {error}", file=sys.stderr)
         return 1
     measurements = [Measurement(**{str(key): value for key, value in row.items()}) for row in rows]
     title = f"{content['dataset']}: relative Gromov delta of item vectors"
-    print(*draw_all(measurements, CurvatureEstimate(**content["estimate"]), title, folder), sep="\n")
+    print(*draw_all(measurements, estimate_of(measurements, content["estimate"]["eps"]), title, folder), sep="\n")
     return 0
 
 
-def draw_all(measurements: Sequence[Measurement], estimate: CurvatureEstimate, title: str, folder: Path) -> list[Path]:
+def draw_all(measurements: Sequence[Measurement], estimate: Estimate, title: str, folder: Path) -> list[Path]:
     """Draw every figure as PNG and SVG into ``folder``; return the paths written."""
     folder.mkdir(parents=True, exist_ok=True)
     figures = {"by_sample": by_sample(measurements, title)}
@@ -73,7 +72,7 @@ def by_sample(measurements: Sequence[Measurement], title: str) -> Figure:
     return figure
 
 
-def by_rank(measurements: Sequence[Measurement], estimate: CurvatureEstimate, title: str) -> Figure:
+def by_rank(measurements: Sequence[Measurement], estimate: Estimate, title: str) -> Figure:
     """Draw the mean delta_rel against the rank, a line per sample size; the right axis is the curvature."""
     level = f"grey: level {estimate.delta_rel:.3f}, c = {estimate.curvature:.3g} (heavy: its ranks)"
     figure, axes = _start(title, level)
@@ -100,7 +99,7 @@ def by_rank(measurements: Sequence[Measurement], estimate: CurvatureEstimate, ti
     return figure
 
 
-def spread(measurements: Sequence[Measurement], estimate: CurvatureEstimate, title: str) -> Figure:
+def spread(measurements: Sequence[Measurement], estimate: Estimate, title: str) -> Figure:
     """Draw every repeat at the largest sample by rank, with the quartiles."""
     ranks, sizes, table = table_of(measurements)
     values, places = table[:, -1], np.arange(len(ranks))

@@ -23,7 +23,6 @@ MORE = {
     "export": ["--format=program", "--output=encoder.pt2"],
     "report": ["saved"],
     "reproduce": ["sce-table4-beauty", "--data_path=nowhere"],
-    "delta": ["--dataset=ml-100k", "--ranks", "16", "--sample_sizes", "100", "--repeats=2", "--quiet"],
     "prepare": ["--list"],
     "keys": ["--loss_type=sce"],
     "verify": [],

@@ -1,4 +1,4 @@
-"""Commands on finished runs: ``evaluate``, ``export``, ``inspect``, ``report``, ``serve`` and ``similar``."""
+"""Commands on finished runs: ``evaluate``, ``export``, ``report``, ``serve`` and ``similar``."""
 
 import argparse
 from pathlib import Path
@@ -68,22 +68,6 @@ def verify(arguments: argparse.Namespace) -> int:
         )
     print(*problems, sep="\n", end="\n" if problems else "")
     return 1 if problems else 0
-
-
-@command(
-    "describe a finished run: data, metrics, curves, item vectors against popularity, nearest items",
-    *finished_run(),
-    argument("--output", help="folder of the figures and of items.csv; default: inspect/ in RUN"),
-    argument("--port", type=int, help="show a page about the model on this port, until interrupted"),
-    argument("--catalogue", help="table of items for the page: text or parquet"),
-)
-def inspect(arguments: argparse.Namespace) -> None:
-    """Print the tables and write the figures; with ``port``, serve the page."""
-    from recbole_hyper.report.inspection import inspect_run
-
-    print(inspect_run(arguments.run, arguments.output))
-    if arguments.port is not None:
-        serve(argparse.Namespace(host="127.0.0.1", workers=1, **vars(arguments)))
 
 
 @command(

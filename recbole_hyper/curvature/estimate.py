@@ -1,4 +1,7 @@
-"""Estimate the curvature from a training matrix, with an interval and a verdict: ``curvature: auto``."""
+"""Estimate the curvature from a training matrix, with an interval: ``curvature: auto``.
+
+``examples/delta_study.py`` measures more ranks and sample sizes, and gives a verdict on whether data are hyperbolic.
+"""
 
 import json
 import logging
@@ -6,7 +9,9 @@ import math
 import os
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +20,18 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from recbole_hyper.curvature.disk import EPS_DEFAULT, curvature_of
-from recbole_hyper.curvature.study import Measurement, cut_list, measure_samples
-from recbole_hyper.curvature.verdict import judge
+from recbole_hyper.curvature.gromov import EUCLIDEAN_BOUND, Workspace, euclidean_distances, search_base
 from recbole_hyper.data.sequences import matrix_fingerprint
 from recbole_hyper.files import read_json, write_json
 from recbole_hyper.svd import check_rank, largest_rank, scaled_columns, top_eigenpairs
+from recbole_hyper.threads import default_threads
 
 logger = logging.getLogger("recbole_hyper")
 
 AUTO_RANKS = (64, 128, 256, 384)
-AUTO_SIZES = (1000, 2000, 4000)
-AUTO_REPEATS = 16
-_VERSION = 1  # of the cache file; raise it when the meaning of an estimate changes
+AUTO_SIZE, AUTO_REPEATS = 4000, 16
+_WHOLE_BYTES = 2 << 30  # distances of all points are kept at once up to this size
+_VERSION = 2  # of the cache file; raise it when the meaning of an estimate changes
 
 
 @dataclass(frozen=True)
@@ -34,13 +39,10 @@ class CurvatureEstimate:
     """The curvature that data imply.
 
     Attributes:
-        curvature, delta_rel: c, and the delta_rel behind it: the mean over the plateau ranks at the largest sample.
-        lower, upper, delta_rel_lower, delta_rel_upper: the same at the 97.5 % and 2.5 % quantiles of delta_rel over
-            those ranks and all repeats.
+        curvature, delta_rel: c, and the delta_rel behind it: the mean over ``ranks`` and samples.
+        lower, upper, delta_rel_lower, delta_rel_upper: the same at the 97.5 % and 2.5 % quantiles of delta_rel.
         eps: distance from the disk's effective radius to its rim.
-        verdict, reasons: ``compatible``, ``not compatible`` or ``undecided``; and a line for each question behind it
-            (see :mod:`recbole_hyper.curvature.verdict`), plus one if memory ruled out ranks.
-        plateau_ranks, sample_size, repeats, seed: of the measurements behind delta_rel.
+        ranks, sample_size, repeats, seed: of the samples.
         n_items: items with at least one training interaction.
         seconds, cached, key: time of the measurement, whether it came from the cache, and its data and options.
     """
@@ -52,9 +54,7 @@ class CurvatureEstimate:
     delta_rel_lower: float
     delta_rel_upper: float
     eps: float
-    verdict: str
-    reasons: tuple[str, ...]
-    plateau_ranks: tuple[int, ...]
+    ranks: tuple[int, ...]
     sample_size: int
     repeats: int
     seed: int
@@ -104,44 +104,41 @@ def item_vectors(train_matrix: Any, rank: int, *, scaling: float = 1.0, seed: in
     return vectors * np.sqrt(np.maximum(values, 0.0))
 
 
-def choose_ranks(
-    ranks: Sequence[int] | None, default: Sequence[int], shape: tuple[int, int], what: str
-) -> tuple[list[int], list[str]]:
-    """Return ``ranks``, or the default ones that the matrix and memory allow, and a note if memory ruled some out.
+def upper_ranks(ranks: Sequence[int], limit: int) -> list[int]:
+    """Return the upper half of ``ranks``, with the middle one; ``limit`` takes the place of those that exceed it."""
+    ordered = sorted({min(rank, limit) for rank in ranks})
+    return ordered[len(ordered) // 2 :] if len(ordered) > 2 else ordered
 
-    ValueError for a rank of ``ranks`` outside 1..min(shape).
+
+def sample_deltas(
+    vectors: NDArray[np.float64], ranks: Sequence[int], size: int, *, repeats: int, seed: int
+) -> NDArray[np.float64]:
+    """Return delta_rel (ranks, repeats) of random samples of ``size`` vectors (N, d), with the first as the base.
+
+    The first k columns of ``vectors`` are those of rank k. ``seed`` and the number of a repeat determine its sample.
+    ValueError for a sample whose points all coincide.
     """
-    if ranks is not None:
-        return cut_list(ranks, default, min(shape), what), []
-    allowed = largest_rank(min(shape))
-    left_out = [rank for rank in default if allowed < rank <= min(shape)]
-    line = f"ranks {', '.join(map(str, left_out))} left out: at this size memory allows ranks up to {allowed}"
-    return cut_list(None, default, allowed, what), [line] if left_out else []
+    total, space = len(vectors), Workspace()
+    orders = [np.random.default_rng([seed, repeat]).permutation(total)[:size] for repeat in range(repeats)]
+    # compute the distances of all points once if that costs no more than once per repeat, and if they fit
+    whole = total * total <= repeats * size**2 and 8 * total * total <= _WHOLE_BYTES
 
+    def measure(points: NDArray[np.float64], matrix: NDArray[np.float64] | None, order: NDArray[np.intp]) -> float:
+        if matrix is None:
+            matrix, order = euclidean_distances(points[order]), np.arange(size)
+        diameter = float(matrix[np.ix_(order, order)].max())
+        if diameter == 0:
+            raise ValueError(f"all {size} points of a sample coincide (diameter 0): delta_rel is undefined")
+        delta = search_base(matrix, int(order[0]), order[1:], diameter, threads=1, workspace=space)
+        return 2.0 * min(delta, EUCLIDEAN_BOUND * diameter) / diameter
 
-def summarise(
-    measurements: Sequence[Measurement], *, eps: float, seed: int, n_items: int, seconds: float, key: str
-) -> CurvatureEstimate:
-    """Compute curvature, interval and verdict from the measurements of a study."""
-    verdict = judge(measurements)
-    ranks, largest = verdict.plateau_ranks, verdict.largest_sample
-    values = np.array([t.delta_rel for t in measurements if t.rank in ranks and t.sample_size == largest])
-    low, high = (float(q) for q in np.quantile(values, [0.025, 0.975]))
-    mean = float(values.mean())
-    return CurvatureEstimate(
-        *(curvature_of(mean, eps), curvature_of(high, eps), curvature_of(low, eps)),
-        *(mean, low, high, eps),
-        verdict=verdict.verdict,
-        reasons=tuple(verdict.explain()),
-        plateau_ranks=ranks,
-        sample_size=largest,
-        repeats=len({t.repeat for t in measurements}),
-        seed=seed,
-        n_items=n_items,
-        seconds=seconds,
-        cached=False,
-        key=key,
-    )
+    values = []
+    with ThreadPoolExecutor(default_threads()) as pool:
+        for rank in ranks:
+            points = vectors[:, :rank]
+            measured = partial(measure, points, euclidean_distances(points) if whole else None)
+            values.append(list(pool.map(measured, orders)))
+    return np.array(values)
 
 
 def estimate_curvature(
@@ -149,7 +146,7 @@ def estimate_curvature(
     *,
     eps: float = EPS_DEFAULT,
     ranks: Sequence[int] | None = None,
-    sample_sizes: Sequence[int] | None = None,
+    sample_size: int | None = None,
     repeats: int = AUTO_REPEATS,
     seed: int = 0,
     scaling: float = 1.0,
@@ -161,38 +158,48 @@ def estimate_curvature(
     Args:
         train_matrix: (n_users, n_items) sparse; training interactions only. Items without interactions are dropped.
         eps: of the disk's effective radius, see :func:`~recbole_hyper.curvature.disk.disk_delta_rel`.
-        ranks: of the truncated SVD. None: (64, 128, 256, 384), as far as the shorter side of the matrix and memory
-            allow (memory allows less than 384 if the shorter side exceeds 233,000).
-        sample_sizes: points per sample. None: (1000, 2000, 4000), cut at the number of items.
-        repeats: number of random samples of each size.
+        ranks: of the truncated SVD, over which delta_rel is averaged. None: 256 and 384, or less where the shorter side
+            of the matrix or memory allow less (memory does so if the shorter side exceeds 233,000).
+        sample_size: points per sample. None: 4000, or all items if they are fewer.
+        repeats: number of random samples.
         seed: of the samples.
         scaling: s of PureSVD-N, see :func:`item_vectors`.
         cache_path: JSON file with the estimate, reused for the same data (``fingerprint``; None: hash the matrix) and
             options. A damaged file, or one that cannot be written, causes a warning.
 
     Raises:
-        ValueError: fewer than 4 items with interactions, ranks or sizes out of range, or data whose delta is exactly 0
+        ValueError: fewer than 4 items with interactions, ranks or a size out of range, or data whose delta is exactly 0
             (a tree), for which any curvature fits.
     """
     started = time.perf_counter()
     matrix = trained_items(train_matrix)
-    widths, notes = choose_ranks(ranks, AUTO_RANKS, matrix.shape, "ranks")
-    sizes = cut_list(sample_sizes, AUTO_SIZES, matrix.shape[1], "sample sizes")
-    if sample_sizes is None and len(sizes) == 1 and sizes[0] >= 8:
-        sizes = [sizes[0] // 2, sizes[0]]  # a small catalogue: growth needs a second size
+    n_items = matrix.shape[1]
+    widths = sorted(ranks) if ranks else upper_ranks(AUTO_RANKS, largest_rank(min(matrix.shape)))
+    size = min(AUTO_SIZE, n_items) if sample_size is None else sample_size
+    if not 4 <= size <= n_items:
+        raise ValueError(f"sample_size {size}: a sample has 4 to {n_items} of these items")
     data = fingerprint or matrix_fingerprint(matrix)
-    key = json.dumps([_VERSION, data, eps, widths, sizes, repeats, seed, scaling])
+    key = json.dumps([_VERSION, data, eps, widths, size, repeats, seed, scaling])
     if cache_path is not None:
         cached = _read(Path(cache_path), key)
         if cached is not None:
             return cached
     vectors = item_vectors(matrix, widths[-1], scaling=scaling, seed=seed)
-    measurements = measure_samples(vectors, ranks=widths, sample_sizes=sizes, repeats=repeats, seed=seed)
-    seconds = time.perf_counter() - started
-    estimate = summarise(measurements, eps=eps, seed=seed, n_items=matrix.shape[1], seconds=seconds, key=key)
-    estimate = replace(estimate, reasons=(*estimate.reasons, *notes))
-    if not math.isfinite(estimate.curvature):
+    values = sample_deltas(vectors, widths, size, repeats=repeats, seed=seed)
+    mean, (low, high) = float(values.mean()), map(float, np.quantile(values, [0.025, 0.975]))
+    if mean == 0.0:
         raise ValueError("the item vectors form a tree (delta is exactly 0), so any curvature fits: give a number")
+    estimate = CurvatureEstimate(
+        *(curvature_of(mean, eps), curvature_of(high, eps), curvature_of(low, eps), mean, low, high, eps),
+        ranks=tuple(widths),
+        sample_size=size,
+        repeats=repeats,
+        seed=seed,
+        n_items=n_items,
+        seconds=time.perf_counter() - started,
+        cached=False,
+        key=key,
+    )
     if cache_path is not None:
         try:
             write_json(Path(cache_path), asdict(estimate))
@@ -208,7 +215,7 @@ def _read(path: Path, key: str) -> CurvatureEstimate | None:
         if content.get("key") != key:
             return None
         content["upper"] = math.inf if content["upper"] is None else content["upper"]
-        content["reasons"], content["plateau_ranks"] = tuple(content["reasons"]), tuple(content["plateau_ranks"])
+        content["ranks"] = tuple(content["ranks"])
         cached = replace(CurvatureEstimate(**content), cached=True)
         if not (0 < cached.curvature < math.inf and 0 <= cached.lower <= cached.upper):
             raise ValueError(f"its curvature is {cached.curvature}, between {cached.lower} and {cached.upper}")

@@ -167,15 +167,14 @@ def estimate_auto_curvature(
     estimate = estimate_curvature(matrix, cache_path=cache, fingerprint=fingerprint)
     config[key] = float(estimate.curvature)
     logger.info(
-        "curvature %.4g estimated from the training data (%.4g to %.4g), verdict: %s",
-        estimate.curvature, estimate.lower, estimate.upper, estimate.verdict,
-    )  # fmt: skip
+        "curvature %.4g estimated from the training data (%.4g to %.4g)",
+        *(estimate.curvature, estimate.lower, estimate.upper),
+    )
     if learned:
         return {"curvature_origin": "learned"}
     origin = {
         "curvature_origin": "estimated from the training data",
         "curvature_interval": [float(estimate.lower), float(estimate.upper)],
-        "curvature_verdict": str(estimate.verdict),
     }
     if output_dir:
         write_json(output_dir / CURVATURE, {"curvature": config["curvature"], "origin": origin})

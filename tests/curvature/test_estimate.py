@@ -1,8 +1,7 @@
-"""Curvature from a matrix: the formula on the measurements, the cache, the command and its files."""
+"""Curvature from a matrix: the formula on the measurements, the cache, the item vectors."""
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import re
@@ -14,9 +13,8 @@ import scipy.sparse
 from scipy.spatial.distance import cdist
 
 import recbole_hyper.curvature.estimate as module
-from recbole_hyper import cli, run, svd
-from recbole_hyper.curvature.estimate import estimate_curvature, item_vectors
-from recbole_hyper.curvature.study import measure_samples
+from recbole_hyper import run, svd
+from recbole_hyper.curvature.estimate import estimate_curvature, item_vectors, sample_deltas, upper_ranks
 from tests.conftest import SMALL
 from tests.reference.gromov import curvature_of
 
@@ -27,22 +25,20 @@ def popularity_matrix(users: int = 400, items: int = 300, seed: int = 0) -> scip
     return scipy.sparse.csr_matrix(rng.random((users, items)) < popularity, dtype=np.float32)
 
 
-OPTIONS = {"ranks": [8, 16, 32, 64], "sample_sizes": [60, 120, 240], "repeats": 5, "seed": 3}
+OPTIONS = {"ranks": [32, 64], "sample_size": 240, "repeats": 5, "seed": 3}
 
 
 def test_the_estimate_is_the_formula_on_the_trials() -> None:
     matrix = popularity_matrix()
     counts = np.asarray(matrix.sum(axis=0)).ravel()
     vectors = item_vectors(matrix[:, counts > 0], 64, seed=3)
-    measurements = measure_samples(vectors, **OPTIONS)
-    level = [t.delta_rel for t in measurements if t.rank in (32, 64) and t.sample_size == 240]
+    level = sample_deltas(vectors, [32, 64], 240, repeats=5, seed=3)
     estimate = estimate_curvature(matrix, **OPTIONS, eps=1e-5)
     assert estimate.delta_rel == pytest.approx(np.mean(level), rel=1e-9)
     assert estimate.curvature == pytest.approx(curvature_of(float(np.mean(level)), 1e-5), rel=1e-9)
     assert estimate.lower <= estimate.curvature <= estimate.upper
     assert estimate.lower == pytest.approx(curvature_of(float(np.quantile(level, 0.975)), 1e-5), rel=1e-9)
-    assert estimate.plateau_ranks == (32, 64)
-    assert estimate.verdict in ("compatible", "not compatible", "undecided")
+    assert (estimate.ranks, estimate.sample_size) == ((32, 64), 240)
     assert estimate.n_items == int((counts > 0).sum())
 
 
@@ -58,17 +54,12 @@ def test_the_cache_is_used_for_the_same_question_only(tmp_path: Path, monkeypatc
     assert not first.cached
     assert [p.name for p in path.parent.iterdir()] == ["curvature.json"]
     calls = []
-    real = module.measure_samples
-    monkeypatch.setattr(module, "measure_samples", lambda *a, **k: (calls.append(1), real(*a, **k))[1])
+    real = module.sample_deltas
+    monkeypatch.setattr(module, "sample_deltas", lambda *a, **k: (calls.append(1), real(*a, **k))[1])
     again = estimate_curvature(popularity_matrix(), **OPTIONS, cache_path=path)
     assert again.cached
     assert not calls
-    assert (again.curvature, again.lower, again.upper, again.reasons) == (
-        first.curvature,
-        first.lower,
-        first.upper,
-        first.reasons,
-    )
+    assert (again.curvature, again.lower, again.upper) == (first.curvature, first.lower, first.upper)
     estimate_curvature(popularity_matrix(seed=1), **OPTIONS, cache_path=path)
     estimate_curvature(popularity_matrix(seed=1), **(OPTIONS | {"seed": 4}), cache_path=path)
     assert len(calls) == 2
@@ -100,8 +91,8 @@ def test_a_cache_that_cannot_be_written_costs_no_second_measurement(
 ) -> None:
     (tmp_path / "file").touch()
     calls = []
-    real = module.measure_samples
-    monkeypatch.setattr(module, "measure_samples", lambda *a, **k: (calls.append(1), real(*a, **k))[1])
+    real = module.sample_deltas
+    monkeypatch.setattr(module, "sample_deltas", lambda *a, **k: (calls.append(1), real(*a, **k))[1])
     estimate_curvature(popularity_matrix(), **OPTIONS, cache_path=tmp_path / "file" / "curvature.json")
     assert "could not be cached" in caplog.text
     assert calls == [1]
@@ -130,75 +121,30 @@ def test_small_and_impossible_data() -> None:
     small = estimate_curvature(popularity_matrix(60, 30))
     assert small.sample_size == small.n_items <= 30
     assert math.isfinite(small.curvature)
-    with pytest.raises(ValueError, match="only 3 items"):
-        estimate_curvature(scipy.sparse.csr_matrix(np.ones((5, 3))))
-    with pytest.raises(ValueError, match="coincide"):
-        estimate_curvature(scipy.sparse.csr_matrix(np.ones((5, 6))))
-    with pytest.raises(ValueError, match="from 1 to 30"):
-        estimate_curvature(popularity_matrix(60, 30), ranks=[64])
-    with pytest.raises(ValueError, match="tree"):  # every item has its own user: all distances are equal
-        estimate_curvature(scipy.sparse.eye(40, format="csr"))
+    for matrix, options, named in (
+        (np.ones((5, 3)), {}, "3 items"),
+        (np.ones((5, 6)), {}, "coincide"),
+        (popularity_matrix(60, 30), {"ranks": [64]}, "rank 64"),
+        (popularity_matrix(60, 30), {"sample_size": 31}, "sample_size 31"),
+        (scipy.sparse.eye(40), {}, "tree"),  # every item has its own user: all distances are equal
+    ):
+        with pytest.raises(ValueError, match=named):
+            estimate_curvature(scipy.sparse.csr_matrix(matrix), **options)
 
 
-def test_default_ranks_are_cut_at_what_memory_allows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_ranks_are_cut_at_what_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
     matrix = module.trained_items(popularity_matrix())
-    whole = estimate_curvature(matrix, sample_sizes=[60, 120], repeats=3)
-    assert not any("memory" in reason for reason in whole.reasons)
     monkeypatch.setattr(svd, "DENSE", 10)
     monkeypatch.setattr(svd, "_BASIS_BYTES", 8 * min(matrix.shape) * 6 * 35)
     monkeypatch.setattr(module, "AUTO_RANKS", (8, 16, 32, 64, 128))
-    path = tmp_path / "curvature.json"
-    cut = estimate_curvature(matrix, sample_sizes=[60, 120], repeats=3, cache_path=path)
-    assert cut.plateau_ranks == (32, 35)
-    assert "ranks 64, 128 left out: at this size memory allows ranks up to 35" in cut.reasons
-    assert cut.delta_rel == pytest.approx(
-        estimate_curvature(matrix, ranks=[8, 16, 32, 35], sample_sizes=[60, 120], repeats=3).delta_rel
-    )
-    assert estimate_curvature(matrix, sample_sizes=[60, 120], repeats=3, cache_path=path).reasons == cut.reasons
-    with pytest.raises(ValueError, match=r"rank 40 of .* choose a rank of at most 35"):
+    cut = estimate_curvature(matrix, sample_size=120, repeats=3)
+    assert cut.ranks == (32, 35)
+    assert cut.delta_rel == estimate_curvature(matrix, ranks=[32, 35], sample_size=120, repeats=3).delta_rel
+    with pytest.raises(ValueError, match=r"rank 40 of .* at most 35"):
         estimate_curvature(matrix, ranks=[40])
-    monkeypatch.setattr(svd, "_BASIS_BYTES", 8)
-    assert module.choose_ranks(None, (64, 128), matrix.shape, "ranks")[0] == [1]
-
-
-def test_the_command_writes_its_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["delta", "--dataset=ml-100k", f"--output_dir={tmp_path}", "--quiet", "--repeats=3"]
-    command += ["--ranks", "8", "16", "32", "--sample_sizes", "100", "200"]
-    assert cli.main(command) == 0
-    out = capsys.readouterr().out
-    assert "verdict: " in out
-    assert "--curvature=" in out
-    names = {path.name for path in tmp_path.iterdir()}
-    assert names == {"delta.csv", "delta.json"}
-    rows = list(csv.DictReader((tmp_path / "delta.csv").open()))
-    assert len(rows) == 3 * 2 * 3
-    content = json.loads((tmp_path / "delta.json").read_text())
-    level = np.mean([float(r["delta_rel"]) for r in rows if r["sample_size"] == "200" and r["rank"] in ("16", "32")])
-    assert content["estimate"]["delta_rel"] == pytest.approx(level)
-    assert content["curvature_by_eps"]["1e-12"] == pytest.approx(content["estimate"]["curvature"])
-    assert content["curvature_by_eps"]["1e-05"] > content["curvature_by_eps"]["1e-12"]
-    assert content["n_train_interactions"] == 94999
-    everything = np.mean([float(r["delta_rel"]) for r in rows if r["sample_size"] == "200"])
-    assert content["mean_over_all_ranks"]["delta_rel"] == pytest.approx(everything)
-    assert content["mean_over_all_ranks"]["curvature_by_eps"]["1e-05"] == pytest.approx(curvature_of(everything, 1e-5))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--ranks", "99999"], "--ranks [99999]: choose at least one value, each from 1 to 913"),
-        (["--sample_sizes", "5000"], "--sample_sizes [5000]: choose at least one value, each from 1 to 1647"),
-        (["--train_quantile=1.5"], "--train_quantile=1.5"),
-        (["--repeats=0"], "--repeats=0"),
-        (["--eps=2"], "0 < eps < 1"),
-    ],
-)
-def test_the_command_says_what_is_wrong(
-    options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(["delta", "--dataset=ml-100k", f"--output_dir={tmp_path}", *options]) == 1
-    assert message in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
+    assert upper_ranks((64, 128), 1) == [1]
+    assert upper_ranks([32, 64, 128, 256], 999) == [128, 256]
+    assert upper_ranks([64, 32], 999) == [32, 64]
 
 
 def distances(points: np.ndarray) -> np.ndarray:

@@ -35,7 +35,6 @@ def test_every_command_takes_a_run(
     result = run(model, "random", config_dict=small_keys(model, data, output_dir=folder, **keys))
     assert result["device"]["type"] == foreign.type
     commands = [
-        ["inspect", folder],
         ["similar", folder, "i1", "i2"],
         ["recommend", folder, "--users=u1,u2", "--k=3"],
         ["recommend", folder, f"--output={tmp_path / 'all.csv'}", "--k=3"],

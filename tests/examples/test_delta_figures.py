@@ -9,14 +9,13 @@ import pandas as pd
 import pytest
 
 from examples import delta_figures as plots
+from examples.delta_study import Estimate, Measurement, estimate_of
 from recbole_hyper.curvature.disk import curvature_of
-from recbole_hyper.curvature.estimate import CurvatureEstimate, summarise
-from recbole_hyper.curvature.study import Measurement
 
 RANKS, SIZES, REPEATS = (16, 32, 64), (100, 200), 4
 
 
-def measured(ranks: tuple[int, ...] = RANKS) -> tuple[list[Measurement], CurvatureEstimate]:
+def measured(ranks: tuple[int, ...] = RANKS) -> tuple[list[Measurement], Estimate]:
     generator = np.random.default_rng(0)
     measurements = [
         Measurement(rank, size, repeat, 0, 0.1, 1.0, 0.2 + 0.01 * generator.random(), 0.0)
@@ -24,7 +23,7 @@ def measured(ranks: tuple[int, ...] = RANKS) -> tuple[list[Measurement], Curvatu
         for size in SIZES
         for repeat in range(REPEATS)
     ]
-    return measurements, summarise(measurements, eps=1e-12, seed=0, n_items=300, seconds=0.0, key="")
+    return measurements, estimate_of(measurements)
 
 
 def values_of(measurements: list[Measurement], rank: int, size: int) -> list[float]:
@@ -71,7 +70,7 @@ def test_one_rank_has_one_figure(tmp_path: Path) -> None:
 def test_the_files_of_the_command_are_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     measurements, estimate = measured()
     assert plots.main([str(tmp_path)]) == 1
-    assert "has no finished recbole-hyper delta" in capsys.readouterr().err
+    assert "has no finished study of delta" in capsys.readouterr().err
     pd.DataFrame([asdict(one) for one in measurements]).to_csv(tmp_path / "delta.csv", index=False)
     (tmp_path / "delta.json").write_text(json.dumps({"dataset": "tiny", "estimate": asdict(estimate)}))
     assert plots.main([str(tmp_path)]) == 0

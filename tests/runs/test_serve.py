@@ -62,21 +62,6 @@ def test_serve_runs_no_code_that_a_folder_names(foreign: tuple[Path, Path, Path]
     assert not (place / BUNDLE).exists()
 
 
-def test_inspect_shows_the_page_of_the_service(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    served: list[dict[str, Any]] = []
-    monkeypatch.setattr("recbole_hyper.report.inspection.inspect_run", lambda *_: "tables")
-    monkeypatch.setattr("recbole_hyper.runs.serve.serve", lambda run, host="", port=0, workers=0, catalogue=None,
-                        plugins=(), trust_plugins=False: served.append(locals()))  # fmt: skip
-    assert main(["inspect", "saved/shop"]) == 0
-    assert served == []
-    assert main(["inspect", "saved/shop", "--port=8123", "--catalogue=c.csv"]) == 0
-    assert [(one["run"], one["host"], one["port"], one["catalogue"]) for one in served] == [
-        ("saved/shop", "127.0.0.1", 8123, "c.csv")
-    ]
-    # serve prints its address when it answers
-    assert "shows the model" not in capsys.readouterr().out
-
-
 @pytest.mark.slow  # starts processes
 def test_serve_runs_code_that_the_user_trusts(foreign: tuple[Path, Path, Path]) -> None:
     """Both the process that writes the bundle and a worker, which scores by the model where it has no graph."""

@@ -12,7 +12,7 @@ from recbole_hyper.errors import ConfigError
 from recbole_hyper.runs.plugin_files import trusting
 
 
-@pytest.mark.parametrize("command", ["recommend", "evaluate", "export", "inspect", "similar"])
+@pytest.mark.parametrize("command", ["recommend", "evaluate", "export", "similar"])
 def test_commands_refuse_code_that_a_folder_names(
     command: str, foreign: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -30,7 +30,7 @@ def test_code_that_is_trusted_runs(foreign: tuple[Path, Path, Path]) -> None:
     with pytest.raises(ConfigError, match="names the plugin"):
         load(folder)
     assert not marker.exists()
-    assert main(["inspect", str(folder), "--trust_plugins"]) == 0
+    assert main(["evaluate", str(folder), "--trust_plugins"]) == 0
     assert marker.exists()
     # it has run: nothing more can happen
     load(folder)
@@ -43,10 +43,10 @@ def test_a_users_file_with_the_same_digest_replaces_that_of_the_run(foreign: tup
     shutil.copy(plugin, mine)
     other = folder.parent / "other.py"
     other.write_text("pass\n")
-    assert main(["inspect", str(folder), f"--plugins={other}"]) == 1
+    assert main(["evaluate", str(folder), f"--plugins={other}"]) == 1
     plugin.write_text("raise SystemExit('the file of the folder ran')\n")
     shutil.copy(mine, plugin)
-    assert main(["inspect", str(folder), f"--plugins={mine}"]) == 0
+    assert main(["evaluate", str(folder), f"--plugins={mine}"]) == 0
     assert marker.exists()
     with trusting([mine]):
         assert load(folder).config["plugins"] == [str(mine)]

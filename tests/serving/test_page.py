@@ -27,14 +27,14 @@ pytest.importorskip("prometheus_client")
 
 
 @contextlib.contextmanager
-def served(folder: Path, command: str) -> Iterator[str]:
-    """The address of the page of a run, shown by a command."""
+def served(folder: Path) -> Iterator[str]:
+    """The address of the page of a run."""
     names = ["lamp", "desk", "chair", "sofa", "<b>bold</b>", "rug", "vase", "clock", "bowl", "jar", "mirror", "shelf"]
     kinds = ["light", "office", "office", "living"] * 3
     table = pd.DataFrame({"item_id": [f"i{item}" for item in range(12)], "title": names, "kind": kinds})
     table.to_csv(folder.parent / "shown.csv", index=False)
     address = f"http://127.0.0.1:{(port := free_port())}"
-    words = [command, str(folder), f"--port={port}", f"--catalogue={folder.parent / 'shown.csv'}"]
+    words = ["serve", str(folder), f"--port={port}", f"--catalogue={folder.parent / 'shown.csv'}"]
     process = subprocess.Popen([sys.executable, "-m", "recbole_hyper", *words])
     try:
         until(lambda: ask(f"{address}/health"))
@@ -73,9 +73,9 @@ class Browser:
         return [entry["message"] for entry in log if entry["level"] == "SEVERE" and "favicon" not in entry["message"]]
 
 
-@pytest.mark.parametrize(("command", "width"), [("serve", 1280), ("inspect", 390)])
-def test_the_page_shows_what_the_model_knows(command: str, width: int, folder: Path, tmp_path: Path) -> None:
-    with served(folder, command) as server:
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_page_shows_what_the_model_knows(width: int, folder: Path, tmp_path: Path) -> None:
+    with served(folder) as server:
         look(server, width, tmp_path)
 
 

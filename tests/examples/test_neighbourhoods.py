@@ -9,7 +9,7 @@ import torch
 from scipy.spatial.distance import cdist
 from sklearn.manifold import trustworthiness as of_sklearn
 
-from recbole_hyper.evaluation.neighbourhoods import neighbourhoods, trustworthiness
+from examples.neighbourhoods import neighbourhoods, trustworthiness
 from recbole_hyper.geometry.euclidean import Euclidean
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.geometry.poincare import Poincare
