@@ -38,10 +38,16 @@ def cluster(address: str | None) -> Iterator[Any]:
     else:
         # otherwise Ray would join any cluster that it finds
         arguments.update(address="local", include_dashboard=False, object_store_memory=100 * 2**20)
-    try:
-        ray.init(**arguments)
-    except (ConnectionError, RuntimeError, TimeoutError) as error:
-        raise ConfigError(f"no Ray cluster at {address or 'this machine'}: {error}") from error
+    for tries_left in (0,) if address else (1, 0):
+        try:
+            ray.init(**arguments)
+            break
+        except Exception as error:  # a bare one if Ray starts slowly
+            ray.shutdown()
+            if is_full_disk(error):
+                raise
+            if not tries_left:
+                raise ConfigError(f"no Ray cluster at {address or 'this machine'}: {short(error)}") from error
     try:
         yield ray
     finally:

@@ -51,13 +51,11 @@ def kernels() -> Iterator[None]:
 @pytest.fixture
 def serial_sweeps() -> Iterator[None]:
     """Sweeps run their trials one after another in this process."""
-    from recbole_hyper.sweep import driver
-    from tests import serial_sweep
+    from recbole_hyper.sweep.workers import Workers
 
     # apart from a test's own patches, which it may undo
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(driver, "run_trials", serial_sweep.run_trials)
-        patch.setattr(driver, "run_each", serial_sweep.run_each)
+        patch.setattr(Workers, "alone", True)
         yield
 
 

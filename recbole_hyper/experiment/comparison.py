@@ -25,6 +25,7 @@ class Comparison:
     seeds: Sequence[int] = ()
     failed: Mapping[str, str] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)  # by model
+    items: Path | None = None  # the .item file, for segments
 
     @property
     def first(self) -> Mapping[str, Any]:

@@ -5,21 +5,18 @@ Each run has its own folder, so the same command continues after a kill: finishe
 run resumes. The trials of a sweep, which a search may propose one by one, go to the executor themselves.
 """
 
-import logging
 import os
 import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from time import perf_counter
 from typing import Any
-
-from tqdm import tqdm
 
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.experiment.executor import Executor
@@ -32,7 +29,7 @@ from recbole_hyper.threads import processors
 Start = Callable[["Run"], str | None]
 OUT_OF_TIME = "the time budget ran out; repeat the command to continue"
 # the line that a run logs for an epoch
-_EPOCH = re.compile(r"(epoch (\d+) of 0 to (\d+)\b.*)")
+_EPOCH = re.compile(r"epoch \d+ of 0 to \d+\b.*")
 
 
 @dataclass(frozen=True)
@@ -74,8 +71,7 @@ class Experiment:
 
     At most ``processes`` are trained at a time. ``connect`` yields ray, connected to a cluster whose machines share the
     folders of the runs, and ``resources`` are what Ray reserves for each; None trains here. After ``time_budget``
-    seconds no run is started; None sets no limit. ``progress`` prints a line for each run; with ``bar``, for runs that
-    print nothing while they train, a terminal gets one bar for all of them, and any other output a line for each epoch.
+    seconds no run is started; None sets no limit. ``silent`` prints no line for each run.
     """
 
     runs: Sequence[Run]
@@ -83,8 +79,7 @@ class Experiment:
     connect: Callable[[], AbstractContextManager[Any]] | None = None
     time_budget: float | None = None
     resources: Mapping[str, float] = field(default_factory=lambda: {"num_cpus": 1})
-    progress: bool = True
-    bar: bool = False
+    silent: bool = False
 
     def __post_init__(self) -> None:
         if self.processes < 1:
@@ -98,26 +93,25 @@ class Experiment:
         return max(1, processors() // self.processes)
 
     @cached_property
-    def shown(self) -> "Progress":
+    def progress(self) -> "Progress":
         """What is printed about these runs."""
-        return Progress(self.runs, silent=not self.progress, bar=self.bar)
+        return Progress(self.runs, silent=self.silent)
 
     def execute(self, start: Start) -> Outcome:
         """Train every run that is not finished with ``start`` and return all results.
 
         A name fails if one of its runs fails, and the other runs go on. An error that ``start`` raises ends all.
         """
-        shown = self.shown
+        shown = self.progress
         left = {run.folder: run for run in self.runs if run.keys is not None}
         failed: dict[str, str] = {}
         executor = Executor(self.processes, self.connect, self.resources)
-        with shown.bar:
-            for run, result in executor.run(start, shown.starting(left.values()), time_budget=self.time_budget):
-                del left[run.folder]
-                shown.ends(run)
-                if result is not None:
-                    failed.setdefault(run.name, str(result) if run.seed is None else f"seed {run.seed}: {result}")
-                    say(f"{run.label} failed: {result}", sys.stderr)
+        for run, result in executor.run(start, shown.starting(list(left.values())), time_budget=self.time_budget):
+            del left[run.folder]
+            shown.n_done += 1
+            if result is not None:
+                failed.setdefault(run.name, str(result) if run.seed is None else f"seed {run.seed}: {result}")
+                print(f"{run.label} failed: {result}", file=sys.stderr, flush=True)
         failed = {run.name: OUT_OF_TIME for run in left.values()} | failed
         results: dict[str, dict[int | None, dict[str, Any]]] = {}
         for run in self.runs:
@@ -127,92 +121,35 @@ class Experiment:
 
 
 class Progress:
-    """Shows which runs are finished or in training, and the time left at the pace of this session."""
+    """Prints which runs are finished or start, their epochs, and the time left at the pace of this session."""
 
-    def __init__(self, runs: Sequence[Run], *, silent: bool, bar: bool) -> None:
+    def __init__(self, runs: Sequence[Run], *, silent: bool) -> None:
         self.silent = silent
         self.numbers = {run.folder: f"[{number}/{len(runs)}] {run.label}" for number, run in enumerate(runs, 1)}
         self.begun, self.n_done, self.n_todo = perf_counter(), 0, sum(run.keys is not None for run in runs)
-        self._epochs: dict[Path, tuple[int, int]] = {}  # of the runs in training: finished, all
-        self.bar: tqdm[Any] = tqdm(
-            total=self.n_todo,
-            bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed}, about {remaining} left",
-            smoothing=0,
-            leave=False,
-            disable=not (bar and self.n_todo and sys.stderr.isatty()),
-        )
-        self.lines = bar and self.bar.disable
         for run in runs:
-            if run.keys is None and not self.silent:
-                say(f"{self.numbers[run.folder]}: finished before, {run.result}")
+            if run.keys is None:
+                self.say(f"{self.numbers[run.folder]}: finished before, {run.result}")
 
     def starting(self, runs: Iterable[Run]) -> Iterator[Run]:
-        """Yield the ``runs``, and show one when it is taken."""
-        for run in list(runs):
-            self.starts(run)
+        """Yield the ``runs``, and print a line when one is taken."""
+        for run in runs:
+            text = ": continues for more epochs" if run.result.is_file() else ""
+            if self.n_done:
+                left = self.n_todo - self.n_done
+                text += f"  ({left} left, about {in_minutes((perf_counter() - self.begun) / self.n_done * left)})"
+            self.say(f"{self.numbers[run.folder]}{text}")
             yield run
 
-    def starts(self, run: Run) -> None:
-        """Show that ``run`` starts."""
-        text = ": continues for more epochs" if run.result.is_file() else ""
-        if self.n_done:
-            left = self.n_todo - self.n_done
-            text += f"  ({left} left, about {in_minutes((perf_counter() - self.begun) / self.n_done * left)})"
-        if not self.silent and self.bar.disable:
-            say(f"{self.numbers[run.folder]}{text}")
-        self._epochs[run.folder] = 0, 0
-        self._refresh()
-
-    def ends(self, run: Run) -> None:
-        """Show that ``run`` is finished."""
-        self.n_done += 1
-        self._epochs.pop(run.folder, None)
-        self._refresh()
-
     def note(self, run: Run, line: str) -> None:
-        """Show a line of the log of ``run`` if it is that of an epoch."""
-        if (found := _EPOCH.search(line)) is None:
-            return
-        self._epochs[run.folder] = int(found[2]) + 1, int(found[3]) + 1
-        if self.lines:
-            say(f"{self.numbers[run.folder]}: {found[1]}")
-        self._refresh()
+        """Print a line of the log of ``run`` if it is that of an epoch."""
+        if (found := _EPOCH.search(line)) is not None:
+            self.say(f"{self.numbers[run.folder]}: {found[0]}")
 
-    @contextmanager
-    def noting(self, run: Run) -> Iterator[None]:
-        """Note what ``run`` logs in this process inside the block."""
-        logger, handler = logging.getLogger("recbole_hyper"), _Handler(lambda line: self.note(run, line))
-        logger.addHandler(handler)
-        try:
-            yield
-        finally:
-            logger.removeHandler(handler)
-
-    def _refresh(self) -> None:
-        if self.bar.disable:
-            return
-        self.bar.n = self.n_done + sum(done / max(1, epochs) for done, epochs in self._epochs.values())
-        running = [
-            self.numbers[folder] + (f" epoch {done} of {epochs}" if epochs else "")
-            for folder, (done, epochs) in self._epochs.items()
-        ]
-        self.bar.set_description_str(", ".join(running), refresh=False)
-        self.bar.refresh()
-
-
-class _Handler(logging.Handler):
-    def __init__(self, note: Callable[[str], None]) -> None:
-        super().__init__()
-        self.note = note
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.note(record.getMessage())
-
-
-def say(text: str, file: Any = None) -> None:
-    """Print a line, above a bar if there is one."""
-    with tqdm.external_write_mode(file=file or sys.stdout):
-        print(text, file=file, flush=True)
+    def say(self, text: str) -> None:
+        """Print a line."""
+        if not self.silent:
+            print(text, flush=True)
 
 
 def run_alone(
@@ -251,7 +188,7 @@ def run_alone(
         process.wait()
         printed.seek(0)
         if text := printed.read().rstrip():
-            say(text)
+            print(text, flush=True)
     if process.returncode == 0:
         return None
     lines = [line for line in lines if line]

@@ -7,11 +7,12 @@ repeats it. :func:`verify` checks it against itself, and against a repetition.
 """
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
+from recbole_hyper.data.source import CARD
 from recbole_hyper.devices import in_words
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.evaluation.compare import split_words
@@ -19,16 +20,16 @@ from recbole_hyper.evaluation.pairs import read_cases
 from recbole_hyper.evaluation.results import candidates_text
 from recbole_hyper.evaluation.statistics import case_values
 from recbole_hyper.experiment.comparison import Comparison
-from recbole_hyper.experiment.splitlight import write_splitlight
-from recbole_hyper.files import file_digest, read_json, replaced_folder, write_json, write_text, write_yaml
+from recbole_hyper.files import digest, file_digest, read_json, replaced_folder, write_json, write_text, write_yaml
+from recbole_hyper.host import models
 from recbole_hyper.options import PLACE
 from recbole_hyper.runs.folder import CONFIG, RESULT, seed_folder
+from recbole_hyper.settings import SETTINGS as DECLARED
 from recbole_hyper.settings import deciding
-from recbole_hyper.types import Split
 
 ABOUT, README, SETTINGS = "package.json", "README.md", "settings.yaml"
-FORMAT = 1
-RUNS, DATA, SWEEPS, SCORES, PLUGINS, SPLITLIGHT = "runs", "data", "sweeps", "scores", "plugins", "splitlight"
+FORMAT = 2
+RUNS, DATA, SWEEPS, SCORES, PLUGINS = "runs", "data", "sweeps", "scores", "plugins"
 REPEATED = "repeated"
 OF_A_RUN = (RESULT, CONFIG, "cases_test.parquet", "cases_valid.parquet", "train.csv")
 # keys that the command or the place sets
@@ -41,38 +42,40 @@ def write_package(
     comparison: Comparison,
     source: Path,
     *,
-    split: Split,
     tuned: Mapping[str, Path],
     scores: Mapping[str, Path],
 ) -> Path:
     """Write the package of the ``comparison`` in the folder ``source`` to ``folder``, which must not exist.
 
-    ``split`` is the split of all models, ``tuned`` are the sweeps that chose a model's settings, ``scores`` the files
-    of other libraries, both by name.
+    ``tuned`` are the sweeps that chose a model's settings, ``scores`` the files of other libraries, both by name.
     """
     require_new(folder)
     first = comparison.first
     dataset, root = first["dataset"], Path(first["config"]["data_path"])
     data = root / dataset if (root / dataset).is_dir() else root
     trained = [name for name in comparison.results if name not in scores]
-    plugins = [Path(file) for file in first["config"].get("plugins") or []]
+    plugins = _plugins(comparison)
+    classes = [cls for name, cls in models.models().items() if name in trained]
+    defaults = {file for cls in classes for file in models.defaults_files(cls)}
     with replaced_folder(folder) as part:
-        for file in sorted(data.glob(f"{dataset}.*")):
+        # its SOURCE.json says which ids are escaped
+        for file in (*sorted(data.glob(f"{dataset}.*")), *data.glob(CARD)):
             _copy(file, part / DATA / dataset / file.name)
         for name, by_seed in comparison.folders.items():
             for seed, run in by_seed.items():
                 for one in OF_A_RUN:
                     if (run / one).is_file():
                         _copy(run / one, seed_folder(part / RUNS / name, seed) / one)
-        write_splitlight(split, part / SPLITLIGHT / dataset, str(first["protocol"]).replace(" ", "-"))
         for name, sweep in tuned.items():
             for one in ("sweep.yaml", "sweep.json", "trials.csv"):
                 _copy(sweep / one, part / SWEEPS / name / one)
         for name, file in scores.items():
             _copy(file, part / SCORES / f"{name}{file.suffix}")
-        for file in plugins:
-            for beside in (file, *file.parent.glob("*.yaml")):
-                _copy(beside, part / PLUGINS / beside.name)
+        for place, file in plugins.items():
+            _copy(file, part / place)
+            for beside in defaults:
+                if beside.parent == file.absolute().parent:
+                    _copy(beside, (part / place).with_name(beside.name))
         write_yaml(part / SETTINGS, {name: _settings(comparison.results[name]) for name in trained})
         for file in sorted(source.glob("compare*")):
             if file.is_file():
@@ -99,8 +102,15 @@ def write_package(
         }
         write_text(part / README, _readme(content, comparison))
         content["files"] = {str(file.relative_to(part)): file_digest(file) for file in _files(part)}
-        write_json(part / ABOUT, content)
+        write_json(part / ABOUT, {**content, "digest": digest(content, 64)})
     return folder / README
+
+
+def _plugins(comparison: Comparison) -> dict[str, Path]:
+    """Return the plugin files of all models by their place in the package, where two of one name do not meet."""
+    lists = [result["config"].get("plugins") or [] for runs in comparison.results.values() for result in runs.values()]
+    files = dict.fromkeys(Path(file) for one in lists for file in one)
+    return {f"{PLUGINS}/{number}/{file.name}": file for number, file in enumerate(files, 1)}
 
 
 def require_new(folder: Path) -> None:
@@ -163,11 +173,13 @@ def _about(name: str, comparison: Comparison, tuned: Mapping[str, Path]) -> dict
     }
 
 
-def _command(comparison: Comparison, trained: list[str], scores: Mapping[str, Path], plugins: list[Path]) -> list[str]:
+def _command(
+    comparison: Comparison, trained: list[str], scores: Mapping[str, Path], plugins: Iterable[str]
+) -> list[str]:
     words = ["recbole-hyper", "compare", f"--models={','.join(trained)}", f"--dataset={comparison.first['dataset']}"]
     words += [f"--config_files={SETTINGS}", f"--data_path={DATA}", f"--output_dir={REPEATED}", "--max_concurrent=1"]
     words += [f"--seeds={','.join(map(str, comparison.seeds))}"] if comparison.seeds else []
-    words += [f"--plugins={','.join(f'{PLUGINS}/{file.name}' for file in plugins)}"] if plugins else []
+    words += [f"--plugins={','.join(plugins)}"] if plugins else []
     return [*words, *(f"--scores={name}={SCORES}/{name}{file.suffix}" for name, file in scores.items())]
 
 
@@ -193,8 +205,7 @@ def _readme(content: Mapping[str, Any], comparison: Comparison) -> str:
             "## Protocol\n\n" + "\n".join(f"* {key}: {value}" for key, value in content["protocol"].items()) + "\n",
             "## Models\n\n" + "\n".join(models) + f"\n\n`{SETTINGS}` has every value of every model.\n",
             f"## Environment\n\n{environment}; commit {content['commit']}; {device}.\n",
-            f"## Files\n\n`{RUNS}/` has each run: result, configuration, epochs, and the rank of every case. "
-            f"`{SPLITLIGHT}/` has the parts of the split as SplitLight reads them (arXiv 2602.19339).\n",
+            f"## Files\n\n`{RUNS}/` has each run: result, configuration, epochs, and the rank of every case.\n",
         ]
     )
 
@@ -210,13 +221,16 @@ def verify(folder: Path, repeated: Path | None = None) -> list[str]:
     about = read_json(folder / ABOUT)
     if about.get("format") != FORMAT or not isinstance(about.get("files"), dict):
         raise ConfigError(f"{folder / ABOUT} has format {about.get('format')!r}, but this release reads {FORMAT}")
+    if about.pop("digest", None) != digest(about, 64):
+        return [f"{ABOUT} has changed"]
     there = {str(file.relative_to(folder)): file for file in _files(folder)}
     problems = [f"{name} is missing" for name in about["files"] if name not in there]
     problems += [f"{name} is new" for name in there if name not in about["files"]]
+    problems += [f"{name} is a link" for name, file in there.items() if file.is_symlink()]
     changed = [name for name, file in there.items() if about["files"].get(name, "") not in ("", file_digest(file))]
     problems += [f"{name} has changed" for name in changed]
-    if problems:
-        return problems
+    if problems or not about["models"]:
+        return problems or [f"{ABOUT} names no model"]
     comparison = _read(folder, about)
     for name, by_seed in comparison.results.items():
         for seed, result in by_seed.items():
@@ -224,6 +238,8 @@ def verify(folder: Path, repeated: Path | None = None) -> list[str]:
             problems += [f"{run.relative_to(folder)}: {text}" for text in _wrong_metrics(run, result)]
             if repeated is not None:
                 problems += _differences(result, seed_folder(repeated / name, seed) / RESULT)
+    if problems:
+        return problems
     table, _ = comparison.tables()
     if table.csv() != (folder / "compare.csv").read_text(encoding="utf-8"):
         problems.append("compare.csv is not the table of the results")
@@ -251,14 +267,17 @@ def _read(folder: Path, about: Mapping[str, Any]) -> Comparison:
 
 def _wrong_metrics(run: Path, result: Mapping[str, Any]) -> Iterator[str]:
     """Yield the metrics that the saved ranks do not give; metrics that are not means over cases are not checked."""
-    places = int(result["config"].get("metric_decimal_place", _PLACES))
+    places = result["config"].get("metric_decimal_place", _PLACES)
+    if not DECLARED["metric_decimal_place"].allows(places):
+        yield f"metric_decimal_place is {places}"
+        return
     for part in ("valid", "test"):
         if not (run / f"cases_{part}.parquet").is_file():
             continue
         ranks = read_cases(run, part)["rank"].to_numpy()
         for metric, value in result[part].items():
             values = case_values(metric, ranks)
-            if values is not None and abs(values.mean() - value) > 0.5 * 10.0**-places + 1e-9:
+            if values is not None and not abs(values.mean() - value) <= 0.5 * 10.0**-places + 1e-9:
                 yield f"{part} {metric} is {value}, but the ranks give {values.mean():.6f}"
 
 
@@ -271,7 +290,7 @@ def _differences(result: Mapping[str, Any], file: Path) -> Iterator[str]:
     for part in ("valid", "test"):
         for metric, value in result[part].items():
             again = other[part].get(metric)
-            if again is None or abs(again - value) > 0.5 * 10**-_PLACES:
+            if again is None or not abs(again - value) <= 0.5 * 10**-_PLACES:
                 yield f"{file.parent}: {part} {metric} was {value}, and is {again}"
 
 

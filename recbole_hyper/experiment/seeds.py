@@ -1,6 +1,5 @@
 """Run a configuration with several seeds, one folder each, and report mean and standard deviation."""
 
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -51,16 +50,10 @@ def run_seeds(
     plans = plan_runs(model, dataset, seeds, folder, settings, files)
     runs = [Run(model, dataset, seed, keys, seed_folder(folder, seed)) for seed, keys in plans.items()]
 
-    # one bar for all seeds, not one for each; without a terminal, each run logs its epochs
-    bar = bool(config["show_progress"]) and sys.stderr.isatty()
-    experiment = Experiment(runs, bar=bar)
-
     def start(one: Run) -> None:
-        keys = Exact(one.keys or {}, **({"show_progress": False} if bar else {}))
-        with experiment.shown.noting(one):
-            run(model, dataset, interactions=interactions, config_files=files, config_dict=keys)
+        run(model, dataset, interactions=interactions, config_files=files, config_dict=Exact(one.keys or {}))
 
-    by_seed = experiment.execute(start).results[""]
+    by_seed = Experiment(runs).execute(start).results[""]
     results = {seed: by_seed[seed] for seed in seeds}
     table = seeds_table(results)
     print(f"\n{table.text()}\n\n{table.note}", *table.save(folder, "seeds"), sep="\n")

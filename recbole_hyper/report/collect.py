@@ -11,7 +11,6 @@ from recbole_hyper.evaluation.results import costs, protocol_text
 from recbole_hyper.files import read_json
 from recbole_hyper.report.differences import canonical, read_settings
 from recbole_hyper.sweep.folder import OUTCOME, REQUEST, read_request
-from recbole_hyper.sweep.space import parse_space
 from recbole_hyper.sweep.trial import FINISHED, RECORD, read_history, read_record
 
 RUN, TRIAL, FINAL = "run", "trial", "final"
@@ -150,7 +149,6 @@ def run_entry(folder: Path, kind: str = RUN, settings: dict[str, Any] | None = N
 def _add_sweep(folder: Path, collection: Collection) -> None:
     """Add the sweep in ``folder``, its trials and the tested runs of its winner; ValueError if it is damaged."""
     request, outcome = read_request(folder), _outcome(folder / OUTCOME)
-    _, varied = parse_space(request["space"], str(folder / REQUEST)).split_constants()
     trials: list[Entry] = []
     for path in sorted((folder / "trials").glob(f"*/{RECORD}")):
         with _noted(collection.problems):
@@ -161,7 +159,9 @@ def _add_sweep(folder: Path, collection: Collection) -> None:
             result = read_result(file) if file.is_file() else {}
             details = record.status, dict(record.settings), record.reason
             trials.append(Entry(path.parent, TRIAL, result, record.score, read_history(path.parent), *details))
-    collection.sweeps.append(Sweep(folder, request, outcome, trials, list(varied.domains)))
+    collection.sweeps.append(
+        Sweep(folder, request, outcome, trials, list(dict.fromkeys(key for trial in trials for key in trial.settings)))
+    )
     collection.entries.extend(trials)
     best = (outcome.get("best") or {}).get("settings", {})
     for path in sorted((folder / "best").glob("*/result.json")):

@@ -63,7 +63,7 @@ def reproduce(
     for title, row in chosen.items():
         config = _bound(recipe, row, keys[title])
         if row.space:
-            read_space(row.space, row.model, budget)
+            read_space(row.space, budget)
         else:
             seeds, place = range(config["seed"], config["seed"] + n_seeds), folder / _folder_name(title)
             planned = plan_runs(row.model, recipe.dataset, seeds, place, keys[title])

@@ -21,13 +21,14 @@ from recbole_hyper.evaluation.tables import table
 from recbole_hyper.experiment.experiment import Run, in_minutes
 from recbole_hyper.files import plain, write_json, write_text
 from recbole_hyper.host import user_files
-from recbole_hyper.sweep.checks import bind_base, bind_values
+from recbole_hyper.sweep.checks import bind_base, bind_values, readable
 from recbole_hyper.sweep.folder import OUTCOME, REQUEST, how_to_continue, opened, read_request
 from recbole_hyper.sweep.search import Optuna, list_trials
 from recbole_hyper.sweep.space import Space, parse_space, read_space
 from recbole_hyper.sweep.trial import (
     FAILED,
     FINISHED,
+    OUT_OF_TIME,
     STOPPED,
     UNFINISHED,
     Plan,
@@ -40,14 +41,13 @@ from recbole_hyper.sweep.trial import (
 )
 from recbole_hyper.sweep.workers import SCHEDULERS, Workers, run_each, run_trials
 from recbole_hyper.values import is_number
-from recbole_hyper.yaml_files import config_file, merged
+from recbole_hyper.yaml_files import config_file, merged, properties_folder
 
 SEARCHES = ("grid", "random", "optuna")
 DEFAULTS = {"search": "grid", "scheduler": "none", "num_samples": None, "n_seeds": 1, "time_budget": None}
 # the space of a sweep without one, and the options of its search
 TUNE = "tune"
 TUNE_DEFAULTS = {"search": "random", "scheduler": "asha", "num_samples": 50, "time_budget": 3600.0}
-OUT_OF_TIME = "the time budget ran out"
 
 
 def sweep(
@@ -118,19 +118,25 @@ def sweep(
     _check_options(options, cpu, gpu, max_concurrent)
 
     if before and space is None:
-        whole = parse_space(before["space"], REQUEST, model)
+        whole = parse_space(before["space"], REQUEST)
     else:
-        whole = read_space(space or TUNE, model, budget)
-    fixed, varied = _split(whole, files, before.get("fixed", {}), keys)
-    base = bind_base(model, dataset, fixed, varied, {key: file for key, file in file_of_key.items() if key not in keys})
+        own = f"{TUNE}-{model}"
+        tuned = own if (properties_folder() / "sweep" / f"{own}.yaml").is_file() else TUNE
+        whole = read_space(tuned if str(space or TUNE) == TUNE else space or TUNE, budget)
+    # the space wins over files, the command line over the constants of the space
+    others = {key: value for key, value in files.items() if key not in whole.content}
+    kept = {key: value for key, value in files.items() if key not in whole.domains}
+    fixed = merged(kept, whole.constants, before.get("fixed", {}), others, keys)
+    base = bind_base(model, dataset, fixed, whole, {key: file for key, file in file_of_key.items() if key not in keys})
     folder = Path(output_dir or f"saved/sweep-{model}-{dataset}-{datetime.now():%Y%m%d-%H%M%S}").absolute()
     fixed = {key: value for key, value in fixed.items() if key not in base.foreign_keys}
     # trials are processes with another working folder
     fixed |= {"plugins": base["plugins"]} if fixed.get("plugins") else {}
     fixed = {"use_gpu": gpu > 0, **fixed, "data_path": str(Path(base["data_path"]).parent.absolute())}
     metric, bigger = base["valid_metric"].lower(), bool(base["valid_metric_bigger"])
-    shared = _shared_fits(fixed, varied, base, folder)
+    shared = _shared_fits(fixed, whole, base, folder)
     plan = Plan(model, dataset, {**fixed, **shared}, folder, max(1, int(cpu)), metric, bigger)
+    varied = readable(plan, whole)
     request = {"model": model, "dataset": dataset, "fixed": fixed, "space": whole.content}
     request |= {key: options[key] for key in saved}
     with opened(folder, plain(request, nan_to_null=False), before):
@@ -150,19 +156,6 @@ def _check_options(options: Mapping[str, Any], cpu: float, gpu: float, max_concu
         raise ConfigError(f"resources: cpu={cpu:g},gpu={gpu:g}: cpu above 0 and gpu of at least 0 are expected")
 
 
-def _split(
-    space: Space, files: Mapping[str, Any], before: Mapping[str, Any], keys: Mapping[str, Any]
-) -> tuple[dict[str, Any], Space]:
-    """Return the fixed keys of every trial, among them the constants of the space, and the space without these.
-
-    The space wins over files; the command line wins over the constants of the space.
-    """
-    constants, varied = space.split_constants()
-    files = {key: value for key, value in files.items() if key not in varied.domains}
-    other_files = {key: value for key, value in files.items() if key not in constants}
-    return merged(files, constants, before, other_files, keys), varied
-
-
 def _shared_fits(fixed: Mapping[str, Any], space: Space, base: Config, folder: Path) -> dict[str, Any]:
     """Return keys that let trials of linear models share a decomposition: that of the largest rank serves all ranks."""
     keys: dict[str, Any] = {}
@@ -170,10 +163,9 @@ def _shared_fits(fixed: Mapping[str, Any], space: Space, base: Config, folder: P
     if "fit_cache" in base and "fit_cache" not in taken:
         keys["fit_cache"] = str(folder / "data" / "fits")
     if "max_rank" in base and "max_rank" not in taken:
-        domains = space.domains.get("rank", ())
-        ranks = [value for domain in domains for value in domain.values]
-        if ranks and all(domain.is_finite for domain in domains) and all(isinstance(rank, int) for rank in ranks):
-            keys["max_rank"] = max(ranks)
+        domain = space.domains.get("rank")
+        if domain is not None and all(isinstance(rank, int) for rank in domain.ends):
+            keys["max_rank"] = max(domain.ends)
     return keys
 
 
@@ -216,13 +208,13 @@ class _Sweep:
 
     def _missing_trials(self) -> Iterator[Trial]:
         """Check all trials and return those that have not ended; set ``total``, and ``optuna`` if it proposes them."""
-        draws = int(self.base["seed"]), self.base.final_config_dict
-        planned = list_trials(self.space, self.options["search"], self.options["num_samples"], *draws)
+        seed = int(self.base["seed"])
+        planned = list_trials(self.space, self.options["search"], self.options["num_samples"], seed)
         self.optuna: Optuna | None = None
         if self.options["search"] == "optuna":
             self.total = self.options["num_samples"] or 20
             earlier = self.trials.values()
-            self.optuna = Optuna(self.space, self.total, *draws, bigger=self.plan.bigger, earlier=earlier)
+            self.optuna = Optuna(self.space, self.total, seed, bigger=self.plan.bigger, earlier=earlier)
             missing = iter(self.optuna)
         else:
             self.total = len(planned)
@@ -241,17 +233,8 @@ class _Sweep:
 
     def _bind(self, planned: list[Trial]) -> None:
         """Bind the values of the space; ConfigError, before the sweep begins, if one cannot run."""
-        if not planned:
-            raise ConfigError("the space has no setting: its conditions exclude each other")
-        if self.space.domains and not any(trial.settings for trial in planned):
-            keys = ", ".join(self.space.domains)
-            raise ConfigError(
-                f"the space varies nothing of {self.plan.model}: no condition of {keys} is met; choose a space with "
-                "keys that the model reads, which 'recbole-hyper keys MODEL' lists"
-            )
         try:
-            settings = [trial.settings for trial in planned]
-            warnings = bind_values(self.plan, self.space, settings, self.base.final_config_dict)
+            warnings = bind_values(self.plan, self.space, [trial.settings for trial in planned])
         except ConfigError as error:
             if not self.trials:
                 raise
@@ -261,9 +244,10 @@ class _Sweep:
 
     def _max_epochs(self) -> int:
         """Return the most epochs of any trial."""
-        values = [value for domain in self.space.domains.get("epochs", ()) for value in domain.values]
+        domain = self.space.domains.get("epochs")
+        values = () if domain is None else domain.ends
         # a value that is not a number is "auto"
-        return int(max(value if is_number(value) else MOST_EPOCHS for value in [self.base["epochs"], *values]))
+        return int(max(value if is_number(value) else MOST_EPOCHS for value in (self.base["epochs"], *values)))
 
     def _n_ended(self) -> int:
         return sum(trial.status != UNFINISHED for trial in self.trials.values())
@@ -331,9 +315,7 @@ class _Sweep:
         def start(run: Run) -> None:
             final(plan, best, int(run.seed or 0))
 
-        if len(runs) == 1:  # in this process, as starting workers takes longer
-            start(runs[0])
-        elif runs:
+        if runs:
             run_each(runs, start, self.workers)
         tests = [read_final(folder) for folder in folders.values()]
         values = {name: [test[name] for test in tests] for name in tests[0]}

@@ -30,6 +30,7 @@ from recbole_hyper.values import is_number
 
 RECORD = "trial.json"
 FINISHED, FAILED, STOPPED, UNFINISHED = "finished", "failed", "stopped", "unfinished"
+OUT_OF_TIME = "the time budget ran out"
 # files of the winner's trial from which its tested run continues
 CONTINUED = ("config.yaml", "checkpoint.pt", "model.safetensors", "train.csv")
 
@@ -37,7 +38,11 @@ Report = Callable[[int, float], None]
 
 
 class StopTrialError(Exception):
-    """What ``report`` of :func:`run_trial` raises to stop the trial."""
+    """What ``report`` of :func:`run_trial` raises to end the trial with this status and reason."""
+
+    def __init__(self, status: str, reason: str) -> None:
+        super().__init__(status, reason)
+        self.status, self.reason = status, reason
 
 
 @dataclass(frozen=True)
@@ -124,8 +129,8 @@ def run_trial(plan: Plan, trial: Trial, report: Report | None = None) -> Trial:
             start = perf_counter()
             try:
                 outcome = _outcome(plan, trial, folder, report)
-            except StopTrialError:
-                return close_trial(plan, trial, STOPPED, "stopped by asha")
+            except StopTrialError as stop:
+                return close_trial(plan, trial, stop.status, stop.reason)
             trial = replace(trial, **outcome, seconds=perf_counter() - start)
             write_json(folder / RECORD, trial.content())
             return trial

@@ -1,10 +1,11 @@
-"""Where trials run: Ray's processes, here or on a cluster, under the executor of all experiments; Ray also has ASHA."""
+"""Where trials run: in this process if they run one by one, else in processes of Ray, here or on a cluster."""
 
 import contextlib
 import errno
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from time import perf_counter
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,18 @@ from recbole_hyper.cluster import cluster, death, is_full_disk, short
 from recbole_hyper.errors import ConfigError, NoSpaceError
 from recbole_hyper.experiment.executor import DiedError, Executor
 from recbole_hyper.experiment.experiment import Experiment, Run
-from recbole_hyper.sweep.trial import FAILED, Plan, StopTrialError, Trial, close_trial, run_trial
+from recbole_hyper.sweep.trial import (
+    FAILED,
+    OUT_OF_TIME,
+    STOPPED,
+    UNFINISHED,
+    Plan,
+    StopTrialError,
+    Trial,
+    close_trial,
+    run_trial,
+)
+from recbole_hyper.threads import processors
 
 SCHEDULERS = ("none", "asha")
 
@@ -29,6 +41,11 @@ class Workers:
     gpu: float = 0.0
     max_concurrent: int | None = None
     address: str | None = None
+
+    @property
+    def alone(self) -> bool:
+        """Whether trials run one by one on this machine, which needs no Ray."""
+        return self.address is None and 1 in (self.max_concurrent, processors() // self.cpu)
 
     @property
     def resources(self) -> dict[str, float]:
@@ -97,13 +114,25 @@ def run_trials(
     The ``scheduler`` "asha" stops trials that fall behind, which train for at most ``max_epochs`` epochs. A trial that
     is running when time is up, or at Ctrl-C, stays unfinished. Raises the errors of :meth:`Workers.connected`.
     """
-    with workers.connected() as ray:
-        asha = _actor(ray, Asha, "max" if plan.bigger else "min", max_epochs) if scheduler == "asha" else None
-        executor = Executor(workers.max_concurrent, lambda: contextlib.nullcontext(ray), workers.resources)
-        results = executor.run(_start(plan, asha), trials, time_budget=time_budget, stop=True)
-        with contextlib.closing(results):  # if ``on_end`` fails, the trials stop while Ray is connected
-            for trial, ended in results:
-                on_end(close_trial(plan, trial, FAILED, str(ended)) if isinstance(ended, DiedError) else ended)
+    mode = "max" if plan.bigger else "min"
+    with contextlib.ExitStack() as stack:
+        asha: Any = None
+        if workers.alone:
+            deadline = None if time_budget is None else perf_counter() + time_budget
+            asha = Asha(mode, max_epochs) if scheduler == "asha" else None
+            executor, start = Executor(), _start(plan, asha and asha.stops, deadline)
+        else:
+            ray = stack.enter_context(workers.connected())
+            asha = _actor(ray, Asha, mode, max_epochs) if scheduler == "asha" else None
+            executor = Executor(workers.max_concurrent, lambda: contextlib.nullcontext(ray), workers.resources)
+            start = _start(plan, asha and (lambda *arguments: ray.get(asha.stops.remote(*arguments))))
+        results = executor.run(start, trials, time_budget=time_budget, stop=True)
+        # if ``on_end`` fails, the trials stop while Ray is connected
+        stack.enter_context(contextlib.closing(results))
+        for trial, ended in results:
+            ended = close_trial(plan, trial, FAILED, str(ended)) if isinstance(ended, DiedError) else ended
+            if ended.status != UNFINISHED:
+                on_end(ended)
 
 
 def run_each(runs: Sequence[Run], start: Callable[[Run], None], workers: Workers) -> None:
@@ -111,7 +140,9 @@ def run_each(runs: Sequence[Run], start: Callable[[Run], None], workers: Workers
 
     ConnectionError if the process of a run died too often.
     """
-    experiment = Experiment(runs, len(runs), workers.connected, resources=workers.resources, progress=False)
+    here = len(runs) == 1 or workers.alone
+    n_at_once, connect = (1, None) if here else (len(runs), workers.connected)
+    experiment = Experiment(runs, n_at_once, connect, resources=workers.resources, silent=True)
     for text in experiment.execute(start).failed.values():
         raise _connection_error(text)
 
@@ -124,17 +155,19 @@ def _actor(ray: Any, kind: type, *arguments: Any) -> Any:
     return ray.remote(num_cpus=0, scheduling_strategy=here)(kind).remote(*arguments)
 
 
-def _start(plan: Plan, asha: Any) -> Callable[[Trial], Trial]:
-    """Return the function that runs a trial in a process of Ray; ``asha`` is the actor of the scheduler or None."""
+def _start(
+    plan: Plan, stops: Callable[[str, int, float], bool] | None, deadline: float | None = None
+) -> Callable[[Trial], Trial]:
+    """Return the function that runs a trial, which ends early if ``stops`` says so, or after the ``deadline``."""
 
     def start(trial: Trial) -> Trial:
         def report(epoch: int, score: float | None) -> None:
-            import ray
-
             worst = -math.inf if plan.bigger else math.inf
             score = score if score is not None and math.isfinite(score) else worst
-            if asha is not None and ray.get(asha.stops.remote(trial.name, epoch + 1, score)):
-                raise StopTrialError
+            if stops is not None and stops(trial.name, epoch + 1, score):
+                raise StopTrialError(STOPPED, "stopped by asha")
+            if deadline is not None and perf_counter() > deadline:
+                raise StopTrialError(UNFINISHED, OUT_OF_TIME)
 
         return run_trial(plan, trial, report)
 

@@ -207,9 +207,9 @@ def test_a_key_that_is_no_flag_needs_its_value(key: str, capsys: pytest.CaptureF
 def test_a_key_that_the_sweep_sets_is_no_misspelling_of_itself(cycle: Path) -> None:
     for key in ("output_dir", "resume"):
         with pytest.raises(ConfigError, match=f"names '{key}', which is not a key of a trial; the sweep sets it"):
-            bind_base("SASRecCE", "cycle", {"data_path": str(cycle)}, parse_space({key: {"grid": [1, 2]}}))
+            bind_base("SASRecCE", "cycle", {"data_path": str(cycle)}, parse_space({key: {"grid_search": [1, 2]}}))
     with pytest.raises(ConfigError, match="did you mean hidden_size"):
-        bind_base("SASRecCE", "cycle", {"data_path": str(cycle)}, parse_space({"hiden_size": {"grid": [1, 2]}}))
+        bind_base("SASRecCE", "cycle", {"data_path": str(cycle)}, parse_space({"hiden_size": {"grid_search": [1, 2]}}))
 
 
 def test_the_encoding_that_an_error_asks_for_is_a_key(cycle: Path) -> None:

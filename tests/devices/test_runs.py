@@ -152,7 +152,7 @@ def test_models_of_recbole_and_of_others(
 
 @pytest.mark.usefixtures("serial_sweeps")
 def test_a_sweep(data: Path, tmp_path: Path, foreign: torch.device) -> None:
-    (tmp_path / "space.yaml").write_text("ema_decay: {grid: [0.5, 0.9]}\n")
+    (tmp_path / "space.yaml").write_text("ema_decay: {grid_search: [0.5, 0.9]}\n")
     keys = small_keys("SASRecCE", data, output_dir=str(tmp_path / "sweep"))
     result = sweep("SASRecCE", "random", space=str(tmp_path / "space.yaml"), config_dict=keys)
     assert result["trials"]["finished"] == 2

@@ -66,32 +66,6 @@ def test_each_seed_equals_a_single_run(
     assert longer["results"][3]["test"] == whole["test"]
 
 
-@pytest.mark.parametrize("terminal", [True, False])
-def test_a_terminal_shows_one_bar_for_all_seeds_and_anything_else_a_line_an_epoch(
-    random_data: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    terminal: bool,
-) -> None:
-    monkeypatch.setattr("sys.stderr.isatty", lambda: terminal)
-    run_seeds(
-        "SASRecCE", "random", seeds=[3, 5], config_dict=keys_of(random_data, tmp_path, epochs=2, show_progress=True)
-    )
-    printed = capsys.readouterr()
-    # a line of the log is written above the bar, never behind it
-    assert len(re.findall(r"[\r\n][\d:]+ epoch [01] of 0 to 1: loss ", printed.err)) == 4
-    bars = re.findall(r"(\[./2\] seed . epoch \d of \d): +(\d+)%\|.*?, about (\S+) left", printed.err)
-    if terminal:
-        assert ("[1/2] seed 3 epoch 1 of 2", "25") in [bar[:2] for bar in bars]
-        assert ("[2/2] seed 5 epoch 1 of 2", "75") in [bar[:2] for bar in bars]
-        assert "Epoch 0 of 0 to 1" not in printed.err
-        assert "[1/2]" not in printed.out
-    else:
-        assert not bars
-        assert re.search(r"^\[2/2\] seed 5  \(1 left, about \d+ s\)$", printed.out, flags=re.MULTILINE)
-
-
 @pytest.mark.parametrize(
     "given", ["", "1,x", "1,,2", "1.5", "-1", "True", [], [1, True], ["a"], "1,2.0", None, "1,4294967296"]
 )

@@ -193,7 +193,7 @@ def test_swept_over_two_keys(serial: bool, place: Path, request: pytest.FixtureR
     if serial:
         request.getfixturevalue("serial_sweeps")
     space = place / "space.yaml"
-    space.write_text("mix_alpha: {grid: [0.2, 0.8]}\nn_layers: {grid: [1, 2]}\n")
+    space.write_text("mix_alpha: {grid_search: [0.2, 0.8]}\nn_layers: {grid_search: [1, 2]}\n")
     settings = keys(place, "GatedAverage", epochs=1)
     result = sweep("GatedAverage", "d", space=str(space), config_dict=settings)
     assert result["trials"]["finished"] == 4

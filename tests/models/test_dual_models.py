@@ -165,7 +165,7 @@ def test_published_defaults(model: str, random_data: Path) -> None:
 
 @pytest.mark.parametrize("name", ["heads", "alpha", "beta", "windows"])
 def test_every_setting_of_the_figures_grids_builds(name: str, random_data: Path) -> None:
-    grids = {key: domains[0].values for key, domains in read_space(f"dualrec_{name}").domains.items()}
+    grids = {key: domain.values for key, domain in read_space(f"dualrec_{name}").domains.items()}
     for key, values in grids.items():
         assert len(values) > 1
         for value in values:

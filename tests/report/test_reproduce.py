@@ -32,7 +32,7 @@ def recipe(serial_sweeps: None, tmp_path: Path) -> dict[str, Any]:
     """A recipe file over the data set "tiny", with a row that runs and a row that sweeps."""
     write_data(tmp_path / "data", random_sequences())
     space = tmp_path / "two.yaml"
-    space.write_text("learning_rate: {grid: [0.001, 0.01]}\n")
+    space.write_text("learning_rate: {grid_search: [0.001, 0.01]}\n")
     content = {
         "about": "A table",
         "dataset": "tiny",
@@ -115,7 +115,7 @@ def test_the_small_budget_sweeps_the_small_space(recipe: dict, tmp_path: Path) -
         reproduce(**recipe, budget="small")
     assert not (tmp_path / "out").exists()
     with open(tmp_path / "two.yaml", "a") as file:
-        file.write("small: {learning_rate: {grid: [0.1]}}\n")
+        file.write("small: {learning_rate: {grid_search: [0.1]}}\n")
     reproduce(**recipe, budget="small", rows=["tuned"])
     outcome = json.loads((tmp_path / "out" / "tuned" / "sweep.json").read_text())
     assert (outcome["planned"], outcome["best"]["settings"]) == (1, {"learning_rate": 0.1})

@@ -22,13 +22,13 @@ from recbole_hyper.runs.load import load
 from recbole_hyper.runs.run import run
 from recbole_hyper.sweep import driver, sweep, trial
 from recbole_hyper.sweep.trial import Plan, Trial
-from tests import serial_sweep
+from recbole_hyper.sweep.workers import Workers
 from tests.sweep.conftest import FAST, random_sequences, write_data
 
 pytestmark = pytest.mark.usefixtures("serial_sweeps")
 
 # not in the order of the alphabet: a resume must keep the order of the file
-SPACE = {"n_layers": {"grid": [1, 2]}, "learning_rate": {"grid": [0.001, 0.01]}}
+SPACE = {"n_layers": {"grid_search": [1, 2]}, "learning_rate": {"grid_search": [0.001, 0.01]}}
 
 
 def local(keys: dict[str, Any], folder: Path, space: Any = SPACE, **more: Any) -> dict[str, Any]:
@@ -44,16 +44,9 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Pat
     write_data(folder / "data", random_sequences())
     keys = {**FAST, "data_path": str(folder / "data")}
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as printed:
-        patch.setattr(driver, "run_trials", serial_sweep.run_trials)
+        patch.setattr(Workers, "alone", True)
         outcome = local(keys, folder / "s")
     return keys, folder / "s", outcome, printed.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"), [(0.4, "0 s"), (89, "89 s"), (90, "2 min"), (5300, "88 min"), (12_000, "3 h 20 min")]
-)
-def test_times_as_one_reads_them(seconds: float, words: str) -> None:
-    assert driver.in_minutes(seconds) == words
 
 
 def test_sweep_selects_on_validation_and_tests_the_winner(swept: Any, tmp_path: Path) -> None:
@@ -86,7 +79,7 @@ def test_sweep_selects_on_validation_and_tests_the_winner(swept: Any, tmp_path: 
 
 def test_selection_ignores_test(tmp_path: Path, keys: dict) -> None:
     """On random data the best trial on validation need not be the best on test; here it is not."""
-    space = {"seed": {"grid": list(range(6))}}
+    space = {"seed": {"grid_search": list(range(6))}}
     outcome = local(keys, tmp_path / "s", space)
     tested = {}
     for seed in range(6):
@@ -108,7 +101,7 @@ def test_trials_do_not_depend_on_test_targets(tmp_path: Path, keys: dict) -> Non
             changed = [[*row[:-1], next(item for item in range(25) if item not in row)] for row in sequences[1:]]
             sequences = [sequences[0], *changed]
         write_data(tmp_path / name, sequences)
-        space = {"learning_rate": {"grid": [0.001, 0.01]}}
+        space = {"learning_rate": {"grid_search": [0.001, 0.01]}}
         outcome = local({**keys, "data_path": str(tmp_path / name)}, tmp_path / f"s-{name}", space)
         frame = pd.read_csv(tmp_path / f"s-{name}" / "trials.csv")
         scores.append((frame.score.tolist(), outcome["best"]["name"], outcome["test"]))
@@ -117,7 +110,7 @@ def test_trials_do_not_depend_on_test_targets(tmp_path: Path, keys: dict) -> Non
 
 
 def test_constants_of_the_space_count_for_all_and_the_command_line_wins(keys: dict, tmp_path: Path) -> None:
-    space = {"valid_metric": "Hit@5", "epochs": 7, "learning_rate": {"grid": [0.001, 0.01]}}
+    space = {"valid_metric": "Hit@5", "epochs": 7, "learning_rate": {"grid_search": [0.001, 0.01]}}
     outcome = sweep(
         "SASRecCE", "tiny", space=space, config_dict={**keys, "output_dir": str(tmp_path / "s")} | {"epochs": 1},
     )  # fmt: skip
@@ -136,7 +129,7 @@ def test_constants_of_the_space_count_for_all_and_the_command_line_wins(keys: di
 
 
 def test_eval_args_are_merged_key_by_key(keys: dict, tmp_path: Path) -> None:
-    space = {"eval_args": {"split": {"RS": [0.6, 0.2, 0.2]}}, "learning_rate": {"grid": [0.001]}}
+    space = {"eval_args": {"split": {"RS": [0.6, 0.2, 0.2]}}, "learning_rate": {"grid_search": [0.001]}}
     (tmp_path / "keys.yaml").write_text("eval_args: {group_by: user, mode: full, split: {LS: valid_and_test}}\n")
     given = {**keys, "epochs": 1, "output_dir": str(tmp_path / "s"), "eval_args": "{mode: uni5}"}
     sweep("SASRecCE", "tiny", space=space, config_files=[tmp_path / "keys.yaml"], config_dict=given)
@@ -147,7 +140,7 @@ def test_eval_args_are_merged_key_by_key(keys: dict, tmp_path: Path) -> None:
 
 def test_a_split_without_a_test_part(keys: dict, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     more = {"eval_args": {"split": {"LS": "valid_only"}}, "epochs": 1}
-    outcome = local({**keys, **more}, tmp_path / "s", {"learning_rate": {"grid": [0.01]}}, n_seeds=2)
+    outcome = local({**keys, **more}, tmp_path / "s", {"learning_rate": {"grid_search": [0.01]}}, n_seeds=2)
     assert outcome["test"] == {}
     score = outcome["best"]["valid"]["ndcg@5"]
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
@@ -159,7 +152,11 @@ def test_failed_trials_are_recorded_and_the_sweep_goes_on(
     keys: dict, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # 8 does not divide by 3 heads, but 9 does; a rate of 1e30 makes the loss infinite
-    space = {"hidden_size": [8, 9], "n_heads": {"grid": [1, 3]}, "learning_rate": {"grid": [0.001, 1e30]}}
+    space = {
+        "hidden_size": {"grid_search": [8, 9]},
+        "n_heads": {"grid_search": [1, 3]},
+        "learning_rate": {"grid_search": [0.001, 1e30]},
+    }
     outcome = local(keys, tmp_path / "s", space)
     assert "warning: 2 of 8 settings cannot run, such as hidden_size=8, n_heads=3" in capsys.readouterr().out
     assert outcome["trials"]["finished"] >= 1
@@ -170,7 +167,7 @@ def test_failed_trials_are_recorded_and_the_sweep_goes_on(
 
 
 def test_a_refusal_for_want_of_memory_is_a_failed_trial(keys: dict, tmp_path: Path) -> None:
-    outcome = local(keys, tmp_path / "s", {"memory_limit": {"grid": [1000, 10**12]}})
+    outcome = local(keys, tmp_path / "s", {"memory_limit": {"grid_search": [1000, 10**12]}})
     assert outcome["trials"] == {"failed": 1, "finished": 1}
     assert "a training step would need about" in next(iter(outcome["failures"].values()))
     assert outcome["best"]["settings"] == {"memory_limit": 10**12}
@@ -259,8 +256,11 @@ def test_options_that_cannot_be(option: dict[str, Any], tmp_path: Path) -> None:
     assert not (tmp_path / "s").exists()
 
 
-def test_a_plain_list_is_a_grid_unless_its_key_takes_a_list(keys: dict, tmp_path: Path) -> None:
-    space = {"learning_rate": [0.001, 0.01], "topk": [1, 5], "adam_betas": [0.9, 0.98], "epochs": 1}
+def test_a_plain_list_is_one_value(keys: dict, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as error:
+        local(keys, tmp_path / "s", {"learning_rate": [0.001, 0.01]})
+    assert "to try each value of learning_rate, write {grid_search: [...]}" in str(error.value)
+    space = {"learning_rate": {"grid_search": [0.001, 0.01]}, "topk": [1, 5], "adam_betas": [0.9, 0.98], "epochs": 1}
     kept = {key: value for key, value in keys.items() if key != "topk"}
     outcome = local(kept, tmp_path / "s", space)
     assert outcome["trials"] == {"finished": 2}
@@ -292,7 +292,9 @@ def test_full_disk_ends_the_sweep_and_is_resumed(keys: dict, tmp_path: Path, mon
 
 
 def test_time_budget_leaves_the_rest_for_a_resume(keys: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.serial_sweep.perf_counter", iter(range(0, 10_000, 5)).__next__)
+    clock = iter(range(0, 10_000, 5)).__next__
+    for module in ("sweep.workers", "experiment.executor"):
+        monkeypatch.setattr(f"recbole_hyper.{module}.perf_counter", clock)
     outcome = local(keys, tmp_path / "s", time_budget=7)
     record = trial.read_record(next((tmp_path / "s" / "trials").iterdir()))
     assert record is not None
@@ -320,15 +322,15 @@ def test_a_winner_that_cannot_go_on_is_trained_anew(
         test(plan, best, *more)
 
     monkeypatch.setattr(driver, "run_final", damaged)
-    outcome = local(keys, tmp_path / "s", {"learning_rate": {"grid": [0.01]}})
+    outcome = local(keys, tmp_path / "s", {"learning_rate": {"grid_search": [0.01]}})
     monkeypatch.undo()
-    whole = local(keys, tmp_path / "whole", {"learning_rate": {"grid": [0.01]}})
+    whole = local(keys, tmp_path / "whole", {"learning_rate": {"grid_search": [0.01]}})
     assert outcome["test"] == whole["test"]
     assert "resuming" not in (tmp_path / "s" / outcome["best_runs"][0] / "run.log").read_text()
 
 
 def test_seeds_of_the_winner(keys: dict, tmp_path: Path) -> None:
-    outcome = local(keys, tmp_path / "s", {"learning_rate": {"grid": [0.01]}}, n_seeds=3, seed=4)
+    outcome = local(keys, tmp_path / "s", {"learning_rate": {"grid_search": [0.01]}}, n_seeds=3, seed=4)
     assert outcome["seeds"] == [4, 5, 6]
     values = [
         json.loads((tmp_path / "s" / folder / "result.json").read_text())["test"]["hit@5"]
@@ -342,7 +344,7 @@ def test_seeds_of_the_winner(keys: dict, tmp_path: Path) -> None:
 
 def test_refit_of_the_winner_follows_the_protocol(keys: dict, tmp_path: Path) -> None:
     more = {"eval_args": {"split": {"RS": [0.6, 0.2, 0.2]}}, "refit": True}
-    outcome = local({**keys, **more}, tmp_path / "s", {"learning_rate": {"grid": [0.01, 0.001]}})
+    outcome = local({**keys, **more}, tmp_path / "s", {"learning_rate": {"grid_search": [0.01, 0.001]}})
     final = json.loads((tmp_path / "s" / outcome["best_runs"][0] / "result.json").read_text())
     assert final["refit_epochs"] == final["best_epoch"] + 1
     for path in (tmp_path / "s" / "trials").glob("*/result.json"):
@@ -375,7 +377,7 @@ def test_one_decomposition_serves_all_ranks(keys: dict, tmp_path: Path, monkeypa
 
     monkeypatch.setattr(puresvd, "item_factors", item_factors)
     kept = {key: keys[key] for key in ("data_path", "topk", "valid_metric", "use_gpu")}
-    space = {"rank": {"grid": [2, 4, 8]}, "scaling": {"grid": [0.5, 1.0]}}
+    space = {"rank": {"grid_search": [2, 4, 8]}, "scaling": {"grid_search": [0.5, 1.0]}}
     config = {**kept, "output_dir": str(tmp_path / "s")}
     outcome = sweep("PureSVDN", "tiny", space=space, config_dict=config)
     assert outcome["trials"] == {"finished": 6}

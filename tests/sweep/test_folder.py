@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("serial_sweeps")
 
 def test_resume_refuses_a_changed_space(keys: dict, tmp_path: Path) -> None:
     local(keys, tmp_path / "s")
-    changed = {**SPACE, "learning_rate": {"grid": [0.001, 0.02]}}
+    changed = {**SPACE, "learning_rate": {"grid_search": [0.001, 0.02]}}
     with pytest.raises(ConfigError, match=r"another space.*learning_rate"):
         local(keys, tmp_path / "s", changed, resume=True)
     with pytest.raises(ConfigError, match=r"another fixed.*epochs was 2, now 3"):

@@ -74,7 +74,7 @@ def test_wherever_the_disk_is_full_a_resume_goes_on(
         "data": (np, "save", FULL[6]),
         "table": ("recbole_hyper.sweep.driver.pd.DataFrame.to_csv", None, FULL[0]),
     }[place]
-    space = {"learning_rate": [0.001, 0.01]}
+    space = {"learning_rate": {"grid_search": [0.001, 0.01]}}
     with monkeypatch.context() as patch:
         patch.setattr(target, *([name] if name else []), failing(error))
         with pytest.raises(NoSpaceError, match=r"make room, then continue with --resume=True --output_dir="):
@@ -96,7 +96,7 @@ def test_a_small_disk(keys: dict, tmp_path: Path) -> None:
     if mounted.returncode:
         pytest.skip("no file system can be mounted here")
     keys = {**keys, "epochs": 1}
-    space = {"learning_rate": [0.001, 0.01, 0.1]}
+    space = {"learning_rate": {"grid_search": [0.001, 0.01, 0.1]}}
     try:
         whole = local(keys, disk / "whole", space)
         used = sum(path.stat().st_size for path in (disk / "whole").rglob("*") if path.is_file())

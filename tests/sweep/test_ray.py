@@ -19,16 +19,16 @@ from recbole_hyper.errors import NoSpaceError
 from recbole_hyper.experiment.experiment import Run
 from recbole_hyper.sweep import driver, sweep, trial, workers
 from recbole_hyper.sweep.trial import read_record
-from tests import serial_sweep
 
 pytestmark = pytest.mark.slow
 
-SPACE = {"learning_rate": {"grid": [0.001, 0.003, 0.01, 0.03]}, "hidden_size": {"grid": [8, 16]}}
+SPACE = {"learning_rate": {"grid_search": [0.001, 0.003, 0.01, 0.03]}, "hidden_size": {"grid_search": [8, 16]}}
 
 
 @pytest.fixture(scope="module")
 def ray_cluster() -> Any:
-    with cluster(None) as ray:
+    with cluster(None) as ray, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workers.Workers, "alone", False)  # also with one trial at a time
         yield ray
 
 
@@ -49,8 +49,7 @@ def scores(folder: Path) -> dict[str, float]:
 def serially(patch: pytest.MonkeyPatch, keys: dict[str, Any], folder: Path, **options: Any) -> dict[str, Any]:
     """Run the same sweep in this process."""
     with patch.context() as inside:
-        inside.setattr(driver, "run_trials", serial_sweep.run_trials)
-        inside.setattr(driver, "run_each", serial_sweep.run_each)
+        inside.setattr(workers.Workers, "alone", True)
         return on_ray(keys, folder, **options)
 
 
@@ -73,7 +72,7 @@ def test_optuna_on_ray(ray_cluster: Any, keys: dict, tmp_path: Path) -> None:
 
 def test_asha_stops_the_worse_ones(ray_cluster: Any, keys: dict, tmp_path: Path) -> None:
     # a rate of 1e-9 learns nothing: its trials, which come last, fall behind
-    space = {"learning_rate": {"grid": [0.03, 0.01, 1e-9, 2e-9]}, "n_layers": {"grid": [1, 2]}}
+    space = {"learning_rate": {"grid_search": [0.03, 0.01, 1e-9, 2e-9]}, "n_layers": {"grid_search": [1, 2]}}
     options = {**keys, "epochs": 12, "stopping_step": 12}
     kept = {key: value for key, value in options.items() if key not in space}
     outcome = sweep(
@@ -96,7 +95,7 @@ def test_time_budget(ray_cluster: Any, keys: dict, tmp_path: Path, monkeypatch: 
         original(replace(plan, fixed={**plan.fixed, "epochs": 1}), best, *more)
 
     monkeypatch.setattr(driver, "run_final", run_final)
-    space = {"learning_rate": {"grid": [0.01, 0.02]}}
+    space = {"learning_rate": {"grid_search": [0.01, 0.02]}}
     long = {**keys, "epochs": 100_000, "stopping_step": 100_000}
     start = time.monotonic()
     outcome = sweep(
@@ -111,7 +110,7 @@ def test_time_budget(ray_cluster: Any, keys: dict, tmp_path: Path, monkeypatch: 
 
 
 def test_ray_starts_a_killed_trial_again(ray_cluster: Any, keys: dict, tmp_path: Path) -> None:
-    plan_space = {"learning_rate": {"grid": [0.01, 0.02]}}
+    plan_space = {"learning_rate": {"grid_search": [0.01, 0.02]}}
     long = {**keys, "epochs": 30, "stopping_step": 30}
     killer = subprocess.Popen(
         [sys.executable, "-c", KILL_WORKER, str(tmp_path / "s" / "trials")], stdout=subprocess.PIPE, text=True
@@ -147,7 +146,7 @@ def test_a_trial_that_kills_its_process_has_failed(
         return start
 
     monkeypatch.setattr(workers, "_start", deadly)
-    outcome = on_ray(keys, tmp_path / "s", {"learning_rate": {"grid": [0.01, 0.02]}}, max_concurrent=1)
+    outcome = on_ray(keys, tmp_path / "s", {"learning_rate": {"grid_search": [0.01, 0.02]}}, max_concurrent=1)
     assert outcome["trials"] == {"failed": 1, "finished": 1}
     (reason,) = outcome["failures"].values()
     assert reason.startswith("its process died 3 times: ")
@@ -169,7 +168,7 @@ def test_a_full_disk_on_ray(ray_cluster: Any, keys: dict, tmp_path: Path, monkey
         return start
 
     monkeypatch.setattr(workers, "_start", on_a_full_disk)
-    space = {"learning_rate": {"grid": [0.01, 0.02, 0.03]}}
+    space = {"learning_rate": {"grid_search": [0.01, 0.02, 0.03]}}
     with pytest.raises(NoSpaceError, match="--resume=True"):
         on_ray(keys, tmp_path / "s", space, max_concurrent=1)
     records = [read_record(path) for path in sorted((tmp_path / "s" / "trials").iterdir())]
@@ -196,8 +195,8 @@ def test_ray_ends_for_want_of_memory(
         with pytest.raises(
             ConnectionError, match=r"running low on memory; continue with --resume=True.*max_concurrent"
         ):
-            on_ray(keys, tmp_path / "s", {"learning_rate": [0.01, 0.02]})
-    outcome = on_ray(keys, tmp_path / "s", {"learning_rate": [0.01, 0.02]}, resume=True)
+            on_ray(keys, tmp_path / "s", {"learning_rate": {"grid_search": [0.01, 0.02]}})
+    outcome = on_ray(keys, tmp_path / "s", {"learning_rate": {"grid_search": [0.01, 0.02]}}, resume=True)
     assert outcome["trials"] == {"finished": 2}
 
 
@@ -262,7 +261,7 @@ def wait_for(process: subprocess.Popen, folder: Path, pattern: str, count: int) 
 def test_kill_at_half_and_resume(keys: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = serially(monkeypatch, keys, tmp_path / "whole")
     folder = tmp_path / "cut"
-    space = "learning_rate: {grid: [0.001, 0.003, 0.01, 0.03]}\nhidden_size: {grid: [8, 16]}\n"
+    space = "learning_rate: {grid_search: [0.001, 0.003, 0.01, 0.03]}\nhidden_size: {grid_search: [8, 16]}\n"
     process = started(space, config(keys, folder), folder)
     wait_for(process, folder, "trials/*/result.json", 4)
     process.send_signal(signal.SIGKILL)
@@ -285,7 +284,7 @@ def test_kill_at_half_and_resume(keys: dict, tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize("scheduler", ["none", "asha"])
 def test_ctrl_c_ends_the_search_and_tests_nothing(scheduler: str, keys: dict, tmp_path: Path) -> None:
     folder = tmp_path / "cut"
-    space = "learning_rate: {grid: [0.001, 0.003, 0.01]}\nepochs: {grid: [1, 100000]}\n"
+    space = "learning_rate: {grid_search: [0.001, 0.003, 0.01]}\nepochs: {grid_search: [1, 100000]}\n"
     settings = {key: value for key, value in config(keys, folder, stopping_step=100_000).items() if key != "epochs"}
     words = (f"--scheduler={scheduler}", "--max_concurrent=1")
     process = started(space, settings, folder, *words, stdout=subprocess.PIPE, text=True)

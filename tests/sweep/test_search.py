@@ -12,25 +12,25 @@ from recbole_hyper.sweep.search import Optuna, list_trials
 from recbole_hyper.sweep.space import parse_space
 from recbole_hyper.sweep.trial import FAILED, FINISHED, Trial
 
-MIXED = parse_space({"a": {"grid": [1, 2, 3]}, "rate": {"loguniform": [1e-4, 1e-1]}})
-FINITE = parse_space({"a": {"grid": [1, 2, 3]}, "b": {"choice": ["x", "y"]}})
+MIXED = parse_space({"a": {"grid_search": [1, 2, 3]}, "rate": {"loguniform": [1e-4, 1e-1]}})
+FINITE = parse_space({"a": {"grid_search": [1, 2, 3]}, "b": {"choice": ["x", "y"]}})
 
 
 def test_equal_seeds_give_equal_trials_and_more_samples_only_add() -> None:
-    short = list_trials(MIXED, "random", 5, 7, {})
-    assert short == list_trials(MIXED, "random", 5, 7, {})
-    assert list_trials(MIXED, "random", 9, 7, {})[:5] == short
-    assert list_trials(MIXED, "random", 5, 8, {}) != short
+    short = list_trials(MIXED, "random", 5, 7)
+    assert short == list_trials(MIXED, "random", 5, 7)
+    assert list_trials(MIXED, "random", 9, 7)[:5] == short
+    assert list_trials(MIXED, "random", 5, 8) != short
     assert [trial.number for trial in short] == [0, 1, 2, 3, 4]
 
 
 def test_grid_repeats_only_where_something_is_drawn() -> None:
-    assert len(list_trials(MIXED, "grid", 4, 0, {})) == 12
-    assert len(list_trials(parse_space({"a": {"grid": [1, 2]}}), "grid", 4, 0, {})) == 2
+    assert len(list_trials(MIXED, "grid", 4, 0)) == 12
+    assert len(list_trials(parse_space({"a": {"grid_search": [1, 2]}}), "grid", 4, 0)) == 2
 
 
 def test_random_search_of_a_finite_space_repeats_nothing_and_ends() -> None:
-    trials = list_trials(FINITE, "random", 100, 0, {})
+    trials = list_trials(FINITE, "random", 100, 0)
     assert len(trials) == 6
     assert len({trial.name for trial in trials}) == 6
 
@@ -41,8 +41,9 @@ def test_name_depends_on_settings_not_on_their_order() -> None:
 
 
 def test_no_sample_is_refused() -> None:
-    with pytest.raises(ConfigError, match="num_samples=0"):
-        list_trials(FINITE, "random", 0, 0, {})
+    with pytest.raises(ConfigError) as error:
+        list_trials(FINITE, "random", 0, 0)
+    assert "num_samples=0" in str(error.value)
 
 
 def distance(settings: dict) -> float:
@@ -53,16 +54,16 @@ def distance(settings: dict) -> float:
 OPTUNA_SPACE = parse_space(
     {
         "kind": {"choice": ["good", "bad"]},
-        "x": [{"uniform": [0.0, 1.0], "when": {"kind": "good"}}, {"loguniform": [1e-3, 1.0]}],
-        "n": {"quniform": [1, 8, 1]},
-        "only_bad": {"grid": [1, 2], "when": {"kind": "bad"}},
+        "x": {"uniform": [0.0, 1.0]},
+        "n": {"randint": [1, 9]},
+        "m": {"grid_search": [1, 2]},
     }
 )
 
 
 def optuna_search(number: int, earlier: Sequence[Trial] = (), seed: int = 0) -> list[Trial]:
     pytest.importorskip("optuna")
-    search = Optuna(OPTUNA_SPACE, number, seed, {}, bigger=True, earlier=earlier)
+    search = Optuna(OPTUNA_SPACE, number, seed, bigger=True, earlier=earlier)
     trials = []
     for trial in search:
         trials.append(replace(trial, status=FINISHED, score=distance(trial.settings)))
@@ -73,9 +74,7 @@ def optuna_search(number: int, earlier: Sequence[Trial] = (), seed: int = 0) -> 
 def test_optuna_finds_more_than_chance() -> None:
     best = max(trial.score or -9 for trial in optuna_search(60))
     assert best > -0.1
-    for trial in optuna_search(20):
-        assert ("only_bad" in trial.settings) == (trial.settings["kind"] == "bad")
-        assert isinstance(trial.settings["n"], int)
+    assert all(isinstance(trial.settings["n"], int) for trial in optuna_search(20))
 
 
 def test_optuna_gives_the_number_of_a_trial_without_record_to_another() -> None:
@@ -85,7 +84,7 @@ def test_optuna_gives_the_number_of_a_trial_without_record_to_another() -> None:
 
 def test_optuna_goes_on_after_a_resume() -> None:
     ended = optuna_search(30)
-    unfinished = [Trial(30, {"kind": "good", "x": 0.9, "n": 1})]
+    unfinished = [Trial(30, {"kind": "good", "x": 0.9, "n": 1, "m": 2})]
     failed = replace(ended[-1], status=FAILED, score=None)
     trials = optuna_search(40, [*ended[:-1], failed, *unfinished])
     assert [trial.number for trial in trials] == list(range(30, 40))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from recbole_hyper.cluster import death, is_full_disk
+from recbole_hyper.cluster import cluster, death, is_full_disk
 from recbole_hyper.config import ConfigError
 from recbole_hyper.sweep import sweep, workers
 
@@ -15,9 +17,43 @@ from recbole_hyper.sweep import sweep, workers
 def test_cluster_that_is_not_there(keys: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = {**keys, "output_dir": str(tmp_path / "s")}
     with pytest.raises(ConfigError, match=r"no Ray cluster at 127.0.0.1:9.*ray start --head"):
-        sweep("SASRecCE", "tiny", space={"seed": {"grid": [1]}}, config_dict=config, ray_address="127.0.0.1:9")
+        sweep("SASRecCE", "tiny", space={"seed": {"grid_search": [1]}}, config_dict=config, ray_address="127.0.0.1:9")
     # nothing was tried, so that the folder is free for the same sweep on this machine
     assert not (tmp_path / "s" / "trials").exists()
+
+
+def test_one_trial_at_a_time_needs_no_ray(keys: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recbole_hyper.sweep.workers.cluster", None)
+    config = {**{key: keys[key] for key in keys if key != "seed"}, "output_dir": str(tmp_path / "s"), "epochs": 1}
+    space = {"seed": {"grid_search": [1, 2]}}
+    outcome = sweep("SASRecCE", "tiny", space=space, config_dict=config, max_concurrent=1, n_seeds=2)
+    assert outcome["trials"] == {"finished": 2}
+    assert not workers.Workers(max_concurrent=1, address="127.0.0.1:9").alone
+
+
+@pytest.mark.parametrize("n_failures", [1, 2])
+def test_a_ray_that_starts_slowly(n_failures: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It raises a bare Exception, which ended a sweep in 35 lines of traceback."""
+    import ray
+
+    calls: list[dict[str, Any]] = []
+
+    def init(**arguments: Any) -> None:
+        calls.append(arguments)
+        if len(calls) <= n_failures:
+            raise Exception("The current node timed out during startup.\nThis could happen because ...")
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    with contextlib.ExitStack() as stack:
+        if n_failures == 2:
+            error = stack.enter_context(pytest.raises(ConfigError))
+        stack.enter_context(cluster(None))
+    assert len(calls) == 2
+    if n_failures == 2:
+        assert "no Ray cluster at this machine: The current node timed out" in str(error.value)
+        assert "\n" not in str(error.value)
 
 
 def test_a_death_behind_other_errors() -> None:

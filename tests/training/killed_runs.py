@@ -24,13 +24,12 @@ from safetensors.torch import load_file
 
 from recbole_hyper import files, run
 from recbole_hyper.config import Config
-from recbole_hyper.sweep import driver, sweep
+from recbole_hyper.sweep import sweep
 from recbole_hyper.sweep.folder import REQUEST
 from recbole_hyper.training import checkpoint, workers
 from recbole_hyper.training.checkpoint import load_state
 from recbole_hyper.training.loop import Loop
 from recbole_hyper.training.processes import world
-from tests import serial_sweep
 
 
 def die() -> None:
@@ -133,9 +132,8 @@ def forked(keys: dict[str, Any], kill: list[Any], space: Any = None) -> int:
             if kill:
                 HOOKS[kill[0]](*kill[1:])
             if space:
-                driver.run_trials, driver.run_each = serial_sweep.run_trials, serial_sweep.run_each
                 begun = (Path(keys["output_dir"]) / REQUEST).is_file()
-                sweep("SASRecCE", "cycle", space=space, config_dict={**keys, "resume": begun})
+                sweep("SASRecCE", "cycle", space=space, config_dict={**keys, "resume": begun}, max_concurrent=1)
             else:
                 workers._start = start_forks
                 run("SASRecCE", "cycle", config_dict=keys)
