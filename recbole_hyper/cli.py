@@ -141,6 +141,8 @@ def _values(keys: list[tuple[str, str | None]], parser: argparse.ArgumentParser)
             if not is_switch(key.rpartition(".")[2]):
                 parser.error(f"{name} needs a value: {name}=VALUE")
             value = "True"
+        if key.rpartition(".")[2] in ("metrics", "topk") and "," in value and not value.startswith("["):
+            value = f"[{value}]"
         if values.setdefault(key, value) != value:
             parser.error(f"{name} is given twice, as {values[key]!r} and as {value!r}")
     return values

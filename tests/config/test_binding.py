@@ -204,6 +204,11 @@ def test_a_key_that_is_no_flag_needs_its_value(key: str, capsys: pytest.CaptureF
         assert f"--{key} needs a value: --{key}=VALUE" in capsys.readouterr().err
 
 
+def test_metrics_without_brackets_are_a_list(cycle: Path) -> None:
+    config = make(cycle, **_parse(["run", "--model=SASRecCE", "--metrics=NDCG,Hit", "--topk=5,10"]).keys)
+    assert (config["metrics"], config["topk"]) == (["NDCG", "Hit"], [5, 10])
+
+
 def test_a_key_that_the_sweep_sets_is_no_misspelling_of_itself(cycle: Path) -> None:
     for key in ("output_dir", "resume"):
         with pytest.raises(ConfigError, match=f"names '{key}', which is not a key of a trial; the sweep sets it"):
