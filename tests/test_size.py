@@ -13,7 +13,7 @@ LINES, PARAMETERS = 60, 8
 
 # lines of each room at the most; a feature raises its room's figure in its own commit and says why
 ROOMS = {
-    "data": (6981, ("data",)),
+    "data": (6976, ("data",)),
     "losses": (3298, ("losses", "functional.py")),
     "config": (
         2767,
@@ -33,11 +33,11 @@ ROOMS = {
     "kernels": (1402, ("kernels",)),
     "protocols": (1366, ("protocols", "types.py")),
 }
-ALL = 40787
-TESTS = 43455
+ALL = 40782
+TESTS = 43490
 RESULTS = 783
 # texts of errors that tests match by a regular expression
-MATCHED = 638
+MATCHED = 635
 
 # compiled loops take arrays one by one and are written out flat
 FOLDERS = ("kernels",)

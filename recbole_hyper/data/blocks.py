@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from recbole_hyper.data import engine
 from recbole_hyper.errors import DataError
 from recbole_hyper.threads import Pool, default_threads
 
@@ -137,7 +138,11 @@ def reading_threads() -> int:
 def mapped(work: Callable[[Piece], Result], pieces: Iterable[Piece], threads: int | None = None) -> Iterator[Result]:
     """Yield ``work(piece)`` in order, run in threads (None: :func:`reading_threads`), with few pieces in memory."""
     with Pool(reading_threads() if threads is None else threads) as pool:
-        yield from pool.stream(work, pieces)
+        try:
+            yield from pool.stream(work, pieces)
+        except KeyboardInterrupt:  # the pool would wait for conditions that its threads evaluate
+            engine.interrupt()
+            raise
 
 
 class Malformed:

@@ -1,19 +1,29 @@
-"""duckdb over Arrow tables in memory: no files, no network, one thread per call, bounded memory."""
+"""duckdb over Arrow tables in memory: no files, no network, one thread per call, bounded memory and time."""
 
 from __future__ import annotations
 
 import functools
 import json
+import threading
 from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
+
+from recbole_hyper.errors import DataError
 
 _MEMORY = "2GB"
 
 
 class Error(ValueError):
     """duckdb cannot compute a statement or read a value; one line says why."""
+
+
+class TooSlowError(DataError):
+    """A statement took longer than it may."""
+
+
+_running: set[Any] = set()
 
 
 @functools.cache
@@ -31,21 +41,37 @@ def _database() -> Any:
     return connection
 
 
-def query(sql: str, columns: Mapping[str, Any]) -> pa.Table:
+def query(sql: str, columns: Mapping[str, Any], seconds: float | None = None) -> pa.Table:
     """Return the result of ``sql`` over the Arrow arrays ``columns``, which are the table ``rows``.
 
-    Threads may call this at the same time. The rows keep their order. Error if duckdb cannot compute it.
+    Threads may call this at the same time. The rows keep their order. Error if duckdb cannot compute it, TooSlowError
+    after ``seconds`` or :func:`interrupt`.
     """
     import duckdb
 
     cursor = _database().cursor()
+    timer = threading.Timer(seconds or 0.0, cursor.interrupt)
+    timer.daemon = True
     try:
         cursor.register("rows", pa.table(dict(columns)))
+        if seconds is not None:
+            _running.add(cursor)
+            timer.start()
         return cursor.sql(sql).to_arrow_table()
+    except duckdb.InterruptException as error:
+        raise TooSlowError(f"it takes more than {seconds:g} seconds, and was stopped") from error
     except duckdb.Error as error:
         raise Error(str(error).partition("\n")[0]) from error
     finally:
+        timer.cancel()
+        _running.discard(cursor)
         cursor.close()
+
+
+def interrupt() -> None:
+    """Stop all statements that have a bound of time, for a program that ends."""
+    for cursor in tuple(_running):
+        cursor.interrupt()
 
 
 def syntax_tree(sql: str) -> dict[str, Any]:

@@ -228,8 +228,8 @@ def test_a_condition_on_a_list_keeps_each_interaction_once(tmp_path: Path) -> No
             {"user": "c", "item": "z", "time": T}]  # fmt: skip
     (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, rows)))
     read = partial(lines_of, tmp_path / "x.jsonl", tmp_path)
-    assert read(where="tags = 'new' or tags = 'red'") == [f"a\tx\t{T}"]
-    assert [line[0] for line in read(where="tags is null")] == ["b", "c"]
+    assert read(where="list_contains(tags, 'new') or list_contains(tags, 'red')") == [f"a\tx\t{T}"]
+    assert [line[0] for line in read(where="tags is null or len(tags) = 0")] == ["b", "c"]
     assert [line[0] for line in read(where="bot is null")] == ["b", "c"]
     assert [line[0] for line in read(where="bot = true")] == ["a"]
     (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, [*rows[1:] * 99, rows[0]])))  # a key that is rare

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import operator
 import sqlite3
+import threading
+import time
 
 import numpy as np
 import pandas as pd
@@ -38,7 +40,7 @@ TABLE = pa.table(
     ("text", "rows"),
     [
         ("event = 'view'", [0, 4]),
-        ('event == "view" AND price > 0', [0]),
+        ("event == 'view' AND price > 0", [0]),
         ("event != 'view'", [1]),
         ("not event = 'view'", [1]),
         ("event is null", [2, 3]),
@@ -60,10 +62,14 @@ TABLE = pa.table(
         ("0 * count / price >= 0", [0]),
         ("count % price >= 0", [0]),
         ("count = -1", []),
-        ("genres = 'a'", [0, 4]),
-        ("genres != 'a'", [1, 2]),
-        ("genres in ('b', 'c')", [0, 1, 4]),
-        ("genres is null", [2, 3]),
+        ("list_contains(genres, 'a')", [0, 4]),
+        ("genres is null", [3]),
+        ("coalesce(`text price`, 0) > 1", [0, 2, 4]),
+        ("case when event = 'view' then `text price` else 2 end = 1.5", [0]),
+        ("round(`text price`) = 2", [0, 4]),
+        ("event similar to 'v.*w' and left(event, 1) = 'v'", [0, 4]),
+        ("year(at) = 2019 and at - to_days(1) < '2018-12-31 03:30+02:00'", [0]),
+        ("at < '2019-01-01 04:00+02:00'", [0]),
         ("new = true or new = false", [0, 1, 3, 4]),
         ("day > '2019-01-02'", [2, 3]),
         ("at <= '2019-01-01 02:00:00'", [0, 1]),
@@ -83,7 +89,7 @@ TABLE = pa.table(
         ("`text price` = '1.5'", [0]),
         ("count = 123456789012345678901234567890", []),
         ("day = '2019-01-01 05:00'", []),
-        ('at = "2019-01-01 01:00"', [0]),
+        ("at = '2019-01-01 01:00'", [0]),
     ],
 )
 def test_rows_that_fulfil_a_condition(text: str, rows: list[int]) -> None:
@@ -100,65 +106,93 @@ def test_the_columns_of_a_condition_are_distinct_and_in_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "named"),
     [
-        ("event", "expected a comparison with .*, got 'event'"),
-        ("event = ", "got 'the end'"),
+        ("event", "'event'"),
+        ("event = ", "the end"),
         ("event = ''", "is null"),
         ("event in ('a', '')", "is null"),
-        ("event in ()", r"got 'event in \(\)', a list of values that is empty"),
-        ("event = ('a', 'b')", "a list of values that is empty, or replaces one value"),
         ("event = null", "is null"),
-        ("event = 'view' price > 0", "got 'price'"),
-        ("event = 'view' 'buy'", "got \"'buy'\""),
-        ("event in ('view' 'buy')", "got \"'buy'\""),
+        ("event in ()", "row"),
+        ("event = ('a', 'b')", "row"),
+        ("event = 'view' price > 0", "price"),
+        ("event in ('view' 'buy')", "buy"),
         ("event = 'view", "unterminated"),
-        ("(event = 'view'", "expected .* got "),
-        ("event is 'view'", "expected .* got \"'view'\""),
-        ("event not 'view'", "expected .* got "),
-        ("1 < price < 3", "use AND to combine comparisons"),
-        ("price > 0; import os", "got ';'"),
-        ("price > 3x", "got 'x'"),
-        ("price > (select 3)", "got '3'"),
-        ("exists(from read_text('/etc/passwd'))", "a subquery is not allowed"),
+        ("event is 'view'", "view"),
+        ("1 < price < 3", "AND"),
+        ("price > 0; import os", "';'"),
+        ("price > 3x", "'x'"),
+        ("price > (select 3)", "3"),
+        ("exists(from read_text('/etc/passwd'))", "subquery"),
         ("price = 1) from x where (price = 2", "more than one expression"),
         ("price = 1), (price = 2", "more than one expression"),
-        ("price = $1", "a parameter is not allowed"),
-        ("sum(price) over () > 1", "a window is not allowed"),
-        ("1 = 1", "names no column"),
-        (f"price = {10**400}", "a number of 401 digits, but at most 38 are read"),
-        (f"price in (1, -{10**40})", "a number of 41 digits"),
-        (f"price < '{10**50}'", "a number of 51 digits"),
-        ("", "got 'the end'"),
-        ("not " * 100_000 + "a = 1", "expected .* depth limit"),
+        ("price = $1", "'$'"),
+        ("event = $$view$$", "'$'"),
+        ("sum(price) over () > 1", "window"),
+        (f"price in (1, -{10**40})", "41 digits"),
+        (f"price < '{10**50}'", "51 digits"),
+        ("1 = 1", "no column"),
+        ("", "row"),
+        ("not " * 20_000 + "a = 1", "depth limit"),
+        ("not " * 100_000 + "a = 1", "100,000"),
+        *((f"{call} > price", call.partition("(")[0]) for call in (
+            "now()", "today()", "random()", "sleep_ms(250)", "unnest(genres)", "sum(price)", "range(9)",
+            "getenv('HOME')", "__import__('os')", "list_transform(genres, lambda x: x)", "main.sum(price)",
+        )),
     ],
-)
-def test_invalid_conditions_are_refused(text: str, message: str) -> None:
-    with pytest.raises(DataError, match=message):
+)  # fmt: skip
+def test_invalid_conditions_are_refused(text: str, named: str) -> None:
+    with pytest.raises(DataError) as error:
         parse_where(text)
+    assert named in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "named"),
     [
-        ("evnt = 'view'", "no column 'evnt'; did you mean event"),
-        ("event = view", "no column 'view'.*write a text in single quotes"),
-        ("event = __import__('os')", "__import__ does not exist"),
-        ("price + 1", "not true or false for each row"),
-        ("sum(price) > 1", "not true or false for each row"),
-        ("event > 3", "row 0 .from 0.: 'view' in 'event' is not a number"),
-        ("day > 'soon'", "'soon' is not a date"),
-        ("day > 20190101", "does not compare with the number"),
-        ("event = true", "'view' in 'event' is not true, false, 1 or 0"),
-        ("price = true", "does not compare with true"),
-        ("price in (1, 'x')", "'price' has numbers, but 'x' is not a number"),
-        ("count < '2024-01-31'", "'count' has numbers, but the condition compares it with a date"),
-        ("digits >= '2024-01-31 10:00'", "'digits' has numbers, but the condition compares it with a date"),
+        ("evnt = 'view'", "did you mean event"),
+        ("event = view", "single quotes"),
+        ("day > now", "'now'"),
+        ("price + 1", "true or false"),
+        ("event > 3", "row 0"),
+        ("day > 'soon'", "soon"),
+        ("day > 'now'", "now"),
+        ("day > 20190101", "compare"),
+        ("event = true", "view"),
+        ("price in (1, 'x')", "'x'"),
+        ("price > '6,5'", "'6,5'"),
+        ("`text price` > '6 EUR'", "'6 EUR'"),
+        ("count < '2024-01-31'", "'2024-01-31'"),
+        ("digits >= '2024-01-31 10:00'", "'2024-01-31 10:00'"),
+        ("genres = 'a'", "list_contains"),
     ],
 )
-def test_values_that_do_not_compare_are_refused(text: str, message: str) -> None:
-    with pytest.raises(DataError, match=message):
+def test_values_that_do_not_compare_are_refused(text: str, named: str) -> None:
+    with pytest.raises(DataError) as error:
         parse_where(text).mask(TABLE)
+    assert named in str(error.value)
+
+
+def test_a_condition_is_stopped_after_its_bound() -> None:
+    table = {"text": pa.array(["ab" * 500] * 40_000)}
+    where = parse_where("regexp_matches(text, '(a|b|ab)*c(a|b)*d')")
+    started = time.monotonic()
+    with pytest.raises(engine.TooSlowError):
+        where.mask(table, seconds=0.1)
+    assert time.monotonic() - started < 5
+    ended = threading.Event()
+
+    def keep_interrupting() -> None:
+        while not ended.wait(0.05):
+            engine.interrupt()
+
+    thread = threading.Thread(target=keep_interrupting)
+    thread.start()
+    with pytest.raises(engine.TooSlowError):
+        where.mask(table)
+    ended.set()
+    thread.join()
+    assert not parse_where("text = 'a'").mask(table).any()
 
 
 OPERATORS = {
@@ -252,8 +286,9 @@ def test_a_condition_on_text_keeps_the_type_that_it_was_settled_with() -> None:
     first, later = {"price": pa.array(["5", "10"])}, {"price": pa.array(["9", "free"])}
     where = parse_where("price < '6'").settled(first)
     assert where.mask(first).tolist() == [True, False]
-    with pytest.raises(DataError, match=r"row 1 .* 'free' in 'price' is not a number"):
+    with pytest.raises(DataError) as error:
         where.mask(later)
+    assert "row 1 (from 0): 'free' in 'price'" in str(error.value)
     codes = {"sku": pa.array(["0012", "12"])}
     assert parse_where("sku = '12'").settled(codes).mask(codes).tolist() == [False, True]
     assert parse_where("sku = '0012'").mask(codes).tolist() == [True, False]
