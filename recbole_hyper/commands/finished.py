@@ -74,7 +74,6 @@ def verify(arguments: argparse.Namespace) -> int:
     "write an HTML page, csv, markdown and figures about runs and sweeps",
     argument("folders", nargs="+", metavar="DIR", help="folders of runs or sweeps, or folders above them"),
     argument("--output", help="folder of the report; default: report/ in the first DIR"),
-    argument("--segments", type=words, default="", help="such as history_length,item.COLUMN: metric of each, a figure"),
     argument("--metric", default="ndcg@10", help="validation metric of the cost figures; default ndcg@10"),
 )
 def report(arguments: argparse.Namespace) -> None:
@@ -82,7 +81,7 @@ def report(arguments: argparse.Namespace) -> None:
     from recbole_hyper.report.build import build_report
 
     output = arguments.output or Path(arguments.folders[0]) / "report"
-    print(build_report(arguments.folders, output, arguments.metric.lower(), arguments.segments))
+    print(build_report(arguments.folders, output, arguments.metric.lower()))
 
 
 @command(

@@ -51,6 +51,10 @@ def intervals(
 
     ``ranks`` (n,) start from 1, ``users`` (n,) is the user of each case. Users are drawn ``resamples`` times with
     ``seed``. Coverage and similar metrics have no interval: a resample has about 63 % of the distinct lists.
+
+    Where all users have the same value, such as 0 if nobody is hit, all resamples have it too. Then the interval is
+    exact: of U equal users, at most a share q = 1 - ((1 - confidence) / 2)^(1 / U) of all users differs (Clopper and
+    Pearson, 1934), and those have 0 or the largest gain.
     """
     values = {metric: per_case for metric in metrics if (per_case := case_values(metric, ranks)) is not None}
     if not values or not len(ranks):
@@ -58,6 +62,12 @@ def intervals(
     _, user = np.unique(np.asarray(users), return_inverse=True)
     sums = np.stack([user_sums(user, column) for column in values.values()], axis=1)
     bounds = _bca(sums, np.bincount(user).astype(np.float64), confidence, resamples, np.random.default_rng(seed))
+    share = 1.0 - ((1.0 - confidence) / 2.0) ** (1.0 / len(sums))
+    for number, (metric, (low, high)) in enumerate(zip(values, bounds, strict=True)):
+        if low == high:
+            gains = case_values(metric, np.ones(1, dtype=np.int64))
+            assert gains is not None  # a metric with values has a largest one
+            bounds[number] = low * (1.0 - share), high + (float(gains[0]) - high) * share
     return {metric: [float(low), float(high)] for metric, (low, high) in zip(values, bounds, strict=True)}
 
 

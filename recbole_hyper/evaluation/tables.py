@@ -44,7 +44,7 @@ _HTML = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_
 )
 
 # columns of long text, which a page may break anywhere
-LONG = {"settings", "curve", "reason", "protocol", "folder", "verdict", "note"}
+LONG = {"settings", "reason", "protocol", "folder", "verdict", "note"}
 _LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 _LATEX |= {"±": r"$\pm$", "†": r"$\dagger$"}
 _LATEX |= {letter: f"\\{letter}" for letter in "&%$#_{}"}

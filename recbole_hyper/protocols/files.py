@@ -36,15 +36,22 @@ class Files(Protocol):
         elif not store.parts[:, 3].any():
             self.title = "files of training and validation, no test"
         split = split_of_parts(store, store.parts, successive=self.successive, refit=self.refit)
-        if repeated := _repeated(store, store.parts):
-            split.counts["interactions that are in an earlier file too"] = repeated
+        split.counts.update(_repeated(store, store.parts))
         return split
 
 
-def _repeated(store: SequenceStore, parts: Int64) -> int:
-    """Return how many interactions of a file are in an earlier file too, with the same user, item and time."""
+def _repeated(store: SequenceStore, parts: Int64) -> dict[str, int]:
+    """Return how many interactions are in an earlier file too, or twice in a file, with the same user, item and time.
+
+    Only counts above 0.
+    """
     part = np.repeat(np.tile(np.arange(4, dtype=np.int8), len(parts)), parts.ravel())
     pair = store.users[store.row_of].astype(np.int64) * store.n_items + store.items
     rows = np.flatnonzero((part > 0) & np.isin(pair, pair[part > 1]))
-    frame = pd.DataFrame({"pair": pair[rows], "time": store.times[rows], "part": part[rows]}).drop_duplicates()
-    return int(frame.duplicated(["pair", "time"]).sum())
+    frame = pd.DataFrame({"pair": pair[rows], "time": store.times[rows], "part": part[rows]})
+    twice = frame.duplicated()
+    counts = {
+        "interactions that are in an earlier file too": frame[~twice].duplicated(["pair", "time"]).sum(),
+        "cases twice, as rows twice in a file of validation or test": (twice & (frame["part"] > 1)).sum(),
+    }
+    return {name: int(count) for name, count in counts.items() if count}

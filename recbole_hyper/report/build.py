@@ -13,7 +13,6 @@ from recbole_hyper.config.checks import is_smaller_better
 from recbole_hyper.errors import did_you_mean
 from recbole_hyper.evaluation.compare import p_value_text
 from recbole_hyper.evaluation.pairs import count_users
-from recbole_hyper.evaluation.segments import segments_of_models
 from recbole_hyper.evaluation.tables import Table, cell, is_metric
 from recbole_hyper.files import write_text
 from recbole_hyper.report import figures
@@ -22,7 +21,6 @@ from recbole_hyper.report.differences import in_words
 from recbole_hyper.report.page import Page
 from recbole_hyper.report.tables import (
     cost_table,
-    embedding_sizes,
     environment_table,
     leaderboard,
     pareto,
@@ -31,7 +29,7 @@ from recbole_hyper.report.tables import (
 )
 from recbole_hyper.sweep.trial import FINISHED
 
-METRIC, CASES = "ndcg@10", "cases_test.parquet"
+METRIC = "ndcg@10"
 # leaderboard columns that are written once, above the table, if they are constant
 _ONCE = ("selected by", "seeds", "epochs", "curvature", "over")
 _UNITS = {"train seconds": "training,\u00a0s", "peak MiB": "peak memory,\u00a0MiB"}
@@ -54,14 +52,11 @@ def _file_name(*words: object) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(map(str, words))).strip("-")
 
 
-def build_report(
-    folders: Sequence[str | Path], output: str | Path, metric: str = METRIC, segments: Sequence[str] = ()
-) -> Path:
+def build_report(folders: Sequence[str | Path], output: str | Path, metric: str = METRIC) -> Path:
     """Write a report on the runs and sweeps in and below ``folders`` to ``output``; return the path of report.html.
 
-    ``metric`` is the validation metric of the cost and size figures. ``segments`` (names as in
-    :func:`recbole_hyper.evaluation.segments.segment_table`) adds a section. ReportError if there are no runs, or if no
-    run has ``metric``.
+    ``metric`` is the validation metric of the cost figures. ReportError if there are no runs, or if no run has
+    ``metric``.
     """
     collection = collect(folders)
     known = dict.fromkeys(name for entry in collection.entries for name in entry.result.get("valid") or {})
@@ -75,9 +70,7 @@ def build_report(
     for problem in collection.problems:
         print(f"warning: {problem}", file=sys.stderr)
     page.notes(warnings_of(collection))
-    board = leaderboard(collection)
-    _leaderboard(page, board)
-    _segments(page, board, collection, segments)
+    _leaderboard(page, leaderboard(collection))
     _new_data(page, collection, metric)
     _costs(page, collection, metric)
     _parameters(page, collection)
@@ -114,34 +107,6 @@ def _leaderboard(page: _Report, frame: pd.DataFrame) -> None:
         texts += ["\u00b1 is the standard deviation over seeds"] if part["seeds"].max() > 1 else []
         page.text("; ".join(texts).capitalize() + "." if texts else "", small=True)
         page.table(_board(part.drop(columns=constant), part["selected by"], part["seeds"]))
-        metric = str(part["selected by"].iloc[0])
-        covered = f"itemcoverage@{metric.rpartition('@')[2]}"
-        if {metric, covered} <= set(part) and part[[metric, covered]].dropna().shape[0] > 1:
-            figure = figures.coverage_figure(part, metric, covered, f"{dataset}: {protocol}")
-            page.draw(figure, f"Accuracy against coverage: {metric}, {covered}.", "coverage", dataset, protocol)
-
-
-def _segments(page: _Report, board: pd.DataFrame, collection: Collection, names: Sequence[str]) -> None:
-    """Add the test value of the selection metric by segment, for the rows whose cases were saved."""
-    if not names or board.empty:
-        return
-    page.section("Segments", "The selection metric on test by segment, with 95 % intervals over users; one seed.")
-    caption = "Segments with at least 30 cases, with 95 % intervals. The table lists all segments."
-    results = {str(entry.folder): entry.result for entry in collection.of(RUN, FINAL)}
-    for (dataset, protocol), part in board.groupby(["dataset", "protocol"], sort=False):
-        label = part["model"].where(part["settings"] == "", part["model"] + ", " + part["settings"])
-        folders = map(Path, part["folder"])
-        runs = {n: [folder] for n, folder in zip(label, folders, strict=True) if (folder / CASES).is_file()}
-        if not runs:
-            continue
-        metric = str(part["selected by"].iloc[0])
-        root = results[part["folder"].iloc[0]]["config"].get("data_path", "")
-        items = Path(root, str(dataset), f"{dataset}.item")
-        table = segments_of_models(runs, names, metric, items=items)
-        table.save(page.folder, _file_name("segments", dataset, protocol))
-        page.heading(f"{dataset}: {protocol}")
-        page.draw(figures.segment_figure(table, metric, str(dataset)), caption, "segments", dataset, protocol)
-        page.table(table, folded="As a table")
 
 
 def _new_data(page: _Report, collection: Collection, metric: str) -> None:
@@ -220,19 +185,6 @@ def _costs(page: _Report, collection: Collection, metric: str) -> None:
         fronts += [pareto(part, cost, metric).assign(front=cost) for cost in ("peak MiB", "train seconds")]
     front = pd.concat(fronts, ignore_index=True)
     Table.of(front).save(page.folder, "pareto")
-    sizes = embedding_sizes(costs, metric)
-    if sizes.empty:
-        return
-    page.section(
-        "Embedding size",
-        "A curve joins runs that differ only in the embedding size (mean over seeds). Its label names the settings "
-        "that tell the curves of a model apart.",
-    )
-    Table.of(sizes).save(page.folder, "embedding_size")
-    for number, ((dataset, protocol), part) in enumerate(sizes.groupby(["dataset", "protocol"])):
-        figure = figures.size_figure(part, f"valid {metric}", f"{dataset}: {protocol}")
-        page.draw(figure, "A ring marks the best size of a curve.", "embedding_size", dataset, number)
-    page.table(Table.of(sizes[sizes["optimum"]].drop(columns=["optimum", "protocol"])))
 
 
 def _parameters(page: _Report, collection: Collection) -> None:

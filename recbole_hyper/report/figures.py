@@ -137,29 +137,6 @@ def _score_by_value(axis: Any, points: list[tuple[Any, float, str]]) -> None:
 
 
 @mpl.rc_context(STYLE)
-def size_figure(sizes: pd.DataFrame, value: str, title: str) -> Figure:
-    """Plot the validation value against the embedding size: a curve joins runs that differ in nothing else.
-
-    A ring marks the best size of each curve.
-    """
-    figure, axis = canvas(6.2, 3.8, title)
-    for number, ((model, curve), part) in enumerate(sizes.groupby(["model", "curve"], sort=True)):
-        style, part = _style(number), part.sort_values("hidden_size")
-        label = legend_text(f"{model}{', ' if curve else ''}{curve}")
-        axis.plot(part["hidden_size"], part[value], label=label, **style)
-        best = part[part["optimum"]].iloc[0]
-        ring = {"facecolors": "none", "edgecolors": style["color"], "linewidths": 1.5}
-        axis.scatter([best["hidden_size"]], [best[value]], s=170, **ring)
-    axis.set_xscale("log", base=2)
-    ticks = sorted(sizes["hidden_size"].unique())
-    axis.set_xticks(ticks, [str(tick) for tick in ticks])
-    axis.minorticks_off()
-    axis.set(xlabel="embedding size", ylabel=value)
-    _legend(figure, axis)
-    return figure
-
-
-@mpl.rc_context(STYLE)
 def segment_figure(table: Table, metric: str, title: str) -> Figure:
     """Plot each model's ``metric`` by segment with its interval, in one panel per kind of segment.
 
@@ -184,17 +161,6 @@ def segment_figure(table: Table, metric: str, title: str) -> Figure:
         axis.set_xticks(range(len(labels)), labels, **slanted)
         axis.set_xlabel(kind)
     _legend(figure, axes[0])
-    return figure
-
-
-@mpl.rc_context(STYLE)
-def coverage_figure(board: pd.DataFrame, metric: str, coverage: str, title: str) -> Figure:
-    """Plot test ``metric`` against the share of the catalogue that is recommended: a point per leaderboard row."""
-    figure, axis = canvas(6.2, 3.8, title)
-    for number, (model, part) in enumerate(board.groupby("model")):
-        axis.scatter(part[coverage], part[metric], s=40, label=legend_text(str(model)), **_style(number))
-    axis.set(xlabel=f"{coverage}: share of the items in some list", ylabel=f"test {metric}", xlim=(0, None))
-    _legend(figure, axis)
     return figure
 
 

@@ -15,11 +15,8 @@ from recbole_hyper.report.differences import differing, in_words
 from recbole_hyper.sweep.trial import FINISHED
 
 
-def settings_texts(entries: Sequence[Entry], without: str = "") -> dict[Path, str]:
-    """Return, by folder, the settings in which each entry differs from others of its model, data and protocol.
-
-    The key ``without`` is left out, so that runs that differ only in that key and the seed have equal texts.
-    """
+def settings_texts(entries: Sequence[Entry]) -> dict[Path, str]:
+    """Return, by folder, the settings in which each entry differs from others of its model, data and protocol."""
     texts = {}
     groups: dict[tuple[str, ...], list[Entry]] = {}
     for entry in entries:
@@ -27,7 +24,7 @@ def settings_texts(entries: Sequence[Entry], without: str = "") -> dict[Path, st
         groups.setdefault(group_key, []).append(entry)
     for group in groups.values():
         settings = [{**e.settings, **e.read, "data": str(e.result.get("data_fingerprint"))[:8]} for e in group]
-        keys = [key for key in differing(settings) if key != without]
+        keys = differing(settings)
         for entry, own in zip(group, settings, strict=True):
             texts[entry.folder] = in_words({key: own[key] for key in keys if key in own})
     return texts
@@ -142,7 +139,7 @@ def cost_table(collection: Collection, metric: str = "ndcg@10") -> pd.DataFrame:
 
     done = [entry for entry in collection.of(RUN, TRIAL) if entry.status == FINISHED]
     measured = [entry for entry in done if value(entry) is not None and None not in entry.costs.values()]
-    settings, curves = settings_texts(measured), settings_texts(measured, without="hidden_size")
+    settings = settings_texts(measured)
     rows = [
         {
             "dataset": entry.result.get("dataset"),
@@ -151,10 +148,8 @@ def cost_table(collection: Collection, metric: str = "ndcg@10") -> pd.DataFrame:
             metric: value(entry),
             **entry.costs,
             "epochs": entry.result.get("epochs"),
-            "hidden_size": size if isinstance(size := entry.read.get("hidden_size"), int) else None,
             "seed": entry.result.get("seed"),
             "settings": settings[entry.folder],
-            "curve": curves[entry.folder],
             "folder": str(entry.folder),
         }
         for entry in measured
@@ -170,27 +165,6 @@ def pareto(frame: pd.DataFrame, cost: str, value: str) -> pd.DataFrame:
     ordered = frame.sort_values([cost, value], ascending=[True, False], kind="stable")
     best_before = ordered[value].cummax().shift(fill_value=-float("inf"))
     return ordered[ordered[value] > best_before]
-
-
-def embedding_sizes(costs: pd.DataFrame, metric: str = "ndcg@10") -> pd.DataFrame:
-    """Return the validation value by embedding size, as the mean over seeds, and whether it is the best of its curve.
-
-    ``curve`` names the other settings in which runs of the model differ: only runs of one curve can be compared by
-    size. Settings that were tried with one size are left out.
-    """
-    if costs.empty or costs["hidden_size"].isna().all():
-        return pd.DataFrame()
-    keys = ["dataset", "protocol", "model", "curve"]
-    # a copied run, or one repeated with the same seed, counts once
-    once = costs.dropna(subset=["hidden_size"]).drop_duplicates([*keys, "hidden_size", "seed"])
-    means = {metric: "mean", "epochs": "mean", "seed": "nunique"}
-    best = once.groupby([*keys, "hidden_size"], as_index=False).agg(means)
-    best = best[best.groupby(keys)["hidden_size"].transform("nunique") > 1].rename(columns={"seed": "seeds"})
-    best["hidden_size"] = best["hidden_size"].astype(int)
-    # the smallest size among equal values
-    best["optimum"] = best.index.isin(best.groupby(keys)[metric].idxmax())
-    best["epochs"] = best["epochs"].astype(float).convert_dtypes()
-    return best.rename(columns={metric: f"valid {metric}"}).reset_index(drop=True)
 
 
 def environment_table(collection: Collection) -> pd.DataFrame:

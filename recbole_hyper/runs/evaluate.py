@@ -193,6 +193,7 @@ def new_cases(
         "new interactions with unknown items, not ranked": int(unknown.sum()),
         "new interactions without an earlier one, not ranked": int(((ends == 0) & ~refused).sum()),
         "new interactions of users that the model did not learn, not ranked": int(refused.sum()),
+        "interactions before the first test time that the run lacks, not ranked": int(new.sum()) - len(positions),
         "test cases": int(usable.sum()),
         "cases of new users": int(is_new_user[usable].sum()),
         "since": start,

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.stats
+from scipy.stats import binomtest
 
 from recbole_hyper.evaluation.statistics import case_values, intervals
 
@@ -60,8 +61,16 @@ def test_users_weigh_by_their_cases() -> None:
     ranks, users = np.array([1] * 9 + [50]), np.array([0] * 9 + [1])
     low, high = intervals(ranks, users, ["hit@10"], resamples=4000)["hit@10"]
     assert (low, high) == (0.0, 1.0)
-    assert intervals(np.ones(5, dtype=int), np.arange(5), ["hit@10"])["hit@10"] == [1.0, 1.0]
     assert intervals(np.empty(0, dtype=int), [], ["hit@10"]) == {}
+
+
+def test_users_of_one_value_have_the_exact_interval() -> None:
+    for n in (5, 30):
+        low, high = binomtest(0, n).proportion_ci(method="exact")
+        found = intervals(np.full(n, 99), np.arange(n), ["hit@10", "precision@10"])
+        assert found["hit@10"] == pytest.approx([low, high])
+        assert found["precision@10"] == pytest.approx([0.0, high / 10])
+        assert intervals(np.ones(n, dtype=int), np.arange(n), ["ndcg@10"])["ndcg@10"] == pytest.approx([1 - high, 1.0])
 
 
 @pytest.mark.parametrize("clustered", [False, True])

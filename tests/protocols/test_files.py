@@ -63,8 +63,10 @@ def test_interactions_of_two_files_are_counted(tmp_path: Path) -> None:
     key = "interactions that are in an earlier file too"
     assert key not in split_of(write_parts(tmp_path, [training, valid, test]))[1].counts
     # two rows of training are in the test too, one of them in validation; a row twice in one file is not meant
-    repeated = [training[:20] + training[:1] + training[20:], valid + training[5:6], test + training[5:7]]
-    assert split_of(write_parts(tmp_path, repeated))[1].counts[key] == 3
+    repeated = [training[:20] + training[:1] + training[20:], valid + training[5:6], test + training[5:7] + test[:2]]
+    counts = split_of(write_parts(tmp_path, repeated))[1].counts
+    assert counts[key] == 3
+    assert counts["cases twice, as rows twice in a file of validation or test"] == 2
 
 
 def test_files_hold_what_recboles_dataset_reads_of_them(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -60,7 +59,7 @@ def test_page_is_complete_escaped_and_fetches_nothing(folders: Path, tmp_path: P
     for value in ("0.3500", "0.1500", "gSASRec", "uni99", "0123456789ab"):
         assert value in text
     figures = {figure.name for figure in (tmp_path / "report" / "figures").iterdir()}
-    for name in ("pareto-tiny-1", "embedding_size-tiny-0", "parameters-sweep", "curves-sweep"):
+    for name in ("pareto-tiny-1", "parameters-sweep", "curves-sweep"):
         assert {f"{name}.svg", f"{name}.png"} <= figures
 
 
@@ -73,7 +72,7 @@ def test_tables_are_written_as_csv_and_markdown(folders: Path, tmp_path: Path) -
     assert len(lines) == 2 + len(board)
     assert len({line.count("|") for line in lines}) == 1
     assert {path.stem for path in (tmp_path / "report").glob("*.csv")} == {
-        "leaderboard", "costs", "pareto", "embedding_size", "trials", "environment",
+        "leaderboard", "costs", "pareto", "trials", "environment",
     }  # fmt: skip
 
 
@@ -152,50 +151,6 @@ def test_p_values_are_in_the_report(tmp_path: Path) -> None:
     assert ">settings<" not in text
 
 
-def with_cases(folder: Path, ranks: list[int], **more: Any) -> Path:
-    gains = 1 / np.log2(1 + np.array(ranks))
-    scores = {"ndcg@10": float(gains.mean()), "itemcoverage@10": 0.1 * len(set(ranks))}
-    folder = write_run(folder, test=scores, **more)
-    n = len(ranks)
-    frame = pd.DataFrame(
-        {
-            "user_id": [f"u{number:02d}" for number in range(n)],
-            "item_id": "i",
-            "rank": ranks,
-            "position": np.arange(n) % 12 + 1,
-            "item_count": np.arange(n) * 7,
-            "user_count": np.arange(n) % 2,
-        }
-    )
-    frame.to_parquet(folder / "cases_test.parquet")
-    return folder
-
-
-def test_segments_of_tested_runs(tmp_path: Path) -> None:
-    (tmp_path / "data" / "tiny").mkdir(parents=True)
-    (tmp_path / "data" / "tiny" / "tiny.item").write_text("item_id:token\tkind:token\ni\tx\n")
-    keys = {"data_path": str(tmp_path / "data")}
-    with_cases(tmp_path / "a", [1, 2, 3] * 10, model="ModelA", config=keys)
-    with_cases(tmp_path / "b", [2, 4, 9] * 10, model="ModelB", config=keys)
-    names = ["history_length", "item_popularity", "user.new", "item.kind"]
-    text = build_report([tmp_path], tmp_path / "report", segments=names).read_text()
-    assert "Segments</h2>" in text
-    assert "Accuracy against coverage: ndcg@10, itemcoverage@10." in text
-    (saved,) = (tmp_path / "report").glob("segments-*.csv")
-    rows = pd.read_csv(saved)
-    for _, part in rows.groupby(["model", "by"]):
-        assert part["cases"].sum() == 30
-    part = rows[(rows.model == "ModelA") & (rows.by == "user.new") & (rows.segment == "new")].iloc[0]
-    own = 1 / np.log2(1 + np.array(([1, 2, 3] * 10)[::2]))
-    assert part["ndcg@10"] == pytest.approx(own.mean())
-    assert part["ndcg@10 low"] < own.mean() < part["ndcg@10 high"]
-    assert set(rows[rows.by == "item.kind"].segment) == {"x"}
-    assert set(rows[rows.by == "history_length"].segment) == {"1 to 4", "5 to 9", "10 to 19"}
-    assert set(rows[rows.by == "item_popularity"].segment) == {
-        "not trained on", "5 to 19", "20 to 99", "100 to 499",
-    }  # fmt: skip
-
-
 def test_evaluations_on_new_data_are_drawn_over_time(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
     result = json.loads((folder / "result.json").read_text())
@@ -219,7 +174,6 @@ def test_the_page_of_such_runs(sizes: Path, tmp_path: Path) -> None:
     text = build_report([sizes], tmp_path / "report").read_text()
     assert '<td class="long" data-value="hidden_size=16, train_batch_size=32, epochs=9">' in text
     assert '<td class="long" data-value="hidden_size=128, train_batch_size=64, epochs=90">' in text
-    assert "differ only in the embedding size" in text
 
 
 def test_the_caption_names_a_line_only_where_there_is_one(tmp_path: Path) -> None:

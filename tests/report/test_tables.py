@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 from recbole_hyper.report.collect import collect
 from recbole_hyper.report.tables import (
     cost_table,
-    embedding_sizes,
     leaderboard,
     pareto,
     trial_table,
     warnings_of,
 )
-from tests.report.conftest import TRIALS, write_run, write_scored_run, write_sweep
+from tests.report.conftest import write_run, write_scored_run
 
 
 def test_leaderboard(folders: Path) -> None:
@@ -49,19 +48,6 @@ def test_trials_show_failures(folders: Path) -> None:
     assert table["peak MiB"].tolist()[:3] == [100, 200, 90]
 
 
-def test_embedding_sizes(folders: Path) -> None:
-    sizes = embedding_sizes(cost_table(collect([folders / "sweep"])))
-    assert sizes.hidden_size.tolist() == [32, 64]
-    assert sizes["valid ndcg@10"].tolist() == [0.20, 0.25]
-    assert sizes.optimum.tolist() == [False, True]
-
-
-def test_of_equal_embedding_sizes_the_smallest_is_the_optimum(tmp_path: Path) -> None:
-    trials = [{**TRIALS[0], "hidden_size": size, "score": score} for size, score in ((64, 0.2), (32, 0.2), (16, 0.1))]
-    sizes = embedding_sizes(cost_table(collect([write_sweep(tmp_path / "s", trials)])))
-    assert sizes[sizes.optimum].hidden_size.tolist() == [32]
-
-
 def test_costs_leave_failed_trials_and_tested_copies_out(folders: Path) -> None:
     costs = cost_table(collect([folders / "sweep"]))
     assert costs["ndcg@10"].tolist() == [0.20, 0.25, 0.15]
@@ -90,22 +76,6 @@ def test_warnings(folders: Path) -> None:
     assert "2 fingerprints" in notes
     assert "2 versions of the code" in notes
     assert "1 trials of the sweep sweep failed" in notes
-
-
-def test_a_curve_joins_runs_that_differ_in_size_alone(sizes: Path) -> None:
-    table = embedding_sizes(cost_table(collect([sizes])))
-    found = {
-        (row["curve"], row["hidden_size"]): (round(row["valid ndcg@10"], 6), row["seeds"], row["optimum"])
-        for row in table.to_dict("records")
-    }
-    assert found == {
-        ("train_batch_size=32, epochs=9", 16): (0.1, 1, False),
-        ("train_batch_size=32, epochs=9", 32): (0.3, 1, True),
-        ("train_batch_size=64, epochs=9", 16): (0.4, 1, False),
-        ("train_batch_size=64, epochs=9", 32): (0.3, 2, False),
-        # the run of 90 epochs is of another curve, of one size, and not shown
-        ("train_batch_size=64, epochs=9", 64): (0.9, 1, True),
-    }
 
 
 def test_rows_name_what_differs_and_the_epochs(sizes: Path) -> None:

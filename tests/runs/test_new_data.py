@@ -91,6 +91,9 @@ def test_every_new_interaction_is_ranked_after_its_history(trained: Path, data: 
     assert counts["cases of new users"] == 2
     assert counts["new interactions with unknown items, not ranked"] == 1
     assert counts["new interactions without an earlier one, not ranked"] == 1
+    assert counts["interactions before the first test time that the run lacks, not ranked"] == int(
+        (NEW.timestamp <= newest).sum()
+    )
     assert (counts["since"], counts["until"]) == (newest, 800)
     (written,) = trained.glob("evaluation_new_data-yesterday-*.json")
     assert json.loads(written.read_text())["test"] == result["test"]
