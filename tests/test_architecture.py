@@ -125,8 +125,9 @@ def test_rooms_import_one_way() -> None:
     found = floors(graph)
     assert len(found) <= MOST_FLOORS, found
     assert floors({"a": {"b"}, "b": {"c"}, "c": set()}) == [{"c"}, {"b"}, {"a"}]
-    with pytest.raises(AssertionError, match="no order"):
+    with pytest.raises(AssertionError) as error:
         floors({"a": {"b"}, "b": {"a"}})
+    assert "no order" in str(error.value)
 
 
 def circle(graph: dict[str, set[str]]) -> list[str]:
