@@ -38,9 +38,9 @@ WINDOWS_PER_BATCH = 51
 def measure(method: str, steps: int) -> dict[str, float]:
     """Run one method; return seconds per epoch, steps, measured steps and the growth of the resident set in bytes."""
     from recbole_hyper.config import Config
-    from recbole_hyper.data.dataset import SequenceDataset
     from recbole_hyper.protocols.base import make_split
-    from recbole_hyper.training.build import build
+    from recbole_hyper.runs.build import build
+    from recbole_hyper.runs.dataset import SequenceDataset
     from recbole_hyper.training.memory import PeakMemory
     from recbole_hyper.training.optim import build_optimizer
     from recbole_hyper.training.settings import OptimizerSettings

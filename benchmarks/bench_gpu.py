@@ -40,8 +40,8 @@ from recbole_hyper.evaluation.results import commit
 from recbole_hyper.geometry.euclidean import Euclidean
 from recbole_hyper.geometry.poincare import Poincare
 from recbole_hyper.losses.ce import exact_cross_entropy
+from recbole_hyper.runs.build import build, reader_of_store
 from recbole_hyper.runs.ready import resolve_data_defaults
-from recbole_hyper.training.build import build, reader_of_store
 from recbole_hyper.training.loop import Loop
 
 RESULTS = Path(__file__).parents[1] / "results" / "bench_gpu.json"

@@ -56,7 +56,7 @@ def write_inter(path: Path, rows: int, seed: int = 1) -> None:
 
 def ours(path: Path) -> Callable[[], int]:
     from recbole_hyper.config import Config
-    from recbole_hyper.data.dataset import stored
+    from recbole_hyper.runs.dataset import stored
 
     config = Config("SASRecCE", path.stem, config_dict={"data_path": str(path.parent.parent)})
     return lambda: len(stored(config).items)
@@ -64,7 +64,7 @@ def ours(path: Path) -> Callable[[], int]:
 
 def recbole(path: Path) -> Callable[[], int]:
     from recbole_hyper.config import Config
-    from recbole_hyper.data.dataset import FeatureDataset
+    from recbole_hyper.runs.dataset import FeatureDataset
 
     config = Config("SASRecCE", path.stem, config_dict={"data_path": str(path.parent.parent)})
     return lambda: len(FeatureDataset(config).store.items)
@@ -106,9 +106,9 @@ def replay(path: Path) -> Callable[[], int]:
 
 
 def imports(path: Path) -> Callable[[], int]:
-    import recbole_hyper.data.dataset
+    import recbole_hyper.runs.dataset
 
-    return lambda: int(recbole_hyper.data.dataset is None)
+    return lambda: int(recbole_hyper.runs.dataset is None)
 
 
 STEPS = {"imports": imports, "ours": ours, "recbole": recbole, "rectools": rectools, "replay": replay}

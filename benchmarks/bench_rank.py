@@ -75,11 +75,11 @@ def movielens(data_path: str, repeats: int) -> list[dict[str, object]]:
     from recbole.trainer import Trainer
 
     from recbole_hyper.config import Config
-    from recbole_hyper.data.dataset import SequenceDataset
     from recbole_hyper.evaluation.metrics import compute_metrics
     from recbole_hyper.models.contract import make_scorer
     from recbole_hyper.protocols.base import make_split
-    from recbole_hyper.training.build import build
+    from recbole_hyper.runs.build import build
+    from recbole_hyper.runs.dataset import SequenceDataset
 
     rows: list[dict[str, object]] = []
     folder = tempfile.mkdtemp()

@@ -24,9 +24,9 @@ from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.encoders.base import supervised_states
 from recbole_hyper.evaluation.tables import table
 from recbole_hyper.matmul import float32_products
+from recbole_hyper.runs.build import build, reader_of_store
 from recbole_hyper.runs.ready import resolve_data_defaults
 from recbole_hyper.threads import processors
-from recbole_hyper.training.build import build, reader_of_store
 from recbole_hyper.training.optim import build_optimizer
 from recbole_hyper.training.settings import OptimizerSettings
 

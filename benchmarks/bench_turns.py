@@ -28,7 +28,7 @@ folder, step = Path(sys.argv[1]), sys.argv[2]
 assert Path(recbole_hyper.__file__).is_relative_to(sys.argv[3]), recbole_hyper.__file__
 if step == "load":
     from recbole_hyper.config import Config
-    from recbole_hyper.data.dataset import stored
+    from recbole_hyper.runs.dataset import stored
 
     read, given = stored, [Config("SASRecCE", "rows", config_dict={"data_path": str(folder)})]
     options = {}

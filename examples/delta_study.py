@@ -55,10 +55,10 @@ from recbole_hyper.curvature.gromov import (
     search_all_bases,
     search_base,
 )
-from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.sequences import matrix_fingerprint
 from recbole_hyper.files import write_json, write_text
 from recbole_hyper.protocols.boundaries import boundary
+from recbole_hyper.runs.dataset import SequenceDataset
 from recbole_hyper.threads import default_threads
 
 PAPER_SIZES = (500, 1000, 1500, 2000, 2500, 3000, 4000)

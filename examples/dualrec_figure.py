@@ -16,7 +16,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from recbole_hyper.data.loader import gather
+from recbole_hyper.batches.loader import gather
 from recbole_hyper.encoders.dual import DualEncoder, reversal
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.files import replaced

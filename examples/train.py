@@ -16,8 +16,8 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
+from recbole_hyper.batches.loader import gather, windows
 from recbole_hyper.curvature.estimate import estimate_curvature
-from recbole_hyper.data.loader import gather, windows
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.encoders.base import initialize, supervised_states
 from recbole_hyper.encoders.transformer import TransformerEncoder

@@ -25,7 +25,14 @@ import psutil
 import yaml
 
 from recbole_hyper.errors import ConfigError, LockedError, NoSpaceError
-from recbole_hyper.yaml_files import Dumper
+from recbole_hyper.values import YAML_NUMBER
+
+
+class Dumper(yaml.SafeDumper):
+    """PyYAML's safe dumper, which quotes a text that this package would read as a number: '1e-3'."""
+
+
+Dumper.add_implicit_resolver("tag:yaml.org,2002:float", YAML_NUMBER, list("-+0123456789."))
 
 # the system's codes for a full disk, a quota and a file too large
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -206,12 +213,6 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
             yield
         finally:
             fcntl.flock(file, fcntl.LOCK_UN)
-
-
-def cache_folder() -> Path:
-    """Return the user's cache folder: ``recbole_hyper`` in ``$XDG_CACHE_HOME`` or ~/.cache."""
-    root = os.environ.get("XDG_CACHE_HOME")
-    return Path(root if root else Path.home() / ".cache") / "recbole_hyper"
 
 
 def printable(text: str) -> str:

@@ -24,7 +24,7 @@ import typing
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.values import allows, in_words, is_plain, takes
@@ -231,3 +231,14 @@ def names_of_files(kind: str) -> list[str]:
     """Return the names of the package's files of ``kind`` that have a part."""
     folder = importlib.import_module(f"{__package__}.{kind}").__path__
     return [file.name for file in pkgutil.iter_modules(folder) if part_in_file(kind, file.name) is not None]
+
+
+class OfKeys:
+    """Base of dataclasses whose fields have the names of keys."""
+
+    @classmethod
+    def of(cls, config: Any) -> Self:
+        """Return the settings in a configuration or another mapping; a key that is missing is None."""
+        names = [one.name for one in dataclasses.fields(cls)]  # type: ignore[arg-type]
+        # no .get: RecBole's Config has none
+        return cls(**{name: config[name] if name in config else None for name in names})  # noqa: SIM401

@@ -1,5 +1,6 @@
-"""Commands of other Python processes."""
+"""Commands of other Python processes, and the folder that all processes of a user share."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -17,3 +18,9 @@ def python_command(module: str) -> list[str]:
     """
     folders = [str(Path(folder).absolute()) for folder in sys.path]
     return [sys.executable, "-P", "-c", _CODE.format(folders=folders, module=module)]
+
+
+def cache_folder() -> Path:
+    """Return the user's cache folder: ``recbole_hyper`` in ``$XDG_CACHE_HOME`` or ~/.cache."""
+    root = os.environ.get("XDG_CACHE_HOME")
+    return Path(root if root else Path.home() / ".cache") / "recbole_hyper"

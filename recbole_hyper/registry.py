@@ -239,3 +239,31 @@ def load_plugins(files: str | Iterable[str | Path]) -> list[str]:
             raise ConfigError(f"plugins: {path} failed: {type(error).__name__}: {error}") from error
     recbole_models.collect(modules)
     return loaded
+
+
+def checked_protocol(arguments: Mapping[str, Any], *, refit: bool) -> Any:
+    """Return the protocol that ``split`` in ``eval_args`` names.
+
+    Raises:
+        UnknownPartError: there is no such protocol.
+        ProtocolError: its argument or options are wrong whatever the data are.
+    """
+    ((name, argument),) = arguments["split"].items()
+    cls = resolve("protocols", str(name))
+    options = {"successive": bool(arguments.get("successive", False)), "refit": refit}
+    options |= {"by_user": grouped_by_user(arguments)} if cls.by_rows else {}
+    protocol = cls(argument, **options)
+    protocol.check_argument()
+    return protocol
+
+
+def grouped_by_user(arguments: Mapping[str, Any]) -> bool:
+    """Return whether ``group_by`` is user; in YAML, RecBole's none may also be an empty value."""
+    return str(arguments.get("group_by", "user")).lower() != "none"
+
+
+def reads_times(config: Any) -> bool:
+    """Return whether the model has an encoder that reads the times of the items, so that batches need them."""
+    if not parts_of(config.model_class):
+        return False
+    return resolve("encoders", config["encoder"]).reads_times

@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Le
 
 from recbole_hyper import registry
-from recbole_hyper.host.recbole_files import recbole_folder
 from recbole_hyper.hyperbolic import RIEMANNIAN_LEARNERS
 from recbole_hyper.options import OPEN, Option
 from recbole_hyper.values import (
@@ -29,7 +28,7 @@ from recbole_hyper.values import (
     consists_of,
     in_words,
 )
-from recbole_hyper.yaml_files import packaged_yaml
+from recbole_hyper.yaml_files import packaged_yaml, recbole_folder
 
 # optimizers for models of this package, and for RecBole's
 PLAIN_LEARNERS = ("adam", "adamw", "sgd", "adagrad", "rmsprop")

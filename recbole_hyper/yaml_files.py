@@ -1,6 +1,7 @@
 """Reading YAML: plain values, every key once; any mistake is one error with file and line."""
 
 import functools
+import importlib.util
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -10,17 +11,7 @@ from typing import Any
 import yaml
 
 from recbole_hyper.errors import ConfigError, did_you_mean
-
-# numbers as RecBole reads them: 1e-3 is a number, while YAML 1.1 reads it as text
-_NUMBER = re.compile(
-    r"""^(?:[-+]?(?:[0-9][0-9_]*)\.[0-9_]*(?:[eE][-+]?[0-9]+)?
-    |[-+]?(?:[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)
-    |\.[0-9_]+(?:[eE][-+][0-9]+)?
-    |[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+\.[0-9_]*
-    |[-+]?\.(?:inf|Inf|INF)
-    |\.(?:nan|NaN|NAN))$""",
-    re.VERBOSE,
-)
+from recbole_hyper.values import YAML_NUMBER
 
 # intervals such as [5,inf) leave a bracket open, so a long file may reach some depth
 _DEEPEST = 1000
@@ -51,14 +42,7 @@ class Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-Loader.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+0123456789."))
-
-
-class Dumper(yaml.SafeDumper):
-    """PyYAML's safe dumper, which quotes a text that :class:`Loader` would read as a number: '1e-3'."""
-
-
-Dumper.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+0123456789."))
+Loader.add_implicit_resolver("tag:yaml.org,2002:float", YAML_NUMBER, list("-+0123456789."))
 
 
 def parse_yaml(text: str, where: str, twice: list[tuple[str, Any, Any]] | None = None) -> Any:
@@ -131,7 +115,7 @@ class _PackagedLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: i
     """Reads files of installed packages: libyaml is ten times faster, but its errors name no reason."""
 
 
-_PackagedLoader.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+0123456789."))
+_PackagedLoader.add_implicit_resolver("tag:yaml.org,2002:float", YAML_NUMBER, list("-+0123456789."))
 
 
 @functools.cache
@@ -203,3 +187,17 @@ def merged(*parts: Mapping[str, Any]) -> dict[str, Any]:
     for part in parts:
         merge(keys, part)
     return keys
+
+
+@functools.cache
+def recbole_folder() -> Path:
+    """Return the folder of the package recbole."""
+    spec = importlib.util.find_spec("recbole")
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError("the package recbole is not installed", name="recbole")
+    return Path(spec.origin).parent
+
+
+def data_addresses() -> dict[str, str]:
+    """Return the address of each data set that RecBole knows by name."""
+    return read_yaml(recbole_folder() / "properties" / "dataset" / "url.yaml")

@@ -23,7 +23,7 @@ import torch
 from recbole_hyper.config import Config
 from recbole_hyper.evaluation.ranking import rank_cases
 from recbole_hyper.evaluation.statistics import case_values, intervals
-from recbole_hyper.training.build import read_data
+from recbole_hyper.runs.build import read_data
 from recbole_hyper.types import Prefixes
 
 FILE = Path(__file__).parent / "cold_items.csv"

@@ -22,7 +22,7 @@ import pandas as pd
 import scipy.sparse
 import torch
 
-from recbole_hyper.data.loader import history_matrix
+from recbole_hyper.batches.loader import history_matrix
 from recbole_hyper.data.pair_counts import pair_counts
 from recbole_hyper.data.sequences import ranges
 from recbole_hyper.evaluation.ranking import rank_cases

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 # each worker of the suite has one thread, as small steps spend more on waking several than on work; torch reads it once
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -25,6 +26,7 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 import recbole_hyper  # noqa: F401  applies the patches before RecBole is imported
+from recbole_hyper.batches.loader import BatchSettings, LoaderSettings
 from recbole_hyper.kernels.clock import default_folder
 from tests.reference import planted
 
@@ -63,6 +65,11 @@ def serial_sweeps() -> Iterator[None]:
 def _seeded() -> None:
     torch.manual_seed(0)
     np.random.seed(0)  # noqa: NPY002  RecBole draws from the global generator
+
+
+def loading(config: Any) -> tuple[LoaderSettings, BatchSettings]:
+    """Return the settings of a training loader."""
+    return LoaderSettings.of(config), BatchSettings.of(config)
 
 
 def write_inter(folder: Path, name: str, rows: list[tuple], header: str = HEADER) -> Path:

@@ -5,32 +5,57 @@ import re
 import textwrap
 from pathlib import Path
 
+import pytest
+
 import recbole_hyper
 
 ROOT = Path(recbole_hyper.__file__).parent
 
-# the rooms from the lowest floor to the highest; a room may import rooms of the same floor and of lower ones
-FLOORS = [
-    {"errors", "options", "values"},
-    {"cluster", "devices", "files", "matmul", "plugin_files"}
-    | {"processes", "random_numbers", "svd", "threads", "yaml_files"},
-    {"encoders", "geometry", "hyperbolic", "kernels", "losses"},
-    {"host"},
-    {"config", "registry", "settings"},
-    {"data", "protocols", "types"},
-    {"curvature", "evaluation", "functional"},
-    {"models"},
-    {"training"},
-    {"serving"},
-    {"runs"},
-    {"experiment"},
-    {"hosted", "sweep"},
-    {"report"},
-    {"commands"},
-    {"cli"},
-    {"__init__", "__main__"},
+# the rooms, in alphabetical order; their floors follow from what they import
+ROOMS = [
+    "__init__",
+    "__main__",
+    "batches",
+    "cli",
+    "cluster",
+    "commands",
+    "config",
+    "curvature",
+    "data",
+    "devices",
+    "encoders",
+    "errors",
+    "evaluation",
+    "experiment",
+    "files",
+    "functional",
+    "geometry",
+    "host",
+    "hosted",
+    "hyperbolic",
+    "kernels",
+    "losses",
+    "matmul",
+    "models",
+    "options",
+    "plugin_files",
+    "processes",
+    "protocols",
+    "random_numbers",
+    "registry",
+    "report",
+    "runs",
+    "serving",
+    "settings",
+    "svd",
+    "sweep",
+    "threads",
+    "training",
+    "types",
+    "values",
+    "yaml_files",
 ]
-FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+MOST_FLOORS = 15
 # a module in a string, as for importlib: "recbole_hyper.runs.run" or "recbole_hyper.losses.ce:CrossEntropy"
 _NAME = re.compile(r"(recbole_hyper(?:\.\w+)+)(?::\w+)?")
 
@@ -64,9 +89,20 @@ def imports_in(source: str, module: str) -> set[str]:
     return (found & MODULES.keys()) - {module}
 
 
-def floor(module: str) -> int:
-    """Return the floor of a module, by its first folder or file."""
-    return FLOOR_OF[module.split(".")[1] if "." in module else "__init__"]
+def room(module: str) -> str:
+    """Return the room of a module: its first folder or file."""
+    return (*module.split("."), "__init__")[1]
+
+
+def floors(graph: dict[str, set[str]]) -> list[set[str]]:
+    """Return the rooms by floor: each room is above all that it imports. AssertionError for a circle of rooms."""
+    found: list[set[str]] = []
+    while graph:
+        floor = {name for name, others in graph.items() if not others & graph.keys()}
+        assert floor, f"no order of these rooms: {circle(graph)}"
+        found.append(floor)
+        graph = {name: others for name, others in graph.items() if name not in floor}
+    return found
 
 
 def test_imports_inside_functions_and_by_name_are_seen() -> None:
@@ -80,9 +116,18 @@ def test_imports_inside_functions_and_by_name_are_seen() -> None:
     assert imports_in(textwrap.dedent(source), "recbole_hyper.files") == named
 
 
-def test_no_arrow_points_up() -> None:
-    assert {room for rooms in FLOORS for room in rooms} == {(*module.split("."), "__init__")[1] for module in MODULES}
-    assert {f"{own} imports {other}" for own in MODULES for other in imports(own) if floor(other) > floor(own)} == set()
+def test_rooms_import_one_way() -> None:
+    """The root names the functions of runs for users, but imports only the patches."""
+    assert sorted({room(module) for module in MODULES}) == ROOMS
+    graph: dict[str, set[str]] = {name: set() for name in ROOMS}
+    for own in MODULES:
+        graph[room(own)] |= {room(other) for other in imports(own)} - {room(own)}
+    found = floors(graph)
+    assert len(found) <= MOST_FLOORS, found
+    assert floors({"a": {"b"}, "b": {"c"}, "c": set()}) == [{"c"}, {"b"}, {"a"}]
+    with pytest.raises(AssertionError) as error:
+        floors({"a": {"b"}, "b": {"a"}})
+    assert "no order" in str(error.value)
 
 
 def circle(graph: dict[str, set[str]]) -> list[str]:
@@ -108,7 +153,7 @@ def test_no_circle_of_imports() -> None:
 
 
 # the rooms that know RecBole, the base class of models, and the loaders, whose batches are RecBole's
-KNOW_RECBOLE = ("data/device_windows.py", "data/loader.py", "host/", "hosted/", "models/base.py")
+KNOW_RECBOLE = ("batches/", "host/", "hosted/", "models/base.py")
 
 
 def test_only_host_imports_recbole() -> None:
@@ -125,27 +170,15 @@ def test_only_host_imports_recbole() -> None:
 
 
 # below runs, functions get values; these take the whole configuration, as RecBole's classes do, and read it once
-DOORS = {
-    "what RecBole's data set, trainers, loggers and models read": (
-        *("data/loader.py:BatchLoader.__init__", "data/loader.py:WindowLoader.__init__"),
-        *("data/loader.py:PrefixLoader.__init__", "evaluation/scorers.py:full_sort_scorer"),
-        *("training/progress.py:Training.__init__", "training/loop.py:Loop.__init__"),
-        *("training/recbole_training.py:recbole_training", "training/recbole_training.py:RecBoleTraining.__init__"),
-    ),
-    "settings made of a configuration": (
-        *("data/loader.py:BatchSettings.of", "data/source.py:Source.of", "training/settings.py:_OfKeys.of"),
-        "training/shared.py:data_key",
-    ),
-    "data, split and model made of a configuration": (
-        *("data/dataset.py:read_dataset", "data/dataset.py:dataset_of_model", "data/dataset.py:stored"),
-        *("data/dataset.py:require_files", "protocols/base.py:make_split"),
-        *("training/build.py:read_data", "training/build.py:build", "training/build.py:build_model"),
-        "training/build.py:_of_recbole",
-        *("training/shared.py:shared_data", "training/shared.py:mapped", "training/shared.py:_read"),
-        "training/workers.py:run_workers",
-    ),
-}
-BELOW_RUNS = ("curvature", "data", "evaluation", "protocols", "training")
+DOORS = (
+    "batches/loader.py:BatchSettings.of",
+    "data/source.py:Source.of",
+    "evaluation/scorers.py:full_sort_scorer",
+    "protocols/base.py:make_split",
+    "training/progress.py:Training.__init__",
+    "training/recbole_training.py:recbole_training",
+)
+BELOW_RUNS = ("batches", "curvature", "data", "evaluation", "protocols", "training")
 
 
 def test_below_runs_only_doors_take_the_whole_configuration() -> None:
@@ -163,9 +196,7 @@ def test_below_runs_only_doors_take_the_whole_configuration() -> None:
                     if "config" in names:
                         found.add(f"{file.relative_to(ROOT).as_posix()}:{prefix}{child.name}")
                 pending.append((f"{prefix}{child.name}.", child))
-    doors = [name for names in DOORS.values() for name in names]
-    assert found == set(doors)
-    assert len(doors) <= 25
+    assert found == set(DOORS)
 
 
 def test_only_patches_change_other_packages() -> None:

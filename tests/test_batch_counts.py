@@ -12,7 +12,7 @@ import pytest
 
 import recbole_hyper
 from recbole_hyper import run
-from recbole_hyper.data.loader import BatchLoader
+from recbole_hyper.batches.loader import BatchLoader
 from recbole_hyper.training.loop import Loop
 from tests.conftest import SMALL, cycle_rows, write_inter
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("kernels")
 PACKAGE = f"{Path(recbole_hyper.__file__).parent}/"
 WAY = {
     *(
-        "data/loader.py",
+        "batches/loader.py",
         "types.py",
         "training/loop.py",
         "models/base.py",

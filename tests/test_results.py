@@ -23,11 +23,11 @@ from matplotlib.testing.compare import compare_images
 
 from recbole_hyper import plugin_files, registry, run
 from recbole_hyper.config import Config
-from recbole_hyper.data.data_defaults import RULES
-from recbole_hyper.data.dataset import SequenceDataset
+from recbole_hyper.models.data_defaults import RULES
 from recbole_hyper.protocols.base import make_split
 from recbole_hyper.random_numbers import OwnDraws
-from recbole_hyper.training.build import build
+from recbole_hyper.runs.build import build
+from recbole_hyper.runs.dataset import SequenceDataset
 from tests.conftest import SMALL
 
 ROOT = Path(__file__).parents[1]

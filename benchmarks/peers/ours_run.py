@@ -9,13 +9,13 @@ from peer import Run
 from recbole.utils import init_seed
 from torch import Tensor
 
+from recbole_hyper.batches.loader import whole_histories
 from recbole_hyper.config import Config
-from recbole_hyper.data.dataset import SequenceDataset
-from recbole_hyper.data.loader import whole_histories
 from recbole_hyper.data.reading import given_store
 from recbole_hyper.data.source import Source
 from recbole_hyper.models.contract import make_scorer
-from recbole_hyper.training.build import build
+from recbole_hyper.runs.build import build
+from recbole_hyper.runs.dataset import SequenceDataset
 from recbole_hyper.training.optim import build_optimizer
 from recbole_hyper.training.settings import OptimizerSettings
 from recbole_hyper.types import Cases, Split

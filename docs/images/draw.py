@@ -274,7 +274,7 @@ def flow() -> Figure:
         ("tables: csv, parquet, frames", "data/tables.py"),
         ("SequenceStore: a row per user", "data/sequences.py"),
         ("Split: train, validate, test", "protocols/"),
-        ("batches of histories (B, L)", "data/loader.py"),
+        ("batches of histories (B, L)", "batches/loader.py"),
         ("encoder: states (B, L, d)", "encoders/"),
         ("geometry: scores of items (n, N)", "geometry/"),
     ]

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from recbole_hyper import registry, settings
-from recbole_hyper.config.checks import is_smaller_better
 from recbole_hyper.config.recbole_keys import TRANSLATED
 from recbole_hyper.config.resolve import Resolution, Rules, at_home, recbole_values, resolve
 from recbole_hyper.devices import why_no_accelerator
 from recbole_hyper.errors import ConfigError
+from recbole_hyper.host.metrics import is_smaller_better
 from recbole_hyper.host.models import is_third_party
 from recbole_hyper.host.recbole_config import ResolvedConfig
 from recbole_hyper.options import Option

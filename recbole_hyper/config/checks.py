@@ -11,11 +11,10 @@ from typing import Any, Literal
 from recbole_hyper import registry, settings
 from recbole_hyper.config.parts import CURVATURE
 from recbole_hyper.errors import ConfigError, MissingDataError, Mistakes, did_you_mean, near_names
-from recbole_hyper.host.metrics import metric_needs, metrics_dict, smaller_metrics
-from recbole_hyper.host.recbole_files import data_addresses
+from recbole_hyper.host.metrics import DIVERSITY, OWN_METRICS, metric_needs, metrics_dict
 from recbole_hyper.options import AUTO, Option, out_of_range
 from recbole_hyper.values import InnerShare, NonNegativeInt, PositiveFloat, PositiveInt, ShareBelow1, allows, in_words
-from recbole_hyper.yaml_files import properties_folder, read_yaml
+from recbole_hyper.yaml_files import data_addresses, properties_folder, read_yaml
 
 logger = logging.getLogger("recbole_hyper")
 
@@ -172,7 +171,7 @@ def check_eval_args(arguments: Any, *, sequential: bool, refit: bool = False) ->
     for name in split:
         _check_order(str(name), arguments, sequential=sequential)
         try:
-            checked_protocol(arguments, refit=refit)
+            registry.checked_protocol(arguments, refit=refit)
         except ValueError as error:
             raise ConfigError(f"eval_args {error}") from error
     mode = arguments.get("mode", "full")
@@ -193,32 +192,11 @@ def check_eval_args(arguments: Any, *, sequential: bool, refit: bool = False) ->
             )
 
 
-def checked_protocol(arguments: Mapping[str, Any], *, refit: bool) -> Any:
-    """Return the protocol that ``split`` in ``eval_args`` names.
-
-    Raises:
-        UnknownPartError: there is no such protocol.
-        ProtocolError: its argument or options are wrong whatever the data are.
-    """
-    ((name, argument),) = arguments["split"].items()
-    cls = registry.resolve("protocols", str(name))
-    options = {"successive": bool(arguments.get("successive", False)), "refit": refit}
-    options |= {"by_user": grouped_by_user(arguments)} if cls.by_rows else {}
-    protocol = cls(argument, **options)
-    protocol.check_argument()
-    return protocol
-
-
-def grouped_by_user(arguments: Mapping[str, Any]) -> bool:
-    """Return whether ``group_by`` is user; in YAML, RecBole's none may also be an empty value."""
-    return str(arguments.get("group_by", "user")).lower() != "none"
-
-
 def _check_order(name: str, arguments: Mapping[str, Any], *, sequential: bool) -> None:
     """Raise ConfigError for an order or a grouping that the split ``name`` does not support."""
     split = registry.resolve("protocols", name)
     order, group = arguments.get("order", "TO"), arguments.get("group_by", "user")
-    if group != "user" and (grouped_by_user(arguments) or not split.by_rows):
+    if group != "user" and (registry.grouped_by_user(arguments) or not split.by_rows):
         allowed = "user or none" if split.by_rows else "user, as it splits all users at the same times"
         raise ConfigError(f"eval_args group_by={group!r}: the split {name} needs group_by {allowed}")
     if order not in ("TO", "RO"):
@@ -239,9 +217,6 @@ def _check_order(name: str, arguments: Mapping[str, Any], *, sequential: bool) -
 # what a ranking provides for RecBole's metrics
 SUPPORTED_NEEDS = {f"rec.{name}" for name in ("topk", "items", "meanrank")}
 SUPPORTED_NEEDS |= {f"data.{name}" for name in ("num_items", "num_users", "count_items", "count_users")}
-# metrics of recbole_hyper.evaluation.beyond_accuracy
-NOVELTY, DIVERSITY, MISCALIBRATION = "novelty", "intralistdiversity", "popularitymiscalibration"
-OWN_METRICS = (NOVELTY, DIVERSITY, MISCALIBRATION)
 
 
 def has_cut_off(metric: str) -> bool:
@@ -253,11 +228,6 @@ def first_metric(metrics: str | list[str], topk: int | list[int]) -> str:
     """Return the first of the metrics at the first cut-off, such as "NDCG@10"; both must be valid."""
     name, k = (one if isinstance(one, str | int) else one[0] for one in (metrics, topk))
     return f"{name}@{k}" if has_cut_off(str(name)) else str(name)
-
-
-def is_smaller_better(metric: str) -> bool:
-    """Return whether a smaller value of a metric, such as "averagepopularity@10", is better."""
-    return metric.lower().partition("@")[0] in (*smaller_metrics, MISCALIBRATION)
 
 
 def check_metrics(metrics: Any, topk: Any) -> None:

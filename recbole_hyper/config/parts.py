@@ -33,13 +33,6 @@ def is_curved(config: Any) -> bool:
     return curved or "curvature" in part_options("encoder", config["encoder"])
 
 
-def reads_times(config: Any) -> bool:
-    """Return whether the model has an encoder that reads the times of the items, so that batches need them."""
-    if not registry.parts_of(config.model_class):
-        return False
-    return registry.resolve("encoders", config["encoder"]).reads_times
-
-
 def part_name(key: str, part: Any) -> Any:
     """Return the name of a part, which may be a name, a class or None; ConfigError for a class of another kind."""
     if isinstance(part, type):

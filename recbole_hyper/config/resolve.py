@@ -30,9 +30,18 @@ from recbole_hyper.config.recbole_keys import REFUSED, SWITCHED, TO_TRANSLATE, r
 from recbole_hyper.errors import ConfigError, Mistakes, did_you_mean, near_hint, near_key
 from recbole_hyper.host import models, old_keys, user_files
 from recbole_hyper.host.recbole_config import ResolvedConfig, default_values, is_sequential
-from recbole_hyper.host.recbole_files import MODEL_FOLDERS, later_model, recbole_folder, recbole_models
+from recbole_hyper.host.recbole_files import MODEL_FOLDERS, later_model, recbole_models
 from recbole_hyper.options import Option
-from recbole_hyper.yaml_files import merge, merged, only, packaged_yaml, properties_folder, read_yaml, without
+from recbole_hyper.yaml_files import (
+    merge,
+    merged,
+    only,
+    packaged_yaml,
+    properties_folder,
+    read_yaml,
+    recbole_folder,
+    without,
+)
 
 # prefix of the name of a data set of RecBole, and the folder of these data sets
 RECBOLE_DATA = "recbole/"

@@ -17,7 +17,8 @@ from typing import Any
 
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.data.source import Source
-from recbole_hyper.files import cache_folder, digest, file_digest, is_no_space, read_json, write_json
+from recbole_hyper.files import digest, file_digest, is_no_space, read_json, write_json
+from recbole_hyper.processes import cache_folder
 
 FORMAT = 2  # increase it if the same files and keys result in another store
 SMALLEST = 4 << 20  # smaller files are not cached: reading them is as fast

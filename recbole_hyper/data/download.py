@@ -25,7 +25,7 @@ from recbole_hyper.data.prepare.cleaning import Cleaning
 from recbole_hyper.data.prepare.pipeline import prepare
 from recbole_hyper.errors import ConfigError, MissingDataError, NoSpaceError
 from recbole_hyper.files import file_digest, replaced_folder, write_json
-from recbole_hyper.host.recbole_files import data_addresses
+from recbole_hyper.yaml_files import data_addresses
 
 T = TypeVar("T")
 

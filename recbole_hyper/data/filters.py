@@ -30,6 +30,21 @@ def require_allowed(name: str, kind: str, allowed: Any) -> None:
         raise ConfigError(f"val_interval: {name}={allowed!r} must be a list of tokens, such as ['a', 'b']")
 
 
+def intervals(text: str) -> list[tuple[str, float, float, str]]:
+    """Parse intervals such as ``[5,inf)`` or ``[1,2];(4,9)``: opening bracket, bounds, closing bracket."""
+    parts = [part.strip() for part in text.split(";")]
+    return [(part[0], *map(float, part[1:-1].split(",")), part[-1]) for part in parts]  # type: ignore[misc]
+
+
+def within(values: npt.NDArray, allowed: str) -> Mask:
+    """Return which values are in one of the intervals."""
+    inside = np.zeros(len(values), dtype=bool)
+    for opening, low, high, closing in intervals(allowed):
+        above = values >= low if opening == "[" else values > low
+        inside |= above & (values <= high if closing == "]" else values < high)
+    return inside
+
+
 def _counts(codes: Codes) -> npt.NDArray[np.int64]:
     return np.bincount(codes, minlength=int(codes.max(initial=-1)) + 1)
 

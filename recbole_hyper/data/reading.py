@@ -17,7 +17,7 @@ import pyarrow as pa
 from recbole_hyper.data.archives import SourceFile
 from recbole_hyper.data.atomic import Column, nothing_in
 from recbole_hyper.data.blocks import Refused
-from recbole_hyper.data.filters import k_core, require_allowed
+from recbole_hyper.data.filters import intervals, k_core, require_allowed, within
 from recbole_hyper.data.formats import Layout
 from recbole_hyper.data.guess import OTHER
 from recbole_hyper.data.ids import PAD, as_text, original_ids, text_array
@@ -27,7 +27,6 @@ from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.data.source import Source
 from recbole_hyper.data.tables import open_table
 from recbole_hyper.errors import ConfigError, DataError
-from recbole_hyper.host.intervals import intervals, within
 
 logger = logging.getLogger("recbole_hyper")
 

@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recbole_hyper.config.checks import is_smaller_better
 from recbole_hyper.devices import in_words
 from recbole_hyper.evaluation.pairs import FEW_USERS, SEEDS, USERS, Pair, compare_models, read_cases
 from recbole_hyper.evaluation.results import DRAWN, costs, headline, protocol_text, repeats_text
 from recbole_hyper.evaluation.statistics import StatisticsError
 from recbole_hyper.evaluation.tables import Table, heads_of, is_metric
+from recbole_hyper.host.metrics import is_smaller_better
 
 LEVEL, MARK = 0.05, "†"
 SAME = ("data_fingerprint", "eval_args", "exclude_seen", "n_test_cases")

@@ -12,10 +12,9 @@ import numpy.typing as npt
 import scipy.sparse
 from scipy.optimize import brentq
 
-from recbole_hyper.config.checks import DIVERSITY, NOVELTY, OWN_METRICS
 from recbole_hyper.evaluation.beyond_accuracy import intra_list_diversity, novelty, popularity_miscalibration
 from recbole_hyper.evaluation.results import counted
-from recbole_hyper.host.metrics import Lists, metric_of_recbole
+from recbole_hyper.host.metrics import DIVERSITY, NOVELTY, OWN_METRICS, Lists, metric_of_recbole
 from recbole_hyper.types import Cases, Ranks
 
 # metrics over all lists together, in which RecBole would count the zeros that fill short lists

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from recbole_hyper.data.loader import history_items
+from recbole_hyper.batches.loader import history_items
 from recbole_hyper.devices import CPU
 from recbole_hyper.errors import NonFiniteScoreError
 from recbole_hyper.types import Cases, Prefixes, Ranks

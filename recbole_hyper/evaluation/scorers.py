@@ -14,7 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recbole_hyper.data.loader import BatchSettings, as_batch, gather, history_interaction, history_matrix, multiply
+from recbole_hyper.batches.loader import (
+    BatchSettings,
+    as_batch,
+    gather,
+    history_interaction,
+    history_matrix,
+    multiply,
+)
 from recbole_hyper.encoders.base import length_groups
 from recbole_hyper.evaluation.ranking import Scorer
 from recbole_hyper.host.models import has_full_ranking, one_line

@@ -11,16 +11,16 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from recbole_hyper.batches.loader import history_items
 from recbole_hyper.data.ids import Ids
 from recbole_hyper.data.inputs import read_table
-from recbole_hyper.data.loader import history_items
 from recbole_hyper.data.sequences import SequenceStore, ranges
 from recbole_hyper.errors import ConfigError, DataError
 from recbole_hyper.evaluation.ranking import rank_cases
 from recbole_hyper.files import file_digest, write_json
+from recbole_hyper.runs.build import read_data
 from recbole_hyper.runs.folder import RESULT
 from recbole_hyper.runs.run import evaluations, provenance, report_part
-from recbole_hyper.training.build import read_data
 from recbole_hyper.types import Cases, Prefixes, Ranks
 
 _COLUMNS = ("user_id", "item_id", "score")

@@ -11,12 +11,20 @@ import torch
 from recbole.evaluator.collector import DataStruct
 from recbole.evaluator.register import metric_information, metrics_dict, smaller_metrics
 
-__all__ = ["Lists", "metric_needs", "metric_of_recbole", "metrics_dict", "smaller_metrics"]
+__all__ = ["Lists", "is_smaller_better", "metric_needs", "metric_of_recbole", "metrics_dict"]
+# metrics of recbole_hyper.evaluation.beyond_accuracy
+NOVELTY, DIVERSITY, MISCALIBRATION = "novelty", "intralistdiversity", "popularitymiscalibration"
+OWN_METRICS = (NOVELTY, DIVERSITY, MISCALIBRATION)
 
 
 def metric_needs(name: str) -> tuple[str, ...]:
     """Return what RecBole's metric reads from its collector, () for a name that is not RecBole's."""
     return tuple(metric_information.get(name, ()))
+
+
+def is_smaller_better(metric: str) -> bool:
+    """Return whether a smaller value of a metric, such as "averagepopularity@10", is better."""
+    return metric.lower().partition("@")[0] in (*smaller_metrics, MISCALIBRATION)
 
 
 @dataclass(frozen=True)

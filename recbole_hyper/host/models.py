@@ -17,7 +17,7 @@ from typing import Any
 
 from recbole_hyper import plugin_files
 from recbole_hyper.errors import ConfigError
-from recbole_hyper.host.recbole_files import recbole_folder
+from recbole_hyper.yaml_files import recbole_folder
 
 # the models of the plugin files that were loaded, by name
 _models: dict[str, type] = {}

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
-from recbole_hyper.yaml_files import read_yaml
+from recbole_hyper.yaml_files import recbole_folder
 
 logger = logging.getLogger("recbole_hyper")
 
@@ -42,15 +42,6 @@ def installed_recbole() -> ModuleSpec | None:
     return installed
 
 
-@functools.cache
-def recbole_folder() -> Path:
-    """Return the folder of the package recbole."""
-    spec = importlib.util.find_spec("recbole")
-    if spec is None or spec.origin is None:
-        raise ModuleNotFoundError("the package recbole is not installed", name="recbole")
-    return Path(spec.origin).parent
-
-
 def recbole_models(folders: Sequence[str] = MODEL_FOLDERS) -> dict[str, Path]:
     """Return the file of each RecBole model in ``folders``, by model name; default: general and sequential models.
 
@@ -65,11 +56,6 @@ def recbole_models(folders: Sequence[str] = MODEL_FOLDERS) -> dict[str, Path]:
             name = next((one for one in classes if one.lower() == path.stem), path.stem)
         files[name] = path
     return files
-
-
-def data_addresses() -> dict[str, str]:
-    """Return the address of each data set that RecBole knows by name."""
-    return read_yaml(recbole_folder() / "properties" / "dataset" / "url.yaml")
 
 
 def data_arguments() -> list[str]:

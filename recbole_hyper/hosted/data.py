@@ -11,12 +11,12 @@ import numpy as np
 from recbole.data.dataloader import FullSortEvalDataLoader
 from recbole.utils import ModelType
 
+from recbole_hyper.batches.loader import BatchSettings, LoaderSettings, WindowLoader, case_interaction
 from recbole_hyper.config import ConfigError
-from recbole_hyper.data.dataset import SequenceDataset, read_dataset
-from recbole_hyper.data.loader import BatchSettings, WindowLoader, case_interaction
 from recbole_hyper.models._linear import OneStep
 from recbole_hyper.protocols.base import make_split
 from recbole_hyper.registry import parts_of
+from recbole_hyper.runs.dataset import SequenceDataset, read_dataset
 from recbole_hyper.runs.ready import check_against_data, log_split, resolve_auto
 from recbole_hyper.runs.run import evaluations
 from recbole_hyper.threads import use_threads
@@ -62,8 +62,10 @@ class TrainingData:
 
     @cached_property
     def _loader(self) -> Any:
-        loader = WindowLoader if parts_of(self.config.model_class) else OneStep
-        return loader(self.dataset, self.split.store, self.split.train_lengths, self.config)
+        if not parts_of(self.config.model_class):
+            return OneStep(self.dataset)
+        settings = LoaderSettings.of(self.config), BatchSettings.of(self.config)
+        return WindowLoader(self.dataset, self.split.store, self.split.train_lengths, *settings)
 
     def __len__(self) -> int:
         return len(self._loader)

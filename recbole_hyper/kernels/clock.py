@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 from time import perf_counter
 
-from recbole_hyper.files import cache_folder
+from recbole_hyper.processes import cache_folder
 
 logger = logging.getLogger("recbole_hyper")
 

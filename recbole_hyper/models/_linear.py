@@ -13,11 +13,11 @@ import scipy.sparse
 import torch
 from torch import Tensor, nn
 
-from recbole_hyper.data.dataset import SequenceDataset
-from recbole_hyper.data.loader import accumulate, as_batch, history_steps
+from recbole_hyper.batches.loader import accumulate, as_batch, history_steps
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.evaluation.ranking import Scorer
 from recbole_hyper.files import replaced
+from recbole_hyper.host.dataset import StoreDataset
 from recbole_hyper.models.base import OneStepRecommender
 from recbole_hyper.options import PLACE, Option
 from recbole_hyper.types import Prefixes
@@ -95,7 +95,7 @@ class LinearRecommender(OneStepRecommender):
         return self.scores(accumulate(self.fold_in(steps), continues))
 
     def training_loader(
-        self, training: SequenceDataset, store: SequenceStore, lengths: npt.NDArray, config: Any
+        self, training: StoreDataset, store: SequenceStore, lengths: npt.NDArray, config: Any
     ) -> OneStep:
         """Return a loader of one batch, so that the trainer calls :meth:`calculate_loss` once."""
         return OneStep(training)
@@ -123,7 +123,7 @@ class OneStep:
 
     shuffle = False
 
-    def __init__(self, dataset: Any, *_: Any) -> None:
+    def __init__(self, dataset: Any) -> None:
         self.dataset = self._dataset = dataset
 
     def __len__(self) -> int:

@@ -10,11 +10,9 @@ from recbole.utils import InputType, ModelType
 from torch import Tensor, nn
 
 from recbole_hyper import registry
-from recbole_hyper.data.data_defaults import RULES, stand_ins
-from recbole_hyper.data.dataset import SequenceDataset
-from recbole_hyper.data.device_windows import PLACES, ROWS, WEIGHTS
+from recbole_hyper.batches.device_windows import PLACES, ROWS, WEIGHTS
+from recbole_hyper.batches.loader import BatchSettings, LoaderSettings, WindowLoader
 from recbole_hyper.data.item_features import ItemFeatures
-from recbole_hyper.data.loader import WindowLoader
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.devices import total_memory
 from recbole_hyper.encoders.base import Encoder, Places, initialize
@@ -22,10 +20,11 @@ from recbole_hyper.errors import ConfigError
 from recbole_hyper.evaluation.ranking import Scorer
 from recbole_hyper.evaluation.scorers import encode_cases, state_scorer
 from recbole_hyper.geometry.head import OutputHead, check_head
-from recbole_hyper.host.dataset import TARGET_LIST
+from recbole_hyper.host.dataset import TARGET_LIST, StoreDataset
 from recbole_hyper.losses.base import Loss
 from recbole_hyper.losses.negatives import NegativeSampler
 from recbole_hyper.models.contract import OwnModel
+from recbole_hyper.models.data_defaults import RULES, stand_ins
 from recbole_hyper.models.item_vectors import FeaturedEmbedding, FeaturedHead
 from recbole_hyper.models.part_checks import blamed, is_ours
 from recbole_hyper.options import AUTO, all_arguments, arguments, checked_before
@@ -164,9 +163,10 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         self.n_items = features.n_items
 
     def training_loader(
-        self, training: SequenceDataset, store: SequenceStore, lengths: npt.NDArray, config: Any
+        self, training: StoreDataset, store: SequenceStore, lengths: npt.NDArray, config: Any
     ) -> WindowLoader:
-        return WindowLoader(training, store, lengths, config, fills=self.loss.weighs_rows)
+        settings = LoaderSettings.of(config), BatchSettings.of(config)
+        return WindowLoader(training, store, lengths, *settings, fills=self.loss.weighs_rows)
 
     def case_scorer(self, config: Any) -> Scorer:
         return state_scorer(self, int(config["MAX_ITEM_LIST_LENGTH"]), config["device"])

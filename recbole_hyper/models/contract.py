@@ -7,10 +7,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.evaluation.ranking import Scorer
 from recbole_hyper.evaluation.scorers import fold_in_scorer, full_sort_scorer
+from recbole_hyper.host.dataset import StoreDataset
 from recbole_hyper.matmul import gpu_precision
 from recbole_hyper.registry import Model
 from recbole_hyper.types import Cases, Prefixes
@@ -20,9 +20,7 @@ class OwnModel(Model):
     """Mixin of every model of this package."""
 
     @abstractmethod
-    def training_loader(
-        self, training: SequenceDataset, store: SequenceStore, lengths: npt.NDArray, config: Any
-    ) -> Any:
+    def training_loader(self, training: StoreDataset, store: SequenceStore, lengths: npt.NDArray, config: Any) -> Any:
         """Return the batches of an epoch, from the first ``lengths`` (U,) items of each row of ``store``."""
 
     @abstractmethod

@@ -10,7 +10,7 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from recbole_hyper.data.loader import multiply
+from recbole_hyper.batches.loader import multiply
 from recbole_hyper.data.sequences import matrix_fingerprint
 from recbole_hyper.models._linear import FIT_CACHE, Arrays, LinearRecommender, cached
 from recbole_hyper.options import PLACE, Option, keyed

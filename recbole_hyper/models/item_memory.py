@@ -14,7 +14,7 @@ import scipy.sparse
 import torch
 from torch import Tensor, nn
 
-from recbole_hyper.data.loader import gather, history_items
+from recbole_hyper.batches.loader import gather, history_items
 from recbole_hyper.devices import free_memory
 from recbole_hyper.evaluation.ranking import number_true
 from recbole_hyper.models.ease_votes import VOTES, EaseTable, EaseVotes, log_probabilities, with_votes

@@ -8,7 +8,7 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from recbole_hyper.data.loader import multiply
+from recbole_hyper.batches.loader import multiply
 from recbole_hyper.data.sequences import matrix_fingerprint
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.models._linear import FIT_CACHE, LinearRecommender, cached

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from recbole_hyper import registry
-from recbole_hyper.config.checks import checked_protocol
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.options import OPEN, Option, Part
 from recbole_hyper.protocols.boundaries import boundary, read_point
@@ -114,7 +113,7 @@ def make_split(store: SequenceStore, config: Any) -> Split:
     arguments = config["eval_args"]
     if not isinstance(arguments["split"], dict) or len(arguments["split"]) != 1:
         raise ProtocolError(f"eval_args split={arguments['split']!r} must be one entry, such as {{LS: valid_and_test}}")
-    protocol = checked_protocol(arguments, refit=bool(config["refit"]))
+    protocol = registry.checked_protocol(arguments, refit=bool(config["refit"]))
     at_random = arguments["order"] == "RO"
     timed = protocol.timed and not at_random
     split = protocol.split_at_random(store, config["candidate_seed"]) if at_random else protocol.split(store)

@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from recbole_hyper.config.checks import is_smaller_better
 from recbole_hyper.errors import did_you_mean
 from recbole_hyper.evaluation.compare import p_value_text
 from recbole_hyper.evaluation.pairs import count_users
 from recbole_hyper.evaluation.tables import Table, cell, is_metric
 from recbole_hyper.files import write_text
+from recbole_hyper.host.metrics import is_smaller_better
 from recbole_hyper.report import figures
 from recbole_hyper.report.collect import FINAL, RUN, TRIAL, Collection, Entry, ReportError, collect
 from recbole_hyper.report.differences import in_words

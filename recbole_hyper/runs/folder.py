@@ -23,11 +23,11 @@ from recbole_hyper.errors import LockedError, did_you_mean
 from recbole_hyper.files import locked, plain, read_json, read_written_yaml, require_no_link
 from recbole_hyper.host.loggers import EVENTS
 from recbole_hyper.options import AUTO, GROWS, PLACE
+from recbole_hyper.runs.build import read_data
 from recbole_hyper.runs.plugin_files import PLUGINS, require_same_plugins
 from recbole_hyper.runs.ready import CURVATURE, DATA_DEFAULTS, shortened
 from recbole_hyper.runs.saved_data import ABOUT, DATA, read_about
 from recbole_hyper.settings import SETTINGS, deciding
-from recbole_hyper.training.build import read_data
 from recbole_hyper.training.checkpoint import REFIT, STATE, WEIGHTS, CheckpointError
 
 CONFIG, RESULT, LOG = "config.yaml", "result.json", "run.log"

@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 
 from recbole_hyper.config import Config, ConfigError
-from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.evaluation.scorers import full_sort_scorer
 from recbole_hyper.files import file_digest, plain, read_json
 from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.protocols.base import make_split
 from recbole_hyper.random_numbers import seeded
+from recbole_hyper.runs.build import build_model, read_data
+from recbole_hyper.runs.dataset import SequenceDataset
 from recbole_hyper.runs.folder import CONFIG, RESULT, read_config, require_finished
 from recbole_hyper.runs.plugin_files import trusting, with_trusted_plugins
 from recbole_hyper.runs.saved_data import ABOUT, DATA, SavedData, differences, read_saved_data
 from recbole_hyper.serving.model_scorer import ModelScorer
 from recbole_hyper.serving.recommender import Recommender
-from recbole_hyper.training.build import build_model, read_data
 from recbole_hyper.training.checkpoint import REFIT, WEIGHTS, CheckpointError, load_weights, read_weights
 from recbole_hyper.types import Prefixes, Split
 from recbole_hyper.yaml_files import merge

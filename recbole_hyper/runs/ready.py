@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from recbole_hyper.config import Config, ConfigError
-from recbole_hyper.config.parts import is_curved, reads_times
-from recbole_hyper.data.data_defaults import SOFTMAX_ITEMS, VALID_CASES, TrainingStatistics, choose_values
-from recbole_hyper.data.dataset import SequenceDataset
+from recbole_hyper.config.parts import is_curved
 from recbole_hyper.data.source import Source
-from recbole_hyper.files import cache_folder, read_json, write_json
+from recbole_hyper.files import read_json, write_json
 from recbole_hyper.models.base import HyperRecommender, auto_keys, build_part, curvature_key
+from recbole_hyper.models.data_defaults import SOFTMAX_ITEMS, VALID_CASES, TrainingStatistics, choose_values
+from recbole_hyper.processes import cache_folder
 from recbole_hyper.protocols.base import repeated_targets
+from recbole_hyper.registry import reads_times
+from recbole_hyper.runs.dataset import SequenceDataset
 from recbole_hyper.training.cost import softmax_items
 from recbole_hyper.training.progress import in_time
 from recbole_hyper.types import Split

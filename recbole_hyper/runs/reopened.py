@@ -11,10 +11,10 @@ from torch import Tensor
 
 from recbole_hyper import plugin_files
 from recbole_hyper.config import Config
-from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.evaluation.scorers import full_sort_scorer
 from recbole_hyper.host.models import file_of, with_origin
 from recbole_hyper.random_numbers import seeded
+from recbole_hyper.runs.dataset import SequenceDataset
 from recbole_hyper.runs.load import open_model
 from recbole_hyper.training.checkpoint import CheckpointError
 from recbole_hyper.types import Cases, Split

@@ -13,13 +13,11 @@ import numpy as np
 import torch
 
 from recbole_hyper import devices
+from recbole_hyper.batches.loader import BatchSettings, case_interaction
 from recbole_hyper.config import Config
 from recbole_hyper.config.binding import Exact, parse_keys
-from recbole_hyper.config.checks import DIVERSITY
-from recbole_hyper.data.dataset import SequenceDataset, describe
 from recbole_hyper.data.download import with_data
 from recbole_hyper.data.item_features import diversity_tokens
-from recbole_hyper.data.loader import BatchSettings, case_interaction
 from recbole_hyper.data.reading import given_store
 from recbole_hyper.data.source import Source
 from recbole_hyper.evaluation import results, statistics
@@ -28,6 +26,7 @@ from recbole_hyper.evaluation.results import protocol_report
 from recbole_hyper.evaluation.scorers import fold_in_scorer, full_sort_scorer, require_known_users
 from recbole_hyper.files import write_json, write_yaml
 from recbole_hyper.host import leaks
+from recbole_hyper.host.metrics import DIVERSITY
 from recbole_hyper.host.models import has_full_ranking, one_line
 from recbole_hyper.kernels.clock import COMPILING, Stopwatch
 from recbole_hyper.losses.ce import CrossEntropy
@@ -37,7 +36,9 @@ from recbole_hyper.models.contract import OwnModel, n_learned
 from recbole_hyper.models.part_checks import check_parts
 from recbole_hyper.protocols.base import sampled
 from recbole_hyper.random_numbers import seed_process, seeded
+from recbole_hyper.runs.build import build, read_data, reader_of_store
 from recbole_hyper.runs.card import write_card
+from recbole_hyper.runs.dataset import SequenceDataset, describe
 from recbole_hyper.runs.folder import ABOUT_RUN, CONFIG, RESULT, claimed_folder, logging_to, resumed_config
 from recbole_hyper.runs.load import identity
 from recbole_hyper.runs.mlflow import log_to_mlflow, tracking_uri
@@ -47,8 +48,8 @@ from recbole_hyper.runs.reopened import check_reopened
 from recbole_hyper.runs.saved_data import FORMAT, reader_of_saved_data, require_saved_data, save_data
 from recbole_hyper.runs.trained_on import mask_of, not_new
 from recbole_hyper.runs.warm_start import continuation, learned_there, require_same_model, start_from
+from recbole_hyper.runs.workers import run_workers
 from recbole_hyper.threads import PROCESS_LOCK, use_threads
-from recbole_hyper.training.build import build, read_data, reader_of_store
 from recbole_hyper.training.checkpoint import REFIT
 from recbole_hyper.training.cost import plan
 from recbole_hyper.training.loop import Loop
@@ -57,7 +58,6 @@ from recbole_hyper.training.processes import shared_work, world
 from recbole_hyper.training.recbole_training import NOT_RESUMABLE, recbole_training
 from recbole_hyper.training.settings import RankSettings, TrainSettings
 from recbole_hyper.training.validation import Evaluation, metrics
-from recbole_hyper.training.workers import run_workers
 from recbole_hyper.types import Ranks, Split
 
 logger = logging.getLogger("recbole_hyper")

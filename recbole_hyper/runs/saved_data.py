@@ -16,7 +16,6 @@ import numpy as np
 
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.cache import known_digest
-from recbole_hyper.data.dataset import SequenceDataset, require_files
 from recbole_hyper.data.item_features import ItemFeatures
 from recbole_hyper.data.sequences import SequenceStore, write_array
 from recbole_hyper.data.source import Source
@@ -24,7 +23,8 @@ from recbole_hyper.evaluation.results import package_version
 from recbole_hyper.files import file_digest, read_json, replaced_folder, write_json
 from recbole_hyper.host import models
 from recbole_hyper.protocols.saved_split import load_split, save_split
-from recbole_hyper.training.build import reader_of_store
+from recbole_hyper.runs.build import reader_of_store
+from recbole_hyper.runs.dataset import SequenceDataset, require_files
 from recbole_hyper.training.checkpoint import CheckpointError, OtherDataError, checkpoint_errors
 from recbole_hyper.types import Cases, Split
 

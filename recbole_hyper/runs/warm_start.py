@@ -13,7 +13,6 @@ from torch import Tensor
 
 from recbole_hyper.config import Config
 from recbole_hyper.config.parts import PARTS
-from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.ids import Ids
 from recbole_hyper.data.item_features import ItemFeatures
 from recbole_hyper.errors import ConfigError
@@ -22,6 +21,7 @@ from recbole_hyper.models._linear import LinearRecommender
 from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.models.item_vectors import FeaturedEmbedding, NumberFeature
 from recbole_hyper.registry import parts_of
+from recbole_hyper.runs.dataset import SequenceDataset
 from recbole_hyper.runs.folder import RESULT, read_config, require_finished
 from recbole_hyper.runs.saved_data import SavedData, read_saved_data
 from recbole_hyper.runs.trained_on import TrainedOn, learned_by

@@ -14,13 +14,13 @@ import pandas as pd
 
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.config.binding import parse_keys
-from recbole_hyper.data.data_defaults import MOST_EPOCHS
 from recbole_hyper.evaluation.compare import deviation
 from recbole_hyper.evaluation.results import commit, versions
 from recbole_hyper.evaluation.tables import table
 from recbole_hyper.experiment.experiment import Run, in_minutes
 from recbole_hyper.files import plain, write_json, write_text
 from recbole_hyper.host import user_files
+from recbole_hyper.models.data_defaults import MOST_EPOCHS
 from recbole_hyper.sweep.checks import bind_base, bind_values, readable
 from recbole_hyper.sweep.folder import OUTCOME, REQUEST, how_to_continue, opened, read_request
 from recbole_hyper.sweep.search import Optuna, list_trials

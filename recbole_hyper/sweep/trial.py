@@ -22,10 +22,10 @@ from recbole_hyper.config.binding import Exact
 from recbole_hyper.files import digest, is_no_space, locked, naming_full_disk, read_json, write_json
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.runs.run import run
+from recbole_hyper.runs.shared import shared_data
 from recbole_hyper.sweep.space import Settings
 from recbole_hyper.training.checkpoint import CheckpointError, OtherDataError
 from recbole_hyper.training.memory import give_back_freed
-from recbole_hyper.training.shared import shared_data
 from recbole_hyper.values import is_number
 
 RECORD = "trial.json"

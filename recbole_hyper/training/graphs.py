@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recbole_hyper.data.device_windows import PackedBatch, Shape
+from recbole_hyper.batches.device_windows import PackedBatch, Shape
 
 logger = logging.getLogger("recbole_hyper")
 

@@ -6,7 +6,6 @@ import logging
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -16,7 +15,7 @@ from torch.nn.utils import clip_grad_norm_
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from recbole_hyper.data.device_windows import PackedBatch
+from recbole_hyper.batches.device_windows import PackedBatch
 from recbole_hyper.devices import half_precision, moved
 from recbole_hyper.host.loggers import hyperparameters
 from recbole_hyper.kernels.clock import Stopwatch
@@ -49,12 +48,9 @@ class UnderWay:
 class Loop(Training):
     """Trains ``model`` by gradient steps on the scalar ``loss_of(batch)``; RecBole's keys have RecBole's meaning."""
 
-    def __init__(
-        self, config: Any, model: Any, output_dir: Path, loss_of: Callable[[Any], Tensor] | None = None
-    ) -> None:
-        super().__init__(config, model, output_dir)
-        self.loss_of = loss_of or model.calculate_loss
-        self._use_optimizer(build_optimizer(model, OptimizerSettings.of(config)))
+    def set_up(self) -> None:
+        """Make the optimizer and what a step needs."""
+        self._use_optimizer(build_optimizer(self.model, OptimizerSettings.of(self.config)))
         self._half = half_precision(self.device)
         scales = self.settings.enable_scaler or (self.settings.enable_amp and self._half == torch.float16)
         self.scales = bool(scales) and self.device.type != "cpu"

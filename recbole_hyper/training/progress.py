@@ -88,11 +88,14 @@ class Training:
     average: WeightAverage | None
     batches: Any = None
 
-    def __init__(self, config: Any, model: Any, output_dir: Path) -> None:
+    def __init__(
+        self, config: Any, model: Any, output_dir: Path, loss_of: Callable[[Any], Tensor] | None = None
+    ) -> None:
         settings = TrainSettings.of(config)
         # RecBole's trainers, loggers and models read the whole configuration
         self.config, self.settings, self.ranking = config, settings, RankSettings.of(config)
         self.model, self.output_dir, self.device = model, output_dir, settings.device
+        self.loss_of = loss_of or model.calculate_loss
         self.one_step = model.type.name == "TRADITIONAL"
         self.epochs: int = 1 if self.one_step else settings.epochs
         self.eval_step, self.stopping_step = settings.eval_step, settings.stopping_step
@@ -114,6 +117,10 @@ class Training:
         self._seconds_between_saves = math.inf if minutes is None or self.one_step else 60.0 * minutes
         self.tensorboard = EventFile(output_dir / EVENTS if settings.log_tensorboard else None)
         self.wandblogger = WandbRun(config, output_dir)
+        self.set_up()
+
+    def set_up(self) -> None:
+        """Make what a kind of training needs besides; the constructor calls this last."""
 
     def _use_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Set ``optimizer``, its scheduler, and the average of the weights."""

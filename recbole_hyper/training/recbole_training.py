@@ -32,11 +32,12 @@ class RecBoleTraining(Training):
 
     start_epoch: int
 
-    def __init__(self, config: Any, model: Any, output_dir: Path) -> None:
-        Training.__init__(self, config, model, output_dir)
-        config["checkpoint_dir"] = str(output_dir)
+    def set_up(self) -> None:
+        """Build RecBole's trainer, which reads the whole configuration."""
+        config = self.config
+        config["checkpoint_dir"] = str(self.output_dir)
         with lent_loggers(self.tensorboard, self.wandblogger):
-            super(Training, self).__init__(config, model)  # type: ignore[call-arg]
+            super(Training, self).__init__(config, self.model)  # type: ignore[call-arg]
         # RecBole limits it to the number of epochs; a run with more epochs would then validate other epochs
         self.eval_step = config["eval_step"]
         self._use_optimizer(self.optimizer)

@@ -1,23 +1,16 @@
 """What the optimizer, the loop and the ranking read of a configuration, by the names of its keys."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-
-class _OfKeys:
-    @classmethod
-    def of(cls, config: Any) -> Self:
-        """Return the settings in a configuration or another mapping; a key that is missing is None."""
-        names = [one.name for one in fields(cls)]  # type: ignore[arg-type]
-        # no .get: RecBole's Config has none
-        return cls(**{name: config[name] if name in config else None for name in names})  # noqa: SIM401
+from recbole_hyper.options import OfKeys
 
 
 @dataclass(frozen=True)
-class OptimizerSettings(_OfKeys):
+class OptimizerSettings(OfKeys):
     """The optimizer, its rates, and the scheduler."""
 
     learner: str
@@ -33,7 +26,7 @@ class OptimizerSettings(_OfKeys):
 
 
 @dataclass(frozen=True)
-class RankSettings(_OfKeys):
+class RankSettings(OfKeys):
     """How cases are ranked, and the metrics of the ranks."""
 
     topk: list[int]
@@ -45,7 +38,7 @@ class RankSettings(_OfKeys):
 
 
 @dataclass(frozen=True)
-class TrainSettings(_OfKeys):
+class TrainSettings(OfKeys):
     """Epochs, steps, validation and checkpoints."""
 
     model: str

@@ -10,8 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from recbole_hyper.config import ConfigError
-from recbole_hyper.config.checks import check_eval_args, has_cut_off, is_smaller_better
+from recbole_hyper.config.checks import check_eval_args, has_cut_off
 from recbole_hyper.errors import MissingDataError
+from recbole_hyper.host.metrics import is_smaller_better
 from tests.config.test_binding import make
 
 

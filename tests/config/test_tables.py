@@ -9,9 +9,8 @@ import pytest
 from recbole_hyper import registry, settings
 from recbole_hyper.config import Config
 from recbole_hyper.config.tables import COLUMNS, declared, of_model
-from recbole_hyper.host.recbole_files import recbole_folder
 from recbole_hyper.settings import BY_MODEL, SETTINGS, typed
-from recbole_hyper.yaml_files import properties_folder, read_yaml
+from recbole_hyper.yaml_files import properties_folder, read_yaml, recbole_folder
 
 SOURCES = {
     "RecBole": [recbole_folder() / "properties" / name for name in ("overall.yaml", "dataset/sample.yaml")],

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from recbole_hyper.config import Config
 from recbole_hyper.data.atomic import read_atomic, typed_header
-from recbole_hyper.data.dataset import FeatureDataset, SequenceDataset
 from recbole_hyper.errors import DataError
+from recbole_hyper.runs.dataset import FeatureDataset, SequenceDataset
 from tests.conftest import HEADER, SMALL, cycle_rows, write_inter
 
 COLUMNS = {"user_id": "token", "item_id": "token", "timestamp": "float"}

@@ -15,10 +15,10 @@ import pytest
 
 from recbole_hyper.config import Config
 from recbole_hyper.data import cache
-from recbole_hyper.data.dataset import SequenceDataset, stored
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.errors import NoSpaceError
-from recbole_hyper.files import cache_folder
+from recbole_hyper.processes import cache_folder
+from recbole_hyper.runs.dataset import SequenceDataset, stored
 from tests.conftest import SMALL, cycle_rows, write_inter
 
 
@@ -53,7 +53,7 @@ def test_a_second_run_maps_what_the_first_one_read(
 ) -> None:
     plain = store(data, use_cache=False)
     first = store(data)
-    monkeypatch.setattr("recbole_hyper.data.dataset.read_store", lambda source: pytest.fail("the files were read"))
+    monkeypatch.setattr("recbole_hyper.runs.dataset.read_store", lambda source: pytest.fail("the files were read"))
     with caplog.at_level(logging.INFO, logger="recbole_hyper"):
         again = store(data)
     assert mapped(first)

@@ -12,10 +12,10 @@ import pytest
 
 from recbole_hyper import run
 from recbole_hyper.config import Config, ConfigError
-from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.reading import given_store
 from recbole_hyper.data.source import Source
 from recbole_hyper.errors import DataError
+from recbole_hyper.runs.dataset import SequenceDataset
 from recbole_hyper.runs.evaluate import evaluate
 from recbole_hyper.training.checkpoint import CheckpointError
 from tests.conftest import SMALL, cycle_rows, write_inter

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from recbole_hyper.config import Config
 from recbole_hyper.data.blocks import Malformed
-from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.formats import Format
 from recbole_hyper.data.ids import PAD, Ids, Tokens, escaped, original_ids, text_array
 from recbole_hyper.data.interactions import NO_IDS, joined
@@ -24,6 +23,7 @@ from recbole_hyper.data.prepare.pipeline import prepare
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.data.tables import check
 from recbole_hyper.errors import DataError
+from recbole_hyper.runs.dataset import SequenceDataset
 from tests.data.raw import AWKWARD, DAY, NAMES, T, date, interactions_of, python_line, steam, written_id
 
 

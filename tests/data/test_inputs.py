@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from recbole_hyper.config import Config
-from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.formats import Layout
 from recbole_hyper.data.inputs import read_boosts, read_histories, read_history_file, read_id_file, read_ids
 from recbole_hyper.data.prepare.pipeline import prepare
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.errors import DataError
+from recbole_hyper.runs.dataset import SequenceDataset
 from tests.data.raw import T, lines_of
 
 NULLS: dict[str, Any] = {

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from recbole_hyper.config import Config
-from recbole_hyper.data.dataset import FeatureDataset, SequenceDataset
 from recbole_hyper.data.inputs import read_table
 from recbole_hyper.data.item_features import ItemFeatures
 from recbole_hyper.data.prepare.pipeline import prepare
 from recbole_hyper.errors import DataError
+from recbole_hyper.runs.dataset import FeatureDataset, SequenceDataset
 from tests.conftest import SMALL, cycle_rows, write_inter
 from tests.data.raw import T
 

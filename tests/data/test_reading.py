@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from recbole_hyper.config import Config
 from recbole_hyper.data import reading
-from recbole_hyper.data.dataset import FeatureDataset, SequenceDataset, read_dataset
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.errors import DataError
+from recbole_hyper.runs.dataset import FeatureDataset, SequenceDataset, read_dataset
 from tests.conftest import HEADER, SMALL, cycle_rows, write_inter
 
 COLUMNS = ["user_id", "item_id", "timestamp", "rating", "kind"]

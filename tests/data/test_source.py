@@ -9,8 +9,8 @@ import pytest
 
 from recbole_hyper.cli import main
 from recbole_hyper.config import Config
-from recbole_hyper.data.dataset import SequenceDataset, stored
 from recbole_hyper.errors import ConfigError, DataError
+from recbole_hyper.runs.dataset import SequenceDataset, stored
 
 
 @pytest.mark.parametrize(

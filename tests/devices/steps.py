@@ -11,7 +11,7 @@ from recbole_hyper.config import Config
 from recbole_hyper.devices import moved
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.contract import make_scorer
-from recbole_hyper.training.build import build, read_data
+from recbole_hyper.runs.build import build, read_data
 from recbole_hyper.training.loop import Loop
 from recbole_hyper.training.settings import RankSettings
 from recbole_hyper.training.validation import Evaluation, rank

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import torch
 
+from recbole_hyper.batches.device_windows import PackedBatch
 from recbole_hyper.config import Config
-from recbole_hyper.data.device_windows import PackedBatch
+from recbole_hyper.runs.build import build, read_data
 from recbole_hyper.training import graphs
-from recbole_hyper.training.build import build, read_data
 from recbole_hyper.training.graphs import WARM_STEPS, StepGraphs, why_no_graphs
 from recbole_hyper.training.loop import Loop
 from tests.devices.foreign import Recording

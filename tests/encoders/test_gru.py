@@ -11,8 +11,8 @@ import torch
 
 from recbole_hyper import run
 from recbole_hyper.config import Config
-from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.models.base import build_part
+from recbole_hyper.runs.dataset import SequenceDataset
 from recbole_hyper.training.optim import build_optimizer
 from recbole_hyper.training.settings import OptimizerSettings
 from tests.conftest import LEARN, SMALL

@@ -11,12 +11,12 @@ import torch
 
 from recbole_hyper import registry, run
 from recbole_hyper.config import Config, ConfigError
-from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.encoders._relations import time_buckets
 from recbole_hyper.encoders.base import newest
 from recbole_hyper.encoders.dual import DualEncoder
 from recbole_hyper.protocols.base import make_split
-from recbole_hyper.training.build import build
+from recbole_hyper.runs.build import build
+from recbole_hyper.runs.dataset import SequenceDataset
 from tests.conftest import LEARN, SMALL, write_inter
 from tests.encoders.timed import SEQUENCES, TIMES, batch, made
 from tests.reference import relations

@@ -14,12 +14,12 @@ from recbole.data.interaction import Interaction
 from torch import nn
 
 from recbole_hyper import run
+from recbole_hyper.batches.loader import whole_histories
 from recbole_hyper.config import Config
-from recbole_hyper.data.dataset import SequenceDataset
-from recbole_hyper.data.loader import whole_histories
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.evaluation.scorers import FOLD_IN, as_float32, encode_cases, fold_in_scorer, require_known_users
 from recbole_hyper.protocols.base import make_split
+from recbole_hyper.runs.dataset import SequenceDataset
 from recbole_hyper.types import Cases
 from tests.conftest import write_inter
 from tests.models import fitting

@@ -15,8 +15,8 @@ from recbole_hyper.config import Config
 from recbole_hyper.errors import ConfigError, DataError
 from recbole_hyper.experiment import experiment
 from recbole_hyper.experiment.scores import missing_text, rank_scores, read_scores
+from recbole_hyper.runs.build import read_data
 from recbole_hyper.runs.load import load
-from recbole_hyper.training.build import read_data
 from tests.commands.test_compare import run_here
 
 

@@ -16,7 +16,7 @@ from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.experiment import seeds as runs_seeds
 from recbole_hyper.experiment.seeds import read_seeds, run_seeds
 from recbole_hyper.files import read_json
-from recbole_hyper.training.build import read_data
+from recbole_hyper.runs.build import read_data
 from tests.conftest import SMALL
 
 

@@ -14,7 +14,8 @@ import pytest
 
 import recbole_hyper
 from recbole_hyper.host import recbole_files
-from recbole_hyper.host.recbole_files import later_model, recbole_comments, recbole_folder, recbole_models
+from recbole_hyper.host.recbole_files import later_model, recbole_comments, recbole_models
+from recbole_hyper.yaml_files import recbole_folder
 
 
 def test_every_model_has_its_class_in_its_file() -> None:

@@ -10,11 +10,11 @@ import pytest
 
 from recbole_hyper import cli
 from recbole_hyper.config import Config
-from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.errors import ConfigError, near_key
 from recbole_hyper.host import old_keys, user_files
 from recbole_hyper.protocols.base import make_split
-from recbole_hyper.training.build import build
+from recbole_hyper.runs.build import build
+from recbole_hyper.runs.dataset import SequenceDataset
 from tests.conftest import write_inter
 
 HEADER = "user_id:token\titem_id:token\trating:float\ttimestamp:float\n"

@@ -120,7 +120,7 @@ import sys
 from pathlib import Path
 from recbole_hyper import load, run
 from recbole_hyper.config import Config
-from recbole_hyper.data.dataset import stored
+from recbole_hyper.runs.dataset import stored
 from recbole_hyper.data.prepare.pipeline import prepare
 
 folder = Path(sys.argv[1])

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from recbole_hyper.config import Config
-from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.protocols.base import make_split
-from recbole_hyper.training.build import build
+from recbole_hyper.runs.build import build
+from recbole_hyper.runs.dataset import SequenceDataset
 from recbole_hyper.types import Cases
 
 SUCCESSIVE = {"split": {"GT": {"valid": 0.6, "test": 0.8}}, "successive": True}

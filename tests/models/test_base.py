@@ -8,10 +8,10 @@ import torch
 
 from recbole_hyper import load, run
 from recbole_hyper.config import Config, ConfigError
-from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.encoders.base import length_groups
 from recbole_hyper.protocols.base import make_split
-from recbole_hyper.training.build import build
+from recbole_hyper.runs.build import build
+from recbole_hyper.runs.dataset import SequenceDataset
 from tests.conftest import LEARN, SMALL, write_inter
 
 TIMED = ["HSTU", "FuXi"]

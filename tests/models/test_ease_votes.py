@@ -28,9 +28,9 @@ from recbole_hyper.models.ease_votes import (
 from recbole_hyper.models.easer import gram_matrix, item_weights
 from recbole_hyper.models.item_memory import Mixture, MixtureTable, RankedCases, VoteTable, log_mixture, newest_first
 from recbole_hyper.models.memory import MemoryRecommender
+from recbole_hyper.runs.build import build_model, read_data
 from recbole_hyper.runs.bundle import write_bundle
 from recbole_hyper.serving.bundle import open_bundle
-from recbole_hyper.training.build import build_model, read_data
 from recbole_hyper.training.checkpoint import read_weights
 from tests.conftest import LEARN, write_inter
 from tests.models.test_item_memory import N_ITEMS, ROWS, WINDOW, memory_of

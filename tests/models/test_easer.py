@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from recbole_hyper.config import Config
-from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.models import easer
 from recbole_hyper.protocols.base import make_split
+from recbole_hyper.runs.dataset import SequenceDataset
 from tests.models.fitting import SUCCESSIVE, dense_histories, dense_train, fitted
 from tests.reference.linear import ease_weights
 

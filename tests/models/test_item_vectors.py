@@ -18,9 +18,9 @@ from recbole_hyper import load, run
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.item_features import ItemColumn, ItemFeatures
 from recbole_hyper.models.item_vectors import FeaturedEmbedding, FeaturedHead
+from recbole_hyper.runs.build import build, read_data
 from recbole_hyper.runs.evaluate import evaluate
 from recbole_hyper.serving.export import export
-from recbole_hyper.training.build import build, read_data
 from recbole_hyper.training.checkpoint import CheckpointError
 from tests.conftest import LEARN, SMALL, write_inter
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from recbole_hyper import run
+from recbole_hyper.batches.loader import accumulate, history_matrix, history_steps
 from recbole_hyper.config import Config, ConfigError
-from recbole_hyper.data.loader import accumulate, history_matrix, history_steps
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.models import _linear
 from recbole_hyper.types import Cases

@@ -13,7 +13,6 @@ import torch
 
 from recbole_hyper import load, run
 from recbole_hyper.config import Config, ConfigError
-from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.evaluation.ranking import rank_cases
 from recbole_hyper.models import memory
 from recbole_hyper.models.item_memory import (
@@ -23,9 +22,10 @@ from recbole_hyper.models.item_memory import (
 )
 from recbole_hyper.models.reranker import CasesOfReranker, Reranker
 from recbole_hyper.protocols.base import make_split
+from recbole_hyper.runs.build import build
 from recbole_hyper.runs.bundle import write_bundle
+from recbole_hyper.runs.dataset import SequenceDataset
 from recbole_hyper.serving.bundle import GRAPH, open_bundle
-from recbole_hyper.training.build import build
 from recbole_hyper.training.checkpoint import read_weights
 from tests.conftest import LEARN, SMALL
 

@@ -9,10 +9,10 @@ from recbole.trainer import Trainer
 
 from recbole_hyper import registry, run
 from recbole_hyper.config import Config
-from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.models.contract import make_scorer
 from recbole_hyper.protocols.base import make_split
-from recbole_hyper.training.build import build
+from recbole_hyper.runs.build import build
+from recbole_hyper.runs.dataset import SequenceDataset
 from recbole_hyper.training.settings import RankSettings
 from recbole_hyper.training.validation import Evaluation, metrics, rank
 from tests.conftest import LEARN, SMALL

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from recbole_hyper.data.loader import history_matrix
+from recbole_hyper.batches.loader import history_matrix
 from recbole_hyper.models import puresvd
 from recbole_hyper.models.puresvd import item_factors
 from tests.models.fitting import SUCCESSIVE, dense_histories, dense_train, fitted

@@ -16,11 +16,11 @@ from recbole.data.dataset import SequentialDataset
 from recbole.data.interaction import Interaction
 
 from recbole_hyper import load, run
+from recbole_hyper.batches.loader import PrefixLoader
 from recbole_hyper.config import Config
-from recbole_hyper.data.loader import PrefixLoader
 from recbole_hyper.evaluation import scorers
 from recbole_hyper.models.contract import make_scorer
-from recbole_hyper.training.build import build_model, read_data
+from recbole_hyper.runs.build import build_model, read_data
 from tests.conftest import LEARN, write_inter
 from tests.models import fitting
 

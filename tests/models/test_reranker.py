@@ -30,10 +30,10 @@ from recbole_hyper.models.reranker import (
     VoteTables,
     reranked,
 )
+from recbole_hyper.runs.build import build_model, read_data
 from recbole_hyper.runs.bundle import write_bundle
 from recbole_hyper.serving.bundle import open_bundle
 from recbole_hyper.training.averaging import WeightAverage
-from recbole_hyper.training.build import build_model, read_data
 from recbole_hyper.training.checkpoint import read_weights
 from tests.conftest import LEARN, SMALL, write_inter
 from tests.data.test_pair_counts import store_of

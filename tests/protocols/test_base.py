@@ -98,7 +98,7 @@ def test_an_empty_validation_part_is_an_error() -> None:
 
 def test_the_same_cases_come_from_a_config_object(random_data: Path) -> None:
     from recbole_hyper.config import Config
-    from recbole_hyper.data.dataset import SequenceDataset
+    from recbole_hyper.runs.dataset import SequenceDataset
 
     keys = {
         "data_path": str(random_data),

@@ -14,15 +14,15 @@ import pytest
 from recbole_hyper import load, run
 from recbole_hyper.config import Config
 from recbole_hyper.data import cache
-from recbole_hyper.data.dataset import FeatureDataset, SequenceDataset, stored
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.errors import DataError
 from recbole_hyper.files import read_json
 from recbole_hyper.protocols.base import ProtocolError, check, make_split
 from recbole_hyper.protocols.files import Files
+from recbole_hyper.runs.dataset import FeatureDataset, SequenceDataset, stored
 from recbole_hyper.runs.evaluate import evaluate
+from recbole_hyper.runs.shared import load_split, share
 from recbole_hyper.serving.stream import all_users
-from recbole_hyper.training.shared import load_split, share
 from recbole_hyper.types import Cases, Split
 from tests.conftest import HEADER, SMALL
 from tests.protocols.part_files import NAMES, in_order, random_parts, write_parts

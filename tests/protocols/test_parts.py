@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recbole_hyper.config import Config
-from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.protocols.base import Protocol, ProtocolError, check, make_split, repeated_targets
+from recbole_hyper.runs.dataset import SequenceDataset
 from tests.protocols.part_files import NAMES, in_order, random_parts, write_parts
 from tests.protocols.splits import TRIPLES, Triple, config_of, store_of, unpack, without_empty
 from tests.reference import protocols as reference

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recbole_hyper.config import Config
-from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.protocols.base import ProtocolError, make_split
 from recbole_hyper.protocols.ratio import part_sizes
+from recbole_hyper.runs.dataset import SequenceDataset
 from tests.conftest import write_inter
 from tests.protocols.splits import Triple, config_of, store_of, unpack
 from tests.reference import protocols as reference

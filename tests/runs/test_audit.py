@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from recbole_hyper import run
-from recbole_hyper.host.recbole_files import recbole_folder
+from recbole_hyper.yaml_files import recbole_folder
 from tests.conftest import LEARN
 from tests.reference.audit import audit
 

@@ -20,11 +20,11 @@ import yaml
 import recbole_hyper
 from recbole_hyper import Estimator, HSASRecCE, registry, run
 from recbole_hyper.config import Config, ConfigError
-from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.encoders.fmlp import FMLPEncoder
 from recbole_hyper.errors import NoSpaceError
 from recbole_hyper.models import MODULES
 from recbole_hyper.models.base import HyperRecommender
+from recbole_hyper.runs.dataset import SequenceDataset
 from recbole_hyper.training.checkpoint import WEIGHTS, read_weights
 from tests.conftest import LEARN, SMALL, cycle_rows, write_inter
 from tests.reference import planted

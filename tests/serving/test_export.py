@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from recbole_hyper import load, run
 from recbole_hyper.cli import main
 from recbole_hyper.config import Config
-from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.files import file_digest
 from recbole_hyper.geometry.base import Geometry
@@ -31,8 +30,9 @@ from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.ease_votes import VOTES, Votes
 from recbole_hyper.models.item_memory import Mixture
 from recbole_hyper.protocols.base import make_split
+from recbole_hyper.runs.build import build
+from recbole_hyper.runs.dataset import SequenceDataset
 from recbole_hyper.serving.export import OPSET, Graph, ScoreTable, export, trace
-from recbole_hyper.training.build import build
 from tests.conftest import SMALL
 
 LENGTH = 8

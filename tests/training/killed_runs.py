@@ -24,9 +24,10 @@ from safetensors.torch import load_file
 
 from recbole_hyper import files, run
 from recbole_hyper.config import Config
+from recbole_hyper.runs import workers
 from recbole_hyper.sweep import sweep
 from recbole_hyper.sweep.folder import REQUEST
-from recbole_hyper.training import checkpoint, workers
+from recbole_hyper.training import checkpoint
 from recbole_hyper.training.checkpoint import load_state
 from recbole_hyper.training.loop import Loop
 from recbole_hyper.training.processes import world

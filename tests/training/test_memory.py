@@ -15,7 +15,7 @@ import torch
 from recbole_hyper import run
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.random_numbers import random_state
-from recbole_hyper.training.build import build, read_data
+from recbole_hyper.runs.build import build, read_data
 from recbole_hyper.training.memory import give_back_freed, try_step
 from recbole_hyper.training.settings import TrainSettings
 from tests.conftest import SMALL

@@ -12,13 +12,13 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
 
+from recbole_hyper.batches.loader import WindowLoader
 from recbole_hyper.config import Config
-from recbole_hyper.data.loader import WindowLoader
+from recbole_hyper.runs.build import read_data
 from recbole_hyper.runs.run import run
-from recbole_hyper.training.build import read_data
 from recbole_hyper.training.checkpoint import STATE, load_state
 from recbole_hyper.training.processes import Shares, agreed, gathered, shared_work, world
-from tests.conftest import SMALL
+from tests.conftest import SMALL, loading
 from tests.training.several import ITEMS, same_training, settings
 
 
@@ -29,7 +29,7 @@ def test_shares_cover_every_batch_once(random_data: Path) -> None:
     for size in (1, 2, 4, 20):  # 20: more processes than rows
         found: list[int] = []
         for rank in range(size):
-            shares = Shares(WindowLoader(data, split.store, split.train_lengths, config), rank, size)
+            shares = Shares(WindowLoader(data, split.store, split.train_lengths, *loading(config)), rank, size)
             for batch in shares:
                 assert len(batch) >= 1
                 found += batch["user_id"].tolist() if shares.weight else []
@@ -42,7 +42,7 @@ def test_a_share_of_the_windows_is_gathered_from_its_own_rows_alone(random_data:
         more = {"train_windows": rule, "train_batch_size": 9, "MAX_ITEM_LIST_LENGTH": 5}
         config = Config("SASRecCE", "random", config_dict={**SMALL, **more, "data_path": str(random_data)})
         data, split = read_data(config)
-        return [WindowLoader(data, split.store, split.train_lengths, config) for _ in range(count)]
+        return [WindowLoader(data, split.store, split.train_lengths, *loading(config)) for _ in range(count)]
 
     whole, first, second, third = loaders(4)
     shares = [Shares(loader, rank, 3) for rank, loader in enumerate((first, second, third))]

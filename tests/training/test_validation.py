@@ -10,9 +10,9 @@ import pytest
 
 from recbole_hyper.config import Config
 from recbole_hyper.models.contract import make_scorer
+from recbole_hyper.runs.build import build, read_data
 from recbole_hyper.runs.run import evaluations
 from recbole_hyper.training import validation
-from recbole_hyper.training.build import build, read_data
 from recbole_hyper.training.settings import RankSettings
 from recbole_hyper.training.validation import Evaluation, metrics, rank
 from recbole_hyper.types import Ranks

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from recbole_hyper.config import Config
 from recbole_hyper.files import read_json, replaced_folder, write_json
-from recbole_hyper.training.build import read_data
+from recbole_hyper.runs.build import read_data
 from recbole_hyper.types import Cases
 
 META = "meta.json"

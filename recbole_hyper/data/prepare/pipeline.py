@@ -32,7 +32,7 @@ from recbole_hyper.data.source import CARD
 from recbole_hyper.data.where import parse_where
 from recbole_hyper.errors import DataError, did_you_mean
 from recbole_hyper.files import file_digest, replaced, write_json
-from recbole_hyper.host.recbole_files import recbole_folder
+from recbole_hyper.yaml_files import recbole_folder
 
 MAX_MALFORMED = 0.001
 _TABLES = ("*.csv", "*.tsv", "*.json", "*.jsonl", "*.ndjson", "*.parquet")

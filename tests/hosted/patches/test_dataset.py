@@ -61,8 +61,8 @@ def test_recboles_own_dataset_takes_lines_of_another_width(
     from recbole.config import Config
     from recbole.data import create_dataset
 
-    from recbole_hyper.data.dataset import FeatureDataset
     from recbole_hyper.errors import DataError
+    from recbole_hyper.runs.dataset import FeatureDataset
 
     monkeypatch.setattr("sys.argv", ["test"])
     folder = tmp_path / "uneven"
@@ -80,7 +80,7 @@ def test_recboles_own_dataset_takes_lines_of_another_width(
 
 
 def test_missing_floats_are_filled_with_the_mean(tmp_path: Path) -> None:
-    from recbole_hyper.data.dataset import FeatureDataset
+    from recbole_hyper.runs.dataset import FeatureDataset
 
     rows = [(*row, "" if index == 3 else 1 + index % 2) for index, row in enumerate(cycle_rows())]
     write_inter(tmp_path, "d", rows, "user_id:token\titem_id:token\ttimestamp:float\trating:float\n")

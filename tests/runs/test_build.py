@@ -8,9 +8,9 @@ import pytest
 import torch
 from recbole.utils import init_seed
 
+from recbole_hyper.batches.loader import PrefixLoader, WindowLoader
 from recbole_hyper.config import Config
-from recbole_hyper.data.loader import PrefixLoader, WindowLoader
-from recbole_hyper.training.build import build, build_model, read_data, reader_of_store
+from recbole_hyper.runs.build import build, build_model, read_data, reader_of_store
 from tests.conftest import SMALL
 
 

@@ -6,15 +6,16 @@ from typing import Any
 
 import torch
 
+from recbole_hyper.batches.loader import BatchSettings, LoaderSettings, PrefixLoader
 from recbole_hyper.config import Config, ConfigError
-from recbole_hyper.data.dataset import SequenceDataset, dataset_of_model, read_dataset
-from recbole_hyper.data.loader import PrefixLoader
 from recbole_hyper.data.sequences import SequenceStore
+from recbole_hyper.host.dataset import StoreDataset
 from recbole_hyper.host.models import one_line, require_features, training_loader
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.protocols.base import make_split
 from recbole_hyper.random_numbers import OwnDraws, seeded
+from recbole_hyper.runs.dataset import SequenceDataset, dataset_of_model, read_dataset
 from recbole_hyper.threads import PROCESS_LOCK
 from recbole_hyper.types import Split
 
@@ -34,7 +35,7 @@ def build(config: Config, data: SequenceDataset, split: Split, lengths: Any) -> 
     """Return (model, training loader, dataset) on the first ``lengths`` of each row, the training part."""
     training = data.restrict(split.store, lengths)
     if _has_prefixes(config.model_class):
-        loader = PrefixLoader(training, split.store, lengths, config)
+        loader = _prefixes(config, training, split.store, lengths)
         return _of_recbole(config, loader.view()), loader, training
     if issubclass(config.model_class, HyperRecommender):
         config.model_class.require_room(config, split.store.n_items)
@@ -64,9 +65,13 @@ def build_model(config: Config, data: SequenceDataset, store: SequenceStore, len
             return config.model_class(config, training).to(config["device"])
     # RecBole's models may draw from the generators of numpy and Python, which belong to the process
     with PROCESS_LOCK, seeded(seed):
-        view = PrefixLoader(training, store, lengths, config).view() if _has_prefixes(config.model_class) else training
+        view = _prefixes(config, training, store, lengths).view() if _has_prefixes(config.model_class) else training
         return _of_recbole(config, view)
 
 
 def _has_prefixes(model_class: Any) -> bool:
     return model_class.type.name == "SEQUENTIAL" and model_class.origin != "own"
+
+
+def _prefixes(config: Any, training: StoreDataset, store: SequenceStore, lengths: Any) -> PrefixLoader:
+    return PrefixLoader(training, store, lengths, LoaderSettings.of(config), BatchSettings.of(config))

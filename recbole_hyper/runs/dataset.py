@@ -59,7 +59,7 @@ class SequenceDataset(StoreDataset):
         A training row is a window, with inputs in ``item_id_list`` and targets in ``target_list`` (0 for none).
         Validation and test rows are RecBole's: history, length, target.
         """
-        from recbole_hyper.data.loader import BatchSettings, case_interaction, window_interaction, windows
+        from recbole_hyper.batches.loader import BatchSettings, case_interaction, window_interaction, windows
         from recbole_hyper.protocols.base import make_split
 
         split, length = make_split(self.store, self.config), self.max_item_list_len

@@ -7,14 +7,14 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.files import digest, locked, plain, read_json, write_json
 from recbole_hyper.host.recbole_files import data_arguments
 from recbole_hyper.options import DATA, SPLIT
 from recbole_hyper.protocols.saved_split import load_split, save_split
+from recbole_hyper.runs.build import read_data
+from recbole_hyper.runs.dataset import SequenceDataset
 from recbole_hyper.settings import SETTINGS, deciding
-from recbole_hyper.training.build import read_data
 from recbole_hyper.types import Split
 
 # keys that determine the data and its split

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from recbole_hyper.config import Config
-from recbole_hyper.data.dataset import DataError, FeatureDataset, SequenceDataset
 from recbole_hyper.protocols.base import ProtocolError, make_split
+from recbole_hyper.runs.dataset import DataError, FeatureDataset, SequenceDataset
 from recbole_hyper.runs.run import run
 from tests.conftest import HEADER, SMALL, cycle_rows, write_inter
 

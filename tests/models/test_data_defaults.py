@@ -12,10 +12,10 @@ from recbole.data import create_dataset, data_preparation
 
 from recbole_hyper import run
 from recbole_hyper.config import Config, ConfigError
-from recbole_hyper.data.data_defaults import RULES, TrainingStatistics, choose_values
 from recbole_hyper.files import read_json
 from recbole_hyper.hosted.config import HostedConfig
-from recbole_hyper.training.build import read_data
+from recbole_hyper.models.data_defaults import RULES, TrainingStatistics, choose_values
+from recbole_hyper.runs.build import read_data
 from tests.conftest import SMALL
 
 AUTO = dict.fromkeys(RULES, "auto")

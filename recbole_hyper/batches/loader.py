@@ -13,9 +13,10 @@ from recbole.data.interaction import Interaction
 from recbole.data.transform import construct_transform
 from torch import Tensor
 
-from recbole_hyper.config.parts import reads_times
-from recbole_hyper.data.device_windows import DeviceWindows, Names
+from recbole_hyper.batches.device_windows import DeviceWindows, Names
 from recbole_hyper.data.sequences import SequenceStore, binary_matrix, ranges
+from recbole_hyper.options import OfKeys
+from recbole_hyper.registry import reads_times
 from recbole_hyper.types import Cases, Int64, Prefixes
 
 WINDOW_RULES = ("all", "last", "random")
@@ -141,18 +142,30 @@ def window_interaction(part: Cases, width: int, settings: BatchSettings) -> Inte
     return interaction
 
 
+@dataclass(frozen=True)
+class LoaderSettings(OfKeys):
+    """What the loaders read of a configuration, by the names of its keys."""
+
+    train_batch_size: int
+    shuffle: bool
+    drop_last: bool | None
+    seed: int
+    MAX_ITEM_LIST_LENGTH: int
+    train_windows: str | None
+    device: torch.device
+
+
 class BatchLoader:
     """Base of the training loaders; ``seed``, or a saved ``generator``, determines the order of an epoch."""
 
     count: int  # rows per epoch
 
-    def __init__(self, dataset: Any, config: Any) -> None:
+    def __init__(self, dataset: Any, settings: LoaderSettings, columns: BatchSettings) -> None:
         self.dataset = self._dataset = dataset
-        self.config, self.settings = config, BatchSettings.of(config)
-        self.shuffle = bool(config["shuffle"])
-        self.batch_size = int(config["train_batch_size"])
-        self.drop_last = bool(config["drop_last"])
-        self.generator = np.random.default_rng(config["seed"])
+        self.settings, self.max_length = columns, settings.MAX_ITEM_LIST_LENGTH
+        self.shuffle, self.drop_last = settings.shuffle, bool(settings.drop_last)
+        self.batch_size = settings.train_batch_size
+        self.generator = np.random.default_rng(settings.seed)
 
     def _begin(self) -> None:
         """Prepare an epoch, before its order is drawn."""
@@ -189,20 +202,27 @@ class BatchLoader:
 class WindowLoader(BatchLoader):
     """Training batches for this project's models: right-padded windows, as wide as the longest in the batch.
 
-    On a device whose memory has room for the sequences, batches are made there, see ``data.device_windows``.
+    On a device whose memory has room for the sequences, batches are made there, see ``batches.device_windows``.
 
     A batch is a random sample of the windows. Batches of similar lengths would give targets of short histories more
     weight than targets of long ones. Rows are sorted by length, so that the encoder can process them in groups.
     """
 
     def __init__(
-        self, dataset: Any, store: SequenceStore, train_lengths: Int64, config: Any, *, fills: bool = False
+        self,
+        dataset: Any,
+        store: SequenceStore,
+        train_lengths: Int64,
+        settings: LoaderSettings,
+        columns: BatchSettings,
+        *,
+        fills: bool = False,
     ) -> None:
-        super().__init__(dataset, config)
+        super().__init__(dataset, settings, columns)
         self.store, self.train_lengths = store, train_lengths
-        self.max_length, self.rule = int(config["MAX_ITEM_LIST_LENGTH"]), config["train_windows"]
+        self.rule = settings.train_windows or "all"
         #: makes the batches on a device; None where the host makes them
-        self.on_device = _device_windows(store, self.settings, config["device"], self.max_length, fills=fills)
+        self.on_device = _device_windows(store, columns, settings.device, self.max_length, fills=fills)
         self._draw()
         self.count = len(self._windows)
 
@@ -266,10 +286,16 @@ class PrefixLoader(BatchLoader):
     model with negatives (DIN) gets them as rows with the label 0, as from RecBole's loader.
     """
 
-    def __init__(self, dataset: Any, store: SequenceStore, train_lengths: Int64, config: Any) -> None:
-        super().__init__(dataset, config)
-        self.store = store
-        self.width = int(config["MAX_ITEM_LIST_LENGTH"])
+    def __init__(
+        self,
+        dataset: Any,
+        store: SequenceStore,
+        train_lengths: Int64,
+        settings: LoaderSettings,
+        columns: BatchSettings,
+    ) -> None:
+        super().__init__(dataset, settings, columns)
+        self.store, config = store, dataset.config
         targets = np.maximum(train_lengths - 1, 0)
         self._rows = np.repeat(np.arange(store.n_rows, dtype=np.int32), targets)
         self._ends = (ranges(np.zeros_like(targets), targets) + 1).astype(np.int32)
@@ -281,7 +307,9 @@ class PrefixLoader(BatchLoader):
                 f"train_neg_sample_args={sampling}: RecBole's sequential models only get uniform negatives; set "
                 "distribution: uniform and dynamic: False"
             )
-        self._labelled = config["MODEL_INPUT_TYPE"].name == "POINTWISE"
+        # column of labels, if negatives are rows; or else the column of negatives
+        self._labels = config["LABEL_FIELD"] if config["MODEL_INPUT_TYPE"].name == "POINTWISE" else None
+        self._wrong = config["NEG_PREFIX"] + columns.item
         if self._negatives:
             self.batch_size = max(1, self.batch_size // (1 + self._negatives))
         # BERT4Rec masks items of a batch; building the transform also sets the field names that its constructor reads
@@ -289,7 +317,7 @@ class PrefixLoader(BatchLoader):
 
     def view(self) -> Any:
         """Return the dataset with RecBole's table of prefixes as ``inter_feat``; its rows are built when read."""
-        view = self.dataset.copy(PrefixTable(self.store, self._rows, self._ends, self.width, self.settings))
+        view = self.dataset.copy(PrefixTable(self.store, self._rows, self._ends, self.max_length, self.settings))
         for name in ("inter_matrix", "history_item_matrix", "history_user_matrix"):
             # the table has no row for a user's first interaction, which is still a training interaction
             setattr(view, name, getattr(self.dataset, name))
@@ -297,7 +325,7 @@ class PrefixLoader(BatchLoader):
 
     def _make(self, index: Int64) -> Interaction:
         cases = Cases.build(self.store, self._rows[index], self._ends[index])
-        batch = case_interaction(cases, self.width, self.settings)
+        batch = case_interaction(cases, self.max_length, self.settings)
         item = self.settings.item
         if self.settings.others:
             history = batch[item + self.settings.suffix].numpy()
@@ -309,15 +337,15 @@ class PrefixLoader(BatchLoader):
             drawn = self.generator.integers(1, self.store.n_items - 1, size=(self._negatives, len(positives)))
             drawn += drawn >= positives  # skips the target
             wrong = torch.from_numpy(drawn.reshape(-1))
-            if self._labelled:
+            if self._labels is not None:
                 # the targets first, as in RecBole, then the drawn items with label 0
                 labels = torch.cat((torch.ones(len(positives)), torch.zeros(len(wrong))))
                 items = torch.cat((batch[item], wrong))
                 batch = batch.repeat(1 + self._negatives)
-                batch.update(Interaction({item: items, self.config["LABEL_FIELD"]: labels}))
+                batch.update(Interaction({item: items, self._labels: labels}))
             else:
                 batch = batch.repeat(self._negatives) if self._negatives > 1 else batch
-                batch.update(Interaction({self.config["NEG_PREFIX"] + item: wrong}))
+                batch.update(Interaction({self._wrong: wrong}))
         return self._transform(self.dataset, batch)
 
 

@@ -12,15 +12,15 @@ import torch.distributed as dist
 
 from recbole_hyper.cluster import cluster
 from recbole_hyper.config import Config
-from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.files import read_json
 from recbole_hyper.models.base import HyperRecommender
+from recbole_hyper.runs.build import read_data
+from recbole_hyper.runs.dataset import SequenceDataset
+from recbole_hyper.runs.shared import mapped, share
 from recbole_hyper.threads import processors
-from recbole_hyper.training.build import read_data
 from recbole_hyper.training.checkpoint import REFIT, STATE, WEIGHTS
 from recbole_hyper.training.processes import world
-from recbole_hyper.training.shared import mapped, share
 from recbole_hyper.types import Split
 
 # inside the folder of the run: Ray's files, and the data, which every process maps into memory

@@ -10,9 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recbole_hyper.config import Config
-from recbole_hyper.data.dataset import SequenceDataset
-from recbole_hyper.data.loader import (
+from recbole_hyper.batches.loader import (
     BatchSettings,
     PrefixLoader,
     WindowLoader,
@@ -23,10 +21,12 @@ from recbole_hyper.data.loader import (
     whole_histories,
     windows,
 )
+from recbole_hyper.config import Config
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.protocols.base import make_split
+from recbole_hyper.runs.dataset import SequenceDataset
 from recbole_hyper.types import Cases, Prefixes
-from tests.conftest import SMALL, write_inter
+from tests.conftest import SMALL, loading, write_inter
 
 
 def build(path: Path, model: str = "SASRecCE", **keys: object) -> tuple:
@@ -58,7 +58,7 @@ def transitions(split: object) -> Counter:
 
 def test_all_windows_supervise_every_transition_once(random_data: Path) -> None:
     config, dataset, split = build(random_data, train_windows="all")
-    loader = WindowLoader(dataset, split.store, split.train_lengths, config)
+    loader = WindowLoader(dataset, split.store, split.train_lengths, *loading(config))
     batches = list(loader)
     assert len(batches) == len(loader)
     assert pairs(batches) == transitions(split)
@@ -72,7 +72,7 @@ def test_all_windows_supervise_every_transition_once(random_data: Path) -> None:
 def test_last_window_is_the_end_of_the_history(random_data: Path) -> None:
     config, dataset, split = build(random_data, train_windows="last")
     seen = {}
-    for batch in WindowLoader(dataset, split.store, split.train_lengths, config):
+    for batch in WindowLoader(dataset, split.store, split.train_lengths, *loading(config)):
         for user, targets in zip(batch["user_id"].tolist(), batch["target_list"], strict=True):
             assert user not in seen
             seen[user] = targets[targets > 0].tolist()
@@ -83,7 +83,7 @@ def test_last_window_is_the_end_of_the_history(random_data: Path) -> None:
 
 def test_random_windows_lie_inside_and_differ(random_data: Path) -> None:
     config, dataset, split = build(random_data, train_windows="random")
-    loader = WindowLoader(dataset, split.store, split.train_lengths, config)
+    loader = WindowLoader(dataset, split.store, split.train_lengths, *loading(config))
     first, second = pairs(list(loader)), pairs(list(loader))
     assert not (first - transitions(split))
     assert first != second
@@ -91,10 +91,12 @@ def test_random_windows_lie_inside_and_differ(random_data: Path) -> None:
 
 def test_epochs_differ_and_seeds_repeat(random_data: Path) -> None:
     config, dataset, split = build(random_data)
-    loader = WindowLoader(dataset, split.store, split.train_lengths, config)
+    loader = WindowLoader(dataset, split.store, split.train_lengths, *loading(config))
     first = [batch["user_id"].tolist() for batch in loader]
     second = [batch["user_id"].tolist() for batch in loader]
-    again = [batch["user_id"].tolist() for batch in WindowLoader(dataset, split.store, split.train_lengths, config)]
+    again = [
+        batch["user_id"].tolist() for batch in WindowLoader(dataset, split.store, split.train_lengths, *loading(config))
+    ]
     assert first != second
     assert first == again
 
@@ -106,7 +108,7 @@ def test_batches_are_random_samples_sorted_inside(tmp_path: Path) -> None:
     dataset = SequenceDataset(config)
     split = make_split(dataset.store, config)
     config["train_batch_size"] = 40
-    for batch in WindowLoader(dataset, split.store, split.train_lengths, config):
+    for batch in WindowLoader(dataset, split.store, split.train_lengths, *loading(config)):
         lengths = batch["item_length"]
         assert (lengths.diff() >= 0).all()
         # half of the windows are short; sorted into batches of one length, there would be 0 or 40
@@ -116,7 +118,7 @@ def test_batches_are_random_samples_sorted_inside(tmp_path: Path) -> None:
 def test_prefix_rows_equal_the_transitions(random_data: Path) -> None:
     config, dataset, split = build(random_data, "SASRec")
     found: Counter = Counter()
-    for batch in PrefixLoader(dataset, split.store, split.train_lengths, config):
+    for batch in PrefixLoader(dataset, split.store, split.train_lengths, *loading(config)):
         for user, items, length, target in zip(
             batch["user_id"], batch["item_id_list"], batch["item_length"], batch["item_id"], strict=True
         ):
@@ -129,7 +131,7 @@ def test_prefix_negatives_are_never_the_target(random_data: Path) -> None:
     config, dataset, split = build(random_data, "SASRec", loss_type="BPR")
     config["train_neg_sample_args"] = {"distribution": "uniform", "sample_num": 3, "dynamic": False}
     drawn = set()
-    for batch in PrefixLoader(dataset, split.store, split.train_lengths, config):
+    for batch in PrefixLoader(dataset, split.store, split.train_lengths, *loading(config)):
         assert (batch["neg_item_id"] != batch["item_id"]).all()
         drawn.update(batch["neg_item_id"].tolist())
     assert min(drawn) >= 1

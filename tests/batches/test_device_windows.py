@@ -4,8 +4,16 @@ import numpy as np
 import pytest
 import torch
 
-from recbole_hyper.data.device_windows import PLACES, ROWS, WEIGHTS, DeviceWindows, Names, rounded_count, rounded_width
-from recbole_hyper.data.loader import gather, windows
+from recbole_hyper.batches.device_windows import (
+    PLACES,
+    ROWS,
+    WEIGHTS,
+    DeviceWindows,
+    Names,
+    rounded_count,
+    rounded_width,
+)
+from recbole_hyper.batches.loader import gather, windows
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.encoders.base import positions_from_end
 
@@ -73,5 +81,5 @@ def test_data_that_do_not_fit_stay_on_the_host() -> None:
 def test_a_device_takes_data_up_to_a_quarter_of_its_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     store, device = store_of([3, 4]), torch.device("meta")
     for free, times, fits in ((7 * 4 * 4, False, True), (7 * 4 * 4 - 1, False, False), (7 * 4 * 4, True, False)):
-        monkeypatch.setattr("recbole_hyper.data.device_windows.free_memory", lambda _, free=free: free)
+        monkeypatch.setattr("recbole_hyper.batches.device_windows.free_memory", lambda _, free=free: free)
         assert DeviceWindows.fits(store, device, times=times) == fits

@@ -12,11 +12,11 @@ import pytest
 
 from recbole_hyper.config import Config
 from recbole_hyper.data import cache
-from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.protocols.base import make_split
-from recbole_hyper.training import shared
-from recbole_hyper.training.build import read_data
+from recbole_hyper.runs import shared
+from recbole_hyper.runs.build import read_data
+from recbole_hyper.runs.dataset import SequenceDataset
 from recbole_hyper.types import Cases
 from tests.conftest import SMALL
 from tests.sweep.conftest import random_sequences, write_data
@@ -137,7 +137,7 @@ def test_workers_map_the_files_of_the_cache(random_data: Path, tmp_path: Path, m
     shared.share(data, split, tmp_path / "shared")
     (kept,) = (tmp_path / "cache").rglob("items.npy")
     assert (tmp_path / "shared" / "sequences" / "items.npy").samefile(kept)
-    monkeypatch.setattr("recbole_hyper.data.dataset.read_store", lambda source: pytest.fail("the files were read"))
+    monkeypatch.setattr("recbole_hyper.runs.dataset.read_store", lambda source: pytest.fail("the files were read"))
     shutil.rmtree(kept.parent)  # what is linked outlives the cache
     again, its_split = shared.mapped(config, tmp_path / "shared", test=True)
     assert isinstance(again.store.items, np.memmap)
