@@ -15,6 +15,7 @@ import hashlib
 import importlib
 import importlib.util
 import sys
+import traceback
 import warnings
 from collections.abc import Mapping, Sequence
 from importlib.abc import MetaPathFinder
@@ -49,6 +50,17 @@ def load(file: Path) -> ModuleType:
                 del sys.modules[other]
         raise
     return module
+
+
+def last_frame(error: BaseException) -> str:
+    """Return the last line of a plugin in the traceback of ``error``, as in "my_encoder.py:14"; "" without one."""
+    frames = traceback.walk_tb(error.__traceback__)
+    places = [(Path(one.f_code.co_filename).name, line) for one, line in frames if _is_plugin(one.f_globals)]
+    return ":".join(map(str, places[-1])) if places else ""
+
+
+def _is_plugin(module: Mapping[str, Any]) -> bool:
+    return str(module.get("__name__")).startswith(PACKAGE)
 
 
 def is_loaded(file: Path) -> bool:
@@ -195,7 +207,7 @@ def _has(folder: Path, name: str) -> bool:
     if (folder / f"{name}.py").is_file() or (folder / name / "__init__.py").is_file():
         return True
     # a folder without __init__.py, unless an installed package has its name
-    return any((folder / name).glob("*.py")) and not _is_installed(name)
+    return any(any((folder / name).glob(files)) for files in ("*.py", "*/*.py")) and not _is_installed(name)
 
 
 def _is_installed(name: str) -> bool:

@@ -205,7 +205,7 @@ def _imported(kind: str, path: str) -> type:
         value: Any = importlib.import_module(module)
         for piece in name.split("."):
             value = getattr(value, piece)
-    except (ImportError, AttributeError, ValueError) as error:
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise ConfigError(f"{kind}: {path!r} cannot be imported ({error}); module:Class is expected") from error
     if not isinstance(value, type):
         raise ConfigError(f"{kind}: {path!r} is a {type(value).__name__}, but a class is expected")
@@ -229,6 +229,8 @@ def load_plugins(files: str | Iterable[str | Path]) -> list[str]:
     """
     loaded, modules = [], []
     for file in [word.strip() for word in files.split(",")] if isinstance(files, str) else files:
+        if not isinstance(file, str | Path) or "\0" in str(file):
+            raise ConfigError(f"plugins: {file!r} is not the path of a Python file")
         path = Path(file).expanduser().absolute()
         loaded.append(str(path))
         if path.suffix != ".py" or not path.is_file():

@@ -230,6 +230,9 @@ _declare(
     ("gpu_id", OPEN, str | int | None, "id of the GPU; empty for the CPU"),
 )
 
+# keys whose value is an interval, which files of RecBole's users may have as a list
+INTERVALS = frozenset(("user_inter_num_interval", "item_inter_num_interval"))
+
 # keys that users set most often, for ``run --help``
 COMMON = (
     *("epochs", "stopping_step", "learning_rate", "train_batch_size", "hidden_size"),
@@ -262,6 +265,11 @@ def deciding(*what: str, among: Mapping[str, Option] | None = None) -> frozenset
 def is_text(key: str) -> bool:
     """Return whether the value of ``key`` is text, so that it is not parsed: a folder may be called 1."""
     return key in SETTINGS and consists_of(SETTINGS[key].kind, str, type(None))
+
+
+def interval_text(value: Any) -> Any:
+    """Return the interval in which RecBole reads a list of two bounds, "[5,10]" for [5, 10]; other values stay."""
+    return f"[{value[0]},{value[1]}]" if isinstance(value, list) and len(value) == 2 else value
 
 
 def typed(value: Any) -> str:

@@ -14,18 +14,18 @@ LINES, PARAMETERS = 60, 8
 # lines of each room at the most; a feature raises its room's figure in its own commit and says why
 ROOMS = {
     "data": (6173, ("data",)),
-    "losses": (3298, ("losses", "functional.py")),
+    "losses": (3300, ("losses", "functional.py")),
     "config": (
-        2785,
+        2765,
         ("config", "settings.py", "options.py", "values.py", "registry.py", "yaml_files.py", "plugin_files.py"),
     ),
-    "host": (2335, ("host", "hosted")),
+    "host": (2348, ("host", "hosted")),
     "experiment": (2523, ("sweep", "experiment")),
     "report": (3397, ("report", "evaluation")),
     "runs": (4799, ("runs", "training")),
     "curvature": (566, ("curvature",)),
     "serving": (3276, ("serving", "commands")),
-    "models": (2775, ("models",)),
+    "models": (2779, ("models",)),
     "encoders": (2635, ("encoders",)),
     # 48 more: Poincare logits of far parallel states, and candidates without padding
     "geometry": (1557, ("geometry", "hyperbolic")),
@@ -35,8 +35,8 @@ ROOMS = {
     "batches": (599, ("batches",)),
     "protocols": (1371, ("protocols", "types.py")),
 }
-ALL = 40738
-TESTS = 43480
+ALL = 40737
+TESTS = 43552
 RESULTS = 783
 # texts of errors that tests match by a regular expression
 MATCHED = 635

@@ -53,6 +53,7 @@ NO_EFFECT = (
     _unread("save_dataset save_dataloaders", "data are read from the atomic files in every run and not saved"),
     _unread("valid_metric_bigger", "it follows from valid_metric"),
     _unread("unused_col", "a model sees only user, item and time of an interaction; see unload_col"),
+    _unread("threshold", "no ranking reads labels: every interaction is positive; val_interval drops low ratings"),
     _unread("POSITION_FIELD", "RecBole 1.2.0 does not read it"),
     _unread(
         "HEAD_ENTITY_ID_FIELD TAIL_ENTITY_ID_FIELD RELATION_ID_FIELD kg_reverse_r entity_kg_num_interval "
@@ -112,8 +113,7 @@ SWITCHED: tuple[tuple[tuple[str, ...], str, Callable[[Any], bool]], ...] = (
 _FOLDER = "data are read from the atomic files; set data_path to their folder"
 _DISTRIBUTED = "RecBole's own distributed training is not supported; use num_workers or a sweep"
 REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
-    **dict.fromkeys(("dataset_save_path", "dataloaders_save_path"), ((None,), _FOLDER)),
-    "threshold": ((None,), "every interaction is a positive one; val_interval drops low ratings"),
+    **dict.fromkeys(("dataset_save_path", "dataloaders_save_path"), ((None, ""), _FOLDER)),
     "nproc": ((None, 1), _DISTRIBUTED),
     **dict.fromkeys(("local_rank", "world_size", "ip", "port", "offset"), ((None,), _DISTRIBUTED)),
 }
@@ -178,7 +178,7 @@ def _translate_benchmark(keys: Mapping[str, Any], final: dict[str, Any]) -> list
             raise ConfigError(f"eval_args split={split!r}: benchmark_filename names the files of the parts; set it")
         return []
     distinct = isinstance(names, list) and all(isinstance(name, str) for name in names) and len(set(names))
-    if distinct != len(names) or distinct not in (2, 3):
+    if distinct not in (2, 3) or distinct != len(names):
         raise ConfigError(
             f"benchmark_filename={names!r}: the middle names of three files are expected, such as [train, valid, test] "
             "for NAME.train.inter and so on, or of two files, for training and test"

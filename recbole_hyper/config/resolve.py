@@ -9,13 +9,13 @@ import copy
 import functools
 import importlib
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from recbole_hyper import registry, settings
-from recbole_hyper.config.checks import check_all, check_dataset, is_ours
+from recbole_hyper.config.checks import check_all, check_dataset
 from recbole_hyper.config.parts import (
     CURVATURE,
     PARTS,
@@ -100,29 +100,6 @@ def all_known_keys() -> frozenset[str]:
     return frozenset({*recbole_values(), *settings.declared(), *RECBOLE_SILENT_KEYS})
 
 
-# what happens to a key in a run
-READ, FOREIGN = "read", "foreign"  # nothing reads a foreign key
-IGNORED, SWITCHED_OFF = "ignored", "switched off"  # by this model; by the value of another key
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One key of a configuration.
-
-    ``source`` is a file, a part ("loss sce"), "settings", "RecBole", "keys" for the command line or the dictionary, or
-    "" for a key of a stored configuration. ``reader`` is the part or the model that reads the key, else "run".
-    ``option`` is its declaration, None if RecBole or a third party gives it a meaning.
-    """
-
-    value: Any
-    default: Any
-    source: str
-    status: str = READ
-    reader: str = ""
-    option: Option | None = None
-    why: str = ""  # why the key has no effect
-
-
 @dataclass
 class Resolution:
     """The configuration of one run. ``mistakes`` are all reasons why it cannot run."""
@@ -146,31 +123,6 @@ class Resolution:
     own_keys: frozenset[str] = frozenset()  # keys in the source of a model of RecBole or of a third party
     own_meaning: frozenset[str] = frozenset()  # keys to which a third party's model gives its own meaning
     _ignored: dict[str, bool] = field(default_factory=dict)
-
-    def __getitem__(self, key: str) -> Entry:
-        default, given = self.defaults.get(key), self.given.get(key)
-        source = self.files.get(key, "keys") if key in self.given else self.sources.get(key, "")
-        status, why = self._status(key)
-        value = self.values.get(key, default if status == READ else given)
-        own = is_ours(key, default, self.options) and key not in self.own_meaning
-        return Entry(value, default, source, status, self._reader(key), self.options.get(key) if own else None, why)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter({**self.defaults, **self.given, **self.values})
-
-    def _status(self, key: str) -> tuple[str, str]:
-        if key in self.foreign:
-            return FOREIGN, "nothing reads it"
-        if self.ignores(key):
-            return IGNORED, self.reasons.get(key, OTHERS)
-        why = self.switched_off().get(key, "")
-        return (SWITCHED_OFF if why else READ), why
-
-    def _reader(self, key: str) -> str:
-        for part, name in self.parts.items():
-            if key in part_options(part, name):
-                return f"{PARTS[part][1]} {name}"
-        return "run" if key in settings.SETTINGS else f"model {self.model}"
 
     def ignores(self, key: str) -> bool:
         """Return whether a run of this model ignores the known key ``key``."""
@@ -346,6 +298,8 @@ class _Resolver:
             given["plugins"] = plugins
         for key in given.keys() & PATHS:
             given[key] = at_home(key, given[key])
+        for key in settings.INTERVALS & given.keys():
+            given[key] = settings.interval_text(given[key])
         if isinstance(metrics := given.get("metrics"), list | str):
             names = [metrics] if isinstance(metrics, str) else metrics
             given["metrics"] = [METRICS.get(str(name).lower(), name) for name in names]
@@ -450,7 +404,8 @@ class _Resolver:
         named = models.words_in_source(self.cls) if self.third_party else frozenset()
 
         def is_known(key: str) -> bool:
-            if key in named or known_at_once(key) or key in found.own_keys or key in REFUSED:
+            # an old name is still there only if its translation failed
+            if key in {*named, *found.own_keys, *REFUSED, *old_keys.TRANSLATED} or known_at_once(key):
                 return True
             return key in found.defaults and key not in in_beside
 
@@ -512,7 +467,9 @@ class _Resolver:
             changed, found.remarks = translate(only(TO_TRANSLATE, read), only(TO_TRANSLATE, values), self.cls)
             values |= changed
         found.warnings += found.remarks
-        unset = [key for key in found.own_keys - values.keys() if not known_at_once(key)] if self.third_party else []
+        unset = (
+            found.own_keys - values.keys() - settings.SETTINGS.keys() - RECBOLE_SILENT_KEYS if self.third_party else []
+        )
         if unset := sorted(key for key in unset if key not in self.reads_itself):
             self.warn(f"{found.model} reads {', '.join(unset)} in its source, but no file sets it: it is None")
         check_all(given, values, found.defaults, found.options, self.cls, found.own_meaning, found.mistakes)

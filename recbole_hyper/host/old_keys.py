@@ -161,6 +161,8 @@ def _evaluation(content: dict[str, Any], remark: Remark, sequential: bool) -> di
     if not old:
         return {}
     setting, by_user, ratio, held_out = (content.pop(name, None) for name in _OLD_EVALUATION)
+    if isinstance(setting, Mapping):
+        raise ConfigError(f"eval_setting={setting!r}: RecBole ignores this key; a mapping belongs into eval_args")
     is_default = setting is None
     if is_default:
         setting = "TO_LS,full" if sequential else "RO_RS,full"

@@ -5,10 +5,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from recbole_hyper.errors import near_names
 from recbole_hyper.host import old_keys
 from recbole_hyper.yaml_files import merged, only, read_yaml, without
 
 logger = logging.getLogger("recbole_hyper")
+
+EVAL_KEYS = ("split", "order", "group_by", "mode", "successive")
 
 # warnings by file that were logged, because a process reads a file several times
 _logged: set[tuple[Path, str]] = set()
@@ -35,7 +38,14 @@ def read(path: Path, *, sequential: bool = True) -> dict[str, Any]:
     new, lines = old_keys.translated(old, str(path), sequential=sequential)
     for line in lines:
         warn_once(path, line)
-    return without(old, content) | new
+    content = without(old, content) | new
+    if isinstance(arguments := content.get("eval_args"), Mapping):
+        # RecBole ignores them; one that is nearly a known key is a slip, which the checks report
+        ignored = [key for key in arguments if key not in EVAL_KEYS and not near_names(str(key), EVAL_KEYS)]
+        if ignored:
+            warn_once(path, f"nothing reads {', '.join(map(str, ignored))} in eval_args, as in RecBole")
+            content["eval_args"] = without(ignored, arguments)
+    return content
 
 
 def read_all(paths: Sequence[Path], *, sequential: bool = True) -> tuple[dict[str, Any], dict[str, str]]:

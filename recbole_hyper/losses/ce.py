@@ -19,7 +19,7 @@ from recbole_hyper.losses._stream import ItemStream
 from recbole_hyper.losses.base import Head, Loss, Negatives
 from recbole_hyper.losses.sampled_softmax import sampled_softmax
 from recbole_hyper.matmul import float32_products
-from recbole_hyper.options import Option
+from recbole_hyper.options import AUTO, Option
 from recbole_hyper.values import PositiveInt, ShareBelow1
 
 # logits from which on Triton is faster than operations on whole rows, and up to which width without a link
@@ -231,7 +231,9 @@ class CrossEntropy(Loss):
     ) -> None:
         super().__init__()
         check_options(memory_budget, label_smoothing)
-        self.softmax_items, self.uses_negatives = softmax_items, softmax_items is not None
+        # a model that is built without run(), which replaces auto, takes all items
+        self.softmax_items = None if softmax_items == AUTO else softmax_items
+        self.uses_negatives = self.softmax_items is not None
         self._options: dict[str, Any] = {
             "memory_budget": memory_budget,
             "label_smoothing": label_smoothing,

@@ -1,4 +1,4 @@
-"""The result of resolving a configuration: entries, all mistakes at once, stored values, files of RecBole's users."""
+"""The result of resolving a configuration: all mistakes at once, stored values, files of RecBole's users."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.config.binding import Exact, parse_keys
-from recbole_hyper.config.resolve import IGNORED, READ, SWITCHED_OFF, resolve
+from recbole_hyper.config.resolve import resolve
 from recbole_hyper.files import read_written_yaml, write_yaml
 from recbole_hyper.yaml_files import parse_yaml, read_yaml
 from tests.config.test_binding import make
@@ -30,31 +30,6 @@ def weighted(tmp_path: Path) -> Exact:
     (tmp_path / "weighted.py").write_text(MODEL)
     (tmp_path / "Weighted.yaml").write_text("weight_mode: ''\ncomplex: true\ncompilee: 3\nembedding_size: 8\n")
     return Exact(GIVEN, plugins=[str(tmp_path / "weighted.py")])
-
-
-def test_an_entry_has_value_source_reader_and_reason() -> None:
-    keys = {
-        **GIVEN,
-        "temperature": 0.5,
-        "embedding_size": 3,
-        "curvature_init": 1.0,
-        "learner": "sgd",
-        "adam_betas": [0.5, 0.9],
-    }
-    found = resolve("SASRecCE", None, [], keys)
-    assert found.mistakes.errors == []
-    entry = found["temperature"]
-    assert (entry.value, entry.default, entry.source, entry.status) == (0.5, 1.0, "keys", READ)
-    assert (entry.reader, found["n_layers"].reader, found["epochs"].reader) == (
-        "geometry euclidean", "encoder transformer", "run"
-    )  # fmt: skip
-    assert found["n_layers"].source == "encoder transformer"
-    assert entry.option is not None
-    assert (found["embedding_size"].status, found["embedding_size"].why) == (
-        IGNORED,
-        "it belongs to other models or parts",
-    )
-    assert (found["adam_betas"].status, found["adam_betas"].why) == (SWITCHED_OFF, "learner is 'sgd'")
 
 
 def test_all_mistakes_are_one_error(cycle: Path) -> None:

@@ -241,7 +241,7 @@ def test_slips() -> None:
 
 
 def test_a_file_that_all_of_a_comparison_share(data: Path, caplog: pytest.LogCaptureFixture) -> None:
-    from recbole_hyper.commands import compare
+    from recbole_hyper.experiment import compare
 
     file = data.parent / "mine.yaml"
     file.write_text(FOREIGN + "SASRec: {n_layers: 1}\n")
