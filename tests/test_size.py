@@ -23,6 +23,7 @@ ROOMS = {
     "experiment": (2549, ("sweep", "experiment")),
     "report": (3489, ("report", "evaluation")),
     "runs": (4640, ("runs", "training")),
+<<<<<<< HEAD
     "curvature": (566, ("curvature",)),
     "serving": (3537, ("serving", "commands")),
     "models": (2688, ("models",)),
@@ -35,6 +36,18 @@ ROOMS = {
 }
 ALL = 41065
 TESTS = 43605
+=======
+    "curvature": (832, ("curvature",)),
+    "serving": (3736, ("serving", "commands")),
+    "models": (2688, ("models",)),
+    "encoders": (2635, ("encoders",)),
+    "geometry": (1509, ("geometry", "hyperbolic")),
+    "kernels": (1392, ("kernels",)),
+    "protocols": (1453, ("protocols", "types.py")),
+}
+ALL = 41830
+TESTS = 43880
+>>>>>>> 18d21629 (The protocol of session-based papers: every prefix of a held-out session is a case)
 RESULTS = 783
 # texts of errors that tests match by a regular expression
 MATCHED = 653
