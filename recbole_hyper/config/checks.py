@@ -12,7 +12,6 @@ from recbole_hyper import registry, settings
 from recbole_hyper.config.parts import CURVATURE
 from recbole_hyper.errors import ConfigError, MissingDataError, Mistakes, did_you_mean, near_names
 from recbole_hyper.host.metrics import DIVERSITY, OWN_METRICS, metric_needs, metrics_dict
-from recbole_hyper.host.recbole_files import data_addresses
 from recbole_hyper.host.user_files import EVAL_KEYS
 from recbole_hyper.options import AUTO, Option, out_of_range
 from recbole_hyper.values import InnerShare, NonNegativeInt, PositiveFloat, PositiveInt, ShareBelow1, allows, in_words
