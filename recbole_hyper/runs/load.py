@@ -164,8 +164,6 @@ def load_model(config: Config, data: SequenceDataset, split: Split) -> tuple[Any
     result = read_json(folder / RESULT) if (folder / RESULT).is_file() else {}
     refitted = split.refit_lengths is not None and (path.is_file() or bool(result.get("refit_epochs")))
     path = path if refitted else folder / WEIGHTS
-    if path.is_file():
-        _require_own_weights(folder, path, result)
     model, epoch = open_model(config, data, split, refitted=refitted)
     tested = result.get("refit_epochs", 0) - 1 if refitted else result.get("best_epoch")
     if result and epoch != tested:
@@ -173,6 +171,7 @@ def load_model(config: Config, data: SequenceDataset, split: Split) -> tuple[Any
             f"{path} is of epoch {epoch}, but {folder / RESULT} tested epoch {tested}: a resume was stopped here; "
             f"finish it with 'recbole-hyper run --resume=True --output_dir={folder}'"
         )
+    _require_own_weights(folder, path, result)
     if isinstance(model, OwnModel):
         model.complete()
     return model.eval(), refitted
