@@ -14,7 +14,7 @@ from recbole_hyper.training.progress import in_time
 
 # the longest training that a default chooses, in seconds
 LONGEST = 3600.0
-# items of a sampled softmax; chosen on validation of Ciao and Food (results/README.md)
+# items of a sampled softmax; not searched
 SAMPLED_ITEMS = 4096
 # about what a logit takes on a slow core, both directions: below an hour of these, nothing is measured
 _SLOWEST_LOGIT = 3e-8
