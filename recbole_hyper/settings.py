@@ -80,12 +80,6 @@ _declare(
         PositiveInt | None,
         "validation and test cases to rank, drawn with candidate_seed; ~ ranks all",
     ),
-    (
-        "valid_cases",
-        None,
-        PositiveInt | Auto | None,
-        "validation cases to rank, drawn with candidate_seed; auto: as many as a tenth of the training allows",
-    ),
 )
 _declare(
     "split grows",
@@ -129,6 +123,12 @@ _declare(
         "targets: every interaction, the last L, or one random window",
     ),
     ("drop_last", False, bool, "drop the last, smaller batch of an epoch"),
+    (
+        "valid_cases",
+        None,
+        PositiveInt | Auto | None,
+        "validation cases to rank, drawn with candidate_seed; auto: as many as a tenth of the training allows",
+    ),
     ("eval_step", OPEN, NonNegativeInt, "epochs between validations; 0 validates never"),
     ("MAX_ITEM_LIST_LENGTH", OPEN, PositiveInt | Auto, "most items of a history that a model sees, the newest ones"),
     ("hidden_size", OPEN, PositiveInt | Auto, "dimension of item vectors and states"),

@@ -343,6 +343,12 @@ def test_a_refusal_says_what_to_type(random_data: Path) -> None:
         bound(random_data, "Pop,SASRecCE", **{"Pop.topk": "[5, 10]"})
 
 
+def test_models_may_validate_on_other_numbers_of_cases(random_data: Path) -> None:
+    """The default chooses ``valid_cases`` by its cost; all models are tested on the same cases."""
+    configs, _ = bound(random_data, "FMLPRecMemory,FMLPRecCE,SASRecCE,Pop")
+    assert [config["valid_cases"] for config in configs.values()] == ["auto", "auto", None, None]
+
+
 def test_a_warning_appears_once(random_data: Path, caplog: pytest.LogCaptureFixture) -> None:
     bound(random_data, "Pop,EASER", hidden_size=8)
     lines = [text for text in caplog.messages if text.startswith("Pop does not read hidden_size")]
