@@ -22,7 +22,7 @@ ROOMS = {
     "host": (2364, ("host", "hosted")),
     "experiment": (2523, ("sweep", "experiment")),
     "report": (3489, ("report", "evaluation")),
-    "runs": (4640, ("runs", "training")),
+    "runs": (4635, ("runs", "training")),
     "curvature": (566, ("curvature",)),
     "serving": (3277, ("serving", "commands")),
     "models": (2688, ("models",)),
@@ -31,13 +31,14 @@ ROOMS = {
     "geometry": (1557, ("geometry", "hyperbolic")),
     # 10 more: no subnormal shares
     "kernels": (1402, ("kernels",)),
-    "protocols": (1366, ("protocols", "types.py")),
+    "protocols": (1365, ("protocols", "types.py")),
 }
 ALL = 40787
-TESTS = 43455
-RESULTS = 783
+# 59 more: the sentences of README, claims.md and docs about results are held against the table
+TESTS = 43515
+RESULTS = 60
 # texts of errors that tests match by a regular expression
-MATCHED = 638
+MATCHED = 637
 
 # compiled loops take arrays one by one and are written out flat
 FOLDERS = ("kernels",)
