@@ -1,6 +1,6 @@
 """Exact cross-entropy, forward and backward, compared with its matrix products alone and with full logits.
 
-    make bench-ce            (or: python benchmarks/bench_ce.py --items 10000 100000 --threads 2 --output results)
+    make bench-ce            (or: python benchmarks/bench_ce.py --items 10000 100000 --threads 2 --output FOLDER)
 
 For each catalogue it measures: the three matrix products that the mathematics needs (logits, gradient of states,
 gradient of items), cut into tiles that stay in cache, with plain torch and with the library that our loss uses
@@ -96,7 +96,7 @@ def main() -> None:
         "--budget", type=int, help="memory_budget of our loss; a small one gives the tiles of 1,000,000 items"
     )
     parser.add_argument("--processor", action="store_true", help="measure processor time instead of wall time")
-    parser.add_argument("--output", type=Path, default=Path("results"))
+    parser.add_argument("--output", type=Path, help="folder of bench_ce.json; default: print only")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
@@ -168,6 +168,8 @@ def main() -> None:
                 f"{row['times_fast_products']:>7.2f} {row['times_euclidean']:>9.2f} {extra:>9.1f}",
                 flush=True,
             )
+    if options.output is None:
+        return
     options.output.mkdir(parents=True, exist_ok=True)
     path = options.output / "bench_ce.json"
     path.with_suffix(".tmp").write_text(json.dumps({"environment": environment(), "rows": found}, indent=1))

@@ -8,8 +8,8 @@ cross-entropy, cut-cross-entropy and Liger, where they are installed), ``steps``
 graphs), ``epochs`` (seconds, beside RecBole's SASRec, and RecTools' if it is installed), ``runs`` (the default model,
 whole, also on data of $RECBOLE_HYPER_DATA) and ``equal`` (100 steps without dropout on the CPU and the device from the
 same weights: losses within 1e-4).
-Results go to results/bench_gpu.json, an entry for each device and commit; ``python results/gpu.py`` draws
-results/gpu.md from it.
+``--output=FILE`` adds them to a json file, an entry for each device and commit. ``python results/gpu.py`` draws
+results/gpu.md from results/bench_gpu.json.
 """
 
 from __future__ import annotations
@@ -44,7 +44,6 @@ from recbole_hyper.runs.build import build, reader_of_store
 from recbole_hyper.runs.ready import resolve_data_defaults
 from recbole_hyper.training.loop import Loop
 
-RESULTS = Path(__file__).parents[1] / "results" / "bench_gpu.json"
 SECTIONS = ("kernels", "steps", "epochs", "runs", "equal")
 # of $RECBOLE_HYPER_DATA, if they are there
 DATASETS = ("amazon-beauty-sequences", "ml-1m")
@@ -374,10 +373,10 @@ def main() -> None:
     parser.add_argument("--sections", default=",".join(SECTIONS), help="comma-separated")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--small", action="store_true", help="small data, to see that everything works")
-    parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--output", type=Path, help="json file, such as results/bench_gpu.json; default: print only")
     given = parser.parse_args()
     device = torch.device(given.device)
-    known = json.loads(given.output.read_text()) if given.output.is_file() else []
+    known = json.loads(given.output.read_text()) if given.output and given.output.is_file() else []
     name = in_words(describe(device)) + (", small" if given.small else "")
     about = {"device": name, "torch": torch.__version__, "commit": commit()}
     entry = next((one for one in known if about.items() <= one.items()), None)
@@ -390,7 +389,8 @@ def main() -> None:
         print(f"{section} ({time.perf_counter() - start:.0f} s)")
         for row in rows:
             print("  ", json.dumps(row, default=float))
-        given.output.write_text(json.dumps(known, indent=1, default=float) + "\n")
+        if given.output:
+            given.output.write_text(json.dumps(known, indent=1, default=float) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 """Time and memory of every loss with 3 thousand to 1 million items, and how close SCE's gradient is to the exact one.
 
-    make bench-losses        (or: python benchmarks/bench_losses.py --items 3000 30000 --threads 2 --output results)
+    make bench-losses        (or: python benchmarks/bench_losses.py --items 3000 30000 --threads 2 --output FOLDER)
 
 The shapes are those of the SCE paper, section 4.2.3: sequences of 200, 256 negatives, b_y = 256, d = 64. The batch is
 smaller, so that a CPU takes minutes (--batch, by default 16 sequences; the paper has 64). The naive formula (full
 logits and torch's cross-entropy) runs with as many rows as fit into --naive-bytes and is scaled linearly to the batch
-(marked ~). Memory is the allocator's peak without the gradients of the parameters. Writes bench_losses.json,
+(marked ~). Memory is the allocator's peak without the gradients of the parameters. With --output: bench_losses.json,
 bench_losses.png and bench_losses_fidelity.json.
 """
 
@@ -257,16 +257,19 @@ def main() -> None:
     parser.add_argument("--bucket-sizes", type=int, nargs="+", default=[64, 256, 1024, 4096])
     parser.add_argument("--fidelity-items", type=int, default=10_000)
     parser.add_argument("--fidelity-steps", type=int, default=60)
-    parser.add_argument("--output", type=Path, default=Path("results"))
+    parser.add_argument("--output", type=Path, help="folder of the files; default: print only")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    options.output.mkdir(parents=True, exist_ok=True)
     print(environment())
     found = table(options)
+    shares = fidelity(options) if options.bucket_sizes else []
+    if options.output is None:
+        return
+    options.output.mkdir(parents=True, exist_ok=True)
     write(options.output / "bench_losses.json", {"environment": environment(), "rows": found})
     figure(found, options.output / "bench_losses.png")
-    if options.bucket_sizes:
-        write(options.output / "bench_losses_fidelity.json", {"environment": environment(), "rows": fidelity(options)})
+    if shares:
+        write(options.output / "bench_losses_fidelity.json", {"environment": environment(), "rows": shares})
 
 
 if __name__ == "__main__":

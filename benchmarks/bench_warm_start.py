@@ -7,7 +7,7 @@ scratch on all earlier interactions ("anew"), another one starts from the weight
 its defaults), and a third one remains that of the first week. All three rank every interaction of the week after its
 history. Interactions with items that a model does not know are not ranked, but counted. Epochs are selected on the last
 item of each user. ``--work`` keeps the runs: if the script is called again, it resumes after the last finished run.
-Writes warm_start.json and warm_start.md.
+With --output=FOLDER it writes warm_start.json and warm_start.md.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def main() -> None:
     )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--work", type=Path, required=True, help="folder of the runs")
-    parser.add_argument("--output", type=Path, default=Path("results"))
+    parser.add_argument("--output", type=Path, help="folder of warm_start.json and .md; default: print only")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     file = options.data_path / options.dataset / f"{options.dataset}.inter"
@@ -99,15 +99,16 @@ def main() -> None:
             name: str(value) for name, value in vars(options).items() if name not in ("work", "data_path", "output")
         }
     }
-    (options.output / "warm_start.json").write_text(json.dumps({**about, "weeks": rows}, indent=1))
     means = pd.DataFrame(rows).groupby("way", sort=False).mean(numeric_only=True).drop(columns="week")
     text = table(
         [{"way": way, **{name: f"{value:.4g}" for name, value in row.items()}} for way, row in means.iterrows()]
     )
-    (options.output / "warm_start.md").write_text(
-        f"{__doc__}\nMeans over {options.weeks - 1} weeks:\n\n```text\n{text}\n```\n"
-    )
     print(text)
+    if options.output:
+        (options.output / "warm_start.json").write_text(json.dumps({**about, "weeks": rows}, indent=1))
+        (options.output / "warm_start.md").write_text(
+            f"{__doc__}\nMeans over {options.weeks - 1} weeks:\n\n```text\n{text}\n```\n"
+        )
 
 
 if __name__ == "__main__":

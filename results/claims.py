@@ -1,19 +1,18 @@
-"""Write claims.md (the default model beside published rows, differences between models), README and its figure.
+"""Write claims.md (the default model beside published rows, differences between models) and README.
 
-    python results/claims.py            # from the result files and readme_template.md
+    python results/claims.py            # from runs.csv and readme_template.md
     python results/claims.py --first    # first run README's ten lines, and write what they print into first_run.txt
 
-claims.yaml and published.yaml name the runs and the published rows; every figure is computed here.
+claims.yaml has the facts and the pairs of runs, published.yaml the published rows; every figure is computed here.
 """
 
 from __future__ import annotations
 
-import json
 import re
-import statistics
 import subprocess
 import sys
 import tempfile
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from string import Template
@@ -22,10 +21,13 @@ from typing import Any
 import yaml
 from scipy import stats
 
-from recbole_hyper.evaluation.pairs import holm
-from recbole_hyper.evaluation.tables import Table
-
 HERE = Path(__file__).parent
+sys.path.append(str(HERE))
+from table import Run, figure_text, interval, mean, runs, seeds_of, short, signed  # noqa: E402
+
+from recbole_hyper.evaluation.pairs import holm  # noqa: E402
+from recbole_hyper.evaluation.tables import Table  # noqa: E402
+
 README = HERE.parent / "README.md"
 # the model that README recommends; its runs have it in their names
 DEFAULT = "FMLPRecMemory"
@@ -34,84 +36,74 @@ TABLE = {
     "amazon-sports-sequences": "Amazon Sports",
     "ml-1m": "MovieLens-1M",
 }
-# where no rule and no setting was chosen
 APART = {
     "amazon-toys-sequences": "Amazon Toys",
     "lastfm-sequences": "LastFM",
     "foursquare-sequences": "Foursquare",
     "yelp-sequences": "Yelp",
 }
-SEEDS = ("", "_seed2021", "_seed2022")
 # README's first run with all epochs
 FIRST = "ml-100k_FMLPRecMemory_default"
-PROTOCOL = """\
-`{default}` with no setting changed: test, leave-one-out, all items ranked, **items of the history left out**.
-Mean and standard deviation over the seeds; in brackets the 95 % interval over users of the first seed. What the runs
-cost is in records.md."""
-CAUTIONS = """\
-The published rows are the best that we found on these files and this protocol. Most have one seed, and some were
-chosen by test ([sources and cautions](published.yaml)). MovieLens-1M has 3,416 items there and 3,706 here. HSTU-large
-with MoL ({apart}) is not among them: it trains on the validation item. The default model
-fits 558 numbers of its reranker to validation targets; [those of similar data do nearly as well](records.md)."""
-NOTE = """\
-Differences of test means. Several seeds: 95 % interval and p-value of Welch's test over the seeds, for these users. The
-p-values in the column Holm are adjusted for all differences on this page. One seed: nothing is known about others."""
-CHOSEN = """\
-The rules of `auto`, the mixture and the reranker were chosen on validation of these three data sets; the reranker on
-that of LastFM too, and its gain was known on that of Amazon Toys and Yelp before it became the default. Otherwise the
-next four took no part, but for one thing: after the first runs on LastFM and Foursquare, without EASE^R
-([both](records.md)), the rule that offers it was changed to a cost. Same protocol and settings; `recbole-hyper prepare
-NAME` says where the files are. On Foursquare most targets are items of the history, which no model reaches when these
-are left out, and too few others are among the best for a reranker."""
 
 
-def read(name: str) -> dict[str, Any]:
-    """Return the result file of a run."""
-    return json.loads((HERE / f"runs/{name}.json").read_text())
+def facts() -> dict[str, Any]:
+    """Return claims.yaml: sentences by name, and groups of differences."""
+    return yaml.safe_load((HERE / "claims.yaml").read_text())
 
 
-def seeds_of_run(name: str) -> list[str]:
-    """Return the names of a run and of its further seeds."""
-    return [name, *(path.stem for path in sorted((HERE / "runs").glob(f"{name}_seed*.json")))]
+def group_of(name: str) -> list[Run]:
+    """Return a run and its further seeds."""
+    return [runs()[one] for one in seeds_of(name)]
 
 
-def short(value: float) -> str:
-    """Return a metric with four digits and no leading 0."""
-    return f"{value:.4f}".replace("0.", ".", 1)
+def of_default(dataset: str) -> list[Run]:
+    """Return the runs of the default model on a data set."""
+    return group_of(f"{dataset}_{DEFAULT}_default")
 
 
-def signed(value: float) -> str:
-    """Return a difference with its sign."""
-    return f"{value:+.4f}".replace("0.", ".", 1)
+def without_reranker(dataset: str) -> list[Run]:
+    """Return the runs of the default model without its reranker."""
+    return group_of(f"{dataset}_{DEFAULT}_no_rerank")
+
+
+def published(dataset: str, metric: str = "ndcg@10", *, marked: bool = False) -> list[dict[str, Any]]:
+    """Return the published rows on the protocol of README's table, the best first; also those with a mark if wanted."""
+    rows = yaml.safe_load((HERE / "published.yaml").read_text())[dataset]
+    return sorted((row for row in rows if marked or "apart" not in row), key=lambda row: -row[metric])
+
+
+def ahead(dataset: str, metric: str = "ndcg@10") -> bool:
+    """Return whether every seed of the default model is above the best published row."""
+    return min(run[f"test {metric}"] for run in of_default(dataset)) > published(dataset, metric)[0][metric]
 
 
 def difference(row: dict[str, Any], metric: str) -> dict[str, Any]:
     """Return the difference of two groups of runs over their common seeds, and what can be said of it."""
-    groups = [[read(name) for name in seeds_of_run(row[side])] for side in ("first", "second")]
+    groups = [group_of(row[side]) for side in ("first", "second")]
     shared = {run["seed"] for run in groups[0]} & {run["seed"] for run in groups[1]}
     groups = [[run for run in group if run["seed"] in shared] for group in groups]
-    keys = ("data_fingerprint", "protocol", "eval_args", "exclude_seen")
+    keys = ("fingerprint", "protocol", "cases", "exclude_seen")
     splits = {str([run[key] for key in keys]) for group in groups for run in group}
     assert len(splits) == 1, f"{row['row']}: runs of {len(splits)} splits"
-    first, second = ([run["test"][metric] for run in group] for group in groups)
+    first, second = ([run[f"test {metric}"] for run in group] for group in groups)
     found = {"row": row["row"], "seeds": min(len(first), len(second))}
     if found["seeds"] == 1:
-        mean = statistics.fmean(first) - statistics.fmean(second)
-        return {**found, "difference": mean, "interval": "one seed", "p": "one seed", "Holm": "one seed"}
+        value = mean(groups[0], metric) - mean(groups[1], metric)
+        return {**found, "difference": value, "interval": "one seed", "p": "", "Holm": ""}
     return found | welch(first, second)
 
 
 def welch(first: Sequence[float], second: Sequence[float]) -> dict[str, Any]:
     """Return the difference of two means, its 95 % interval as text, and its p-value, by Welch's test."""
-    mean, low, high, p_value = welch_test(first, second)
-    return {"difference": mean, "interval": f"{signed(low)} to {signed(high)}", "p": p_value}
+    value, low, high, p_value = welch_test(first, second)
+    return {"difference": value, "interval": f"{signed(low)} to {signed(high)}", "p": p_value}
 
 
 def welch_test(first: Sequence[float], second: Sequence[float]) -> tuple[float, float, float, float]:
     """Return the difference of two means, the ends of its 95 % interval and its p-value, by Welch's test."""
     test = stats.ttest_ind(first, second, equal_var=False)
     low, high = test.confidence_interval(0.95)
-    return statistics.fmean(first) - statistics.fmean(second), low, high, float(test.pvalue)
+    return sum(first) / len(first) - sum(second) / len(second), low, high, float(test.pvalue)
 
 
 def shown(p_value: float) -> str:
@@ -119,71 +111,63 @@ def shown(p_value: float) -> str:
     return f"{p_value:.2f}" if p_value >= 0.01 else "< .01"
 
 
-def claims() -> dict[str, list[dict[str, Any]]]:
-    """Return the differences of claims.yaml by title."""
-    groups = yaml.safe_load((HERE / "claims.yaml").read_text())
-    found = {group["title"]: [difference(row, group["metric"]) for row in group["rows"]] for group in groups}
-    tested = [row for rows in found.values() for row in rows if row["seeds"] > 1]
+def claims() -> list[dict[str, Any]]:
+    """Return the differences of claims.yaml, each with its group."""
+    found = []
+    for group in facts()["differences"]:
+        found += [{"of": group["title"]} | difference(row, group["metric"]) for row in group["rows"]]
+    tested = [row for row in found if row["seeds"] > 1]
     for row, adjusted in zip(tested, holm([row["p"] for row in tested]), strict=True):
         row |= {"p": shown(row["p"]), "Holm": shown(adjusted)}
     return found
 
 
+def result_rows(datasets: dict[str, str]) -> list[dict[str, str]]:
+    """Return the rows of the default model, without its reranker, and of what is published, on these data sets."""
+    rows = []
+    for dataset, title in datasets.items():
+        for name, group in (("default *", of_default(dataset)), ("without reranker", without_reranker(dataset))):
+            if not group:
+                rows.append({"data": title, "row": name, "NDCG@10": "no run", "HR@10": "no run", "seeds": "-"})
+                continue
+            cells = {"data": title, "row": name, "seeds": str(len(group))}
+            for metric, head in (("ndcg@10", "NDCG@10"), ("hit@10", "HR@10")):
+                low, high = interval(group[0], metric) or (0.0, 0.0)
+                lowest = min(run[f"test {metric}"] for run in group)
+                cells[head] = f"{figure_text(group, metric)}, lowest {short(lowest)} ({short(low)}-{short(high)})"
+            rows.append(cells)
+        marked = [row for row in published(dataset, marked=True) if "apart" in row]
+        for row in published(dataset)[:3] + marked[:1]:
+            name = f"{row['model']}{' **' if 'apart' in row else ''} (published)"
+            cells = {"data": title, "row": name, "seeds": str(row.get("seeds", 1))}
+            rows.append(cells | {"NDCG@10": short(row["ndcg@10"]), "HR@10": short(row["hit@10"])})
+    return rows
+
+
 def claims_text() -> str:
     """Return claims.md."""
-    apart = next(row for row in yaml.safe_load((HERE / "published.yaml").read_text())["ml-1m"] if "apart" in row)
-    cautions = CAUTIONS.format(apart=f"{short(apart['ndcg@10'])}, {short(apart['hit@10'])}")
-    parts = ["# The default model, and differences between models", "", PROTOCOL.format(default=DEFAULT), ""]
-    parts += [*result_lines(TABLE), "", cautions, "", CHOSEN, "", *result_lines(APART), "", "## Differences", "", NOTE]
-    for title, rows in claims().items():
-        columns = ["row", "seeds", "difference", "interval", "p", "Holm"]
-        text = Table(rows, columns, forms={"difference": "+.4f"}).markdown().strip()
-        parts += ["", f"### {title}", "", text]
+    texts = {name: text.strip() for name, text in facts()["texts"].items()}
+    columns = ["data", "row", "seeds", "NDCG@10", "HR@10"]
+    parts = ["# The default model, and differences between models", "", "<!-- written by results/claims.py -->"]
+    parts += ["", Template(texts["protocol"]).substitute(default=DEFAULT), ""]
+    parts += [Table(result_rows(TABLE | APART), columns).markdown().strip()]
+    for name in ("published", "order", "rules"):
+        parts += ["", texts[name]]
+    parts += ["", "## Differences", "", texts["differences"], ""]
+    columns = ["of", "row", "seeds", "difference", "interval", "p", "Holm"]
+    parts += [Table(claims(), columns, forms={"difference": "+.4f"}).markdown().strip()]
     return "\n".join(parts) + "\n"
-
-
-def published(dataset: str, metric: str = "ndcg@10") -> list[dict[str, Any]]:
-    """Return the published rows on the protocol of README's table, the best first."""
-    rows = yaml.safe_load((HERE / "published.yaml").read_text())[dataset]
-    return sorted((row for row in rows if "apart" not in row), key=lambda row: -row[metric])
-
-
-def seeds_of(dataset: str) -> list[dict[str, Any]]:
-    """Return the runs of the default model on a data set, one for each seed that there is."""
-    names = [f"{dataset}_{DEFAULT}_default{seed}" for seed in SEEDS]
-    return [read(name) for name in names if (HERE / f"runs/{name}.json").is_file()]
-
-
-def result_lines(datasets: dict[str, str]) -> list[str]:
-    """Return the lines of the table of the default model on these data sets."""
-    lines = ["| `--dataset=...` | seeds | NDCG@10 | HR@10 | published: NDCG@10, HR@10 |", "|---|---:|---|---|---|"]
-    for dataset, title in datasets.items():
-        runs = seeds_of(dataset)
-        cells = []
-        for metric in ("ndcg@10", "hit@10"):
-            values = [run["test"][metric] for run in runs]
-            low, high = runs[0]["test_intervals"][metric]
-            spread = f" ± {short(statistics.stdev(values))}" if len(values) > 1 else ""
-            cells.append(f"{short(statistics.fmean(values))}{spread} ({short(low)}-{short(high)})")
-        best, *rest = published(dataset)
-        names = [f"{best['model']} {short(best['ndcg@10'])}, {short(best['hit@10'])}"]
-        names += [f"{row['model']} {short(row['ndcg@10'])}, {short(row['hit@10'])}" for row in rest[:2]]
-        lines.append(f"| {title} | {len(runs)} | {cells[0]} | {cells[1]} | {'; '.join(names)} |")
-    return lines
 
 
 def readme() -> str:
     """Return README: readme_template.md with the default model, its scores and what the ten lines print."""
-    runs = {title: seeds_of(dataset) for dataset, title in TABLE.items()}
-    *most, last = (
-        f"{short(statistics.fmean(one['test']['ndcg@10'] for one in own))} on {title}" for title, own in runs.items()
-    )
-    (n_seeds,) = {len(group) for group in runs.values()}
-    values = {"default": DEFAULT, "scores": f"{', '.join(most)} and {last} (means of {n_seeds} seeds)"}
+
+    scores = ", ".join(f"{short(mean(of_default(name), 'ndcg@10'))} on {title}" for name, title in TABLE.items())
+    without = ", ".join(short(mean(without_reranker(name), "ndcg@10")) for name in TABLE)
+    results = Template(facts()["readme"]).substitute(default=DEFAULT, scores=scores, without=without)
+    values = {"default": DEFAULT, "results": textwrap.fill(results, 140, break_on_hyphens=False)}
     values["first_run"] = (HERE / "first_run.txt").read_text().strip()
-    values["all_epochs"] = f"{read(FIRST)['test']['ndcg@10']:.3f}".removeprefix("0")
-    timed = json.loads((HERE / "bench_first_run.json").read_text())["runs"]
-    values["first_seconds"] = f"{max(run['cold'] for run in timed if run['checkout'] == 'now'):.0f}"
+    values["all_epochs"] = f"{runs()[FIRST]['test ndcg@10']:.3f}".removeprefix("0")
     return Template((HERE / "readme_template.md").read_text()).substitute(values)
 
 
@@ -193,38 +177,8 @@ def ten_lines() -> str:
     return Template(block).substitute(default=DEFAULT)
 
 
-def draw(file: Path) -> None:
-    """Draw README's figure: one panel for each data set, a row for each published model, ours on top."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-    from matplotlib.ticker import MaxNLocator
-
-    figure, panels = plt.subplots(1, len(TABLE), figsize=(9, 2.5), layout="constrained")
-    for axes, (dataset, title) in zip(panels, TABLE.items(), strict=True):
-        runs, others = seeds_of(dataset), published(dataset)[:5]
-        names = [f"{DEFAULT} (ours)", *(row["model"].replace("with sampled softmax", "(sampled)") for row in others)]
-        low, high = runs[0]["test_intervals"]["ndcg@10"]
-        axes.plot([low, high], [0, 0], color="#0072B2", lw=2)
-        axes.plot(statistics.fmean(run["test"]["ndcg@10"] for run in runs), 0, "o", color="#0072B2", ms=7)
-        axes.plot([row["ndcg@10"] for row in others], range(1, len(names)), "o", color="#777777", ms=6)
-        axes.set_yticks(range(len(names)), names, fontsize=8)
-        axes.get_yticklabels()[0].set_fontweight("bold")
-        axes.invert_yaxis()
-        axes.set_title(title, fontsize=10)
-        axes.set_xlabel("test NDCG@10", fontsize=8)
-        axes.tick_params(axis="x", labelsize=8)
-        axes.grid(axis="x", color="#dddddd", lw=0.6)
-        axes.xaxis.set_major_locator(MaxNLocator(3))
-        axes.margins(x=0.08)
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.supxlabel("blue: mean over the seeds, bar: 95 % interval over users; grey: published, one seed", fontsize=8)
-    figure.savefig(file, dpi=110)
-
-
 def main() -> None:
-    """Write claims.md, the figure and README."""
+    """Write claims.md and README."""
     if "--first" in sys.argv:
         with tempfile.TemporaryDirectory() as folder:
             done = subprocess.run(
@@ -234,7 +188,6 @@ def main() -> None:
         (HERE / "first_run.txt").write_text(done.stdout.split("result.json\n")[-1])
     (HERE / "claims.md").write_text(claims_text())
     README.write_text(readme())
-    draw(HERE / "first.png")
 
 
 if __name__ == "__main__":

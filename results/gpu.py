@@ -87,10 +87,12 @@ def reached(entry: dict[str, Any], section: str, row: dict[str, Any], column: st
 
 def page(entries: list[dict[str, Any]]) -> str:
     """Return the page of all devices."""
-    parts = [HEAD, GOALS, goals([one for one in entries if "when" not in one])]
+    # entries of earlier versions have a "when"
+    entries = [one for one in entries if "when" not in one]
+    parts = [HEAD, GOALS, goals(entries)]
     for entry in entries:
         commit = entry.get("commit")
-        when = entry.get("when") or ("this version" if commit is None else f"at {commit[:7]}")
+        when = "this version" if commit is None else f"at {commit[:7]}"
         parts.append(f"\n## {entry['device']}\n\n{when}, torch {entry['torch']}\n")
         for section, rows in entry["sections"].items():
             columns = COLUMNS[section]

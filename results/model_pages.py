@@ -19,9 +19,10 @@ from recbole_hyper.evaluation.tables import Table
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE))
+from claims import group_of, welch  # noqa: E402
 from claims import published as strongest  # noqa: E402
-from claims import signed, welch  # noqa: E402
-from pages import SHOWN, figure_text, pages, read, results_of, short  # noqa: E402
+from pages import pages, runs_of  # noqa: E402
+from table import SHOWN, figure_text, short, signed  # noqa: E402
 
 DOCS = HERE.parent / "docs" / "models"
 CURVATURE = DOCS.parent / "curvature.md"
@@ -47,7 +48,7 @@ def rows_of(group: dict[str, Any]) -> list[dict[str, str]]:
         if "best" in group:
             best = strongest(group["best"])[0]
             text = f"{short(best[metric])} ({best['model']})"
-        shown.append({**shared, "model": name, "published": text, "ours": figure_text(results_of(rows[row]), metric)})
+        shown.append({**shared, "model": name, "published": text, "ours": figure_text(runs_of(rows[row]), metric)})
     return shown
 
 
@@ -72,9 +73,7 @@ def head_values(table: dict[str, Any], head: str, width: int) -> list[float]:
     if "data" in table:
         found = study_values("curvature_control.csv", "ndcg@10")
         return found.get((table["heads"][head], table["data"], width), [])
-    name = table["runs"][head].format(d=width)
-    files = [HERE / f"runs/{name}.json", *sorted((HERE / "runs").glob(f"{name}_seed*.json"))]
-    return [read(file.stem)["test"]["ndcg@10"] for file in files if file.is_file()]
+    return [run["test ndcg@10"] for run in group_of(table["runs"][head].format(d=width))]
 
 
 @functools.cache
