@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 # each worker of the suite has one thread, as small steps spend more on waking several than on work; torch reads it once
@@ -65,6 +67,16 @@ def serial_sweeps() -> Iterator[None]:
 def _seeded() -> None:
     torch.manual_seed(0)
     np.random.seed(0)  # noqa: NPY002  RecBole draws from the global generator
+
+
+def script(file: Path) -> ModuleType:
+    """Return a Python file that is in no package as a module."""
+    specification = importlib.util.spec_from_file_location(file.stem, file)
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
 
 
 def loading(config: Any) -> tuple[LoaderSettings, BatchSettings]:

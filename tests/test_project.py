@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import subprocess
 from pathlib import Path
@@ -10,16 +9,13 @@ from pathlib import Path
 import pytest
 
 import recbole_hyper
+from tests.conftest import script
 
 ROOT = Path(__file__).parents[1]
 
 
 def test_every_place_states_the_version_of_the_package() -> None:
-    specification = importlib.util.spec_from_file_location("release", ROOT / ".github" / "release.py")
-    assert specification is not None
-    assert specification.loader is not None
-    release = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(release)
+    release = script(ROOT / ".github" / "release.py")
     assert release.problems(recbole_hyper.__version__) == []
     assert len(release.problems("9.9.9")) == len(release.PLACES) == 4
 

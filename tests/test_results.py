@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import json
 import math
 import re
@@ -20,6 +19,7 @@ from matplotlib.testing.compare import compare_images
 
 from recbole_hyper import run
 from recbole_hyper.models.data_defaults import RULES
+from tests import conftest
 from tests.conftest import SMALL
 
 ROOT = Path(__file__).parents[1]
@@ -28,12 +28,7 @@ RESULTS = ROOT / "results"
 
 @functools.cache
 def script(name: str) -> ModuleType:
-    specification = importlib.util.spec_from_file_location(f"results_{name}", RESULTS / f"{name}.py")
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
+    return conftest.script(RESULTS / f"{name}.py")
 
 
 def runs() -> dict[str, dict[str, Any]]:

@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import math
 import re
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
 import torch
 
-from tests.conftest import write_inter
+from tests.conftest import script, write_inter
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
-def load(file: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 sys.path.insert(0, str(BENCHMARKS))
-bench = load(BENCHMARKS / "bench_peers.py")
-peer = load(BENCHMARKS / "peers" / "peer.py")
+bench = script(BENCHMARKS / "bench_peers.py")
+peer = script(BENCHMARKS / "peers" / "peer.py")
 environments = sys.modules["peers.driver.environments"]
 lists = sys.modules["peers.driver.lists"]
 running = sys.modules["peers.driver.running"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 from pathlib import Path
 from types import ModuleType
@@ -18,18 +17,13 @@ from recbole_hyper.protocols.base import make_split
 from recbole_hyper.random_numbers import OwnDraws
 from recbole_hyper.runs.build import build
 from recbole_hyper.runs.dataset import SequenceDataset
-from tests.conftest import SMALL
+from tests.conftest import SMALL, script
 
 STUDIES = Path(__file__).parents[2] / "examples" / "studies"
 
 
 def study(name: str) -> ModuleType:
-    specification = importlib.util.spec_from_file_location(f"study_{name}", STUDIES / f"{name}.py")
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
+    return script(STUDIES / f"{name}.py")
 
 
 def test_cuts_of_a_data_set() -> None:
