@@ -7,7 +7,6 @@ from typing import Any
 
 import psutil
 import torch
-from joblib import cpu_count
 
 CPU = torch.device("cpu")
 # these have no float64, which evaluation and curvatures need
@@ -85,6 +84,8 @@ def moved(batch: Any, device: torch.device) -> Any:
 def describe(device: torch.device) -> dict[str, Any]:
     """Return type, name and memory in bytes of the device, and "cores" for the CPU."""
     if device.type == "cpu":
+        from joblib import cpu_count  # takes a third of a second to import
+
         return {"type": "cpu", "name": _processor(), "memory": total_memory(device), "cores": int(cpu_count())}
     name = str(module_of(device).get_device_name(device))
     return {"type": device.type, "name": name, "memory": total_memory(device)}

@@ -52,11 +52,11 @@ def load(file: Path) -> ModuleType:
     return module
 
 
-def last_frame(error: BaseException) -> str:
-    """Return the last line of a plugin in the traceback of ``error``, as in "my_encoder.py:14"; "" without one."""
+def at_line(error: BaseException) -> str:
+    """Return the last line of a plugin in the traceback of ``error``, as " at my_encoder.py:14"; "" without one."""
     frames = traceback.walk_tb(error.__traceback__)
     places = [(Path(one.f_code.co_filename).name, line) for one, line in frames if _is_plugin(one.f_globals)]
-    return ":".join(map(str, places[-1])) if places else ""
+    return " at {}:{}".format(*places[-1]) if places else ""
 
 
 def _is_plugin(module: Mapping[str, Any]) -> bool:

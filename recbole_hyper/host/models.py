@@ -38,9 +38,8 @@ def one_line(config: Any, doing: str) -> Iterator[None]:
         if type(error).__module__.startswith("recbole_hyper."):
             raise
         text = " ".join(str(error).split())[:300]
-        where = f" at {place}" if (place := plugin_files.last_frame(error)) else ""
         raise ConfigError(
-            f"{config.model_class.__name__} failed {doing}{where}: {type(error).__name__}: {text}"
+            f"{config.model_class.__name__} failed {doing}{plugin_files.at_line(error)}: {type(error).__name__}: {text}"
             f"{_hint(config, error)}; --traceback shows where it failed"
         ) from error
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from recbole_hyper.errors import ConfigError
-from recbole_hyper.plugin_files import last_frame
+from recbole_hyper.plugin_files import at_line
 from recbole_hyper.random_numbers import seeded
 
 # rounding differs between batches of different shapes
@@ -33,9 +33,9 @@ def blamed(cls: type, method: str) -> Iterator[None]:
             raise
         advice = "; call super().__init__() first" if "__init__() call" in str(error) else ""
         text = " ".join(str(error).split()) or "no message"
-        where = f" at {place}" if (place := last_frame(error)) else ""
         raise ConfigError(
-            f"{cls.__name__}.{method} failed{where}: {type(error).__name__}: {text}{advice}; --traceback shows more"
+            f"{cls.__name__}.{method} failed{at_line(error)}: {type(error).__name__}: {text}{advice}; "
+            "--traceback shows more"
         ) from error
 
 

@@ -73,6 +73,10 @@ class Protocol(Part):
         """Return an error that names the split and its argument."""
         return ProtocolError(f"split {{{registry.name_of('protocols', type(self))}: {self.argument!r}}}: {text}")
 
+    def own_settings(self, alone: str) -> dict[str, Any]:
+        """Return :meth:`read_settings` of the split's argument; one that is no mapping is the value of ``alone``."""
+        return self.read_settings(self.argument if isinstance(self.argument, dict) else {alone: self.argument})
+
     def read_settings(self, argument: Any) -> dict[str, Any]:
         """Return ``argument`` with the defaults of ``settings``; ProtocolError for unknown keys or wrong values."""
         required = {key for key, option in self.settings.items() if option.default is OPEN}
@@ -141,10 +145,10 @@ def make_split(store: SequenceStore, config: Any) -> Split:
 def sampled(split: Split, n_cases: int, seed: int, parts: Sequence[str] = ("valid", "test")) -> Split:
     """Return ``split`` with at most ``n_cases`` cases in each of the ``parts``, drawn by ``seed``, in order."""
     fewer = {}
-    for part in parts:
+    for number, part in enumerate(("valid", "test")):
         cases = getattr(split, part)
-        if len(cases) > n_cases:
-            draw = np.random.default_rng((seed, ("valid", "test").index(part)))
+        if part in parts and len(cases) > n_cases:
+            draw = np.random.default_rng((seed, number))
             fewer[part] = cases[np.sort(draw.choice(len(cases), n_cases, replace=False))]
             split.counts[f"{part} cases drawn of {len(cases)}"] = n_cases
     return dataclasses.replace(split, **fewer)

@@ -28,18 +28,15 @@ class Sessions(Protocol):
     settings = {"test": Option(default=0.9), "valid": Option(kind=InnerShare, default=0.9)}
     expected = f"known settings are {', '.join(settings)}"
 
-    def _settings(self) -> dict[str, Any]:
-        return self.read_settings(self.argument if isinstance(self.argument, dict) else {"test": self.argument})
-
     def check_argument(self) -> None:
-        test = self._settings()["test"]
+        test = self.own_settings("test")["test"]
         if not _is_file(test):
             self.point(test)
         if self.successive:
             raise ProtocolError("successive: every interaction of a held-out session is a case already; leave it out")
 
     def split(self, store: SequenceStore) -> Split:
-        settings = self._settings()
+        settings = self.own_settings("test")
         held_out, points = self._held_out(store, settings["test"])
         others = np.flatnonzero(~held_out & (store.lengths > 0))
         if not len(others) or not held_out.any():

@@ -1,6 +1,6 @@
 """Temporal users split (SCE paper, section 4.1): users who are active after a point in time do not train."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -35,16 +35,13 @@ class TemporalUsers(Protocol):
     }
     expected = f"known settings are {', '.join(settings)}"
 
-    def _settings(self) -> dict[str, Any]:
-        return self.read_settings(self.argument if isinstance(self.argument, dict) else {"point": self.argument})
-
     def check_argument(self) -> None:
-        self.point(self._settings()["point"])
+        self.point(self.own_settings("point")["point"])
         if self.refit:
             raise ProtocolError("refit: True needs a split by time (GT); held-out users never train")
 
     def split(self, store: SequenceStore) -> Split:
-        settings = self._settings()
+        settings = self.own_settings("point")
         filtered = _filter(store, settings["min_item_users"], settings["min_user_items"])
         if not len(filtered.items):
             raise self.error("min_item_users and min_user_items leave no interaction")

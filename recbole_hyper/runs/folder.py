@@ -92,6 +92,11 @@ def _no_run(folder: Path) -> str:
     return f"{folder} has no run: {CONFIG} is missing{hint}"
 
 
+def read_result(folder: Path) -> Any:
+    """Return the content of result.json, {} before a run has finished."""
+    return read_json(folder / RESULT) if (folder / RESULT).is_file() else {}
+
+
 def require_finished(folder: Path, alternative: str = "") -> None:
     """Raise ConfigError if ``folder`` has no finished run; ``alternative`` ends the message."""
     if not folder.exists():
@@ -224,7 +229,7 @@ def require_continued(config: Config, folder: Path) -> dict[str, Any]:
             f"{folder}: the learning rate follows a schedule over epochs={before.get('epochs')}, which cannot change "
             f"to {config['epochs']}; choose another output_dir"
         )
-    result = read_json(folder / RESULT) if (folder / RESULT).is_file() else {}
+    result = read_result(folder)
     # config.yaml may come from a resume that was killed before it had a result
     for file, content in ((CONFIG, before), (RESULT, result.get("config", {}))):
         for key in UPWARDS:

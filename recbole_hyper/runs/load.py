@@ -10,13 +10,13 @@ import numpy as np
 
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.evaluation.scorers import full_sort_scorer
-from recbole_hyper.files import file_digest, plain, read_json
+from recbole_hyper.files import file_digest, plain
 from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.protocols.base import make_split
 from recbole_hyper.random_numbers import seeded
 from recbole_hyper.runs.build import build_model, read_data
 from recbole_hyper.runs.dataset import SequenceDataset
-from recbole_hyper.runs.folder import CONFIG, RESULT, read_config, require_finished
+from recbole_hyper.runs.folder import CONFIG, RESULT, read_config, read_result, require_finished
 from recbole_hyper.runs.plugin_files import trusting, with_trusted_plugins
 from recbole_hyper.runs.saved_data import ABOUT, DATA, SavedData, differences, read_saved_data
 from recbole_hyper.serving.model_scorer import ModelScorer
@@ -86,7 +86,7 @@ def identity(output_dir: str | Path) -> dict[str, str]:
 
 def edited_keys(folder: Path) -> list[str]:
     """Return a sentence on the keys of the configuration that were edited since the run in ``folder``, [] for none."""
-    result = read_json(folder / RESULT) if (folder / RESULT).is_file() else {}
+    result = read_result(folder)
     written = result.get("files", {}).get(CONFIG)
     if written is None or written == file_digest(folder / CONFIG):
         return []
@@ -95,13 +95,6 @@ def edited_keys(folder: Path) -> list[str]:
     keys = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key) and key not in PLACES)
     changes = ", ".join(f"{key}: {before.get(key)!r} in the run, {now.get(key)!r} now" for key in keys)
     return [f"{folder / CONFIG} was edited after the run ({changes}): {RESULT} does not describe it"] if keys else []
-
-
-def _require_own_weights(folder: Path, path: Path, result: Mapping[str, Any]) -> None:
-    """Raise CheckpointError if the weights at ``path`` are not those of the ``result`` in ``folder``."""
-    written = result.get("files", {}).get(path.relative_to(folder).as_posix())
-    if written is not None and written != file_digest(path):
-        raise CheckpointError(f"{path} has other weights than those of {folder / RESULT}: restore them from a copy")
 
 
 def read_run(output_dir: str | Path) -> dict[str, Any]:
@@ -161,7 +154,7 @@ def open_model(config: Config, data: SequenceDataset, split: Split, *, refitted:
 def load_model(config: Config, data: SequenceDataset, split: Split) -> tuple[Any, bool]:
     """Return (tested model of the run in ``output_dir``, whether it was refit); CheckpointError for wrong weights."""
     folder, path = Path(config["output_dir"]), Path(config["output_dir"]) / REFIT / WEIGHTS
-    result = read_json(folder / RESULT) if (folder / RESULT).is_file() else {}
+    result = read_result(folder)
     refitted = split.refit_lengths is not None and (path.is_file() or bool(result.get("refit_epochs")))
     path = path if refitted else folder / WEIGHTS
     model, epoch = open_model(config, data, split, refitted=refitted)
@@ -171,7 +164,9 @@ def load_model(config: Config, data: SequenceDataset, split: Split) -> tuple[Any
             f"{path} is of epoch {epoch}, but {folder / RESULT} tested epoch {tested}: a resume was stopped here; "
             f"finish it with 'recbole-hyper run --resume=True --output_dir={folder}'"
         )
-    _require_own_weights(folder, path, result)
+    written = result.get("files", {}).get(path.relative_to(folder).as_posix())
+    if written is not None and written != file_digest(path):
+        raise CheckpointError(f"{path} has other weights than those of {folder / RESULT}: restore them from a copy")
     if isinstance(model, OwnModel):
         model.complete()
     return model.eval(), refitted

@@ -156,16 +156,15 @@ def run_claimed(
         if config.model_class.origin != "own":
             require_known_users(config.model_class, split)
         check_against_data(config, split)
+        resolved = resolve_auto(config, data, split, output_dir)
+        if config["valid_cases"]:
+            split = sampled(split, int(config["valid_cases"]), int(config["candidate_seed"]), ["valid"])
         log_split(split)
         if config["protocol_report"]:
             print(protocol_report(split))
         seen = {part: not_new(getattr(split, part), learned, timed=bool(split.points)) for part in ("valid", "test")}
         if text := results.not_new_text({"cases_not_new": seen, **describe(split)}):
             logger.warning("%s", text.strip(" ()"))
-        resolved = resolve_auto(config, data, split, output_dir)
-        if config["valid_cases"] and len(split.valid) > int(config["valid_cases"]):
-            logger.info("validation ranks %d of %d cases (valid_cases)", config["valid_cases"], len(split.valid))
-            split = sampled(split, int(config["valid_cases"]), int(config["candidate_seed"]), ["valid"])
         if config["save_data"] and world()[0] == 0:
             save_data(output_dir, config, data, split, mask_of(data.store, learned) if learned else None)
         keep_digests(output_dir, config["plugins"])

@@ -1,13 +1,13 @@
 """How long a training will take on this device, and a sample of the items where all would take too long."""
 
 import math
-from time import perf_counter
 from typing import Any
 
 import torch
 
 from recbole_hyper.devices import synchronize
 from recbole_hyper.geometry.base import Geometry
+from recbole_hyper.kernels.clock import Stopwatch
 from recbole_hyper.losses.ce import exact_cross_entropy
 from recbole_hyper.training.memory import Trial
 from recbole_hyper.training.progress import in_time
@@ -43,11 +43,11 @@ def _seconds_of_a_logit(n_items: int, width: int, geometry: Geometry, device: to
     weight = torch.randn(n_items, width, generator=draws).to(device).requires_grad_()
     targets = torch.randint(1, n_items, (_ROWS,), generator=draws).to(device)
     seconds = math.inf
-    for _ in range(3):  # the first one may compile kernels
-        watch = perf_counter()
+    for _ in range(3):  # the first one may load kernels
+        watch = Stopwatch()
         exact_cross_entropy(states, targets, weight, None, geometry, padding_idx=0).backward()
         synchronize(device)
-        seconds = min(seconds, perf_counter() - watch)
+        seconds = min(seconds, watch.seconds())
     return seconds / (_ROWS * n_items)
 
 

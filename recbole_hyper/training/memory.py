@@ -6,7 +6,6 @@ import ctypes
 import math
 import sys
 import threading
-from time import perf_counter
 from typing import Any, NamedTuple
 
 import psutil
@@ -14,6 +13,7 @@ import torch
 
 from recbole_hyper.devices import free_memory, half_precision, module_of, moved, synchronize
 from recbole_hyper.errors import ConfigError
+from recbole_hyper.kernels.clock import Stopwatch
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.part_checks import require_loss
 from recbole_hyper.random_numbers import seeded
@@ -104,14 +104,14 @@ def try_step(settings: TrainSettings, model: HyperRecommender, batches: Any) -> 
     sizes = sorted({max(1, largest >> halvings) for halvings in range(_HALVINGS)})
     with seeded(0):
         _measured(settings, model, batches, sizes[0])  # a first step may compile and allocate
-        start = perf_counter()
+        start = Stopwatch()
         for rows in sizes:
             (peak, seconds), before, earlier = _measured(settings, model, batches, rows), taken, last
             taken, last = max(taken, lasting + peak - idle.bytes), seconds
             # beyond a constant part, memory and time grow in proportion to the rows
             growth, slope = (taken - before) / (rows - tried), max(0.0, (last - earlier) / (rows - tried))
             left = largest - rows
-            ends = tried > 0 and perf_counter() - start + 2 * last > _SECONDS
+            ends = tried > 0 and start.seconds() + 2 * last > _SECONDS
             following = taken + growth * (left if ends else min(rows, left)) * (tried > 0)
             if not following <= limit:
                 needed, fits = taken + growth * left, shares * (rows if taken <= limit else tried)
@@ -134,17 +134,17 @@ def _update_seconds(model: HyperRecommender, device: torch.device) -> float:
     part.grad = torch.zeros_like(part)
     optimizer = torch.optim.Adam([part])
     optimizer.step()  # makes the moments
-    watch = perf_counter()
+    watch = Stopwatch()
     optimizer.step()
     synchronize(device)
-    return (perf_counter() - watch) * total / part.numel()
+    return watch.seconds() * total / part.numel()
 
 
 def _measured(settings: TrainSettings, model: HyperRecommender, batches: Any, rows: int) -> tuple[float, float]:
     """Return the peak in bytes of a step on the ``rows`` longest windows, and its seconds; infinity without memory."""
     device = settings.device
     model.train()
-    watch = perf_counter()
+    watch = Stopwatch()
     try:
         with PeakMemory(device, interval=0.001) as memory:
             with torch.autocast(device.type, half_precision(device), enabled=bool(settings.enable_amp)):
@@ -156,4 +156,4 @@ def _measured(settings: TrainSettings, model: HyperRecommender, batches: Any, ro
         if isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate" in str(error):
             return math.inf, math.inf
         raise
-    return memory.bytes, perf_counter() - watch
+    return memory.bytes, watch.seconds()

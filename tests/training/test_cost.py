@@ -89,9 +89,7 @@ def test_a_run_with_a_large_catalogue_samples_items_and_validation_cases(
     result = run("SASRecCE", "random", config_dict={**keys, "output_dir": str(tmp_path / "run")})
     assert result["config"]["softmax_items"] == 3
     assert result["config"]["valid_cases"] == result["n_valid_cases"] < result["n_test_cases"]
-    assert result["data_defaults"]["chosen"] == {
-        "softmax_items": 3,
-        "valid_cases": result["n_valid_cases"],
-    }
+    assert result["protocol_counts"]["validation cases"] == result["n_valid_cases"]
+    assert result["data_defaults"]["chosen"] == {"softmax_items": 3, "valid_cases": result["n_valid_cases"]}
     again = run(config_dict={"output_dir": str(tmp_path / "run"), "resume": True, "epochs": 2})
     assert again["n_valid_cases"] == result["n_valid_cases"]
