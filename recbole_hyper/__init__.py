@@ -5,11 +5,19 @@ Importing this package patches RecBole for current numpy, scipy, pandas and torc
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from recbole_hyper.hosted import patches
 from recbole_hyper.models import MODULES
 from recbole_hyper.threads import limit_cached_kernels, limit_spinning
+
+if TYPE_CHECKING:
+    # what editors and mypy see of the functions that __getattr__ imports at their first use
+    from recbole_hyper.experiment.seeds import run_seeds as run_seeds
+    from recbole_hyper.runs.batch import recommend_all as recommend_all
+    from recbole_hyper.runs.estimator import Estimator as Estimator
+    from recbole_hyper.runs.load import load as load
+    from recbole_hyper.runs.run import run as run
 
 patches.apply()
 

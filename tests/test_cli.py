@@ -8,6 +8,7 @@ import pytest
 import recbole_hyper
 from recbole_hyper import cli
 from recbole_hyper.files import read_json
+from tests.raising import refused
 
 
 def test_a_run_by_recboles_letters(random_data: Path, tmp_path: Path) -> None:
@@ -40,7 +41,7 @@ def test_an_option_with_two_values_is_refused(capsys: pytest.CaptureFixture[str]
             cli.main(["run", *given])
         assert ended.value.code == 2
         assert "is given twice, as" in capsys.readouterr().err
-    with pytest.raises(SystemExit, match="2"):
+    with refused(SystemExit, "2"):
         cli.main(["recommend", "folder", "--k=3", "--k=4"])
     assert cli._parse(["run", "--model=Pop", "-m", "Pop"]).model == "Pop"
 

@@ -25,6 +25,7 @@ from recbole_hyper.runs.batch import recommend_all
 from recbole_hyper.serving import stream
 from recbole_hyper.sweep.driver import sweep
 from tests.conftest import SMALL
+from tests.raising import refused
 
 KEYS = {**SMALL, "hidden_dropout_prob": 0.0, "attn_dropout_prob": 0.0, "use_gpu": False, "n_threads": 1}
 KEYS |= {"topk": [5], "valid_metric": "NDCG@5", "learning_rate": 0.01, "stopping_step": 1000}
@@ -100,7 +101,7 @@ def test_training_over_two_nodes_goes_on_after_one_is_killed(
 
     killing = once(lambda: epochs_in(broken) >= 5, nodes.kill)
     start = time.monotonic()
-    with pytest.raises(RuntimeError, match="training on 2 workers failed"):
+    with refused(RuntimeError, "training", "workers"):
         run("SASRecCE", "random", config_dict={**keys, "output_dir": str(broken)})
     killing.join()
     done = epochs_in(broken)

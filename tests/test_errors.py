@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from recbole_hyper.errors import ConfigError, did_you_mean, near_hint, near_key, near_names, positive_int, require
+from tests.raising import refused
 
 KEYS = ["hidden_size", "learning_rate", "save_data", "state", "epochs", "topk", "n_layers", "train_batch_size"]
 
@@ -61,7 +62,7 @@ def test_names_with_one_spelling_are_all_near() -> None:
 
 @pytest.mark.parametrize("value", [0, -1, True, 3.0, "3", None, float("nan")])
 def test_what_is_not_a_positive_int(value: object) -> None:
-    with pytest.raises(ConfigError, match=r"k=.*: a whole number of at least 1 is needed"):
+    with refused(ConfigError, "k="):
         positive_int("k", value)
 
 
@@ -71,5 +72,5 @@ def test_a_positive_int_of_numpy_is_one_of_python() -> None:
 
 def test_a_missing_package_names_its_extra() -> None:
     require("any", "this", "json")
-    with pytest.raises(ConfigError, match=r"this needs the package no_such_one .*pip install 'recbole-hyper\[extra\]'"):
+    with refused(ConfigError, "no_such_one", "'recbole-hyper[extra]'"):
         require("extra", "this", "json", "no_such_one")

@@ -18,6 +18,7 @@ from recbole_hyper.functional import (
     scalable_cross_entropy,
 )
 from recbole_hyper.geometry.head import OutputHead
+from tests.raising import refused
 from tests.reference import losses as reference
 
 
@@ -57,19 +58,19 @@ def test_bad_input(changes: dict, message: str) -> None:
 
 
 def test_an_unknown_option_is_refused() -> None:
-    with pytest.raises(TypeError, match="unexpected keyword argument 'curvatur'"):
+    with refused(TypeError, "'curvatur'"):
         cross_entropy(**arguments(curvatur=0.5))
 
 
 def test_one_class() -> None:
     loss = cross_entropy(torch.randn(3, 2), torch.zeros(3, dtype=torch.int64), torch.randn(1, 2))
     assert loss == 0
-    with pytest.raises(ValueError, match="only class"):
+    with refused(ValueError, "only class"):
         cross_entropy(torch.randn(3, 2), torch.zeros(3, dtype=torch.int64), torch.randn(1, 2), padding_idx=0)
 
 
 def test_bad_logits_input() -> None:
-    with pytest.raises(ValueError, match="offset must have shape"):
+    with refused(ValueError, "offset", "shape"):
         poincare_logits(torch.zeros(3, 2), torch.zeros(5, 2), torch.zeros(3), 1.0)
     assert poincare_logits(torch.zeros(3, 2), torch.zeros(5, 2), None, 1.0).shape == (3, 5)
 
@@ -186,7 +187,7 @@ def test_rows_of_any_whole_number() -> None:
 
 def test_a_negative_may_not_be_the_target() -> None:
     given, _ = batch("euclidean")
-    with pytest.raises(ValueError, match="equals its own target"):
+    with refused(ValueError, "equals", "target"):
         gbce(**given, negatives=given["targets"][:, None])
 
 

@@ -15,6 +15,7 @@ from recbole_hyper.errors import ConfigError
 from recbole_hyper.options import OPEN, Option, arguments, options_of
 from recbole_hyper.values import PositiveFloat, PositiveInt, alternatives, in_words
 from recbole_hyper.yaml_files import properties_folder, read_yaml
+from tests.raising import refused
 
 PACKAGE = Path(settings.__file__).parent
 FILES = sorted((properties_folder() / "model").glob("*.yaml"))
@@ -22,7 +23,7 @@ LINE = re.compile(r"^(\w+): .*? # \(")
 
 
 def test_a_wrong_value_is_told_with_what_is_expected() -> None:
-    with pytest.raises(ConfigError, match=r"n_layers=0: a whole number of at least 1 is expected"):
+    with refused(ConfigError, "n_layers=0"):
         check_ranges({"unknown": 0, "n_layers": 0}, settings.declared())
 
 
@@ -101,7 +102,7 @@ def test_bounds_of_an_annotation_need_no_option() -> None:
 
 
 def test_an_option_of_an_earlier_release_is_one_error() -> None:
-    with pytest.raises(TypeError, match="positional argument"):
+    with refused(TypeError, "positional argument"):
         Option("float > 0", "a rate")  # type: ignore[misc]
 
 

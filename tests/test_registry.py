@@ -25,6 +25,7 @@ from recbole_hyper.losses.base import Loss
 from recbole_hyper.models.base import HyperRecommender, build_part
 from recbole_hyper.protocols.leave_one_out import LeaveOneOut
 from tests.conftest import LEARN, SMALL
+from tests.raising import refused
 
 CHECKOUT = Path(recbole_hyper.__file__).parents[1]
 
@@ -89,7 +90,7 @@ def test_the_loss_of_the_tutorial_learns_from_outside_the_checkout(walk: Path, t
     assert (result["config"]["loss_type"], result["config"]["gamma"]) == ("focal", 1.5)
     assert result["config"]["plugins"] == [str(own / "my_parts.py")]
     # the folder names the file, so that the run loads again from anywhere
-    with pytest.raises(ConfigError, match=r"names the plugin .*my_parts\.py: .* --trust_plugins"):
+    with refused(ConfigError, "my_parts.py", "--trust_plugins"):
         load(own / "run")
     model = load(own / "run", trust_plugins=True).model
     assert model.loss.gamma == 1.5
@@ -134,7 +135,7 @@ def test_a_run_of_a_model_by_its_path_is_found_by_another_process(
     # as another process begins
     registry._registry["models"].pop("Theirs", None)
     monkeypatch.delitem(sys.modules, "their_models")
-    with pytest.raises(ConfigError, match=r"names the module 'their_models': .* --trust_plugins"):
+    with refused(ConfigError, "'their_models'", "--trust_plugins"):
         load(tmp_path / "run")
     assert type(load(tmp_path / "run", trust_plugins=True).model).__name__ == "Theirs"
 

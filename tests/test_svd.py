@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse
 
 from recbole_hyper import svd
+from tests.raising import refused
 
 
 def binary(rows: int, columns: int, *, flat: bool = False) -> scipy.sparse.csr_matrix:
@@ -45,7 +46,7 @@ def test_columns_are_scaled_by_their_counts() -> None:
 
 def test_a_rank_that_does_not_converge_in_its_memory_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(svd, "_BASIS_BYTES", 8 * 220 * 40)
-    with pytest.raises(ValueError, match=r"the SVD at rank 30 .* did not converge in \d+ basis vectors"):
+    with refused(ValueError, "SVD"):
         svd.top_eigenpairs(binary(400, 220), 30, dense=10)
 
 

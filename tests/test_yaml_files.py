@@ -16,6 +16,7 @@ from recbole_hyper.yaml_files import (
     properties_folder,
     read_yaml,
 )
+from tests.raising import refused
 
 
 def test_numbers_and_merged_keys_of_a_file(tmp_path: Path) -> None:
@@ -41,7 +42,7 @@ def test_numbers_and_merged_keys_of_a_file(tmp_path: Path) -> None:
 )
 def test_numbers_as_recbole_reads_them(text: str, value: object) -> None:
     if text == "[5,inf)":
-        with pytest.raises(ConfigError, match="here is not valid YAML, line 1"):
+        with refused(ConfigError, "YAML"):
             parse_yaml(text, "here")
         return
     read = parse_yaml(text, "here")
@@ -50,9 +51,7 @@ def test_numbers_as_recbole_reads_them(text: str, value: object) -> None:
 
 def test_a_duplicate_key_is_an_error_or_collected() -> None:
     text = "a: 1\nb: {c: 2, c: [3]}\na: 4\n"
-    with pytest.raises(
-        ConfigError, match=r"here is not valid YAML, line 3: the key 'a' is given twice, first at line 1"
-    ):
+    with refused(ConfigError, "'a'", "YAML"):
         parse_yaml(text, "here")
     twice: list = []
     assert parse_yaml(text, "here", twice) == {"a": 4, "b": {"c": [3]}}
@@ -63,7 +62,7 @@ def test_depth() -> None:
     assert parse_yaml("[" * 300 + "]" * 300, "here") is not None
     # many intervals, each with one bracket that stays open, are no depth once they are closed elsewhere
     assert len(parse_yaml("\n".join(f"k{n}: '[5,inf)'" for n in range(900)), "here")) == 900
-    with pytest.raises(ConfigError, match="here is nested too deeply"):
+    with refused(ConfigError, "nested", "deeply"):
         parse_yaml("{a: " * 2000, "here")
 
 
@@ -73,7 +72,7 @@ def test_files_by_path_or_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert config_file("global_timepoint") == config_file("global_timepoint.yaml") == named
     Path("global_timepoint").write_text("a: 1\n")
     assert config_file("global_timepoint") == Path("global_timepoint")
-    with pytest.raises(ConfigError, match=r"the recipe 'x' does not exist \(looked in .*known by name: "):
+    with refused(ConfigError, "'x'"):
         properties_file("x", "protocol", "recipe")
 
 

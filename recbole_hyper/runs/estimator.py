@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.files import replaced_folder, write_yaml
@@ -19,8 +19,14 @@ from recbole_hyper.runs.load import load
 from recbole_hyper.runs.run import run
 from recbole_hyper.training.checkpoint import STATE
 
+if TYPE_CHECKING:
+    from recbole_hyper.serving.recommender import Recommender as Asked
+else:
+    # the methods of a recommender come through __getattr__, once there is a run
+    Asked = object
 
-class Estimator:
+
+class Estimator(Asked):
     """A model and its options; after :meth:`fit` also its run, with all methods of a loaded run.
 
     ``model`` is the name or class of a model, as in :func:`recbole_hyper.runs.run.run`; ``options`` are configuration

@@ -21,6 +21,7 @@ from recbole_hyper.experiment import compare, experiment
 from recbole_hyper.files import read_json
 from recbole_hyper.sweep import sweep
 from tests.conftest import SMALL, cycle_rows, write_inter
+from tests.raising import refused
 
 PACKAGE_METRICS = ["NDCG", "Hit", "MRR", "ItemCoverage"]
 
@@ -34,7 +35,7 @@ def test_keys_go_to_every_model_or_to_one(tmp_path: Path) -> None:
     shared = {"epochs": 3, "eval_args": {"mode": "uni99", "split": {"RS": [8, 1, 1]}}, "topk": [5]}
     assert settings["Pop"] == {**shared, "seed": 2}
     assert settings["EASER"] == {**shared, "seed": 5, "reg_weight": 64}
-    with pytest.raises(ConfigError, match="'BPR' is not compared; the models are Pop, EASER"):
+    with refused(ConfigError, "'BPR'", "EASER"):
         compare.settings_per_model(["Pop", "EASER"], [], {"BPR.reg_weight": 1})
 
 
@@ -102,7 +103,7 @@ def test_the_command_runs_skips_and_reports(
     common = {key: value for key, value in keys.items() if "." not in key}
     assert command.compare(arguments("Pop", folder, **{**common, "hidden_size": 9})) == 0
     assert len(calls) == 4
-    with pytest.raises(ConfigError, match=r"EASER: this run cannot be resumed .*reg_weight: 4.0 before, 7.0 now"):
+    with refused(ConfigError, "EASER", "reg_weight"):
         command.compare(arguments("EASER", folder, **{**common, "reg_weight": 7.0}))
 
 
@@ -136,12 +137,12 @@ def test_models_over_seeds(
     assert command.compare(arguments("SASRecCE", tmp_path / "table", "7", **keys)) == 0
     assert calls[6:] == ["SASRecCE"]
     # a folder is for one run or for seeds
-    with pytest.raises(ConfigError, match="SASRecCE has runs with several seeds; choose another output_dir"):
+    with refused(ConfigError, "SASRecCE", "output_dir"):
         command.compare(arguments("SASRecCE", tmp_path / "table", **keys))
     command.compare(arguments("Pop", tmp_path / "single", **keys))
-    with pytest.raises(ConfigError, match="Pop has a single run; choose another output_dir"):
+    with refused(ConfigError, "output_dir"):
         command.compare(arguments("Pop", tmp_path / "single", "1,2", **keys))
-    with pytest.raises(ConfigError, match=r"--Pop\.seed=.* and --seeds are both set"):
+    with refused(ConfigError, "--Pop.seed=", "--seeds"):
         command.compare(arguments("Pop", tmp_path / "other", "1,2", **keys, **{"Pop.seed": 3}))
 
 
@@ -214,16 +215,16 @@ def test_a_finished_run_is_reused_only_for_the_same_settings(
     assert refit["refit_epochs"] == refit["best_epoch"] + 1
     assert refit["test"] == ask("at-once-refit", "SASRecCE", epochs=2, refit=True)["test"] != grown["test"]
     calls.clear()
-    with pytest.raises(ConfigError, match=r"grown/SASRecCE has a run with epochs=2, .* to 1; .* another output"):
+    with refused(ConfigError, "grown/SASRecCE", "epochs=2"):
         ask("grown", epochs=1, refit=True)
-    with pytest.raises(ConfigError, match="has a run with refit=True, which cannot be lowered to False"):
+    with refused(ConfigError, "refit=True"):
         ask("grown", epochs=2)
     # a folder that moved holds the same data, another may not
     moved = random_data.rename(tmp_path / "moved")
     again = ask("grown", epochs=2, refit=True, data_path=str(moved))
     assert again == refit
     write_inter(tmp_path / "other", "random", cycle_rows())
-    with pytest.raises(ConfigError, match="has a finished run on other data: data_path="):
+    with refused(ConfigError, "data_path="):
         ask("grown", epochs=2, refit=True, data_path=str(tmp_path / "other"))
     assert calls == []
 
@@ -236,7 +237,7 @@ def test_a_killed_run_with_more_epochs_is_refused(
     keys = {**SMALL, "data_path": str(random_data), "use_gpu": False}
     command.compare(arguments("SASRecCE", tmp_path, **keys))
     (tmp_path / "SASRecCE" / "result.json").unlink()
-    with pytest.raises(ConfigError, match="has a run with epochs=2, which cannot be lowered to 1"):
+    with refused(ConfigError, "epochs=2"):
         command.compare(arguments("SASRecCE", tmp_path, **{**keys, "epochs": 1}))
 
 
@@ -286,7 +287,7 @@ def test_mistakes_show_before_anything_runs(
 def test_a_missing_item_file_shows_before_anything_runs(random_data: Path, tmp_path: Path) -> None:
     parsed = arguments("Pop,EASER", tmp_path, data_path=str(random_data), use_gpu=False)
     parsed.segments = ["item.class"]
-    with pytest.raises(ConfigError, match=r"segment item.class: .*random/random.item does not exist"):
+    with refused(ConfigError, "random/random"):
         command.compare(parsed)
 
 
@@ -303,7 +304,7 @@ def test_models_are_compared_on_files_of_parts(tmp_path: Path) -> None:
         (tmp_path / "random" / "random.inter").rename(tmp_path / "random" / f"random.{part}.inter")
     configs, _ = bound(tmp_path, "Pop,EASER", benchmark_filename="[train,test]")
     assert [config["benchmark_filename"] for config in configs.values()] == [["train", "test"]] * 2
-    with pytest.raises(ConfigError, match=r"random\.valid\.inter does not exist"):
+    with refused(ConfigError, "random.valid.inter"):
         bound(tmp_path, "Pop,EASER", benchmark_filename="[train,valid,test]")
 
 
@@ -337,9 +338,7 @@ def test_a_refusal_says_what_to_type(random_data: Path) -> None:
         for name, config in configs.items():
             # the process of the model gets the same
             assert Config(name, "random", config_dict=settings[name])["valid_metric"] == config["valid_metric"]
-    with pytest.raises(
-        ConfigError, match=r'share topk; .*\n  --topk="\[5, 10\]"   \(as Pop\)\n  --topk="\[1, 5, 10\]"'
-    ):
+    with refused(ConfigError, '--topk="[5', '10]"', '--topk="[1'):
         bound(random_data, "Pop,SASRecCE", **{"Pop.topk": "[5, 10]"})
 
 
@@ -361,7 +360,7 @@ def test_unequal_metrics_are_refused_before_the_data_are_made(
     made: list[str] = []
     monkeypatch.setattr("recbole_hyper.data.download.obtain", lambda missing: made.append(missing.name))
     names, settings = ["DualRec", "SASRecCE"], {"data_path": str(random_data / "nothing"), "use_gpu": False}
-    with pytest.raises(ConfigError, match="the models must share eval_args, metrics, topk"):
+    with refused(ConfigError, "eval_args"):
         compare.check_all(names, "ml-1m", dict.fromkeys(names, settings), Path("saved"), {})
     assert made == []
 
@@ -369,7 +368,7 @@ def test_unequal_metrics_are_refused_before_the_data_are_made(
 def test_keys_of_a_model_in_a_file_are_a_mapping(tmp_path: Path) -> None:
     file = tmp_path / "keys.yaml"
     file.write_text("EASER: 3\n")
-    with pytest.raises(ConfigError, match=r"keys\.yaml: EASER: keys of this model are expected"):
+    with refused(ConfigError, "keys.yaml", "EASER"):
         compare.settings_per_model(["EASER"], [str(file)], {})
 
 

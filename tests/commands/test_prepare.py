@@ -13,6 +13,7 @@ import pytest
 from recbole_hyper.cli import main
 from recbole_hyper.commands.prepare import _changes, name_of, named_columns
 from recbole_hyper.errors import DataError
+from tests.raising import refused
 
 
 def test_columns_by_field() -> None:
@@ -22,13 +23,13 @@ def test_columns_by_field() -> None:
         "timestamp": "the time",
     }
     assert named_columns("") is named_columns(None) is None
-    with pytest.raises(DataError, match="user_id is named twice"):
+    with refused(DataError, "user_id"):
         named_columns("user_id=a,user_id=b")
 
 
 @pytest.mark.parametrize("text", ["who", "user_id=", "user=who", "user_id=a,,item_id=b"])
 def test_columns_that_cannot_be_read(text: str) -> None:
-    with pytest.raises(DataError, match=r"is not understood; write user_id=COLUMN,item_id=COLUMN"):
+    with refused(DataError, "user_id=COLUMN,item_id=COLUMN"):
         named_columns(text)
 
 
@@ -79,7 +80,7 @@ def test_a_source_without_a_name_takes_that_of_the_file(source: str, name: str) 
 
 
 def test_a_file_without_letters_needs_a_name() -> None:
-    with pytest.raises(DataError, match=r"the data need a name: recbole-hyper prepare NAME --source=---\.csv"):
+    with refused(DataError, "NAME", "--source=---.csv"):
         name_of("---.csv")
 
 

@@ -14,6 +14,7 @@ from recbole_hyper.commands.recommend import _mapping, ids_or_file, switch
 from recbole_hyper.data.inputs import read_boosts
 from recbole_hyper.errors import ConfigError
 from tests.conftest import SMALL, write_inter
+from tests.raising import refused
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,7 @@ def test_a_switch(text: str, value: bool) -> None:
 
 @pytest.mark.parametrize("text", ["", "yes", "1"])
 def test_other_words_are_no_switch(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="is neither true nor false"):
+    with refused(argparse.ArgumentTypeError, "neither", "false"):
         switch(text)
 
 
@@ -50,7 +51,7 @@ def test_ids_or_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ids_or_file("users", "anna") == ids_or_file("users", "@anna") == Path("anna")
     Path("folder").mkdir()
     assert ids_or_file("users", "folder") == ["folder"]
-    with pytest.raises(ValueError, match="--users=@gone: the file gone does not exist"):
+    with refused(ValueError, "--users=@gone"):
         ids_or_file("users", "@gone")
     for empty in ("", ",", " "):
         with pytest.raises(ValueError, match=f"--items={empty}: no id; write ids as --items=a,b, or a file"):
@@ -124,9 +125,9 @@ def test_rules_as_mappings() -> None:
     assert _mapping("at_most", "{category: 2}") == {"category": 2}
     assert _mapping("at_least", "{interactions = 0: 2}") == {"interactions = 0": 2}
     assert _mapping("at_most", "") == {}
-    with pytest.raises(ValueError, match=r"--at_most='3': a mapping is needed"):
+    with refused(ValueError, "'3'", "--at_most="):
         _mapping("at_most", "3")
-    with pytest.raises(ValueError, match=r"--at_most='\{a: ' is not a mapping: "):
+    with refused(ValueError, "'{a: '", "--at_most="):
         _mapping("at_most", "{a: ")
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from recbole_hyper.cli import main
 from recbole_hyper.commands.training import duration
+from tests.raising import refused
 
 
 @pytest.mark.parametrize(
@@ -19,7 +20,7 @@ def test_durations(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "h", "soon", "1d", "1.2.3m", "-5"])
 def test_other_words_are_no_durations(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="a time such as 90s, 30m or 1h30m is expected"):
+    with refused(argparse.ArgumentTypeError, "90s", "30m", "1h30m"):
         duration(text)
 
 

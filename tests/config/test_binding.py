@@ -15,6 +15,7 @@ from recbole_hyper.sweep.checks import bind_base
 from recbole_hyper.sweep.space import parse_space
 from recbole_hyper.yaml_files import properties_folder, read_yaml
 from tests.conftest import SMALL
+from tests.raising import refused
 
 
 def make(cycle: Path, **keys: object) -> Config:
@@ -23,7 +24,7 @@ def make(cycle: Path, **keys: object) -> Config:
 
 
 def test_unknown_key_names_the_nearest(cycle: Path) -> None:
-    with pytest.raises(ConfigError, match=r"unknown key 'hiden_size'; did you mean hidden_size"):
+    with refused(ConfigError, "'hiden_size'", "hidden_size"):
         make(cycle, hiden_size=32)
 
 
@@ -32,9 +33,9 @@ def test_a_protocol_goes_by_its_name(cycle: Path) -> None:
     file = properties_folder() / "protocol" / "global_timepoint.yaml"
     assert named["eval_args"]["split"] == {"GT": {"valid": 0.9, "test": 0.95}}
     assert read_yaml(file).items() <= named.external_config_dict.items()
-    with pytest.raises(ConfigError, match=r"'global_timepiont' does not exist .*did you mean global_timepoint\?"):
+    with refused(ConfigError, "'global_timepiont'", "global_timepoint"):
         Config("SASRecCE", "cycle", ["global_timepiont"])
-    with pytest.raises(ConfigError, match=r"known by name: global_timepoint, .*temporal_users"):
+    with refused(ConfigError, "global_timepoint", "temporal_users"):
         Config("SASRecCE", "cycle", ["keys.yaml"])
 
 
@@ -48,7 +49,7 @@ def test_a_name_of_other_tools_and_the_beginning_of_a_key_are_understood(key: st
 
 
 def test_unknown_model_names_the_nearest(cycle: Path) -> None:
-    with pytest.raises(ConfigError, match=r"model 'HSASRecEC' is unknown. Did you mean .*HSASRecCE"):
+    with refused(ConfigError, "'HSASRecEC'", "HSASRecCE"):
         make(cycle, model="HSASRecEC")
 
 
@@ -213,7 +214,7 @@ def test_a_key_that_the_sweep_sets_is_no_misspelling_of_itself(cycle: Path) -> N
     for key in ("output_dir", "resume"):
         with pytest.raises(ConfigError, match=f"names '{key}', which is not a key of a trial; the sweep sets it"):
             bind_base("SASRecCE", "cycle", {"data_path": str(cycle)}, parse_space({key: {"grid_search": [1, 2]}}))
-    with pytest.raises(ConfigError, match="did you mean hidden_size"):
+    with refused(ConfigError, "hidden_size"):
         bind_base("SASRecCE", "cycle", {"data_path": str(cycle)}, parse_space({"hiden_size": {"grid_search": [1, 2]}}))
 
 

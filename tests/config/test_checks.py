@@ -14,6 +14,7 @@ from recbole_hyper.config.checks import check_eval_args, has_cut_off
 from recbole_hyper.errors import MissingDataError
 from recbole_hyper.host.metrics import is_smaller_better
 from tests.config.test_binding import make
+from tests.raising import refused
 
 
 def test_missing_dataset_says_where_and_how(cycle: Path) -> None:
@@ -39,7 +40,7 @@ def test_missing_dataset_says_where_and_how(cycle: Path) -> None:
     ],
 )
 def test_hints_for_data_that_is_not_there(name: str, says: str, tmp_path: Path) -> None:
-    with pytest.raises(MissingDataError, match="was not found") as caught:
+    with refused(MissingDataError, "was not found") as caught:
         make(tmp_path, dataset=name)
     assert says in str(caught.value)
 
@@ -165,7 +166,7 @@ def test_impossible_values_fail_before_data_are_read(
 
 
 def test_a_configuration_that_recbole_stumbles_over_is_one_line(cycle: Path) -> None:
-    with pytest.raises(ConfigError, match="data_path=3: text is expected"):
+    with refused(ConfigError, "data_path=3"):
         make(cycle, model="BPR", data_path=3)
 
 
@@ -180,7 +181,7 @@ def test_what_the_weights_need_is_held_against_the_memory_there_is(
 ) -> None:
     make(cycle, hidden_size=2000)
     monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=50_000_000, available=50_000_000))
-    with pytest.raises(ConfigError, match=r"weights of the model need about .* GiB .* device has 0\.0 GiB"):
+    with refused(ConfigError, "GiB", "0.0"):
         make(cycle, hidden_size=2000, use_gpu=False)
     make(cycle, hidden_size=50, use_gpu=False)
 

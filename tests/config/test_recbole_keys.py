@@ -18,6 +18,7 @@ from recbole_hyper.runs.folder import CONFIG, require_continued
 from recbole_hyper.settings import SETTINGS
 from recbole_hyper.yaml_files import read_yaml
 from tests.conftest import SMALL
+from tests.raising import refused
 
 # config_file is what RecBole's code calls the option --config_files
 NO_KEYS = {"config_file"}
@@ -150,7 +151,7 @@ def test_a_run_that_recorded_keys_without_effect_is_still_the_same_run(cycle: Pa
     write_yaml(tmp_path / CONFIG, before)
     require_continued(config, tmp_path)
     write_yaml(tmp_path / CONFIG, {**before, "hidden_size": 8})
-    with pytest.raises(ConfigError, match="hidden_size: 8 before"):
+    with refused(ConfigError, "hidden_size"):
         require_continued(config, tmp_path)
 
 

@@ -11,6 +11,7 @@ from recbole_hyper.config.resolve import resolve
 from recbole_hyper.files import read_written_yaml, write_yaml
 from recbole_hyper.yaml_files import parse_yaml, read_yaml
 from tests.config.test_binding import make
+from tests.raising import refused
 
 GIVEN = {"interactions": "given"}
 MODEL = """
@@ -71,7 +72,7 @@ def test_recboles_default_folder_need_not_exist(tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.yaml").write_text("data_path: dataset/\n")
     assert Path(Config("SASRecCE", "ml-100k", ["mine.yaml"])["data_path"], "ml-100k.inter").is_file()
-    with pytest.raises(ConfigError, match="does not exist; leave it out"):
+    with refused(ConfigError, "exist", "leave"):
         Config("SASRecCE", "ml-100k", config_dict={"data_path": "elsewhere"})
 
 
@@ -97,11 +98,11 @@ def test_filters_beside_benchmark_files_are_named(caplog: pytest.LogCaptureFixtu
 def test_anchors_without_end_are_one_line() -> None:
     bomb = "a0: &a0 [1]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 10))
     for text in (bomb, "epochs: &e [*e]\n"):
-        with pytest.raises(ConfigError, match="repeats values by anchors"):
+        with refused(ConfigError, "repeats", "anchors"):
             parse_yaml(text, "mine.yaml")
     assert parse_yaml("a: &a [1, 2]\nb: *a\n", "mine.yaml")["b"] == [1, 2]
 
 
 def test_sizes_are_judged_before_anything_is_built() -> None:
-    with pytest.raises(ConfigError, match="n_layers=100000000: the weights of the model need about"):
+    with refused(ConfigError, "n_layers=100000000"):
         Config("SASRecCE", config_dict={**GIVEN, "n_layers": 100_000_000})

@@ -16,6 +16,7 @@ import recbole_hyper.curvature.estimate as module
 from recbole_hyper import run, svd
 from recbole_hyper.curvature.estimate import estimate_curvature, item_vectors, sample_deltas, upper_ranks
 from tests.conftest import SMALL
+from tests.raising import refused
 from tests.reference.gromov import curvature_of
 
 
@@ -140,7 +141,7 @@ def test_default_ranks_are_cut_at_what_memory_allows(monkeypatch: pytest.MonkeyP
     cut = estimate_curvature(matrix, sample_size=120, repeats=3)
     assert cut.ranks == (32, 35)
     assert cut.delta_rel == estimate_curvature(matrix, ranks=[32, 35], sample_size=120, repeats=3).delta_rel
-    with pytest.raises(ValueError, match=r"rank 40 of .* at most 35"):
+    with refused(ValueError, "rank 40 of"):
         estimate_curvature(matrix, ranks=[40])
     assert upper_ranks((64, 128), 1) == [1]
     assert upper_ranks([32, 64, 128, 256], 999) == [128, 256]
@@ -193,7 +194,7 @@ def test_rank_out_of_range(rank: int) -> None:
 
 
 def test_empty_matrix() -> None:
-    with pytest.raises(ValueError, match="no interaction"):
+    with refused(ValueError, "no interaction"):
         item_vectors(scipy.sparse.csr_matrix((5, 5)), 2)
 
 

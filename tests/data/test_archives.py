@@ -26,6 +26,7 @@ from recbole_hyper.data.prepare.pipeline import Prepared, prepare
 from recbole_hyper.data.tables import open_table
 from recbole_hyper.errors import DataError
 from tests.data.raw import CASES, ROWS, T, expected, lines, lines_of, read_back, write_part
+from tests.raising import refused
 
 
 def _zip(path: Path, member: str, data: bytes) -> None:
@@ -71,10 +72,10 @@ def test_every_container_gives_the_same_file(kind: str, tmp_path: Path) -> None:
 def test_a_damaged_download_is_named(tmp_path: Path) -> None:
     whole = gzip.compress(CASES["behance"][0](ROWS * 1000).encode())
     (tmp_path / "Behance_appreciate_1M.gz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(DataError, match="cut off, damaged"):
+    with refused(DataError, "cut off, damaged"):
         prepare("behance", source=tmp_path, output=tmp_path / "out")
     (tmp_path / "x.zip").write_bytes(b"PK nothing")
-    with pytest.raises(DataError, match=r"x\.zip is cut off, damaged"):
+    with refused(DataError, "x.zip"):
         prepare("behance", source=tmp_path / "x.zip", output=tmp_path / "out")
 
 
@@ -125,7 +126,7 @@ def test_a_zip_file_with_damaged_bytes(method: int, tmp_path: Path) -> None:
     data = bytearray(raw.read_bytes())
     data[50:70] = b"\xff" * 20
     raw.write_bytes(data)
-    with pytest.raises(DataError, match=r"all\.zip:u\.data is cut off, damaged"):
+    with refused(DataError, "all.zip:u.data"):
         prepare("mine", source=raw, format="movielens-tab", output=tmp_path / "out")
 
 
@@ -201,7 +202,7 @@ def test_a_source_that_changes_while_it_is_read_writes_nothing(
     original = getattr(place, name)
     with monkeypatch.context() as patch:
         patch.setattr(place, name, append)
-        with pytest.raises(DataError, match="changed while it was read; nothing was written"):
+        with refused(DataError, "nothing", "written"):
             prepare("mine", source=source, output=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -271,9 +272,7 @@ def test_the_only_table_beside_other_files_is_read(tmp_path: Path) -> None:
     assert len(lines_of(tmp_path / "orders.zip", tmp_path)) == 2
     with zipfile.ZipFile(tmp_path / "orders.zip", "a") as archive:
         archive.writestr("more.csv", table("b"))
-    with pytest.raises(
-        DataError, match=r"several files \(orders\.csv, LICENCE, more\.csv\); give one by --source=FILE"
-    ):
+    with refused(DataError, "orders.csv", "LICENCE", "more.csv", "--source=FILE"):
         lines_of(tmp_path / "orders.zip", tmp_path)
 
 
@@ -304,7 +303,7 @@ def test_files_of_netflix(folder: bool, tmp_path: Path) -> None:
     ]
     assert len(found) == (6 if folder else 3)
     (source / "combined_data_1.txt").write_text(NETFLIX + "8,five\n")
-    with pytest.raises(DataError, match="line 6: 3 values instead of 4"):
+    with refused(DataError, "values", "instead"):
         lines_of(source / "combined_data_1.txt", tmp_path)
     if folder:
         rows = open_table(SourceFile(source / "combined_data_2.txt")).read_all()  # as files of histories are read

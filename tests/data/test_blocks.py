@@ -31,6 +31,7 @@ from tests.data.raw import (
     steam,
     write_part,
 )
+from tests.raising import refused
 
 
 @pytest.mark.parametrize("size", [1, 7, 40, 1000])
@@ -168,16 +169,16 @@ def test_quoting_can_be_set(tmp_path: Path) -> None:
     text = f'user,item,time\n"a",b,{T}\n'
     assert prepared(text, tmp_path)[0][0][0] == "a"
     assert prepared(text, tmp_path, format="csv", layout=Layout(quoting="none"))[0][0][0] == "%22a%22"
-    with pytest.raises(DataError, match="quoting='some' is unknown; allowed: none, csv"):
+    with refused(DataError, "'some'", "quoting="):
         prepared(text, tmp_path, format="csv", layout=Layout(quoting="some"))
-    with pytest.raises(DataError, match=r"raw.csv, line 2: a double quote opens a value .* --quoting=none"):
+    with refused(DataError, "--quoting=none"):
         prepared(f'user,item,time\n"a,b,{T}\nc,d,{T}\n', tmp_path, format="csv", layout=Layout(quoting="csv"))
 
 
 def test_carriage_returns(tmp_path: Path) -> None:
     rows, _ = prepared(f"user,item,time\ra,x,{T}\rb,y,{T}\r", tmp_path)
     assert [row[0] for row in rows] == ["a", "b"]
-    with pytest.raises(DataError, match=r"raw.csv, line 2: a carriage return is inside the line"):
+    with refused(DataError, "carriage", "inside"):
         prepared(f"user,item,time\na\rb,x,{T}\n", tmp_path)
 
 
@@ -200,7 +201,7 @@ def test_the_share_of_unreadable_rows_is_among_those_that_meet_the_condition(tmp
     raw = tmp_path / "raw.csv"
     rows = ["u,i,1700000000,view"] * 300 + ["u,i,noon,buy", "u,i,1700000000,buy", "u,j,1700000000,buy"]
     raw.write_text("user,item,time,event\n" + "\n".join(rows))
-    with pytest.raises(DataError, match=r"1 of 3 rows that meet the condition cannot be read \(33.33%"):
+    with refused(DataError, "33%"):
         prepare("mine", source=raw, output=tmp_path, where="event = 'buy'", max_malformed=0.1)
     assert prepare("mine", source=raw, output=tmp_path, where="event = 'view'", max_malformed=0.0).malformed.count == 0
     raw.write_text("user,item,time,event\n" + "\n".join([*rows[:300], "u,i", *rows[-2:]]))  # a line without an event

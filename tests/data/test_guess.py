@@ -19,6 +19,7 @@ from recbole_hyper.data.prepare.pipeline import prepare
 from recbole_hyper.data.tables import open_table
 from recbole_hyper.errors import DataError
 from tests.data.raw import T, lines_of, prepared
+from tests.raising import refused
 
 DAY = 86_400
 
@@ -261,7 +262,7 @@ def test_ratings_that_are_no_numbers_are_named(tmp_path: Path, caplog: pytest.Lo
     (tmp_path / "my.csv").write_text("user\titem\trating\ttime\na\tb\t4,5\t1\na\tc\t3,0\t2\n")
     assert guessed(tmp_path / "my.csv", tmp_path)[0] == ["a\tb\t1", "a\tc\t2"]
     assert "the column rating is not read: most of its values, such as '4,5', are not numbers" in caplog.text
-    with pytest.raises(DataError, match=r"threshold=4\.0 needs ratings, but none were read"):
+    with refused(DataError, "threshold=4.0"):
         guessed(tmp_path / "my.csv", tmp_path / "more", changes={"threshold": 4.0})
 
 
@@ -327,7 +328,7 @@ def test_a_guessed_encoding_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptu
 
 def test_one_column_is_not_read_as_two_fields(tmp_path: Path) -> None:
     layout = Layout(columns={"user_id": "user", "item_id": "user"})
-    with pytest.raises(DataError, match="'user' is both user_id and item_id"):
+    with refused(DataError, "'user'", "user_id", "item_id"):
         prepared(f"user,item,time\na,x,{T}\n", tmp_path, format="csv", layout=layout)
 
 
@@ -413,7 +414,7 @@ def test_blanks_separate_columns_too(tmp_path: Path) -> None:
     assert lines_of(raw, tmp_path) == [f"a\tx\t5\t{T}", f"a\ty\t4\t{T + 1}"]
     assert lines_of(raw, tmp_path, order="file") == ["a\tx\t5\t1", "a\ty\t4\t2"]
     raw.write_text(rows)
-    with pytest.raises(DataError, match=r"--separator=' ' --no_header .*--format=sequences"):
+    with refused(DataError, "' '", "--separator=", "--no_header", "--format=sequences"):
         prepare("mine", source=raw, output=tmp_path, order="file")
 
 

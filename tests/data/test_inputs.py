@@ -20,6 +20,7 @@ from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.errors import DataError
 from recbole_hyper.runs.dataset import SequenceDataset
 from tests.data.raw import T, lines_of
+from tests.raising import refused
 
 NULLS: dict[str, Any] = {
     "nullable": pd.Series([100, None], dtype="Int64"),
@@ -67,7 +68,7 @@ def test_a_file_of_ids(name: str, data: bytes, ids: list[str], tmp_path: Path) -
 
 def test_a_parquet_file_of_ids_with_a_null_is_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"whoever": pa.array([100, None])}), tmp_path / "x.parquet")
-    with pytest.raises(DataError, match=r"x.parquet, row 2 \(from 1\): the id in 'whoever' is null or empty"):
+    with refused(DataError, "'whoever'", "1)"):
         read_id_file(tmp_path / "x.parquet", {}, "user_id")
 
 
@@ -108,7 +109,7 @@ def test_histories_in_columns_of_lists(tmp_path: Path) -> None:
     found = read_histories(frame, {})
     assert (found.names.tolist(), found.tokens[found.codes].tolist()) == ([7, 8], ["x", "y", "z"])
     pq.write_table(table.set_column(2, "timestamp", pa.array([[T], [T]])), tmp_path / "y.parquet")
-    with pytest.raises(DataError, match=r"y.parquet, row 1: the lists of item_id and timestamp have 2 and 1 entries"):
+    with refused(DataError, "item_id"):
         read_history_file(tmp_path / "y.parquet", {})
 
 
@@ -130,11 +131,11 @@ def test_dates_as_text_beside_histories() -> None:
         found = read_histories([["a", "b"]], {}, [days], "unix").times
         assert found is not None
         assert found[0] == 1_704_412_800
-    with pytest.raises(DataError, match=r"03/04/2024, are .* or "):
+    with refused(DataError, "03/04/2024"):
         read_histories([["a", "b"]], {}, [["03/04/2024", "05/06/2024"]], "unix")
 
 
 def test_a_boost_that_is_no_number_is_shown(tmp_path: Path) -> None:
     (tmp_path / "boosts.csv").write_text("item_id,boost\na,1\nb,high\n")
-    with pytest.raises(DataError, match=": 'high' in the column boost is not a number"):
+    with refused(DataError, "'high'"):
         read_boosts(tmp_path / "boosts.csv", {})

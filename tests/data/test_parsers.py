@@ -36,6 +36,7 @@ from tests.data.raw import (
     read_back,
     write_part,
 )
+from tests.raising import refused
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -163,7 +164,7 @@ def test_nested_json_lists_and_arrays(tmp_path: Path) -> None:
     broken = {"session": 1, "events": [{"aid": 3}], "times": [1, 2]}
     (tmp_path / "raw.jsonl").write_text(json.dumps(broken))
     layout = Layout(columns={"user_id": "session", "item_id": "events.aid", "timestamp": "times"})
-    with pytest.raises(DataError, match="line 1: lists of 1 and 2 entries"):
+    with refused(DataError, "lists", "entries"):
         lines_of(tmp_path / "raw.jsonl", tmp_path, format="jsonl", layout=layout)
 
 
@@ -217,7 +218,7 @@ def test_ids_that_are_numbers_in_one_part_and_text_in_another_become_text(tmp_pa
 def test_a_part_without_a_column_is_named(tmp_path: Path) -> None:
     write_part(tmp_path / "in" / "0.parquet", ["a"], ["x"], [1])
     pq.write_table(pa.table({"user": ["a"], "thing": ["x"], "time": [1]}), tmp_path / "in" / "1.parquet")
-    with pytest.raises(DataError, match=r"1\.parquet has no column item, but other parts have"):
+    with refused(DataError, "1.parquet"):
         prepare("mine", source=tmp_path / "in", output=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -234,7 +235,7 @@ def test_a_condition_on_a_list_keeps_each_interaction_once(tmp_path: Path) -> No
     assert [line[0] for line in read(where="bot = true")] == ["a"]
     (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, [*rows[1:] * 99, rows[0]])))  # a key that is rare
     assert [line[0] for line in read(where="bot = true")] == ["a"]
-    with pytest.raises(DataError, match="no column bit"):
+    with refused(DataError, "no column bit"):
         read(where="bit = true")
     events = [{"user": "a", "events": [{"id": n, "at": T + n, "kind": kind} for n, kind in enumerate("vbv")]}]
     (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, events)))
@@ -247,7 +248,7 @@ def test_a_file_of_two_arrays_is_read_whole_and_garbage_is_refused(tmp_path: Pat
     (tmp_path / "x.json").write_text(json.dumps(one) + "\n" + json.dumps(other))
     assert [line[0] for line in lines_of(tmp_path / "x.json", tmp_path)] == ["a", "b"]
     (tmp_path / "x.json").write_text(json.dumps(one) + "garbage")
-    with pytest.raises(DataError, match="after entry 1 the array ends, but then comes 'garbage'"):
+    with refused(DataError, "'garbage'"):
         lines_of(tmp_path / "x.json", tmp_path)
 
 
@@ -295,15 +296,13 @@ def test_texts_that_are_lists_are_split(rows: str, separator: str, tmp_path: Pat
 
 def test_lists_without_their_separator_are_refused_with_it(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("user,items\na,1|2\nb,2\n")
-    with pytest.raises(DataError, match=r"'items', such as '1\|2', look like lists of items: add --seq_separator='\|'"):
+    with refused(DataError, "'items'", "'1|2'", "'|'", "--seq_separator="):
         lines_of(tmp_path / "x.csv", tmp_path, order="file")
 
 
 def test_values_in_brackets_are_refused_and_lines_may_have_lists(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text(f'user,item,time\na,"[1, 2]",{T}\nb,[3],{T}\n')
-    with pytest.raises(
-        DataError, match=r"'item', such as '\[1, 2\]', look like lists of items: add --seq_separator=','"
-    ):
+    with refused(DataError, "'item'", "'[1, 2]'", "','", "--seq_separator="):
         lines_of(tmp_path / "x.csv", tmp_path)
     (tmp_path / "x.txt").write_text("ann\tlamp,desk\nbob\tdesk\n")
     layout = Layout(separator="\t", seq_separator=",")
@@ -317,7 +316,7 @@ def test_one_time_and_rating_beside_a_list_count_for_all_its_items(tmp_path: Pat
     assert found == [f"a\t1\t5\t{T}", f"a\t2\t4\t{T}"]
     bad = f'user,items,time\na,"1,2",{T}\nb,"1,2,3","{T},{T}"\nc,1,{T}\n'
     (tmp_path / "x.csv").write_text(bad)
-    with pytest.raises(DataError, match=r"3 of 6 lines cannot be read(?s:.*)line 3: no time"):
+    with refused(DataError, "lines", "cannot"):
         lines_of(tmp_path / "x.csv", tmp_path, layout=Layout(seq_separator=","))
 
 

@@ -19,6 +19,7 @@ from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.errors import DataError
 from recbole_hyper.runs.dataset import FeatureDataset, SequenceDataset, read_dataset
 from tests.conftest import HEADER, SMALL, cycle_rows, write_inter
+from tests.raising import refused
 
 COLUMNS = ["user_id", "item_id", "timestamp", "rating", "kind"]
 
@@ -107,7 +108,7 @@ def test_a_bad_value_in_a_late_piece_is_named_with_its_line(
     write_inter(tmp_path, "d", rows)
     monkeypatch.setattr("recbole_hyper.data.blocks.FIRST_BYTES", 100)
     monkeypatch.setattr("recbole_hyper.data.blocks.BLOCK_BYTES", 100)
-    with pytest.raises(DataError, match=r"line 252\b"):
+    with refused(DataError, "252"):
         SequenceDataset(configured(tmp_path))
 
 
@@ -127,7 +128,7 @@ def test_a_file_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytes
         return opened(*arguments, **keys)
 
     monkeypatch.setattr(reading, "open_table", meanwhile)
-    with pytest.raises(DataError, match="changed while it was read"):
+    with refused(DataError, "changed", "while"):
         SequenceDataset(configured(tmp_path))
 
 
@@ -157,14 +158,14 @@ def test_a_column_of_a_loaded_feature_file_is_read_for_val_interval(tmp_path: Pa
     quick, slow = both(tmp_path, val_interval={"price": "[3,inf)"}, load_col=columns)
     same(quick, slow)
     assert sorted(quick.item_tokens.tolist()) == sorted(["[PAD]", *(f"i{item}" for item in range(3, 12))])  # type: ignore[union-attr]
-    with pytest.raises(DataError, match=r"'price', not a column of .*user_id, item_id, timestamp; d\.item has it"):
+    with refused(DataError, "'price'", "user_id", "item_id", "d.item"):
         SequenceDataset(configured(tmp_path, val_interval={"price": "[3,inf)"}))
 
 
 @pytest.mark.parametrize("made", [SequenceDataset, FeatureDataset])
 def test_a_column_of_val_interval_that_the_file_lacks(made: type, tmp_path: Path) -> None:
     write_inter(tmp_path, "d", cycle_rows())
-    with pytest.raises(DataError, match=r"'rating', not a column of .*d\.inter: user_id, item_id, timestamp$"):
+    with refused(DataError, "'rating'", "d.inter", "user_id", "item_id"):
         made(configured(tmp_path, val_interval={"rating": "[3,inf)"}))
 
 

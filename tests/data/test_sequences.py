@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recbole_hyper.data.sequences import SequenceStore, ranges
+from tests.raising import refused
 
 TOKENS = np.array(["[PAD]", *(f"t{index}" for index in range(1, 10))])
 
@@ -52,7 +52,7 @@ def test_times_closer_than_float32_can_tell_are_kept_apart() -> None:
 
 
 def test_nan_time_is_refused() -> None:
-    with pytest.raises(ValueError, match="1 interactions have no finite time"):
+    with refused(ValueError, "interactions", "finite"):
         store_of([(1, 1, float("nan")), (1, 2, 1.0)])
 
 
@@ -62,7 +62,7 @@ def test_save_and_load(tmp_path: Path) -> None:
     again = SequenceStore.load(tmp_path / "store")
     assert again.fingerprint() == store.fingerprint()
     assert isinstance(again.items, np.memmap)
-    with pytest.raises(FileNotFoundError, match=r"meta\.json is missing"):
+    with refused(FileNotFoundError, "meta.json"):
         SequenceStore.load(tmp_path)
 
 

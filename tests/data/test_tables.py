@@ -26,6 +26,7 @@ from recbole_hyper.data.parsers import Frame
 from recbole_hyper.data.tables import open_table, read_columns
 from recbole_hyper.errors import DataError
 from tests.data.raw import T, interactions_of, prepared
+from tests.raising import refused
 
 DAY = 86_400
 
@@ -136,27 +137,27 @@ def test_a_row_that_is_no_interaction_is_named(kind: str, changes: dict[str, Any
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_missing_and_ambiguous_columns_name_what_is_there(kind: str) -> None:
-    with pytest.raises(DataError, match="no column item_id; its columns: userId, text, date"):
+    with refused(DataError, "item_id", "userId"):
         interactions_of(KINDS[kind](frame().drop(columns="movieId")))
-    with pytest.raises(DataError, match="the columns time and date may both be timestamp"):
+    with refused(DataError, "columns", "timestamp"):
         interactions_of(KINDS[kind](frame().assign(time=1)[["time", "movieId", "userId", "date"]]))
-    with pytest.raises(DataError, match="no column nobody; its columns: movieId"):
+    with refused(DataError, "movieId"):
         interactions_of(KINDS[kind](frame()), {"user_id": "nobody"})
 
 
 def test_other_things_are_refused() -> None:
-    with pytest.raises(DataError, match="interactions are a dict; give a pandas"):
+    with refused(DataError, "interactions", "pandas"):
         interactions_of({"user_id": [1]})
     twice = pd.DataFrame([[1, 2, 3, 4]], columns=["user", "item", "user", "time"])
     with pytest.raises(DataError, match=r"user and user may both|has two columns 'user'"):
         interactions_of(twice)
-    with pytest.raises(DataError, match="is neither text nor numbers"):
+    with refused(DataError, "neither", "numbers"):
         interactions_of(pa.table({"user": [[1]], "item": [1], "time": [1]}))
 
 
 def test_words_like_NA_in_a_csv_file_are_not_ids_unless_requested(tmp_path: Path) -> None:
     text = "user,item,time\n" + f"NA,a,{T}\n,b,{T}\n\\N,c,{T}\nnull,d,{T}\nu,e,{T}\nNancy,f,{T}\n"
-    with pytest.raises(DataError, match=r"4 of 6 lines cannot be read(?s:.*)line 2: no user .--missing_ids=keep"):
+    with refused(DataError, "--missing_ids=keep"):
         prepared(text, tmp_path)
     rows, said = prepared(text, tmp_path, max_malformed=0.9)
     assert [row[1] for row in rows] == ["e", "f"]
@@ -172,7 +173,7 @@ def test_an_optional_rating_rejects_no_rows(tmp_path: Path) -> None:
     assert "2 ratings are not numbers and are left blank" in said
     rows, _ = prepared(f"user,item,rating,time\na,x,bad,{T}\na,y,good,{T}\n", tmp_path)
     assert [len(row) for row in rows] == [3, 3]
-    with pytest.raises(DataError, match="no rating"):
+    with refused(DataError, "no rating"):
         prepared(f"user,item,rating,time\na,x,4,{T}\na,y,,{T}\n", tmp_path, changes={"threshold": 3.0})
 
 
@@ -254,9 +255,9 @@ def test_a_condition_names_lines_and_counts_what_is_not_utf8(tmp_path: Path) -> 
     assert [row[0] for row in found] == ["a"]
     assert any("1 lines could not be read" in line and "line 3: price is not UTF-8" in line for line in said)
     free = text.replace(b"10", b"free")
-    with pytest.raises(DataError, match=r"raw\.csv, line 4: 'free' in 'price' is not a number"):
+    with refused(DataError, "'free'", "'price'", "raw.csv"):
         prepared(free, tmp_path, where="price < 6", format="csv", layout=layout, max_malformed=0.5)
-    with pytest.raises(DataError, match=r"none of the 3 rows meets the condition; check --where"):
+    with refused(DataError, "--where"):
         prepared(text, tmp_path, where="price < 0", format="csv", layout=layout, max_malformed=0.5)
 
 
@@ -275,7 +276,7 @@ def test_numbers_with_gaps_are_the_same_ids_in_a_file_and_in_a_frame(tmp_path: P
 def test_decimals_short_floats_and_moments_among_dates() -> None:
     decimals = [Decimal("7.00"), Decimal("7.50"), Decimal("100")]
     assert interactions_of(frame(userId=decimals))["user_id"].to_pylist() == ["7", "7.5", "100"]
-    with pytest.raises(DataError, match=r"16777216\.0 is a float32 from"):
+    with refused(DataError, "16777216.0", "float32"):
         interactions_of(frame(userId=np.array([1, 2, 2**24], np.float32)))
     dates = [datetime.date(2019, 1, 31), datetime.datetime(2019, 1, 31, 5), datetime.date(2019, 2, 1)]
     times = interactions_of(frame(date=dates))["timestamp"].to_pylist()
@@ -294,11 +295,11 @@ class Lazy:
 
 
 def test_a_frame_that_is_no_table_is_one_error() -> None:
-    with pytest.raises(DataError, match=r"the frame is a Lazy that is no Arrow table .*; collect a lazy one"):
+    with refused(DataError, "Arrow", "table"):
         interactions_of(Lazy())
 
 
 def test_ids_that_are_neither_text_nor_numbers_name_their_column() -> None:
     table = pa.table({"userId": [{"a": 1}], "movieId": [1], "date": [TIMES[0]]})
-    with pytest.raises(DataError, match="column 'userId': a column of struct<a: int64> is neither text nor numbers"):
+    with refused(DataError, "'userId'", "int64>"):
         interactions_of(table)

@@ -11,6 +11,7 @@ from recbole_hyper.data.formats import Layout
 from recbole_hyper.data.inputs import read_history_file
 from recbole_hyper.errors import DataError
 from tests.data.raw import interactions_of, prepared
+from tests.raising import refused
 
 BASE = {"user_id": "user", "item_id": "item"}
 
@@ -34,9 +35,9 @@ def test_a_third_column_and_times_as_order(tmp_path: Path) -> None:
 
 def test_a_step_that_is_not_a_number_is_an_error(tmp_path: Path) -> None:
     text = "user,item,t,u\na,x,5,q\na,y,5,2\n"
-    with pytest.raises(DataError, match=r"timestamp=\.\.\.\+u: 'q' is neither a number nor a time"):
+    with refused(DataError, "'q'", "timestamp=...+u"):
         prepared(text, tmp_path, layout=timed("t+u"))
-    with pytest.raises(DataError, match=r"timestamp=t\+w: 'w' is not a column; they are user, item, t, u"):
+    with refused(DataError, "'w'", "timestamp=t+w"):
         prepared(text, tmp_path, layout=timed("t+w"))
 
 
@@ -59,13 +60,13 @@ def test_parts_with_a_time_of_day(tmp_path: Path) -> None:
 
 
 def test_years_of_two_digits_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"times in 'year\+month\+day', such as 24-01-05 00:00:00, are neither dates"):
+    with refused(DataError, "'year+month+day'", "24-01-05", "00:00:00"):
         prepared("user,item,year,month,day\na,x,24,1,5\na,y,24,1,6\n", tmp_path)
 
 
 def test_a_date_that_does_not_exist_is_an_error_with_its_line(tmp_path: Path) -> None:
     text = "user,item,year,month,day\na,x,2020,1,2\na,y,2020,2,30\n"
-    with pytest.raises(DataError, match=r"line 3: no time: .*2020-02-30"):
+    with refused(DataError, "2020-02-30"):
         prepared(text, tmp_path)
     assert prepared(text, tmp_path, max_malformed=0.5)[0] == [["a", "x", "1577923200"]]
 

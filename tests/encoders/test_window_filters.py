@@ -7,6 +7,7 @@ from recbole_hyper.encoders import _window_filters
 from recbole_hyper.encoders.base import newest
 from tests.encoders import test_bsarec as bsarec
 from tests.encoders.test_fmlp import make, random_batch
+from tests.raising import refused
 
 
 @pytest.mark.parametrize("made", [make, bsarec.make], ids=["fmlp", "bsarec"])
@@ -33,7 +34,7 @@ def test_the_newest_state_costs_one_window_a_row(monkeypatch, positions):
     monkeypatch.setattr(encoder, "_prefixes", lambda *given: windows.append(len(given[1])) or prefixes(*given))
     assert torch.equal(encoder.last(items, lengths), expected)
     assert sum(windows) == 5
-    with pytest.raises(ValueError, match="a history of 10 items exceeds MAX_ITEM_LIST_LENGTH=9"):
+    with refused(ValueError, "MAX_ITEM_LIST_LENGTH=9"):
         encoder.last(torch.ones(1, 10, dtype=torch.int64), torch.tensor([10]))
 
 
@@ -76,5 +77,5 @@ def test_recomputation_sees_the_same_dropout(monkeypatch):
 
 def test_too_long_a_sequence():
     items, lengths = random_batch([10])
-    with pytest.raises(ValueError, match="a history of 10 items exceeds"):
+    with refused(ValueError, "history", "exceeds"):
         make()(items, lengths)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from recbole_hyper.encoders.base import Dropout
 from recbole_hyper.encoders.windowed_attention import WindowedAttention
 from tests.encoders.windowed import make_encoder, random_batch
+from tests.raising import refused
 from tests.reference import dualrec as reference
 
 
@@ -169,7 +170,7 @@ class TestSwitches:
 
 class TestFaults:
     def test_odd_heads(self):
-        with pytest.raises(ValueError, match="even number of heads"):
+        with refused(ValueError, "number", "heads"):
             make_encoder(hidden_size=15, n_heads=3)
 
     def test_odd_heads_with_given_windows_are_fine(self):
@@ -178,12 +179,12 @@ class TestFaults:
         assert encoder(items, lengths).shape == (1, 5, 15)
 
     def test_heads_must_divide_the_width(self):
-        with pytest.raises(ValueError, match="n_heads=4 does not divide"):
+        with refused(ValueError, "n_heads=4"):
             make_encoder(hidden_size=18)
 
     def test_too_long_a_sequence(self):
         items, lengths = random_batch([10])
-        with pytest.raises(ValueError, match="a history of 10 items exceeds MAX_ITEM_LIST_LENGTH=9"):
+        with refused(ValueError, "MAX_ITEM_LIST_LENGTH=9"):
             make_encoder()(items, lengths)
 
     @pytest.mark.parametrize(

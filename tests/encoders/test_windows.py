@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recbole_hyper.encoders.windows import resolve_windows, window_sizes
+from tests.raising import refused
 from tests.reference import dualrec as reference
 
 
@@ -37,25 +38,25 @@ class TestWindowSizes:
 
     @pytest.mark.parametrize("n_heads", [0, 1, 3, 7, -2])
     def test_odd_or_no_heads_are_refused(self, n_heads):
-        with pytest.raises(ValueError, match="even number of heads"):
+        with refused(ValueError, "number", "heads"):
             window_sizes(n_heads, 50)
 
     def test_too_many_heads_for_the_length_are_refused(self):
         assert window_sizes(8, 5) == (2, 3, 4, 5, 5, 5, 5, 5)
-        with pytest.raises(ValueError, match="use at most 6 heads, or MAX_ITEM_LIST_LENGTH of at least 5"):
+        with refused(ValueError, "MAX_ITEM_LIST_LENGTH"):
             window_sizes(8, 4)
 
     def test_words_and_lists(self):
         assert resolve_windows("full", 3, 7) == (7, 7, 7)
         assert resolve_windows([1, 7, 2], 3, 7) == (1, 7, 2)
-        with pytest.raises(ValueError, match=r"8 is outside 1\.\.7"):
+        with refused(ValueError, "1..7"):
             resolve_windows([1, 8, 2], 3, 7)
-        with pytest.raises(ValueError, match=r"0 is outside 1\.\.7"):
+        with refused(ValueError, "1..7"):
             resolve_windows([1, 0, 2], 3, 7)
         for broken in (2.9, 2.0, True):
             with pytest.raises(ValueError, match=f"{broken} is not a whole number"):
                 resolve_windows([1, broken, 3], 3, 9)
-        with pytest.raises(ValueError, match="2 entries for n_heads=3"):
+        with refused(ValueError, "n_heads=3"):
             resolve_windows([1, 2], 3, 7)
-        with pytest.raises(ValueError, match="must be multi_scale, full"):
+        with refused(ValueError, "multi_scale"):
             resolve_windows("wide", 3, 7)

@@ -18,6 +18,7 @@ from recbole_hyper.evaluation import beyond_accuracy
 from recbole_hyper.evaluation.beyond_accuracy import intra_list_diversity, novelty, popularity_miscalibration
 from recbole_hyper.evaluation.metrics import compute_metrics
 from recbole_hyper.types import Cases, Ranks
+from tests.raising import refused
 
 N_ITEMS, K = 9, 4
 TOPK = (1, 2, 4)
@@ -134,7 +135,7 @@ def test_a_configuration_may_select_by_them_and_says_what_is_missing() -> None:
     config = Config("Pop", "ml-100k", [], {**keys, "valid_metric": "PopularityMiscalibration@10"})
     assert not config["valid_metric_bigger"]
     assert config["metrics"] == ["PopularityMiscalibration"]
-    with pytest.raises(ConfigError, match="name these columns, such as --diversity_features"):
+    with refused(ConfigError, "--diversity_features"):
         Config("Pop", "ml-100k", [], {**keys, "metrics": ["NDCG", "IntraListDiversity"], "valid_metric": "NDCG@10"})
-    with pytest.raises(ConfigError, match=r"metric 'Noveltie' is unknown.*Did you mean novelty"):
+    with refused(ConfigError, "'Noveltie'"):
         Config("Pop", "ml-100k", [], {**keys, "metrics": ["Noveltie"]})

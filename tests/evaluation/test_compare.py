@@ -27,6 +27,7 @@ from recbole_hyper.evaluation.statistics import StatisticsError, case_values
 from recbole_hyper.experiment.comparison import Comparison
 from recbole_hyper.runs.run import _print_summary
 from tests.evaluation.test_tables import latex_cells
+from tests.raising import refused
 
 RANKS = {
     "Good": np.array([1, 1, 2, 1, 3, 1, 2, 1, 1, 2, 1, 1]),
@@ -175,7 +176,7 @@ def test_a_metric_without_a_cut_off_has_a_column(tmp_path: Path) -> None:
 def test_results_of_other_splits_are_refused(tmp_path: Path) -> None:
     results, folders = results_of(tmp_path)
     results["Near"]["data_fingerprint"] = "g"
-    with pytest.raises(StatisticsError, match="Good and Near cannot be compared: data_fingerprint is 'f' and 'g'"):
+    with refused(StatisticsError, "'f'", "'g'", "data_fingerprint"):
         comparison(alone(results), alone(folders), "ndcg@5")
 
 
@@ -191,7 +192,7 @@ def test_results_on_other_drawn_candidates_are_refused(tmp_path: Path, mode: str
     if not refused:
         require_one_split(results)
         return
-    with pytest.raises(StatisticsError, match=r"Good and Bad cannot be compared: candidate_seed is 7 and 3"):
+    with refused(StatisticsError, "candidate_seed"):
         require_one_split(results)
     results["Bad"]["seed"] = 7
     require_one_split(results)
@@ -292,7 +293,7 @@ def test_a_row_per_metric() -> None:
     assert rows[0]["test std"] == pytest.approx(0.2 / np.sqrt(2))
     assert (rows[0]["valid seed 4"], rows[0]["test seed 1"]) == (0.2, 0.2)
     assert (rows[1]["valid"], rows[1]["test"]) == (None, 0.5)
-    with pytest.raises(StatisticsError, match="seed 1 and seed 4 cannot be compared: data_fingerprint"):
+    with refused(StatisticsError, "data_fingerprint"):
         seeds_table({1: result_of(0.2), 4: result_of(0.4, data_fingerprint="g")})
 
 

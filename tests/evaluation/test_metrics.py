@@ -16,6 +16,7 @@ from recbole_hyper.config import Config
 from recbole_hyper.evaluation.metrics import CANDIDATES, CASES, chance_overlap, compute_metrics, list_overlap
 from recbole_hyper.types import Ranks
 from tests.conftest import SMALL, write_inter
+from tests.raising import refused
 
 
 def test_a_metric_that_a_plugin_registers_with_recbole(tmp_path: Path) -> None:
@@ -70,7 +71,7 @@ def test_lists_shorter_than_the_cut_off_hold_no_item_0() -> None:
 def test_no_case_has_no_metrics() -> None:
     empty = np.empty(0, dtype=np.int64)
     ranks = Ranks(empty, empty, np.empty((0, 5), dtype=np.int32), tied=0.0)
-    with pytest.raises(ValueError, match="no case was ranked"):
+    with refused(ValueError, "case", "ranked"):
         compute_metrics(ranks, ["NDCG"], [5], 6, n_items=5, n_users=2)
 
 

@@ -13,6 +13,7 @@ import scipy.stats
 
 from recbole_hyper.evaluation.pairs import Pair, compare_models, compare_sums, holm, interval_of_sums, read_cases
 from recbole_hyper.evaluation.statistics import StatisticsError, case_values
+from tests.raising import refused
 
 METRIC = "ndcg@10"
 
@@ -310,17 +311,17 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
     def compare(other: pd.DataFrame, metric: str = "hit@10") -> None:
         compare_models({"a": {0: cases}, "b": {0: other}}, metric)
 
-    with pytest.raises(StatisticsError, match="b has 19 cases, the first run 20"):
+    with refused(StatisticsError, "cases", "first"):
         compare(cases[1:])
-    with pytest.raises(StatisticsError, match="b: 1 of 20 cases differ in item_id"):
+    with refused(StatisticsError, "item_id"):
         compare(cases.assign(item_id=["other", *cases["item_id"][1:]]))
-    with pytest.raises(StatisticsError, match="b used a different number of candidates"):
+    with refused(StatisticsError, "different", "candidates"):
         compare(cases.assign(n_candidates=99))
-    with pytest.raises(StatisticsError, match="itemcoverage@10 is not a mean over cases"):
+    with refused(StatisticsError, "itemcoverage@10"):
         compare(cases, "itemcoverage@10")
-    with pytest.raises(StatisticsError, match="needs at least two models, got 1"):
+    with refused(StatisticsError, "least", "models"):
         compare_models({"a": {0: cases}}, "hit@10")
-    with pytest.raises(StatisticsError, match=r"cases_test\.parquet does not exist; run with save_cases=True"):
+    with refused(StatisticsError, "cases_test.parquet", "save_cases=True"):
         read_cases(tmp_path)
     cases.to_parquet(tmp_path / "cases_test.parquet")
     assert len(read_cases(tmp_path)) == 20

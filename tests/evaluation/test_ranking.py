@@ -10,6 +10,7 @@ from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.evaluation.metrics import compute_metrics
 from recbole_hyper.evaluation.ranking import NonFiniteScoreError, ScoresError, rank_cases
 from recbole_hyper.types import Cases
+from tests.raising import refused
 
 N_ITEMS = 13
 TOKENS = np.array(["[PAD]", *(f"t{index}" for index in range(1, N_ITEMS))])
@@ -83,7 +84,7 @@ def test_a_constant_scorer_gets_the_last_rank() -> None:
 def test_scores_that_are_not_finite_are_refused(bad: float) -> None:
     scores = torch.zeros(5, N_ITEMS)
     scores[3, 7] = bad
-    with pytest.raises(NonFiniteScoreError, match=r"1 of 60 scores are not finite \(first: user '2', item 't7'\)"):
+    with refused(NonFiniteScoreError, "'2'", "'t7'"):
         rank_cases(lambda part: scores.clone(), cases_of([[1, 2, 3, 4], [5, 6, 7]]), n_items=N_ITEMS, k=3)
 
 
@@ -108,7 +109,7 @@ def test_candidates_only() -> None:
 
 
 def test_more_than_there_is() -> None:
-    with pytest.raises(ValueError, match="topk=13: a list has 1 to 12 items here"):
+    with refused(ValueError, "topk=13"):
         rank_cases(lambda part: torch.zeros(1, N_ITEMS), cases_of([[1, 2]]), n_items=N_ITEMS, k=13)
 
 
@@ -144,7 +145,7 @@ def test_candidates_out_of_range_are_refused(bad: int) -> None:
     with pytest.raises(ValueError, match=rf"candidates contain 1 item ids outside 1 to 12, such as {bad}"):
         rank_cases(lambda part: torch.zeros(len(part), N_ITEMS), with_candidates, n_items=N_ITEMS, k=2)
     short = Cases(cases.store, cases.rows, cases.ends, cases.starts, drawn[:1])
-    with pytest.raises(ValueError, match="one row for each of 2 cases"):
+    with refused(ValueError, "each", "cases"):
         rank_cases(lambda part: torch.zeros(len(part), N_ITEMS), short, n_items=N_ITEMS, k=2)
 
 
@@ -153,9 +154,9 @@ def test_numbers_that_point_past_the_scores_are_refused(dtype: torch.dtype) -> N
     def scores(part: Cases) -> torch.Tensor:
         return torch.zeros(len(part), 7, dtype=dtype)
 
-    with pytest.raises(ValueError, match="sequences contain 1 item ids outside 1 to 6, such as 9"):
+    with refused(ValueError, "sequences", "outside"):
         rank_cases(scores, cases_of([[1, 2, 9]]), n_items=7, k=2)
-    with pytest.raises(ValueError, match=r"catalogue is bool \(13,\); it must be bool \(7,\)"):
+    with refused(ValueError, "catalogue", "bool"):
         rank_cases(scores, cases_of([[1, 2]]), n_items=7, k=2, catalogue=np.zeros(13, dtype=bool))
-    with pytest.raises(ValueError, match="topk=0: a list has 1 to 6 items here"):
+    with refused(ValueError, "topk=0"):
         rank_cases(scores, cases_of([[1, 2]]), n_items=7, k=0)

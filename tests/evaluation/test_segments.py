@@ -12,6 +12,7 @@ import pytest
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.evaluation.segments import check_segments, segment_table, segments_of_models, segments_text
 from recbole_hyper.evaluation.statistics import case_values, intervals
+from tests.raising import refused
 
 
 @pytest.fixture
@@ -119,17 +120,15 @@ def test_a_table_for_readers(cases: pd.DataFrame, tmp_path: Path) -> None:
 
 def test_what_is_refused(cases: pd.DataFrame, tmp_path: Path) -> None:
     items = write_items(tmp_path / "x.item", "kind:token", ["a"])
-    with pytest.raises(
-        ConfigError, match=r"segment 'age' is unknown; known: history_length, item_popularity, user\.new"
-    ):
+    with refused(ConfigError, "'age'", "history_length", "item_popularity", "user.new"):
         check_segments(["age"])
-    with pytest.raises(ConfigError, match=r"segment 'item\.' is unknown"):
+    with refused(ConfigError, "'item.'"):
         check_segments(["item."])
-    with pytest.raises(ConfigError, match=r"segment item\.kind: .*gone\.item does not exist"):
+    with refused(ConfigError, "item.kind", "gone.item"):
         check_segments(["user.new", "item.kind"], tmp_path / "gone.item")
-    with pytest.raises(ConfigError, match=r"segment item\.price: .*x\.item has no such column; it has item\.kind"):
+    with refused(ConfigError, "item.price", "x.item", "item.kind"):
         segment_table(cases, ["item.price"], ["hit@5"], items=items)
-    with pytest.raises(ConfigError, match="the saved cases have no item_count"):
+    with refused(ConfigError, "item_count"):
         segment_table(cases.drop(columns="item_count"), ["item_popularity"], ["hit@5"])
 
 

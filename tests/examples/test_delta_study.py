@@ -17,6 +17,7 @@ from recbole_hyper.curvature.disk import curvature_of
 from recbole_hyper.curvature.estimate import sample_deltas
 from recbole_hyper.curvature.gromov import euclidean_distances, gromov_delta
 from tests.conftest import write_inter
+from tests.raising import refused
 from tests.reference.gromov import tree_distances
 
 
@@ -164,7 +165,7 @@ def test_each_question_decides() -> None:
     assert judge(made({64: 0.25}, 0.0)).verdict == "undecided"
     assert "rank" in " ".join(judge(made({64: 0.25}, 0.0)).explain())
     for incomplete in (made(flat, 0.0)[1:], []):
-        with pytest.raises(ValueError, match="measure"):
+        with refused(ValueError, "measure"):
             judge(incomplete)
 
 
@@ -179,7 +180,7 @@ def test_only_interactions_before_the_quantile_are_used(tmp_path: Path) -> None:
     matrix, count = training_matrix("few", data, 0.7)
     assert count == 5
     assert sorted(map(sorted, matrix.toarray().astype(int).tolist())) == [[0, 0, 1], [0, 1, 1]]
-    with pytest.raises(ValueError, match="train_quantile"):
+    with refused(ValueError, "train_quantile"):
         training_matrix("few", data, 1.5)
 
 

@@ -14,6 +14,7 @@ from recbole_hyper.encoders.dual import DualRecEncoder
 from recbole_hyper.encoders.dual_fmlp import DualFMLPEncoder
 from recbole_hyper.types import Cases
 from tests.conftest import SMALL
+from tests.raising import refused
 from tests.reference import dualrec as reference
 
 
@@ -68,9 +69,9 @@ def test_histories_are_the_last_items_of_each_case():
 
 
 def test_without_maps_or_cases():
-    with pytest.raises(ValueError, match="DualFMLPEncoder has no attention maps"):
+    with refused(ValueError, "DualFMLPEncoder"):
         mean_attention(make(DualFMLPEncoder), batches())
-    with pytest.raises(ValueError, match="at least one batch"):
+    with refused(ValueError, "least", "batch"):
         mean_attention(make(n_heads=2), [])
 
 
@@ -83,7 +84,7 @@ def test_figure(tmp_path: Path):
     svg = attention_figure(dual, tmp_path / "attention.svg").read_text()
     # 2 layers x 2 directions, a picture and a colour bar each
     assert svg.count("<image") == 8
-    with pytest.raises(ValueError, match="as many layers"):
+    with refused(ValueError, "as many layers"):
         attention_figure(dual, tmp_path / "x.png", past_only=alone["past"][:1])
 
 

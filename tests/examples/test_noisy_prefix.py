@@ -19,6 +19,7 @@ from examples.noisy_prefix.train import accuracy, train_prefix
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.files import locked
 from recbole_hyper.training.checkpoint import CheckpointError
+from tests.raising import refused
 
 
 def make(n_pairs: int = 2000, noise: int = 10, seed: int = 0, **options: int) -> PrefixPairs:
@@ -128,7 +129,7 @@ def test_words_start_as_wide_as_asked(geometry: str) -> None:
     wide, narrow = words(), words(initializer_range=1e-4)
     assert wide.std() == pytest.approx(0.1, rel=0.1)
     torch.testing.assert_close(narrow, 1e-3 * words(initializer_range=0.1), rtol=0.2, atol=1e-8)
-    with pytest.raises(ValueError, match=r"initializer_range=0\.0: a finite number above 0 is needed"):
+    with refused(ValueError, "initializer_range=0.0"):
         words(initializer_range=0.0)
 
 
@@ -169,7 +170,7 @@ def test_resume_gives_the_same_curve(tmp_path: Path) -> None:
     curves = [pd.read_csv(tmp_path / name / "curve.csv")[columns] for name in ("whole", "parts")]
     pd.testing.assert_frame_equal(*curves, rtol=1e-6)
     assert whole["test_accuracy"] == parts["test_accuracy"]
-    with pytest.raises(ValueError, match="other values of learning_rate"):
+    with refused(ValueError, "learning_rate"):
         run("parts", 4, learning_rate=0.5)
 
 
@@ -225,7 +226,7 @@ def test_a_damaged_checkpoint_is_named_and_a_folder_has_one_process(
         with pytest.raises(CheckpointError, match=r"checkpoint\.pt (is damaged|cannot be read)"):
             curve_of(monkeypatch, tmp_path, 2, [61.0])
     (tmp_path / "checkpoint.pt").write_bytes(whole)
-    with locked(tmp_path / ".run.lock"), pytest.raises(ConfigError, match="another run uses"):
+    with locked(tmp_path / ".run.lock"), refused(ConfigError, "another run uses"):
         curve_of(monkeypatch, tmp_path, 2, [61.0])
     assert curve_of(monkeypatch, tmp_path, 2, [61.0])["best_epoch"] == 2
 
@@ -262,7 +263,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path) -> None:
     model = PrefixClassifier(geometry="euclidean")
     with torch.no_grad():
         model.classifier.weight.fill_(float("inf"))
-    with pytest.raises(FloatingPointError, match="lower learning_rate"):
+    with refused(FloatingPointError, "learning_rate"):
         train_prefix(model, data, tmp_path / "run", epochs=1, report=lambda _: None)
 
 

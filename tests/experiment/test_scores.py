@@ -18,6 +18,7 @@ from recbole_hyper.experiment.scores import missing_text, rank_scores, read_scor
 from recbole_hyper.runs.build import read_data
 from recbole_hyper.runs.load import load
 from tests.commands.test_compare import run_here
+from tests.raising import refused
 
 
 @pytest.fixture
@@ -118,7 +119,7 @@ def test_ids_and_ranks(tmp_path: Path) -> None:
 def test_one_list_cannot_rank_several_cases(keys: dict[str, Any], tmp_path: Path) -> None:
     successive = {**keys, "eval_args": {"split": {"GT": {"valid": 0.6, "test": 0.8}}, "successive": True}}
     (tmp_path / "a.csv").write_text("user_id,item_id,score\nu1,i1,1\n")
-    with pytest.raises(ConfigError, match="users have several test cases"):
+    with refused(ConfigError, "several", "cases"):
         rank_scores("X", tmp_path / "a.csv", Config("Pop", "random", config_dict=successive), tmp_path / "out")
 
 

@@ -18,6 +18,7 @@ from recbole_hyper.experiment.seeds import read_seeds, run_seeds
 from recbole_hyper.files import read_json
 from recbole_hyper.runs.build import read_data
 from tests.conftest import SMALL
+from tests.raising import refused
 
 
 def keys_of(path: Path, out: Path, **keys: Any) -> dict[str, Any]:
@@ -70,16 +71,16 @@ def test_each_seed_equals_a_single_run(
     "given", ["", "1,x", "1,,2", "1.5", "-1", "True", [], [1, True], ["a"], "1,2.0", None, "1,4294967296"]
 )
 def test_invalid_seeds_are_refused(given: Any) -> None:
-    with pytest.raises(ConfigError, match=r"must be whole numbers from 0 to 2\*\*32 - 1, such as --seeds=1,2,3"):
+    with refused(ConfigError, "2**32", "--seeds=1,2,3"):
         read_seeds(given, {})
 
 
 def test_seeds_are_read() -> None:
     assert read_seeds("1,2,3", {}) == read_seeds("[1, 2, 3]", {}) == read_seeds(range(1, 4), {}) == [1, 2, 3]
     assert read_seeds("7", {"epochs": 1}) == [7]
-    with pytest.raises(ConfigError, match="2 is there twice"):
+    with refused(ConfigError, "there", "twice"):
         read_seeds("2,1,2", {})
-    with pytest.raises(ConfigError, match="--seed=4 and --seeds are both set; leave out --seed"):
+    with refused(ConfigError, "--seed=4", "--seeds", "--seed"):
         read_seeds("1", {"seed": 4})
 
 
@@ -92,13 +93,13 @@ def test_invalid_warm_starts_are_refused_before_training(
     def never(*arguments: Any, **named: Any) -> None:
         raise AssertionError("a refused configuration is run")
 
-    with pytest.raises(ConfigError, match="one has a single run; choose another output_dir"):
+    with refused(ConfigError, "output_dir"):
         run_seeds("Pop", "random", seeds=[1], config_dict=keys)
     run_seeds("Pop", "random", seeds=[1, 2], config_dict=keys_of(random_data, tmp_path / "many"))
-    with pytest.raises(ConfigError, match="many has runs with several seeds; choose another output_dir"):
+    with refused(ConfigError, "output_dir"):
         run("Pop", "random", config_dict=keys_of(random_data, tmp_path / "many"))
     monkeypatch.setattr(runs_seeds, "run", never)
-    with pytest.raises(ConfigError, match=r"seed-2: this run cannot be resumed with another configuration"):
+    with refused(ConfigError, "seed-2"):
         run_seeds("Pop", "random", seeds=[3, 2], config_dict=keys_of(random_data, tmp_path / "many", topk=[2, 10]))
     typed = [f"--{key}={value}" for key, value in keys_of(random_data, tmp_path / "new").items()]
     assert main(["run", "--model=Pop", "--dataset=random", "--seeds=1,2", "--seed=3", *typed]) == 1

@@ -16,6 +16,7 @@ from recbole_hyper.geometry.cosine import Cosine
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.serving.export import vectors_of
 from tests.conftest import LEARN
+from tests.raising import refused
 
 
 def loop(states: torch.Tensor, weight: torch.Tensor, offset: torch.Tensor | None, temperature: float) -> torch.Tensor:
@@ -96,8 +97,8 @@ def test_a_model_learns_and_serves_what_it_learned(loss: str, walk: Path, tmp_pa
 
 @pytest.mark.parametrize("temperature", [0, -1.0, math.inf])
 def test_a_temperature_out_of_range_is_refused(temperature: float, walk: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"temperature=.* above 0"):
+    with refused(ValueError, "temperature="):
         Cosine(temperature=temperature)
     keys = {**LEARN, "data_path": str(walk), "geometry": "cosine", "output_dir": str(tmp_path / "r")}
-    with pytest.raises(ConfigError, match=r"temperature=.* above 0"):
+    with refused(ConfigError, "temperature="):
         run("SASRecCE", "walk", config_dict={**keys, "temperature": temperature})

@@ -17,6 +17,7 @@ from recbole_hyper.geometry.poincare import Poincare
 from recbole_hyper.losses.ce import exact_cross_entropy
 from recbole_hyper.serving.export import vectors_of
 from tests.conftest import LEARN
+from tests.raising import refused
 
 
 @pytest.mark.parametrize("geometry", [Euclidean, Cosine])
@@ -59,7 +60,7 @@ def test_a_run_learns_it_and_serves_with_it(name: str, loss: str, tmp_path: Path
 
 @pytest.mark.parametrize("value", ["learned", 0, -1.0, float("inf")])
 def test_what_is_neither_a_number_above_0_nor_learn_is_refused(value: object) -> None:
-    with pytest.raises(ConfigError, match=r"temperature=.*a number above 0 or learn is expected"):
+    with refused(ConfigError, "temperature="):
         Euclidean(temperature=value)  # type: ignore[arg-type]
 
 
@@ -83,5 +84,5 @@ def test_the_temperature_reaches_loss_and_gradients(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("temperature", [0, -1.0, float("nan")])
 def test_a_temperature_out_of_range_is_refused(temperature: float) -> None:
-    with pytest.raises(ValueError, match=r"temperature=.* above 0"):
+    with refused(ValueError, "temperature="):
         Euclidean(temperature=temperature)

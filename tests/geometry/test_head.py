@@ -13,6 +13,7 @@ from recbole_hyper import registry
 from recbole_hyper.geometry import head as head_module
 from recbole_hyper.geometry.base import Geometry
 from recbole_hyper.geometry.head import OutputHead
+from tests.raising import refused
 
 
 def head_of(geometry: Geometry, offset: bool, dtype: torch.dtype = torch.float64, scale: float = 1.0) -> OutputHead:
@@ -97,7 +98,7 @@ def test_a_learned_curvature_ends_where_float32_loses_its_gradient() -> None:
     with torch.no_grad():
         head.log_curvature -= 5
     assert head.theta_value == pytest.approx(1e-6)
-    with pytest.raises(ValueError, match=r"curvature=1e-07 \(key curvature_init\): 1e-06 is the least to learn from"):
+    with refused(ValueError, "curvature=1e-07", "curvature_init)", "1e-06"):
         OutputHead(poincare, weight, theta=1e-7, learn_curvature=True)
     assert OutputHead(poincare, weight, theta=1e-7).theta_value == pytest.approx(1e-7)
 
@@ -130,7 +131,7 @@ def test_offsets_start_where_they_are_told(geometry: Geometry) -> None:
     head = OutputHead(geometry, weight, offset=True, offset_init=-1.5, theta=0.3)
     assert head.offset is not None
     assert head.offset.tolist() == [-1.5] * 9
-    with pytest.raises(ValueError, match=r"offset_init=-1.5 .*no effect without offset=True"):
+    with refused(ValueError, "offset_init=-1", "offset=True"):
         OutputHead(geometry, weight, offset_init=-1.5)
-    with pytest.raises(ValueError, match=r"offset_init .*must be a finite number, got nan"):
+    with refused(ValueError, "offset_init"):
         OutputHead(geometry, weight, offset=True, offset_init=float("nan"))

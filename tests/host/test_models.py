@@ -14,6 +14,7 @@ from recbole_hyper.config import Config
 from recbole_hyper.errors import ConfigError
 from tests.conftest import SMALL
 from tests.host.conftest import keys
+from tests.raising import refused
 
 
 def test_its_files_and_keys_are_known(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -48,7 +49,7 @@ def test_one_warning_for_each_thing_in_its_yaml(place: Path, caplog: pytest.LogC
 def test_a_model_without_its_yaml_says_which_key_it_needs(tmp_path: Path) -> None:
     imported = "from recbole.model.abstract_recommender import SequentialRecommender"
     (tmp_path / "alone.py").write_text(f"{imported}\n\n\nclass Alone(SequentialRecommender):\n    pass\n")
-    with pytest.raises(ConfigError, match=r"Alone needs loss_type, CE or BPR.* or put the model's own Alone\.yaml"):
+    with refused(ConfigError, "loss_type", "CE", "BPR", "Alone.yaml"):
         Config("Alone", "ml-100k", config_dict={"plugins": [str(tmp_path / "alone.py")]})
 
 
@@ -62,7 +63,7 @@ def test_folders_with_files_of_one_name_do_not_meet(place: Path) -> None:
     for model in ("WeightedPool", "Mine"):
         assert Config(model, "d", config_dict=keys(place, model, plugins=files)).model_class.__name__ == model
     # and a name that two files have is not guessed
-    with pytest.raises(ConfigError, match=r"both have a model GatedAverage; rename one"):
+    with refused(ConfigError, "GatedAverage"):
         Config("GatedAverage", "d", config_dict=keys(place, "x", plugins=["gated_average.py", str(other / "mine.py")]))
 
 

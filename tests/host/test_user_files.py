@@ -16,6 +16,7 @@ from recbole_hyper.protocols.base import make_split
 from recbole_hyper.runs.build import build
 from recbole_hyper.runs.dataset import SequenceDataset
 from tests.conftest import write_inter
+from tests.raising import refused
 
 HEADER = "user_id:token\titem_id:token\trating:float\ttimestamp:float\n"
 
@@ -69,7 +70,7 @@ def test_one_warning_names_the_keys_that_nothing_reads(
     assert warnings_of(caplog) == ["nothing reads device, logger_name, from_scratch, valid_batch_size, MODEL_TYPE"]
     assert (config["hidden_size"], config["topk"]) == (64, [10, 20])
     assert not {"logger_name", "device", "from_scratch"} & config.plain().keys()
-    with pytest.raises(ConfigError, match="nothing reads device, logger_name"):
+    with refused(ConfigError, "logger_name"):
         bound(data, FOREIGN, model, strict=True)
 
 
@@ -170,11 +171,9 @@ def test_of_a_key_given_twice_the_last_counts(data: Path, caplog: pytest.LogCapt
 
 
 def test_a_slip_of_the_fingers_is_no_foreign_key(data: Path) -> None:
-    with pytest.raises(
-        ConfigError, match=r"'learning_rat', did you mean learning_rate\? .*'train_batchsize', did you mean"
-    ):
+    with refused(ConfigError, "'learning_rat'", "learning_rate", "'train_batchsize'"):
         bound(data, "learning_rat: 0.01\ntrain_batchsize: 512\nepochs: 2\n")
-    with pytest.raises(ConfigError, match="unknown key 'learning_rat'; did you mean learning_rate"):
+    with refused(ConfigError, "'learning_rat'", "learning_rate"):
         bound(data, "epochs: 2\n", learning_rat=0.01)
     for key in ("L", "neg_samplings", "d_state"):  # nothing is near
         with pytest.raises(ConfigError, match=f"unknown key '{key}'$"):
@@ -195,7 +194,7 @@ def test_a_column_file_that_is_not_there(data: Path, caplog: pytest.LogCaptureFi
 
 def test_losses_of_recbole_for_models_of_this_package(data: Path) -> None:
     assert bound(data, "loss_type: CE\n", "HSASRecCE")["loss_type"] == "ce"
-    with pytest.raises(ConfigError, match=r"HSASRecCE has no such loss.*loss_type=bce.*loss_type=ce"):
+    with refused(ConfigError, "HSASRecCE", "loss_type=bce", "loss_type=ce"):
         bound(data, "loss_type: BPR\n", "HSASRecCE")
 
 

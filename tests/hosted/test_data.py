@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from recbole.config import Config
 from recbole.data import create_dataset, data_preparation
 
 from recbole_hyper.errors import ConfigError
 from tests.conftest import SMALL
 from tests.hosted.conftest import prepared, trained
+from tests.raising import refused
 
 
 def test_create_dataset(settings: dict[str, Any]) -> None:
@@ -30,7 +30,7 @@ def test_data_preparation(settings: dict[str, Any]) -> None:
     assert sum(map(len, rows)) == len(test.evaluation)
     assert rows[0]["item_id_list"].shape[1] == SMALL["MAX_ITEM_LIST_LENGTH"]
     assert valid
-    with pytest.raises(ConfigError, match="needs the dataset that create_dataset"):
+    with refused(ConfigError, "create_dataset"):
         data_preparation(Config("SASRecCE", "random", config_dict=settings), object())
 
 

@@ -18,6 +18,7 @@ from recbole.utils import ModelType, get_trainer
 from examples.translate_checkpoint import main, translated
 from recbole_hyper.errors import ConfigError
 from tests.hosted.conftest import trained
+from tests.raising import refused
 
 
 @pytest.mark.parametrize("model", ["BPR", "EASE", "ItemKNN", "LightGCN"])
@@ -34,7 +35,7 @@ def test_a_checkpoint_that_recbole_wrote_alone_is_read(
         content |= {"config": trainer.config, "best_valid_score": np.float64(content["best_valid_score"])}
         torch.save(content, "by_recbole.pth", pickle_protocol=4)
     for read in (load_data_and_model, lambda file: trainer.evaluate(test, model_file=file), trainer.resume_checkpoint):
-        with pytest.raises(ConfigError, match=r"examples\.translate_checkpoint by_recbole\.pth NEW\.pth"):
+        with refused(ConfigError, "examples.translate_checkpoint", "by_recbole.pth", "NEW.pth"):
             read("by_recbole.pth")
     monkeypatch.setattr("sys.argv", ["translate", "by_recbole.pth", "old.pth"])
     assert (main(), main()) == (0, 1)  # the second time the file exists

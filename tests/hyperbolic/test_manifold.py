@@ -11,11 +11,12 @@ from torch import nn
 
 from recbole_hyper.geometry.head import LEAST_LEARNED
 from recbole_hyper.hyperbolic.manifold import SharedBall, ball_parameter, poincare_ball
+from tests.raising import refused
 
 
 @pytest.mark.parametrize("curvature", [0.0, -1.0, float("nan"), float("inf")])
 def test_curvature_out_of_range_is_refused(curvature: float) -> None:
-    with pytest.raises(ValueError, match="above 0"):
+    with refused(ValueError, "above 0"):
         poincare_ball(curvature)
 
 
@@ -27,7 +28,7 @@ def test_a_ball_has_its_curvature(curvature: float) -> None:
 
 
 def test_a_learned_curvature_has_a_minimum() -> None:
-    with pytest.raises(ValueError, match="a learned curvature starts at"):
+    with refused(ValueError, "learned", "curvature"):
         poincare_ball(LEAST_LEARNED / 2, learnable=True)
     ball = poincare_ball(0.5, learnable=True)
     (gradient,) = torch.autograd.grad(ball.c, ball.isp_c)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from examples.noisy_prefix.layers import lifted_square_distance, project
 from recbole_hyper.hyperbolic import _math as hyp
+from tests.raising import refused
 
 SETTINGS = settings(max_examples=60, deadline=None, derandomize=True)
 
@@ -120,7 +121,7 @@ def test_projection_keeps_points_inside(dtype: torch.dtype) -> None:
 
 
 def test_points_outside_and_nan_are_named() -> None:
-    with pytest.raises(ValueError, match=r"norm 2 is outside the ball of radius 1"):
+    with refused(ValueError, "outside", "radius"):
         hyp.check_points(torch.tensor([[2.0, 0.0]]), 1.0, "x")
-    with pytest.raises(ValueError, match="NaN"):
+    with refused(ValueError, "NaN"):
         hyp.check_points(torch.tensor([[float("nan"), 0.0]]), 1.0, "x")

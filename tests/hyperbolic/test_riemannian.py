@@ -16,6 +16,7 @@ from recbole_hyper.hyperbolic.riemannian import (
     training_state,
 )
 from tests.hyperbolic.test_math import points, square_distance
+from tests.raising import refused
 
 
 class Point(nn.Module):
@@ -98,7 +99,7 @@ def test_points_off_the_manifold_are_refused(bad: float) -> None:
     before = model.weight_hh_l0.detach().clone()
     state["model"]["bias_l0"][0, 0] = bad
     state["model"]["weight_hh_l0"].zero_()
-    with pytest.raises(ValueError, match="'bias_l0' is not on"):
+    with refused(ValueError, "'bias_l0'"):
         restore_training_state(model, optimizer, state)
     assert torch.equal(model.weight_hh_l0, before)
 
@@ -115,13 +116,13 @@ def test_large_steps_leave_points_inside() -> None:
 
 def test_faults_are_named() -> None:
     model = MoebiusGRU(3, 4)
-    with pytest.raises(ValueError, match="must be riemannian_adam or riemannian_sgd"):
+    with refused(ValueError, "riemannian_adam", "riemannian_sgd"):
         riemannian_optimizer(model, learner="adam")
-    with pytest.raises(ValueError, match="manifold_learning_rate=-1"):
+    with refused(ValueError, "manifold_learning_rate=-1"):
         riemannian_optimizer(model, manifold_learning_rate=-1)
-    with pytest.raises(ValueError, match="stabilize=0"):
+    with refused(ValueError, "stabilize=0"):
         riemannian_optimizer(model, stabilize=0)
-    with pytest.raises(ValueError, match="no trainable parameter"):
+    with refused(ValueError, "no trainable parameter"):
         riemannian_optimizer(nn.Identity())
 
 
@@ -134,5 +135,5 @@ def test_a_learned_curvature_has_its_own_rate_and_no_decay() -> None:
     before = model.curvature.item()
     gru_step(model, optimizer, 0)
     assert 0 < abs(model.ball.isp_c.item() - poincare_ball(before).isp_c.item()) <= 0.0031
-    with pytest.raises(ValueError, match="curvature_learning_rate=0"):
+    with refused(ValueError, "curvature_learning_rate=0"):
         riemannian_optimizer(model, curvature_learning_rate=0.0)

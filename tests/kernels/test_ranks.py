@@ -12,6 +12,7 @@ from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.evaluation.ranking import NonFiniteScoreError, rank_cases
 from recbole_hyper.kernels.ranks import _BLOCK
 from recbole_hyper.types import Cases
+from tests.raising import refused
 
 pytestmark = pytest.mark.usefixtures("kernels")
 
@@ -67,7 +68,7 @@ def test_a_score_that_is_no_number_is_found_wherever_it_is(value: float, where: 
     catalogue[7] = False
     table[1, {"first": 1, "last": n_items - 1, "history": cases.store.row(1)[0], "hidden": 7,
               "target": cases.targets[1]}[where]] = value  # fmt: skip
-    with pytest.raises(NonFiniteScoreError, match=r"1 of \d+ scores are not finite \(first: user '1'"):
+    with refused(NonFiniteScoreError, "'1'"):
         rank_cases(lambda part: torch.from_numpy(table[part.rows]), cases, n_items=n_items, k=2, catalogue=catalogue)
 
 

@@ -14,6 +14,7 @@ from tests.losses.sampled import (
     LOSSES,
     problem,
 )
+from tests.raising import refused
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -76,7 +77,7 @@ def test_bad_settings_fail_before_any_data(name: str, options: dict, message: st
 
 def test_settings_that_the_catalogue_cannot_hold() -> None:
     states, targets, head = problem("euclidean")
-    with pytest.raises(ValueError, match="sce_bucket_size_y=30 exceeds the 29 items"):
+    with refused(ValueError, "sce_bucket_size_y=30"):
         registry.resolve("losses", "sce")(bucket_size_y=30)(states, targets, head)
-    with pytest.raises(ValueError, match="cannot draw 30 distinct negatives from 29 items"):
+    with refused(ValueError, "distinct", "negatives"):
         registry.resolve("losses", "sampled_ce")(n_negatives=30)(states, targets, head)

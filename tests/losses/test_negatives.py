@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from recbole_hyper.losses import negatives
 from recbole_hyper.losses.negatives import NegativeSampler, uniform_negatives, uniform_set
+from tests.raising import refused
 
 # user 0 saw few of 11 items, user 1 all but one, user 2 all, user 3 nothing
 SEEN = [[1, 2, 3], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], [*range(1, 12)], []]
@@ -103,15 +104,15 @@ def test_a_user_who_has_seen_everything() -> None:
 
 def test_errors() -> None:
     bound = sampler().bind([0], torch.tensor([0]), torch.tensor([2]))
-    with pytest.raises(ValueError, match="at least 1, got 0"):
+    with refused(ValueError, "least"):
         bound.per_position(0)
-    with pytest.raises(ValueError, match=r"9 negatives without replacement.*only 8 of 11 items; lower n_negatives"):
+    with refused(ValueError, "n_negatives"):
         bound.per_position(9, replacement=False)
-    with pytest.raises(ValueError, match="a catalogue of 1 item has no negatives"):
+    with refused(ValueError, "catalogue", "negatives"):
         NegativeSampler(2)
-    with pytest.raises(ValueError, match="a catalogue of 1 item has no negatives"):
+    with refused(ValueError, "catalogue", "negatives"):
         uniform_negatives(torch.tensor([1]), 3, 2, 0)
-    with pytest.raises(ValueError, match="4 distinct negatives"):
+    with refused(ValueError, "4 distinct negatives"):
         uniform_set(4, 4, 0, torch.device("cpu"))
 
 

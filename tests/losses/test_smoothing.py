@@ -16,6 +16,7 @@ from recbole_hyper.losses._chunks import Tiles
 from recbole_hyper.losses.ce import CrossEntropy
 from tests.conftest import LEARN
 from tests.losses.test_ce import GEOMETRIES, LargestTensor, full, gradients, problem
+from tests.raising import refused
 from tests.reference import losses as reference
 
 
@@ -128,10 +129,10 @@ def test_a_model_learns_with_it_and_is_less_sure(geometry: str, walk: Path, tmp_
 def test_a_share_out_of_range_is_refused(walk: Path, tmp_path: Path) -> None:
     states, targets, weight, *_ = problem(6, 9, 3, 0)
     for share in (1.0, -0.1, float("nan")):
-        with pytest.raises(ValueError, match=r"label_smoothing=.*: a number in \[0, 1\) is expected"):
+        with refused(ValueError, "label_smoothing=", "[0"):
             cross_entropy(states, targets, weight, label_smoothing=share)
-        with pytest.raises(ValueError, match="label_smoothing"):
+        with refused(ValueError, "label_smoothing"):
             CrossEntropy(label_smoothing=share)
     keys = {**LEARN, "data_path": str(walk), "output_dir": str(tmp_path / "run"), "label_smoothing": 1.0}
-    with pytest.raises(ConfigError, match=r"label_smoothing=1\.0"):
+    with refused(ConfigError, "label_smoothing=1.0"):
         run("SASRecCE", "walk", config_dict=keys)

@@ -17,6 +17,7 @@ from recbole_hyper.hosted.config import HostedConfig
 from recbole_hyper.models.data_defaults import RULES, TrainingStatistics, choose_values
 from recbole_hyper.runs.build import read_data
 from tests.conftest import SMALL
+from tests.raising import refused
 
 AUTO = dict.fromkeys(RULES, "auto")
 
@@ -122,7 +123,7 @@ def test_a_run_equals_the_run_with_these_numbers_and_logs_them(random_data: Path
     assert more["data_defaults"]["chosen"].items() < numbers.items()
     assert read_json(tmp_path / "auto" / "result.json")["config"]["epochs"] == 21
     assert "data_defaults" not in run("SASRecCE", "random", config_dict=keys("plain"))
-    with pytest.raises(ConfigError, match=r"hidden_dropout_prob: 0\.5 before, 0\.1 now"):
+    with refused(ConfigError, "hidden_dropout_prob", "0.5", "0.1"):
         run("SASRecCE", "random", config_dict=keys("auto", **{**AUTO, "hidden_dropout_prob": 0.1}, resume=True))
 
 
@@ -140,5 +141,5 @@ def test_models_that_choose_no_values_refuse_auto(model: str, random_data: Path)
     if model == "EASER":  # which reads no batch size at all
         assert Config(model, "random", config_dict=keys)["train_batch_size"] != "auto"
         return
-    with pytest.raises(ConfigError, match=r"train_batch_size='auto': .*SASRec needs one"):
+    with refused(ConfigError, "'auto'", "train_batch_size=", "SASRec"):
         Config(model, "random", config_dict=keys)

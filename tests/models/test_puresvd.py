@@ -12,6 +12,7 @@ from recbole_hyper.batches.loader import history_matrix
 from recbole_hyper.models import puresvd
 from recbole_hyper.models.puresvd import item_factors
 from tests.models.fitting import SUCCESSIVE, dense_histories, dense_train, fitted
+from tests.raising import refused
 from tests.reference.linear import pure_svd_scores
 
 
@@ -41,5 +42,5 @@ def test_leading_factors_do_not_depend_on_the_rank(random_data: Path) -> None:
 
 
 def test_a_rank_beyond_the_matrix_is_refused(random_data: Path) -> None:
-    with pytest.raises(ValueError, match=r"rank=60 is above 40, the most that 40 users and \d+ items"):
+    with refused(ValueError, "rank=60"):
         fitted("PureSVDN", random_data, rank=60)

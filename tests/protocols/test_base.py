@@ -14,6 +14,7 @@ from recbole_hyper import registry
 from recbole_hyper.protocols.base import ProtocolError, check, make_split, repeated_targets
 from recbole_hyper.types import Cases, Split
 from tests.protocols.splits import BY_HAND, POINTS, Triple, config_of, store_of
+from tests.raising import refused
 
 
 def a_split() -> Split:
@@ -23,25 +24,25 @@ def a_split() -> Split:
 def test_check_refuses_dishonest_splits() -> None:
     split = a_split()
     check(split)
-    with pytest.raises(ProtocolError, match="1 users' training interactions are on the wrong side"):
+    with refused(ProtocolError, "training", "interactions"):
         check(dataclasses.replace(split, train_lengths=np.array([3, 3, 0, 0])))
-    with pytest.raises(ProtocolError, match="refit interactions are on the wrong side"):
+    with refused(ProtocolError, "interactions", "wrong"):
         check(dataclasses.replace(split, refit_lengths=np.array([5, 4, 0, 0])))
     ends = split.test.ends.copy()
     ends[0] = 0
-    with pytest.raises(ProtocolError, match=r"test: 1 cases have an empty history"):
+    with refused(ProtocolError, "empty", "history"):
         check(dataclasses.replace(split, test=dataclasses.replace(split.test, ends=ends)))
-    with pytest.raises(ProtocolError, match="4 validation interactions are on the wrong side"):
+    with refused(ProtocolError, "validation", "interactions"):
         check(dataclasses.replace(split, valid=split.test, test=split.test[:0]))
     plain = dataclasses.replace(split, points={}, valid=split.valid[:0])
     early = Cases.build(plain.store, [0], [1])
-    with pytest.raises(ProtocolError, match="1 targets are part of the training data"):
+    with refused(ProtocolError, "targets", "training"):
         check(dataclasses.replace(plain, test=early))
     other = dataclasses.replace(split.store)  # another store with the same rows: only times can tell
-    with pytest.raises(ProtocolError, match="1 targets are older than their user's training data"):
+    with refused(ProtocolError, "targets", "training"):
         check(dataclasses.replace(plain, test=Cases.build(other, [1], [1])))
     both = Cases.build(plain.store, [0], [5])
-    with pytest.raises(ProtocolError, match="1 validation targets are not earlier"):
+    with refused(ProtocolError, "validation", "earlier"):
         check(dataclasses.replace(plain, valid=both, test=both))
 
 
@@ -76,7 +77,7 @@ def test_splits_that_cannot_be_made(split: dict[str, Any], match: str) -> None:
 
 
 def test_an_unknown_split_is_named() -> None:
-    with pytest.raises(registry.UnknownPartError, match=r"GT.*LS.*RS.*TS.*TU"):
+    with refused(registry.UnknownPartError, "GT", "LS", "RS", "TS", "TU"):
         make_split(store_of(BY_HAND), config_of({"XX": 1}))
 
 
@@ -89,10 +90,10 @@ def test_refit_is_refused_where_it_has_no_meaning() -> None:
 def test_an_empty_validation_part_is_an_error() -> None:
     # between the points nothing but an unknown item
     triples: list[Triple] = [("a", "x", 1), ("a", "y", 2), ("a", "new", 12), ("a", "x", 22), ("b", "y", 30)]
-    with pytest.raises(ProtocolError, match="the validation part has no case"):
+    with refused(ProtocolError, "validation", "case"):
         make_split(store_of(triples), config_of({"GT": POINTS}))
     short: list[Triple] = [(u, i, float(t)) for u in "abc" for t, i in enumerate("xyz")]
-    with pytest.raises(ProtocolError, match="no user has the 4 interactions"):
+    with refused(ProtocolError, "user", "interactions"):
         make_split(store_of(short), config_of({"LS": "valid_and_test"}))
 
 

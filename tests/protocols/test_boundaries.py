@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from recbole_hyper.protocols.base import make_split
 from recbole_hyper.protocols.boundaries import boundary, date
 from tests.protocols.splits import config_of, store_of
+from tests.raising import refused
 
 
 def test_the_unit_of_times_is_known_by_their_size() -> None:
@@ -18,7 +19,7 @@ def test_the_unit_of_times_is_known_by_their_size() -> None:
         expected = boundary(days, where)
         for unit in (1e3, 1e6, 1e9):
             assert boundary(days * unit, where) / unit == pytest.approx(expected, abs=1e-5)
-            with pytest.raises(ValueError, match=r"outside the data, which run from 2020-09-13 .* to 2023-11-14"):
+            with refused(ValueError, "2020-09-13", "2023-11-14"):
                 boundary(days * unit, "9999-01-01")
 
 
@@ -51,7 +52,7 @@ def test_a_date_never_raises(time: float) -> None:
 def test_times_that_no_calendar_reaches_can_be_cut_by_quantile_only() -> None:
     times = np.linspace(0.0, 1e300, 50)
     assert 0 < boundary(times, 0.5) < 1e300
-    with pytest.raises(ValueError, match=r"'4 months' needs Unix times, but they reach 1e\+300: use a quantile"):
+    with refused(ValueError, "'4 months'", "1e+300"):
         boundary(times, "4 months")
 
 

@@ -17,6 +17,7 @@ from recbole_hyper.evaluation.ranking import rank_cases
 from recbole_hyper.protocols.base import make_split
 from recbole_hyper.protocols.candidates import draw_candidates, read_candidates
 from recbole_hyper.types import Cases
+from tests.raising import refused
 
 ROWS = st.lists(st.lists(st.integers(1, 19), min_size=1, max_size=12), min_size=1, max_size=9)
 
@@ -84,7 +85,7 @@ def test_users_with_too_few_draws_draw_again() -> None:
 
 
 def test_a_user_who_leaves_too_few_items_is_named() -> None:
-    with pytest.raises(ValueError, match=r"user 'u2' leaves 3 items to draw 4"):
+    with refused(ValueError, "'u2'"):
         draw_candidates(store_of([[1], list(range(1, 17))]), 4, 0, np.ones(20))
     full = draw_candidates(store_of([[1], list(range(1, 17))]), 3, 0, np.ones(20))
     assert sorted(full[1].tolist()) == [17, 18, 19]

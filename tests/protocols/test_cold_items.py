@@ -15,6 +15,7 @@ from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.protocols.base import ProtocolError, cold_targets, make_split
 from recbole_hyper.protocols.cold_items import ColdItems, draw_items
 from tests.conftest import SMALL
+from tests.raising import refused
 
 Rows = list[list[int]]
 
@@ -66,7 +67,7 @@ def test_the_split_equals_the_loops(rows: Rows, seed: int) -> None:
     drawn = draw_items(store_of(rows), {"valid": 0.2, "test": 0.3}, seed)
     expected = loops(rows, *({int(item) for item in np.flatnonzero(drawn[part])} for part in ("valid", "test")))
     if not (expected["valid"] and expected["test"]):
-        with pytest.raises(ProtocolError, match="no user has a"):
+        with refused(ProtocolError, "user"):
             unpacked(rows, argument)
         return
     assert unpacked(rows, argument) == expected
@@ -117,7 +118,7 @@ def test_drawn_candidates_are_unseen_items_of_the_draw(among: str) -> None:
         assert drawn[part][cases.candidates].all() == (among == "cold")
     config["eval_args"]["mode"]["test"] = "pop2"  # nothing cold is popular
     if among == "cold":
-        with pytest.raises(ValueError, match="0 items are too few to draw 2 candidates"):
+        with refused(ValueError, "items", "candidates"):
             make_split(store, config)
 
 
@@ -150,5 +151,5 @@ def test_wrong_arguments_are_refused(argument: Any, match: str) -> None:
 def test_refit_and_successive_are_refused() -> None:
     arguments = {"split": {"CI": {"valid": 0.1, "test": 0.2}}, "order": "TO", "mode": {"valid": "full", "test": "full"}}
     store = store_of([list(range(1, 21))])
-    with pytest.raises(ProtocolError, match="no refit"):
+    with refused(ProtocolError, "no refit"):
         make_split(store, {"eval_args": arguments, "refit": True, "candidate_seed": 1, "eval_cases": None})

@@ -27,6 +27,7 @@ from recbole_hyper.types import Cases, Split
 from tests.conftest import HEADER, SMALL
 from tests.protocols.part_files import NAMES, in_order, random_parts, write_parts
 from tests.protocols.splits import unpack
+from tests.raising import refused
 from tests.reference import protocols as reference
 
 
@@ -134,7 +135,7 @@ def test_two_files_are_training_and_test(tmp_path: Path) -> None:
     assert in_order(unpack(split)) == in_order(reference.files([parts[0], [], parts[2]]))
     assert len(split.valid) == 0
     assert split.counts["protocol"] == "files of training and test, no validation"
-    with pytest.raises(ProtocolError, match="refit: True needs a validation part"):
+    with refused(ProtocolError, "needs", "validation"):
         split_of(data, benchmark_filename=["a", "b"], refit=True)
 
 
@@ -188,10 +189,10 @@ def test_a_file_with_other_columns_is_named(tmp_path: Path) -> None:
     data = write_parts(tmp_path, random_parts())
     lines = (data / "d" / "d.valid.inter").read_text().splitlines()
     (data / "d" / "d.valid.inter").write_text("\n".join(line.rpartition("\t")[0] for line in lines) + "\n")
-    with pytest.raises(DataError, match=r"d\.valid\.inter has no column 'timestamp'"):
+    with refused(DataError, "'timestamp'", "d.valid.inter"):
         SequenceDataset(configured(data))
     (data / "d" / "d.valid.inter").write_text(HEADER)
-    with pytest.raises(DataError, match=r"d\.valid\.inter has no interactions"):
+    with refused(DataError, "d.valid.inter"):
         SequenceDataset(configured(data))
 
 
@@ -231,10 +232,10 @@ def test_a_target_inside_its_history_is_refused(tmp_path: Path) -> None:
     _, split = split_of(write_parts(tmp_path, random_parts()))
     assert split.test.places is not None
     inside = dataclasses.replace(split.test, places=split.test.ends - 1)
-    with pytest.raises(ProtocolError, match="targets are part of their history"):
+    with refused(ProtocolError, "targets", "history"):
         check(dataclasses.replace(split, test=inside), timed=False)
     trained = dataclasses.replace(split, train_lengths=split.store.lengths)
-    with pytest.raises(ProtocolError, match="targets are part of the training data"):
+    with refused(ProtocolError, "targets", "training"):
         check(trained, timed=False)
 
 
@@ -358,7 +359,7 @@ def test_recboles_session_example_runs(tmp_path: Path) -> None:
 def test_a_model_with_a_vector_per_user_is_refused(tmp_path: Path) -> None:
     data = write_parts(tmp_path, prefix_rows(), ROWS_HEADER)
     keys = {"epochs": 1, "data_path": str(data), "benchmark_filename": NAMES, "output_dir": str(tmp_path / "run")}
-    with pytest.raises(ValueError, match="BPR learns a vector per user"):
+    with refused(ValueError, "BPR"):
         run("BPR", "d", config_dict=keys)
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from recbole_hyper.evaluation.ranking import rank_cases
 from recbole_hyper.protocols.base import ProtocolError, cold_targets, make_split, repeated_targets
 from tests.protocols.splits import BY_HAND, POINTS, TRIPLES, Triple, config_of, store_of, unpack, without_empty
+from tests.raising import refused
 from tests.reference import protocols as reference
 
 
@@ -79,7 +80,7 @@ def test_global_timepoint_with_the_last_item_as_target() -> None:
     _, valid, test = unpack(make_split(store_of(BY_HAND), config_of({"GT": {**POINTS, "target": "last"}})))
     assert valid == [("a", ("x", "y"), "z"), ("b", ("w", "z", "x"), "y")]
     assert test == [("a", ("x", "y", "z", "w"), "x"), ("n", ("y",), "w")]
-    with pytest.raises(ProtocolError, match="drop successive"):
+    with refused(ProtocolError, "drop successive"):
         make_split(store_of(BY_HAND), config_of({"GT": {**POINTS, "target": "last"}}, eval_args={"successive": True}))
 
 
@@ -96,7 +97,7 @@ def test_targets_that_were_never_trained_on_can_count_as_misses() -> None:
     targets = split.store.item_tokens[split.test.targets]
     assert (ranks.ranks[np.isin(targets, ["new", "late"])] > 2).all()
     for unknown, options in (("drop", {}), ("miss", {"successive": True})):
-        with pytest.raises(ProtocolError, match="unknown"):
+        with refused(ProtocolError, "unknown"):
             make_split(store_of(rows), config_of({"GT": {**POINTS, "unknown": unknown}}, eval_args=options))
 
 
@@ -151,7 +152,7 @@ def test_items_that_only_the_test_part_has_are_dropped_and_counted() -> None:
     assert unpack(split)[2] == [("b", ("y",), "x"), ("b", ("y", "x"), "y")]
     assert split.counts["test interactions with unknown items, left out"] == 1
     allgone = [t for t in triples if t[2] < 21] + [("b", "only", 22.0), ("c", "other", 23.0)]
-    with pytest.raises(ProtocolError, match="the test part has no case"):
+    with refused(ProtocolError, "part", "case"):
         make_split(store_of(allgone), config_of({"GT": POINTS}))
 
 
@@ -206,5 +207,5 @@ def test_a_gap_that_is_not_a_duration(change: dict, message: str) -> None:
 
 def test_all_targets_are_not_successive() -> None:
     arguments = config_of({"GT": GAP}, eval_args={"successive": True})
-    with pytest.raises(ProtocolError, match="target: all has one history per user; drop successive"):
+    with refused(ProtocolError, "history", "successive"):
         make_split(store_of(gap_triples()), arguments)

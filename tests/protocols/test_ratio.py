@@ -16,6 +16,7 @@ from recbole_hyper.protocols.ratio import part_sizes
 from recbole_hyper.runs.dataset import SequenceDataset
 from tests.conftest import write_inter
 from tests.protocols.splits import Triple, config_of, store_of, unpack
+from tests.raising import refused
 from tests.reference import protocols as reference
 
 
@@ -116,7 +117,7 @@ def test_time_ratio_equals_the_loops() -> None:
             expected[part].append((user, tuple(items[:place]), items[place]))
     _, valid, test = unpack(split)
     assert (sorted(valid), sorted(test)) == (sorted(expected["valid"]), sorted(expected["test"]))
-    with pytest.raises(ProtocolError, match=r"three shares such as \[0.8, 0.1, 0.1\]"):
+    with refused(ProtocolError, "[0", "1]"):
         make_split(store_of(triples), config_of({"TS": 0.8}))
 
 

@@ -11,6 +11,7 @@ import pytest
 from recbole_hyper.config import ConfigError
 from recbole_hyper.config.resolve import all_known_keys, model_class
 from recbole_hyper.report.recipes import read_recipe, recipes
+from tests.raising import refused
 
 
 @pytest.mark.parametrize("name", list(recipes()))
@@ -85,11 +86,9 @@ def test_data_sets_of_a_table_have_their_own_settings() -> None:
 
 
 def test_a_table_without_a_data_set_lists_its_data_sets() -> None:
-    with pytest.raises(
-        ConfigError, match=r"'dualrec-table5' has several data sets; name one: dualrec-table5-beauty, dualr"
-    ):
+    with refused(ConfigError, "'dualrec-table5'", "dualrec-table5-beauty"):
         read_recipe("dualrec-table5")
-    with pytest.raises(ConfigError, match=r"'dualrec-table5-toy' is unknown; did you mean dualrec-table5-toys"):
+    with refused(ConfigError, "'dualrec-table5-toy'", "dualrec-table5-toys"):
         read_recipe("dualrec-table5-toy")
 
 
@@ -105,9 +104,9 @@ def test_a_users_own_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert (found.rows["one"].settings, found.rows["one"].note) == ({"n_layers": 1, "epochs": 5}, "own")
     assert read_recipe("my-own-c").rows["one"].settings == row["settings"]
     for name in ("my-own.yaml", "my-own"):
-        with pytest.raises(ConfigError, match="name one: my-own-a-b, my-own-c"):
+        with refused(ConfigError, "my-own-a-b", "my-own-c"):
             read_recipe(name)
-    with pytest.raises(ConfigError, match="'my-own-ab' is unknown; did you mean my-own-a-b"):
+    with refused(ConfigError, "'my-own-ab'"):
         read_recipe("my-own-ab")
     for wrong, message in (
         ({"rows": {"two": {}}}, "data set c: the table has no row 'two'; its rows: one"),

@@ -15,6 +15,7 @@ from recbole_hyper.config import ConfigError
 from recbole_hyper.report.recipes import read_recipe, recipes
 from recbole_hyper.report.reproduce import reproduce, verdict
 from recbole_hyper.yaml_files import read_yaml
+from tests.raising import refused
 from tests.sweep.conftest import FAST, random_sequences, write_data
 
 
@@ -90,12 +91,12 @@ def test_small_budget_gives_no_verdict(recipe: dict, tmp_path: Path) -> None:
 
 
 def test_the_short_budget_runs_the_rows_that_have_short_settings(recipe: dict, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="row 'plain' has no settings for --budget=short; no row has any"):
+    with refused(ConfigError, "'plain'", "--budget=short"):
         reproduce(**recipe, budget="short")
     content = json.loads(Path(recipe["name"]).read_text())
     content["rows"]["tuned"]["short"] = {"epochs": 3, "learning_rate": 0.03}
     Path(recipe["name"]).write_text(json.dumps(content))
-    with pytest.raises(ConfigError, match=r"row 'plain' .* rows with such settings: tuned"):
+    with refused(ConfigError, "'plain'"):
         reproduce(**recipe, budget="short", rows=["plain", "tuned"])
     frame = reproduce(**recipe, budget="short")
     assert frame[["row", "verdict"]].to_numpy().tolist() == [["tuned", "above the published value"]]
@@ -111,7 +112,7 @@ def test_the_short_budget_runs_the_rows_that_have_short_settings(recipe: dict, t
 
 
 def test_the_small_budget_sweeps_the_small_space(recipe: dict, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"two\.yaml has no small space"):
+    with refused(ConfigError, "two.yaml"):
         reproduce(**recipe, budget="small")
     assert not (tmp_path / "out").exists()
     with open(tmp_path / "two.yaml", "a") as file:
@@ -135,7 +136,7 @@ def test_a_row_that_was_not_published_shows_what_it_reaches(recipe: dict, tmp_pa
 
 def test_runs_of_another_budget_are_not_reused(recipe: dict, tmp_path: Path) -> None:
     reproduce(**recipe, budget="small", rows=["plain"])
-    with pytest.raises(ConfigError, match=r"plain/seed-2020: .*hidden_size: 4 before, 8 now.*another output_dir"):
+    with refused(ConfigError, "plain/seed-2020", "hidden_size", "output_dir"):
         reproduce(**recipe, rows=["plain"])
     content = json.loads(Path(recipe["name"]).read_text())
     del content["rows"]["plain"]["small"]
@@ -153,7 +154,7 @@ def test_runs_of_another_budget_are_not_reused(recipe: dict, tmp_path: Path) -> 
     assert full.ours.tolist() != small.ours.tolist()
     alone = reproduce(**{**recipe, "output_dir": tmp_path / "alone"}, rows=["plain"])
     assert alone.ours.tolist() == full.ours.tolist()
-    with pytest.raises(ConfigError, match="epochs=2, which cannot be lowered to 0; choose another output_dir"):
+    with refused(ConfigError, "epochs=2", "output_dir"):
         reproduce(**recipe, budget="small", rows=["plain"])
 
 
@@ -171,15 +172,15 @@ def test_the_epochs_of_an_earlier_budget_do_not_stay(recipe: dict, tmp_path: Pat
 
 
 def test_faults(recipe: dict, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ConfigError, match="no row 'gone'; its rows: plain, tuned"):
+    with refused(ConfigError, "'gone'"):
         reproduce(**recipe, rows=["gone"])
-    with pytest.raises(ConfigError, match="budget='tiny'"):
+    with refused(ConfigError, "'tiny'", "budget="):
         reproduce(**recipe, budget="tiny")
-    with pytest.raises(ConfigError, match=r"needs the data set 'tiny'. Prepare it with 'recbole-hyper prepare tiny'"):
+    with refused(ConfigError, "'tiny'"):
         reproduce(**{**recipe, "data_path": str(tmp_path / "empty")})
     content = json.loads(Path(recipe["name"]).read_text())
     Path(recipe["name"]).write_text(json.dumps({**content, "tolerence": 1}))
-    with pytest.raises(ConfigError, match="unknown key 'tolerence'"):
+    with refused(ConfigError, "'tolerence'"):
         reproduce(**recipe)
     assert main(["reproduce", "sce-table4-beaty"]) == 1
     assert "is unknown" in capsys.readouterr().err

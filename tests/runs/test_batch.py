@@ -16,6 +16,7 @@ from recbole_hyper.serving import stream
 from recbole_hyper.serving.query import Query
 from recbole_hyper.serving.rules import Plan
 from tests.conftest import LEARN
+from tests.raising import refused
 
 
 @pytest.fixture
@@ -84,9 +85,9 @@ def test_the_command_with_workers(
     command = ["recommend", str(trained), "--num_workers=2", f"--exclude={tmp_path / 'never.txt'}"]
     assert main([*command, "--unknown=error", f"--output={tmp_path / 'more.csv'}"]) == 1
     assert "1 items are not in the data (first: 'gone')" in capsys.readouterr().err
-    with pytest.raises(ValueError, match="k=99: between 1 and 60"):
+    with refused(ValueError, "k=99"):
         recommend_all(trained, tmp_path / "other.csv", k=99)
-    with pytest.raises(ConfigError, match="does not contain recommendations of this command"):
+    with refused(ConfigError, "recommendations", "command"):
         recommend_all(trained, only.rename(tmp_path / "only.csv"))
 
 

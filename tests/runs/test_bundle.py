@@ -4,37 +4,36 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from recbole_hyper import run
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.runs.bundle import write_bundle
 from recbole_hyper.runs.plugin_files import trusting
 from recbole_hyper.runs.serve import prepare
 from recbole_hyper.serving.bundle import BUNDLE
+from tests.raising import refused
 from tests.serving.conftest import keys
 
 
 def test_the_bundle_follows_the_run(bundle: Path, tmp_path: Path) -> None:
     assert not prepare(bundle)  # it is there
     (bundle / "result.json").touch()
-    with pytest.raises(ConfigError, match="has no finished run"):
+    with refused(ConfigError, "finished"):
         prepare(tmp_path)
     (tmp_path / "result.json").write_text("{}")
     (tmp_path / BUNDLE).mkdir()
-    with pytest.raises(ConfigError, match="was not written by 'recbole-hyper serve', which would replace it"):
+    with refused(ConfigError, "'recbole-hyper serve'"):
         write_bundle(tmp_path)
 
 
 def test_a_model_with_a_vector_per_user_is_not_served(folder: Path, tmp_path: Path) -> None:
     run("BPR", "small", config_dict=keys(folder.parent / "data", tmp_path / "run"))
-    with pytest.raises(ConfigError, match="BPR learned a vector per user and cannot score other histories"):
+    with refused(ConfigError, "BPR"):
         write_bundle(tmp_path / "run")
 
 
 def test_a_bundle_is_written_by_no_code_that_a_folder_names(foreign: tuple[Path, Path, Path]) -> None:
     place, plugin, marker = foreign
-    with pytest.raises(ConfigError, match="names the plugin"):
+    with refused(ConfigError, "names the plugin"):
         write_bundle(place)
     assert not marker.exists()
     with trusting([plugin]):

@@ -10,6 +10,7 @@ from recbole_hyper.protocols.base import ProtocolError, make_split
 from recbole_hyper.runs.dataset import DataError, FeatureDataset, SequenceDataset
 from recbole_hyper.runs.run import run
 from tests.conftest import HEADER, SMALL, cycle_rows, write_inter
+from tests.raising import refused
 
 
 def dataset(path: Path, name: str, **keys: object) -> SequenceDataset:
@@ -18,22 +19,20 @@ def dataset(path: Path, name: str, **keys: object) -> SequenceDataset:
 
 def test_missing_column_lists_the_columns(tmp_path: Path) -> None:
     write_inter(tmp_path, "d", cycle_rows(), "user:token\titem_id:token\ttimestamp:float\n")
-    with pytest.raises(
-        DataError, match=r"has no column 'user_id' \(USER_ID_FIELD\).*columns: user, item_id, timestamp"
-    ):
+    with refused(DataError, "'user_id'", "USER_ID_FIELD", "item_id"):
         dataset(tmp_path, "d")
 
 
 def test_header_without_types(tmp_path: Path) -> None:
     write_inter(tmp_path, "d", cycle_rows(), "user_id\titem_id\ttimestamp\n")
-    with pytest.raises(ValueError, match="header entry 'user_id' is not 'name:type'"):
+    with refused(ValueError, "'user_id'", "'name:type'"):
         dataset(tmp_path, "d")
 
 
 def test_comma_separated_file(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "d.inter").write_text("user_id:token,item_id:token,timestamp:float\n1,2,3\n")
-    with pytest.raises(DataError, match="tab-separated"):
+    with refused(DataError, "tab-separated"):
         dataset(tmp_path, "d")
 
 
@@ -41,23 +40,23 @@ def test_nan_time_names_the_line(tmp_path: Path) -> None:
     rows = cycle_rows()
     rows[4] = (*rows[4][:2], "")
     write_inter(tmp_path, "d", rows)
-    with pytest.raises(DataError, match="line 6: '' in 'timestamp' is not a finite number"):
+    with refused(DataError, "'timestamp'"):
         dataset(tmp_path, "d")
 
 
 def test_nothing_left_after_filtering(cycle: Path) -> None:
-    with pytest.raises(DataError, match="filtering removes all interactions"):
+    with refused(DataError, "filtering", "interactions"):
         dataset(cycle, "cycle", user_inter_num_interval="[99,inf)")
 
 
 def test_catalogue_of_one_item(tmp_path: Path) -> None:
     write_inter(tmp_path, "d", [(user, "i", time) for user in range(5) for time in range(4)])
-    with pytest.raises(DataError, match="filtering leaves 1 item"):
+    with refused(DataError, "filtering", "leaves"):
         dataset(tmp_path, "d")
 
 
 def test_time_not_loaded(cycle: Path) -> None:
-    with pytest.raises(DataError, match=r"column 'timestamp' .* is not loaded"):
+    with refused(DataError, "'timestamp'"):
         dataset(cycle, "cycle", load_col={"inter": ["user_id", "item_id"]})
 
 
@@ -77,7 +76,7 @@ def test_dropping_duplicates_keeps_ties_in_file_order(tmp_path: Path) -> None:
 
 def test_a_row_with_one_value_more_than_the_header(tmp_path: Path) -> None:
     write_inter(tmp_path, "d", [(*row, 5) for row in cycle_rows()])
-    with pytest.raises(DataError, match="line 2: 4 values instead of 3"):
+    with refused(DataError, "values", "instead"):
         dataset(tmp_path, "d")
 
 
@@ -106,11 +105,11 @@ def test_columns_of_the_wrong_type(tmp_path: Path, header: str, match: str) -> N
 
 def test_a_date_for_a_time_and_a_file_in_another_encoding(tmp_path: Path) -> None:
     write_inter(tmp_path, "d", [("u1", "i1", "2019-01-02"), ("u1", "i2", "2019-01-03")])
-    with pytest.raises(DataError, match=r"d\.inter, line 2: .*2019-01-02.*not a finite number .*prepare"):
+    with refused(DataError, "d.inter", "2019-01-02"):
         dataset(tmp_path, "d")
     (tmp_path / "d" / "d.inter").write_bytes((HEADER + "é\ti1\t1\né\ti2\t2\n").encode("latin-1"))
     assert dataset(tmp_path, "d").store.user_tokens.tolist() == ["[PAD]", "é"]  # guessed
-    with pytest.raises(DataError, match="not UTF-8; give --encoding"):
+    with refused(DataError, "UTF-8", "--encoding"):
         dataset(tmp_path, "d", encoding="utf-8")
 
 
@@ -119,7 +118,7 @@ def test_times_are_never_rescaled(cycle: Path) -> None:
 
 
 def test_interactions_that_are_not_loaded(cycle: Path) -> None:
-    with pytest.raises(DataError, match=r"column 'user_id' .* is not loaded"):
+    with refused(DataError, "'user_id'"):
         dataset(cycle, "cycle", load_col={"inter": []})
 
 
@@ -140,14 +139,14 @@ def test_users_with_short_histories(tmp_path: Path) -> None:
 def test_only_users_with_one_interaction(tmp_path: Path) -> None:
     write_inter(tmp_path, "d", [(f"u{user}", f"i{user}", user) for user in range(5)])
     config = Config("SASRecCE", "d", config_dict={**SMALL, "data_path": str(tmp_path)})
-    with pytest.raises(ProtocolError, match="leave no validation and no test case"):
+    with refused(ProtocolError, "leave", "validation"):
         make_split(SequenceDataset(config).store, config)
 
 
 def test_unwritable_output_directory_fails_first(cycle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setattr("pandas.read_csv", lambda *a, **k: pytest.fail("data were read"))
-    with pytest.raises(ValueError, match="cannot be written"):
+    with refused(ValueError, "cannot be written"):
         run(
             "SASRecCE",
             "cycle",

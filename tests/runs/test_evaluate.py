@@ -12,6 +12,7 @@ from recbole_hyper.cli import main
 from recbole_hyper.config import ConfigError
 from recbole_hyper.runs.evaluate import evaluate, in_words
 from tests.conftest import SMALL
+from tests.raising import refused
 
 
 def settings(path: Path, out: Path, **keys: object) -> dict:
@@ -112,7 +113,7 @@ def test_every_ranking_has_its_file_and_its_origin(random_data: Path, tmp_path: 
 def test_a_run_without_a_result_is_not_finished(random_data: Path, tmp_path: Path) -> None:
     run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run"))
     (tmp_path / "run" / "result.json").unlink()
-    with pytest.raises(ConfigError, match=r"result.json is missing.*run --resume=True --output_dir="):
+    with refused(ConfigError, "--resume=True", "--output_dir="):
         evaluate(tmp_path / "run")
 
 

@@ -18,6 +18,7 @@ from recbole_hyper.runs.folder import is_finished, read_config
 from recbole_hyper.training.checkpoint import CheckpointError, save_weights
 from recbole_hyper.training.loop import Loop
 from tests.conftest import SMALL
+from tests.raising import refused
 
 
 def settings(path: Path, out: Path, **keys: object) -> dict[str, Any]:
@@ -43,7 +44,7 @@ def test_a_folder_is_locked_while_its_run_trains(random_data: Path, tmp_path: Pa
 
     def second(epoch: int, score: float) -> None:
         for more in ({}, {"resume": True}):
-            with pytest.raises(ConfigError, match="another run uses"):
+            with refused(ConfigError, "another run uses"):
                 run("SASRecCE", "random", config_dict={**keys, **more})
             refused.append(epoch)
 
@@ -59,7 +60,7 @@ def test_the_folder_is_checked_under_the_lock(
 ) -> None:
     monkeypatch.setattr("recbole_hyper.runs.run.run_claimed", never)
     (tmp_path / "run").mkdir()
-    with locked(tmp_path / "run" / ".run.lock"), pytest.raises(ConfigError, match="another run uses"):
+    with locked(tmp_path / "run" / ".run.lock"), refused(ConfigError, "another run uses"):
         run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run"))
     assert [path.name for path in (tmp_path / "run").iterdir()] == [".run.lock"]
 
@@ -92,7 +93,7 @@ def test_the_epochs_of_the_result_count_after_a_killed_resume(random_data: Path,
     run("SASRecCE", "random", config_dict=keys)
     file = tmp_path / "run" / "config.yaml"
     file.write_text(file.read_text().replace("epochs: 2", "epochs: 1"))
-    with pytest.raises(ConfigError, match="a run with epochs=2, which cannot be lowered to 1"):
+    with refused(ConfigError, "epochs=2"):
         run(config_dict={"output_dir": str(tmp_path / "run"), "resume": True})
 
 
@@ -121,7 +122,7 @@ def test_weights_of_a_stopped_resume_are_not_loaded_as_tested(random_data: Path,
     model = load(tmp_path / "run").model
     save_weights(tmp_path / "run" / "model.safetensors", model.state_dict(), {"epoch": 1})
     for use in (load, evaluate):
-        with pytest.raises(CheckpointError, match=r"is of epoch 1, but .*result\.json tested epoch 0"):
+        with refused(CheckpointError, "result.json"):
             use(tmp_path / "run")
 
 
@@ -141,7 +142,7 @@ def test_a_damaged_configuration_is_named(random_data: Path, tmp_path: Path) -> 
     for content in (evil, f"model: {evil}", *others):
         (folder / "config.yaml").write_text(content, encoding="latin-1")
         for use in uses(folder):
-            with pytest.raises(ConfigError, match=r"config\.yaml is not the configuration of a run: ") as caught:
+            with refused(ConfigError, "config.yaml") as caught:
                 use()
             assert "\n" not in str(caught.value)
     assert not (tmp_path / "evil").exists()
@@ -166,7 +167,7 @@ def test_the_state_of_another_model_is_refused(random_data: Path, tmp_path: Path
     for name, size in (("one", 16), ("other", 8)):
         run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / name, epochs=1, hidden_size=size))
     (tmp_path / "other" / "checkpoint.pt").replace(tmp_path / "one" / "checkpoint.pt")
-    with pytest.raises(CheckpointError, match=r"checkpoint\.pt does not fit this model: .*size mismatch"):
+    with refused(CheckpointError, "checkpoint.pt"):
         run(config_dict={"output_dir": str(tmp_path / "one"), "resume": True, "epochs": 2})
 
 
@@ -179,7 +180,7 @@ def test_a_damaged_result_is_named(content: str, random_data: Path, tmp_path: Pa
         lambda: is_finished(Config("Pop", "random", config_dict=keys), tmp_path / "run"),
         lambda: run("Pop", "random", config_dict={**keys, "resume": True}),
     ):
-        with pytest.raises(ValueError, match=r"result\.json is damaged"):
+        with refused(ValueError, "result.json"):
             use()
 
 
@@ -193,7 +194,7 @@ def test_a_full_disk_is_one_line(
     words = [f"--{key}={value}" for key, value in keys.items()]
     with monkeypatch.context() as patch:
         patch.setattr("recbole_hyper.training.checkpoint.torch.save", full)
-        with pytest.raises(NoSpaceError, match="no space left"):
+        with refused(NoSpaceError, "no space left"):
             run("SASRecCE", "random", config_dict=keys)
         assert main(["run", "--model=SASRecCE", "--dataset=random", "--resume=True", *words]) == 1
     assert capsys.readouterr().err.splitlines()[-1].startswith("error: [Errno 28] no space left on the disk of")
@@ -231,17 +232,17 @@ def test_a_folder_with_only_the_data_of_a_killed_run_can_be_used(random_data: Pa
 
 def test_a_run_that_failed_before_training_leaves_the_folder_free(random_data: Path, tmp_path: Path) -> None:
     keys = settings(random_data, tmp_path / "run")
-    with pytest.raises(ValueError, match="rank=45 is above 40"):
+    with refused(ValueError, "rank=45"):
         run("PureSVDN", "random", config_dict={**keys, "rank": 45})
     assert (tmp_path / "run" / "config.yaml").is_file()
     assert not is_finished(Config("PureSVDN", "random", config_dict={**keys, "rank": 5}), tmp_path / "run")
     assert run("PureSVDN", "random", config_dict={**keys, "rank": 5})["config"]["rank"] == 5
-    with pytest.raises(ConfigError, match="already has a run"):
+    with refused(ConfigError, "already"):
         run("PureSVDN", "random", config_dict={**keys, "rank": 6})
     # the configuration of somebody else is not replaced
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "config.yaml").write_text("model: Pop\ndataset: random\n")
-    with pytest.raises(ConfigError, match="already has a run"):
+    with refused(ConfigError, "already"):
         run("Pop", "random", config_dict={**keys, "output_dir": str(tmp_path / "theirs")})
 
 
@@ -251,7 +252,7 @@ def test_a_tensorboard_folder_that_cannot_be_written_is_refused_before_the_data_
     monkeypatch.setattr("recbole_hyper.runs.run.run_claimed", never)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "tensorboard").write_text("a file")
-    with pytest.raises(ConfigError, match="tensorboard' cannot be written"):
+    with refused(ConfigError, "cannot", "written"):
         run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run", log_tensorboard=True))
 
 
@@ -263,10 +264,10 @@ def test_errors_of_this_package_are_not_blamed_on_recbole(random_data: Path, mon
     for name in ("find_data", "check_keys", "set_defaults"):
         with monkeypatch.context() as changed:
             changed.setattr(f"recbole_hyper.config.resolve._Resolver.{name}", lambda *_, **__: fault())
-            with pytest.raises(AttributeError, match="a fault of ours"):
+            with refused(AttributeError, "fault", "ours"):
                 Config("SASRecCE", "random", config_dict=keys)
     monkeypatch.setattr("recbole.config.configurator.Config._set_default_parameters", fault)
-    with pytest.raises(ConfigError, match="RecBole cannot use this configuration: AttributeError"):
+    with refused(ConfigError, "RecBole", "AttributeError"):
         Config("SASRecCE", "random", config_dict=keys)
 
 

@@ -13,6 +13,7 @@ from recbole_hyper import load, run
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.files import file_digest
 from recbole_hyper.training.checkpoint import CheckpointError
+from tests.raising import refused
 
 
 @pytest.mark.parametrize(
@@ -33,7 +34,7 @@ def test_odd_content_of_a_runs_data_is_one_error(name: str, content: bytes, fold
     if name != "about.json" and (written := json.loads(about.read_text())):
         written["files"][name] = file_digest(tmp_path / "run" / "data" / name)
         about.write_text(json.dumps(written))
-    with pytest.raises(CheckpointError, match="is damaged"):
+    with refused(CheckpointError, "is damaged"):
         load(tmp_path / "run")
 
 
@@ -41,7 +42,7 @@ def test_a_run_that_was_killed_is_not_served(folder: Path, tmp_path: Path) -> No
     """It was loaded without a word, and differences were empty."""
     shutil.copytree(folder, tmp_path / "killed")
     (tmp_path / "killed" / "result.json").unlink()
-    with pytest.raises(ConfigError, match=r"has no finished run: result\.json is missing"):
+    with refused(ConfigError, "result.json"):
         load(tmp_path / "killed")
     part = load(tmp_path / "killed", unfinished=True)
     assert part.differences[-1].endswith("has no result: these are the best weights so far, of epoch 0")

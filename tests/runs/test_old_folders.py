@@ -13,6 +13,7 @@ from recbole_hyper.config import ConfigError
 from recbole_hyper.runs import saved_data
 from recbole_hyper.runs.evaluate import evaluate
 from tests.conftest import SMALL, cycle_rows, write_inter
+from tests.raising import refused
 
 OLD = Path(__file__).parent / "run_of_0.1.0"
 
@@ -39,7 +40,7 @@ def test_it_loads_and_gives_the_same_figures(old: Path) -> None:
 
 
 def test_it_is_not_resumed(old: Path) -> None:
-    with pytest.raises(ConfigError, match="was written by an earlier version: it can be loaded and evaluated, but not"):
+    with refused(ConfigError, "version", "evaluated"):
         run(config_dict={"output_dir": str(old), "resume": True})
 
 
@@ -51,8 +52,8 @@ def test_a_folder_has_a_format_and_a_newer_one_is_refused(cycle: Path, tmp_path:
     newer = json.dumps({"format": saved_data.FORMAT + 1, "version": "9.9"})
     for call in (load, evaluate, lambda place: run(config_dict={"output_dir": str(place), "resume": True})):
         (folder / "format.json").write_text(newer)
-        with pytest.raises(ConfigError, match=r"written by recbole_hyper 9\.9 in format 2; this is .*newer package"):
+        with refused(ConfigError, "recbole_hyper", "9.9"):
             call(folder)
     (folder / "format.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"format\.json is damaged"):
+    with refused(ValueError, "format.json"):
         load(folder)

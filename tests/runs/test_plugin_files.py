@@ -8,6 +8,7 @@ from recbole_hyper import load, registry, run
 from recbole_hyper.config import ConfigError
 from recbole_hyper.runs.evaluate import evaluate
 from tests.conftest import SMALL
+from tests.raising import refused
 
 PLUGIN = """
 from recbole_hyper.encoders.transformer import TransformerEncoder
@@ -32,7 +33,7 @@ def test_a_plugin_that_changed_is_not_run(random_data: Path, tmp_path: Path, mon
     monkeypatch.setattr(registry, "load_plugins", lambda files: pytest.fail("the file was run"))
     again = {"output_dir": str(tmp_path / "run"), "resume": True, "epochs": 2}
     for read in (load, evaluate, lambda _: run(config_dict=again)):
-        with pytest.raises(ConfigError, match=r"parts\.py has changed since .*run was trained with it"):
+        with refused(ConfigError, "parts.py"):
             read(tmp_path / "run")
     monkeypatch.undo()
     file.write_text(text)

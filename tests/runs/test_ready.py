@@ -7,6 +7,7 @@ import pytest
 from recbole_hyper import run
 from recbole_hyper.config import ConfigError
 from tests.conftest import SMALL, write_inter
+from tests.raising import refused
 from tests.training.common import settings
 
 
@@ -44,5 +45,5 @@ def test_a_small_catalogue_shortens_the_default_lists(tmp_path: Path) -> None:
     assert (
         "the data has only 7 items: topk=[1, 5, 7], valid_metric=NDCG@7" in (tmp_path / "run" / "run.log").read_text()
     )
-    with pytest.raises(ConfigError, match="topk=10: the data has only 7 items"):
+    with refused(ConfigError, "topk=10"):
         run("SASRecCE", "tiny", config_dict={**keys, "output_dir": str(tmp_path / "other"), "topk": [10]})

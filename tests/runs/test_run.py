@@ -16,6 +16,7 @@ from recbole_hyper.training.checkpoint import CheckpointError
 from recbole_hyper.training.loop import Loop
 from recbole_hyper.training.validation import Evaluation
 from recbole_hyper.types import Ranks
+from tests.raising import refused
 from tests.training.common import same, settings
 
 
@@ -68,23 +69,23 @@ def test_weights_of_other_data_are_refused(random_data: Path, tmp_path: Path) ->
     file = random_data / "random" / "random.inter"
     header, *rows = file.read_text().splitlines(keepends=True)
     file.write_text(header + "".join(reversed(rows)))
-    with pytest.raises(CheckpointError, match="trained on other data"):
+    with refused(CheckpointError, "trained", "other"):
         evaluate(tmp_path / "out", {"data_path": str(random_data)})
-    with pytest.raises(CheckpointError, match="trained on other data"):
+    with refused(CheckpointError, "trained", "other"):
         run("SASRecCE", "random", config_dict={**keys, "epochs": 3, "resume": True})
     # the folder has the data that it was trained on, also after a resume was refused
     assert len(load(tmp_path / "out").recommend(users=["u1"], k=3)) == 3
     assert evaluate(tmp_path / "out")["test"] == result["test"]
     file.write_text(header + "".join(rows))
     assert len(load(tmp_path / "out").recommend(users=["u1"], k=3)) == 3
-    with pytest.raises(ValueError, match="is a single string"):
+    with refused(ValueError, "single", "string"):
         load(tmp_path / "out").recommend(users="u1")
 
 
 def test_a_run_is_checked_before_training(random_data: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="topk=5000: the data has only 50 items"):
+    with refused(ConfigError, "topk=5000"):
         run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "out", topk=[10, 5000]))
-    with pytest.raises(ConfigError, match="has no run to resume"):
+    with refused(ConfigError, "resume"):
         run(config_dict={"resume": True, "output_dir": str(tmp_path / "typo")})
     assert not (tmp_path / "typo").exists()
 
@@ -93,9 +94,9 @@ def test_a_finished_run_is_not_overwritten(random_data: Path, tmp_path: Path) ->
     keys = settings(random_data, tmp_path / "run", epochs=1)
     run("SASRecCE", "random", config_dict=keys)
     before = (tmp_path / "run" / "result.json").read_bytes()
-    with pytest.raises(ValueError, match="already has a run"):
+    with refused(ValueError, "already"):
         run("SASRecCE", "random", config_dict=keys)
-    with pytest.raises(ValueError, match=r"cannot be resumed with another configuration .*learning_rate"):
+    with refused(ValueError, "learning_rate"):
         run("SASRecCE", "random", config_dict={**keys, "resume": True, "learning_rate": 0.5})
     assert (tmp_path / "run" / "result.json").read_bytes() == before
 
@@ -107,7 +108,7 @@ def test_a_run_older_than_a_key_resumes(random_data: Path, tmp_path: Path) -> No
     content = yaml.safe_load(file.read_text(encoding="utf-8"))
     assert content.pop("reuse_item_embeddings") is True
     file.write_text(yaml.safe_dump(content), encoding="utf-8")
-    with pytest.raises(ValueError, match=r"another configuration \(reuse_item_embeddings: True before, False now\)"):
+    with refused(ValueError, "reuse_item_embeddings"):
         run("SASRecCE", "random", config_dict={**keys, "resume": True, "reuse_item_embeddings": False})
     assert run("SASRecCE", "random", config_dict={**keys, "resume": True, "epochs": 2})["epochs"] == 2
 

@@ -22,6 +22,7 @@ from recbole_hyper.runs import saved_data
 from recbole_hyper.training.checkpoint import CheckpointError
 from recbole_hyper.training.loop import Loop
 from tests.conftest import SMALL
+from tests.raising import refused
 
 REFIT = {"eval_args": {"split": {"GT": {"valid": 0.7, "test": 0.85}}}, "refit": True}
 
@@ -84,14 +85,14 @@ def test_missing_and_damaged_files_are_named(folder: Path) -> None:
 @pytest.mark.parametrize("content", ["", "[]", '{"format": "one"}', '{"format": 0}', "{}"])
 def test_a_damaged_about_file_is_named(content: str, folder: Path) -> None:
     (folder / "data" / "about.json").write_text(content)
-    with pytest.raises(ValueError, match=r"about\.json is damaged"):
+    with refused(ValueError, "about.json"):
         load(folder)
 
 
 def test_a_newer_format_is_refused(folder: Path) -> None:
     file = folder / "data" / "about.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "format": saved_data.FORMAT + 1, "version": "9.9"}))
-    with pytest.raises(ConfigError, match=r"was written by recbole_hyper 9\.9 in format 2; this is .*newer package"):
+    with refused(ConfigError, "recbole_hyper", "9.9"):
         load(folder)
 
 
@@ -127,13 +128,13 @@ def test_a_run_without_saved_data_reads_the_data_set(name: str, random_data: Pat
     assert "saved no data (save_data)" in model.differences[0]
     pd.testing.assert_frame_equal(answers(without), answers(with_data))
     shutil.rmtree(random_data)
-    with pytest.raises(ConfigError, match="dataset 'random' was not found"):
+    with refused(ConfigError, "'random'"):
         load(without)
 
 
 def test_a_refit_that_is_gone_is_not_replaced_by_the_model_before_it(folder: Path) -> None:
     (folder / "refit" / "model.safetensors").unlink()
-    with pytest.raises(CheckpointError, match=r"refit/model\.safetensors does not exist"):
+    with refused(CheckpointError, "refit/model.safetensors"):
         load(folder)
 
 
@@ -160,7 +161,7 @@ def test_a_full_disk_leaves_no_half_of_the_data(
 
     with monkeypatch.context() as patch:
         patch.setattr(SequenceStore, "save", full)
-        with pytest.raises(NoSpaceError, match="no space left on the disk of"):
+        with refused(NoSpaceError, "space", "disk"):
             run("SASRecCE", "random", config_dict=keys)
     assert {path.name for path in (tmp_path / "run").iterdir()} <= {".run.lock", "run.log"}
     run("SASRecCE", "random", config_dict=keys)
@@ -191,8 +192,8 @@ def test_a_model_of_features_needs_its_data_set(random_data: Path, tmp_path: Pat
     moved = random_data / "random" / "random.inter"
     text = moved.read_text()
     moved.write_text(text + "u1\ti3\t1000000099\n")
-    with pytest.raises(ConfigError, match=r"SASRecF was trained on features.* has changed: restore it"):
+    with refused(ConfigError, "SASRecF"):
         load(tmp_path / "run")
     shutil.rmtree(random_data)
-    with pytest.raises(ConfigError, match=r"SASRecF was trained on features.*dataset 'random' was not found"):
+    with refused(ConfigError, "SASRecF", "'random'"):
         load(tmp_path / "run")

@@ -10,6 +10,7 @@ from recbole_hyper import load
 from recbole_hyper.cli import main
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.runs.plugin_files import trusting
+from tests.raising import refused
 
 
 @pytest.mark.parametrize("command", ["recommend", "evaluate", "export", "similar"])
@@ -27,7 +28,7 @@ def test_commands_refuse_code_that_a_folder_names(
 
 def test_code_that_is_trusted_runs(foreign: tuple[Path, Path, Path]) -> None:
     folder, _, marker = foreign
-    with pytest.raises(ConfigError, match="names the plugin"):
+    with refused(ConfigError, "names the plugin"):
         load(folder)
     assert not marker.exists()
     assert main(["evaluate", str(folder), "--trust_plugins"]) == 0
@@ -62,11 +63,11 @@ def test_a_module_that_a_folder_names_is_not_imported(
     content = {**yaml.safe_load(config.read_text()), "plugins": None}
     for named in ({"loss_type": "their_module:Loss"}, {"eval_args": {"split": {"their_module:Split": 1}}}):
         config.write_text(yaml.safe_dump({**content, **named}))
-        with pytest.raises(ConfigError, match="names the module 'their_module'"):
+        with refused(ConfigError, "'their_module'"):
             load(folder)
         assert not marker.exists()
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"nowhere\.py does not exist"), trusting([tmp_path / "nowhere.py"]):
+    with refused(ConfigError, "nowhere.py"), trusting([tmp_path / "nowhere.py"]):
         pass

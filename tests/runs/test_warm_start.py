@@ -16,6 +16,7 @@ from recbole_hyper.config import ConfigError
 from recbole_hyper.experiment.seeds import run_seeds
 from recbole_hyper.runs.evaluate import evaluate
 from tests.conftest import SMALL, write_inter
+from tests.raising import refused
 
 
 def shop(folder: Path, name: str, items: int, users: int, seed: int = 3) -> list[tuple]:
@@ -139,15 +140,15 @@ def test_a_warm_start_begins_better_than_a_cold_one(tmp_path: Path) -> None:
 def test_invalid_warm_starts_are_refused(data: Path, tmp_path: Path) -> None:
     run("SASRecCE", "monday", config_dict=settings(data, tmp_path / "first", epochs=1))
     keys = {"data_path": str(data), "output_dir": str(tmp_path / "second"), "init_from": str(tmp_path / "first")}
-    with pytest.raises(ConfigError, match=r"has the shape .* there and .* here; use the keys of that run"):
+    with refused(ConfigError, "keys", "that"):
         run(dataset="tuesday", config_dict={**keys, "hidden_size": 32})
-    with pytest.raises(ConfigError, match="is missing in that run: it used a different model"):
+    with refused(ConfigError, "missing", "different"):
         run(dataset="tuesday", config_dict={**keys, "item_bias": True})
-    with pytest.raises(ConfigError, match="it has another model"):
+    with refused(ConfigError, "another", "model"):
         run("HSASRecCE", "tuesday", config_dict={**keys, "geometry": "poincare", "item_bias": True})
-    with pytest.raises(ConfigError, match="fitted in one step"):
+    with refused(ConfigError, "fitted", "step"):
         run("EASER", "tuesday", config_dict=keys)
-    with pytest.raises(ConfigError, match="has no run"):
+    with refused(ConfigError, "has no run"):
         run(dataset="tuesday", config_dict={**keys, "init_from": str(tmp_path / "nothing")})
 
 
@@ -169,7 +170,7 @@ def test_another_model_or_part_is_refused(model: str | None, more: dict, says: s
 
 
 def test_several_seeds_from_one_run_are_refused(data: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="one run starts from one run; leave out --seeds"):
+    with refused(ConfigError, "--seeds"):
         run_seeds(dataset="tuesday", seeds=[1, 2], config_dict={"init_from": str(tmp_path / "first")})
 
 

@@ -20,6 +20,7 @@ from safetensors.torch import load_file
 from recbole_hyper.config import ConfigError
 from recbole_hyper.runs.load import load
 from recbole_hyper.runs.run import run
+from tests.raising import refused
 from tests.training.several import same_training, settings
 
 
@@ -55,7 +56,7 @@ def test_a_resume_on_another_number_of_workers_is_refused(
 
 def test_a_model_of_one_step_is_refused(random_data: Path, tmp_path: Path) -> None:
     keys = {"data_path": str(random_data), "output_dir": str(tmp_path / "run"), "num_workers": 2}
-    with pytest.raises(ConfigError, match="fitted in one process"):
+    with refused(ConfigError, "fitted", "process"):
         run("Pop", "random", config_dict=keys)
 
 
@@ -110,5 +111,5 @@ def test_a_killed_run_on_two_workers_resumes_to_the_bit(random_data: Path, tmp_p
 
 def test_cluster_that_is_not_there(random_data: Path, tmp_path: Path) -> None:
     keys = settings(random_data, tmp_path / "run", num_workers=2, ray_address="127.0.0.1:9")
-    with pytest.raises(ConfigError, match=r"no Ray cluster at 127\.0\.0\.1:9"):
+    with refused(ConfigError, "127.0.0.1:9"):
         run("SASRecCE", "random", config_dict=keys)

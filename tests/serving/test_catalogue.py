@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recbole_hyper.serving.recommender import Recommender
+from tests.raising import refused
 
 
 def test_exclusions_of_each_user(model: Recommender) -> None:
@@ -28,7 +29,7 @@ def test_unknown_ids_of_lists_are_counted(model: Recommender, caplog: pytest.Log
     for name in ("exclude", "items"):
         with pytest.raises(ValueError, match=rf"{name}: 2 of 3 ids are not items of this model \(first: 'shoes'\)"):
             model.recommend(users=["u1"], k=3, **{name: ["i1", "shoes", "hats"]})
-    with pytest.raises(ValueError, match="exclude: 3 of 4 ids are not items"):
+    with refused(ValueError, "exclude", "items"):
         model.recommend(users=["u1"], k=3, exclude={"u1": ["shoes", "hats"], "u2": ["i1", "coats"]})
-    with pytest.raises(ValueError, match="exclude: no item is left to recommend"):
+    with refused(ValueError, "exclude", "recommend"):
         model.recommend(users=["u1"], k=3, items=["i1", "i2"], exclude=["i2", "i1"])

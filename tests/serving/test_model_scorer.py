@@ -11,6 +11,7 @@ import pytest
 from recbole_hyper import load, run
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.serving.recommender import Recommender
+from tests.raising import refused
 from tests.serving.conftest import keys
 
 
@@ -44,9 +45,9 @@ def test_models_without_states_or_vectors_say_so(folder: Path, tmp_path: Path) -
     data = folder.parent / "data"
     run("EASER", "small", config_dict=keys(data, tmp_path / "ease"))
     model = load(tmp_path / "ease")
-    with pytest.raises(ConfigError, match="EASER has no states"):
+    with refused(ConfigError, "EASER"):
         model.states([["i1"]])
-    with pytest.raises(ConfigError, match="EASER has no item vectors"):
+    with refused(ConfigError, "EASER"):
         model.item_vectors()
     found = model.similar_items(["i1"], 3)
     assert found.attrs["measure"] == "score after a history of the item alone"

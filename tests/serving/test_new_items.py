@@ -18,6 +18,7 @@ from recbole_hyper.errors import ConfigError, DataError
 from recbole_hyper.runs.bundle import write_bundle
 from recbole_hyper.serving.bundle import open_bundle
 from tests.conftest import SMALL, cycle_rows, write_inter
+from tests.raising import refused
 from tests.serving.conftest import ask, ids, until
 from tests.stranger import started
 
@@ -117,22 +118,22 @@ def test_other_models_take_them_too(name: str, keys: dict, shop: Path, tmp_path:
 
 def test_invalid_new_items_are_one_line(folder: Path, shop: Path, tmp_path: Path) -> None:
     model = load(folder)
-    with pytest.raises(DataError, match="new items need the features tags, text; the table has item_id, kind, price"):
+    with refused(DataError, "item_id"):
         model.add_items(NEW[["item_id", "kind", "price"]])
-    with pytest.raises(DataError, match="'text' needs 2 finite numbers"):
+    with refused(DataError, "'text'"):
         model.add_items(NEW.assign(text=["1 2", "1", "1 2", "1 2"]))
-    with pytest.raises(DataError, match="'price' needs 1 finite numbers"):
+    with refused(DataError, "'price'"):
         model.add_items(NEW.assign(price=["cheap", "1", "1", "1"]))
-    with pytest.raises(DataError, match="'price' has numbers that are too large for float32"):
+    with refused(DataError, "'price'", "float32"):
         model.add_items(NEW.assign(price=[1.7e308, 1, 1, 1]))
-    with pytest.raises(ConfigError, match="has no column of item ids"):
+    with refused(ConfigError, "column", "item"):
         model.add_items(NEW.rename(columns={"item_id": "price2"}))
     assert len(model.item_ids) == 12
     plain = load(trained(shop, tmp_path / "plain", selected_features=None))
-    with pytest.raises(ConfigError, match="reads no features of items"):
+    with refused(ConfigError, "features", "items"):
         plain.add_items(NEW)
     ids = load(trained(shop, tmp_path / "ids", feature_output=False))
-    with pytest.raises(ConfigError, match="does not score items by features"):
+    with refused(ConfigError, "items", "features"):
         ids.add_items(NEW)
 
 
@@ -164,7 +165,7 @@ def test_a_service_scores_them_as_the_model_does(folder: Path, tmp_path: Path) -
         "n1"
     ]
     table.write_text("item_id,kind\nn1,k1\n")
-    with pytest.raises(DataError, match="new items need the features tags, price, text"):
+    with refused(DataError, "features", "price"):
         open_bundle(folder, load, new_items=table)
 
 

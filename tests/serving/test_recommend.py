@@ -10,6 +10,7 @@ import torch
 
 from recbole_hyper import load, run
 from tests.conftest import LEARN, SMALL, write_inter
+from tests.raising import refused
 from tests.reference import planted
 
 
@@ -38,9 +39,9 @@ def test_load_and_recommend(walk: Path, tmp_path: Path) -> None:
     newest = [store.item_tokens[store.row(row)[-1]] for row in range(store.n_rows)]
     assert np.mean([a == follows[b] for a, b in zip(known["item_id"], newest, strict=True)]) > 0.8
     assert len(store.items) == len(planted.walk_rows())
-    with pytest.raises(ValueError, match="1 users are not in the data"):
+    with refused(ValueError, "users", "data"):
         recommend(tmp_path / "run", ["nobody"])
-    with pytest.raises(ValueError, match="give users or histories"):
+    with refused(ValueError, "users", "histories"):
         recommend(tmp_path / "run")
 
 
@@ -105,11 +106,11 @@ def test_recommend_checks_its_arguments(keys: dict, message: str, small_run: Pat
 
 
 def test_recommend_never_lists_padding(small_run: Path) -> None:
-    with pytest.raises(ValueError, match=r"1 items are not in the data \(first: '\[PAD\]'"):
+    with refused(ValueError, "'[PAD]'"):
         recommend(small_run, histories=[["11", "[PAD]"]])
-    with pytest.raises(ValueError, match=r"1 users are not in the data \(first: '\[PAD\]'"):
+    with refused(ValueError, "'[PAD]'"):
         recommend(small_run, ["[PAD]"])
-    with pytest.raises(ValueError, match="k=12: between 1 and 11 items"):
+    with refused(ValueError, "k=12"):
         recommend(small_run, ["1"], k=12)
 
 

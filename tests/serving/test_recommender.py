@@ -16,6 +16,7 @@ from recbole_hyper.geometry.poincare import Poincare
 from recbole_hyper.serving.model_scorer import ModelScorer
 from recbole_hyper.serving.recommender import Recommender
 from tests.conftest import write_inter
+from tests.raising import refused
 from tests.serving.conftest import keys
 
 HISTORIES = {"anna": ["i3", "i1", "i4"], "ben": ["i5", "i9"]}
@@ -121,10 +122,10 @@ def test_unknown_items_are_skipped_and_counted(model: Recommender) -> None:
     found = model.recommend(histories=[["i3", "gone", "i4", "i", "i333", "[PAD]"], ["i5"]], k=3)
     assert lists(found) == lists(model.recommend(histories=[["i3", "i4"], ["i5"]], k=3))
     assert found.attrs == {"unknown_items": 4, "unknown_users": 0, "popular_users": 0}
-    with pytest.raises(ValueError, match=r"1 items are not in the data \(first: 'gone'\)"):
+    with refused(ValueError, "'gone'"):
         model.recommend(histories=[["i3", "gone"]], unknown="error")
     assert model.recommend(users=["nobody", "u1"]).attrs["unknown_users"] == 1
-    with pytest.raises(ValueError, match=r"1 users are not in the data \(first: 'nobody'\)"):
+    with refused(ValueError, "'nobody'"):
         model.recommend(users=["u1", "nobody"], unknown="error")
 
 
@@ -140,7 +141,7 @@ def test_histories_without_a_known_item_get_popular_items(model: Recommender) ->
     assert found.attrs["popular_users"] == 2
     only = model.recommend(users=["nobody"], k=2, items=["i7", "i8", "i9"], exclude=["i8"])
     assert set(only["item_id"]) == {"i7", "i9"}
-    with pytest.raises(ValueError, match=r"2 histories have no item that the model knows \(first: 0\)"):
+    with refused(ValueError, "histories", "first"):
         model.recommend(histories=[[], ["i3"], ["gone"]], cold="error")
 
 
@@ -150,9 +151,9 @@ def test_allowed_and_excluded_items(model: Recommender) -> None:
     some = model.recommend(histories=[["i1"]], k=5, items=["i2", "i1", "i5", "i9", "gone"], exclude=pd.Series(["i5"]))
     assert some["item_id"].tolist() == [item for item in every["item_id"] if item in ("i2", "i9")]
     assert "i1" in model.recommend(histories=[["i1"]], k=12, exclude_seen=False)["item_id"].tolist()
-    with pytest.raises(ValueError, match="items: none of them may be recommended"):
+    with refused(ValueError, "items", "recommended"):
         model.recommend(histories=[["i1"]], items=[])
-    with pytest.raises(ValueError, match=r"1 items are not in the data \(first: 'gone'\)"):
+    with refused(ValueError, "'gone'"):
         model.recommend(histories=[["i1"]], items=["i2", "gone"], unknown="error")
 
 
@@ -204,9 +205,9 @@ def test_scores_states_and_vectors_belong_together(model: Recommender) -> None:
     np.testing.assert_array_equal(model.score(histories, ["i7", "i2"]), scores[:, [_at(model, "i7"), _at(model, "i2")]])
     best = model.recommend(histories=histories, k=1, exclude_seen=False)
     np.testing.assert_allclose(best["score"], scores.max(axis=1), rtol=1e-6)
-    with pytest.raises(ValueError, match="first: 'gone'"):
+    with refused(ValueError, "'gone'"):
         model.score(histories, ["gone"])
-    with pytest.raises(ValueError, match="1 histories have no item"):
+    with refused(ValueError, "histories", "item"):
         model.states([["gone"]])
 
 
@@ -218,7 +219,7 @@ def test_no_history_is_no_row_and_ids_are_read_only(model: Recommender) -> None:
     assert model.score([]).shape == (0, 12)
     assert model.states([]).shape == (0, model.item_vectors().shape[1])
     for ids in (model.item_ids, model.user_ids):
-        with pytest.raises(ValueError, match="read-only"):
+        with refused(ValueError, "read-only"):
             ids[0] = "other"
 
 
@@ -232,9 +233,9 @@ def test_similar_items_by_cosine(model: Recommender) -> None:
     assert found["item_id"].tolist() == ["i4"] * 5 + ["i2"] * 5
     assert found.attrs["measure"] == "cosine of the item vectors"
     assert model.similar_items("i4", 5)["similar_id"].tolist() == order[:5]
-    with pytest.raises(ValueError, match="first: 'gone'"):
+    with refused(ValueError, "'gone'"):
         model.similar_items(["gone"])
-    with pytest.raises(ValueError, match="k=12: between 1 and 11"):
+    with refused(ValueError, "k=12"):
         model.similar_items(["i1"], 12)
 
 
@@ -254,7 +255,7 @@ def test_a_model_with_user_vectors_needs_the_users_of_histories(folder: Path, tm
     found = model.recommend(histories={"u1": ["i2"], "nobody": ["i2"]}, k=2)
     assert found["popular"].tolist() == [False, False, True, True]
     assert "i2" not in found["item_id"].tolist()
-    with pytest.raises(ValueError, match="BPR learned a vector per user: pass the histories as a mapping"):
+    with refused(ValueError, "BPR"):
         model.recommend(histories=[["i2"]])
     assert len(model.similar_items(["i2"], 3)) == 3
 

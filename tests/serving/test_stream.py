@@ -26,6 +26,7 @@ from recbole_hyper.serving import stream
 from recbole_hyper.serving.query import Query
 from recbole_hyper.serving.recommender import Recommender
 from recbole_hyper.serving.stream import join, write_part
+from tests.raising import refused
 
 
 @pytest.fixture(autouse=True)
@@ -303,7 +304,7 @@ def test_a_full_disk_is_one_error_and_the_parts_stay(
 
     with monkeypatch.context() as patch:
         patch.setattr(pa.parquet, "write_table", full)
-        with pytest.raises(NoSpaceError, match="no space left on the disk of"):
+        with refused(NoSpaceError, "space", "disk"):
             write(model, tmp_path / "recs.parquet")
     assert not (tmp_path / "recs.parquet").exists()
     assert write(model, tmp_path / "recs.parquet") == 2
@@ -313,7 +314,7 @@ def test_a_full_disk_is_one_error_and_the_parts_stay(
 def test_two_processes_do_not_write_one_file(model: Recommender, tmp_path: Path) -> None:
     place = tmp_path / ".recs.csv.parts"
     place.mkdir()
-    with locked(place / ".lock"), pytest.raises(OSError, match="another process uses this folder"):
+    with locked(place / ".lock"), refused(OSError, "another", "process"):
         write(model, tmp_path / "recs.csv")
 
 

@@ -23,6 +23,7 @@ from recbole_hyper.runs.run import run
 from recbole_hyper.sweep import driver, sweep, trial
 from recbole_hyper.sweep.trial import Plan, Trial
 from recbole_hyper.sweep.workers import Workers
+from tests.raising import refused
 from tests.sweep.conftest import FAST, random_sequences, write_data
 
 pytestmark = pytest.mark.usefixtures("serial_sweeps")
@@ -194,7 +195,7 @@ def test_when_every_trial_fails_the_reasons_are_told(
         raise ValueError("the\nsame each time")
 
     monkeypatch.setattr(trial, "_train", train)
-    with pytest.raises(ConfigError, match=r"none of 4 trials finished.*ValueError: the same each time \(4 times\)"):
+    with refused(ConfigError, "ValueError"):
         local(keys, tmp_path / "s")
     assert json.loads((tmp_path / "s" / "sweep.json").read_text())["trials"] == {"failed": 4}
 
@@ -271,7 +272,7 @@ def test_a_plain_list_is_one_value(keys: dict, tmp_path: Path) -> None:
     # a damaged final result is named, and nothing is reported from it
     final = next((tmp_path / "s" / "best").glob("*/result.json"))
     final.write_text("{}")
-    with pytest.raises(ConfigError, match=r"result.json is damaged: 'test' has no numbers"):
+    with refused(ConfigError, "'test'"):
         sweep(config_dict={"output_dir": str(tmp_path / "s"), "resume": True})
 
 
@@ -284,7 +285,7 @@ def test_full_disk_ends_the_sweep_and_is_resumed(keys: dict, tmp_path: Path, mon
         original(path, content)
 
     monkeypatch.setattr(trial, "write_json", write_json)
-    with pytest.raises(NoSpaceError, match="--resume=True"):
+    with refused(NoSpaceError, "--resume=True"):
         local(keys, tmp_path / "s")
     monkeypatch.setattr(trial, "write_json", original)
     outcome = local(keys, tmp_path / "s", resume=True)

@@ -9,6 +9,7 @@ import pytest
 from recbole_hyper.config import ConfigError
 from recbole_hyper.files import locked
 from recbole_hyper.sweep import sweep
+from tests.raising import refused
 from tests.sweep.test_driver import SPACE, local
 
 pytestmark = pytest.mark.usefixtures("serial_sweeps")
@@ -17,11 +18,11 @@ pytestmark = pytest.mark.usefixtures("serial_sweeps")
 def test_resume_refuses_a_changed_space(keys: dict, tmp_path: Path) -> None:
     local(keys, tmp_path / "s")
     changed = {**SPACE, "learning_rate": {"grid_search": [0.001, 0.02]}}
-    with pytest.raises(ConfigError, match=r"another space.*learning_rate"):
+    with refused(ConfigError, "learning_rate"):
         local(keys, tmp_path / "s", changed, resume=True)
-    with pytest.raises(ConfigError, match=r"another fixed.*epochs was 2, now 3"):
+    with refused(ConfigError, "epochs"):
         local(keys, tmp_path / "s", resume=True, epochs=3)
-    with pytest.raises(ConfigError, match="already has a sweep"):
+    with refused(ConfigError, "already", "sweep"):
         local(keys, tmp_path / "s")
 
 
@@ -36,7 +37,7 @@ EVIL = [
 @pytest.mark.parametrize("text", EVIL)
 def test_resume_of_a_damaged_sweep_is_one_line(text: str, tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(text)
-    with pytest.raises(ConfigError, match=r"sweep.yaml is damaged") as raised:
+    with refused(ConfigError, "yaml is damaged") as raised:
         sweep(config_dict={"output_dir": str(tmp_path), "resume": True})
     assert "\n" not in str(raised.value)
     assert (tmp_path / "sweep.yaml").read_text() == text
@@ -44,13 +45,13 @@ def test_resume_of_a_damaged_sweep_is_one_line(text: str, tmp_path: Path) -> Non
 
 
 def test_resume_without_a_sweep(keys: dict, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="has no sweep to resume"):
+    with refused(ConfigError, "sweep", "resume"):
         local(keys, tmp_path / "nothing", resume=True)
-    with pytest.raises(ConfigError, match="needs --output_dir"):
+    with refused(ConfigError, "--output_dir"):
         sweep("SASRecCE", "tiny", space=SPACE, config_dict={"resume": True})
 
 
 def test_another_sweep_in_the_same_folder(keys: dict, tmp_path: Path) -> None:
     (tmp_path / "s").mkdir()
-    with locked(tmp_path / "s" / ".lock"), pytest.raises(ConfigError, match="another sweep is running"):
+    with locked(tmp_path / "s" / ".lock"), refused(ConfigError, "another", "running"):
         local(keys, tmp_path / "s")

@@ -12,11 +12,12 @@ import pytest
 from recbole_hyper.cluster import cluster, death, is_full_disk
 from recbole_hyper.config import ConfigError
 from recbole_hyper.sweep import sweep, workers
+from tests.raising import refused
 
 
 def test_cluster_that_is_not_there(keys: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = {**keys, "output_dir": str(tmp_path / "s")}
-    with pytest.raises(ConfigError, match=r"no Ray cluster at 127.0.0.1:9.*ray start --head"):
+    with refused(ConfigError, "127", "1:9", "--head"):
         sweep("SASRecCE", "tiny", space={"seed": {"grid_search": [1]}}, config_dict=config, ray_address="127.0.0.1:9")
     # nothing was tried, so that the folder is free for the same sweep on this machine
     assert not (tmp_path / "s" / "trials").exists()

@@ -22,6 +22,7 @@ from recbole_hyper.training.loop import Loop
 from recbole_hyper.training.optim import RowwiseAdam
 from recbole_hyper.training.progress import Training
 from tests.conftest import LEARN
+from tests.raising import refused
 from tests.training.common import same, settings, weights
 
 EMA = {"ema_decay": 0.95, "learning_rate": 0.02, "stopping_step": 20}
@@ -174,7 +175,7 @@ def test_points_are_projected_in_the_model_and_averaged_as_they_are() -> None:
 
 def test_averages_of_another_model_are_refused() -> None:
     state = WeightAverage(nn.Linear(3, 2), 0.9).state_dict()
-    with pytest.raises(ValueError, match="average of 'weight' is missing or has another shape"):
+    with refused(ValueError, "'weight'"):
         WeightAverage(nn.Linear(2, 2), 0.9).load_state_dict(state)
 
 
@@ -306,7 +307,7 @@ def test_recboles_own_functions_rank_and_keep_the_average(
 
 @pytest.mark.parametrize("value", [0, 1, 1.5, True, "x"])
 def test_a_decay_out_of_range_is_refused(value: object, random_data: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"ema_decay=.*: a number in \(0, 1\) or ~ is expected"):
+    with refused(ConfigError, "ema_decay="):
         run("SASRecCE", "random", config_dict=settings(random_data, tmp_path, ema_decay=value))
 
 

@@ -22,6 +22,7 @@ from recbole_hyper.training.checkpoint import (
     save_state,
     save_weights,
 )
+from tests.raising import refused
 
 TENSORS = {
     "a": torch.arange(6, dtype=torch.float32).reshape(2, 3),
@@ -103,7 +104,7 @@ def test_every_value_is_covered(name: str, write: Callable, read: Callable, tmp_
         changed = bytearray(whole)
         changed[whole.index(raw) + offset] ^= 16
         path.write_bytes(changed)
-        with pytest.raises(CheckpointError, match="is damaged"):
+        with refused(CheckpointError, "is damaged"):
             read(path)
 
 
@@ -122,14 +123,14 @@ def test_a_file_that_is_not_a_checkpoint_is_named(
 
 def test_foreign_files_are_refused(tmp_path: Path) -> None:
     save_file(TENSORS, str(tmp_path / "other.safetensors"))
-    with pytest.raises(CheckpointError, match="was not written by this package"):
+    with refused(CheckpointError, "written", "package"):
         read_weights(tmp_path / "other.safetensors")
     for content in ([1, 2], TENSORS["a"], {"epoch": 1}):
         torch.save(content, tmp_path / "other.pt")
-        with pytest.raises(CheckpointError, match=r"is not a checkpoint of a run: .*model is missing"):
+        with refused(CheckpointError, "checkpoint"):
             load_state(tmp_path / "other.pt", {"epoch", "model"})
     write_weights(tmp_path / "model.safetensors")
-    with pytest.raises(CheckpointError, match=r"does not fit this model: .*Missing key") as caught:
+    with refused(CheckpointError, "this", "model") as caught:
         load_weights(tmp_path / "model.safetensors", nn.Linear(2, 2))
     assert "\n" not in str(caught.value)
 
@@ -148,7 +149,7 @@ def test_older_states_are_read_and_their_checksums_verified(tmp_path: Path) -> N
     assert equal(load_state(path), STATE)
     whole, raw = path.read_bytes(), TENSORS["a"].numpy().tobytes()
     path.write_bytes(whole.replace(raw, raw[:-1] + b"\x01"))
-    with pytest.raises(CheckpointError, match="is damaged"):
+    with refused(CheckpointError, "is damaged"):
         load_state(path)
 
 
@@ -193,6 +194,6 @@ class Hostile:
 
 def test_a_hostile_checkpoint_is_refused_without_advice_to_run_it(tmp_path: Path) -> None:
     torch.save({"epoch": Hostile()}, tmp_path / "checkpoint.pt")
-    with pytest.raises(CheckpointError, match="contains more than tensors and plain values") as caught:
+    with refused(CheckpointError, "contains", "tensors") as caught:
         load_state(tmp_path / "checkpoint.pt")
     assert "weights_only" not in str(caught.value)

@@ -13,6 +13,7 @@ from recbole_hyper import run
 from recbole_hyper.training.checkpoint import CheckpointError, load_state
 from recbole_hyper.training.loop import Loop
 from recbole_hyper.training.progress import DivergedError, Training
+from tests.raising import refused
 from tests.training.common import same, settings, weights
 
 
@@ -128,10 +129,10 @@ def test_a_damaged_checkpoint_is_named(random_data: Path, tmp_path: Path) -> Non
     run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run", epochs=1))
     path = tmp_path / "run" / "checkpoint.pt"
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(CheckpointError, match=r"checkpoint\.pt cannot be read"):
+    with refused(CheckpointError, "checkpoint.pt"):
         run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run", epochs=2, resume=True))
     path.write_bytes(pickle.dumps(Evil()))
-    with pytest.raises(CheckpointError, match="cannot be read"):
+    with refused(CheckpointError, "cannot be read"):
         load_state(path)
     assert not (tmp_path / "evil").exists()
 

@@ -15,6 +15,7 @@ from recbole_hyper.runs.run import run
 from recbole_hyper.training.checkpoint import load_state
 from recbole_hyper.training.loop import Loop
 from recbole_hyper.training.optim import RateSchedule
+from tests.raising import refused
 from tests.training.common import same, settings
 
 COSINE = {"lr_schedule": "cosine", "warmup_ratio": 0.25, "learning_rate": 0.02, "epochs": 8, "stopping_step": 20}
@@ -77,20 +78,20 @@ def test_a_refit_follows_the_rates_of_the_run_that_chose_its_epochs(cycle: Path,
 
 def test_a_schedule_is_not_stretched_by_a_resume(random_data: Path, tmp_path: Path) -> None:
     run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run", **{**COSINE, "epochs": 2}))
-    with pytest.raises(ConfigError, match=r"schedule over epochs=2, which cannot change to 8; choose another"):
+    with refused(ConfigError, "epochs=2"):
         run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run", **COSINE, resume=True))
 
 
 def test_two_rules_for_one_rate_are_refused(random_data: Path, tmp_path: Path) -> None:
     keys = {**COSINE, "lr_plateau": {"factor": 0.5}}
-    with pytest.raises(ConfigError, match=r"lr_schedule='cosine' and lr_plateau=.* both set the learning rate"):
+    with refused(ConfigError, "'cosine'", "lr_schedule=", "lr_plateau="):
         run("SASRecCE", "random", config_dict=settings(random_data, tmp_path, **keys))
 
 
 def test_a_warm_up_without_a_schedule_conflicts_with_a_plateau_too(random_data: Path, tmp_path: Path) -> None:
     # it would put the rate back that the plateau has lowered
     keys = {"warmup_ratio": 0.25, "lr_plateau": {"factor": 0.5}}
-    with pytest.raises(ConfigError, match=r"warmup_ratio=0.25 and lr_plateau=.* both set the learning rate"):
+    with refused(ConfigError, "warmup_ratio=0", "lr_plateau="):
         run("SASRecCE", "random", config_dict=settings(random_data, tmp_path, **keys))
 
 

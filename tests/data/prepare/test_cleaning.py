@@ -10,6 +10,7 @@ from recbole_hyper.data.prepare import public
 from recbole_hyper.data.prepare.cleaning import Cleaning, apply, gap_seconds, seconds
 from recbole_hyper.errors import DataError
 from tests.data.raw import CODED, T, interactions, lines_of
+from tests.raising import refused
 
 
 def kept(cleaning: Cleaning) -> list[tuple[int, int, float]]:
@@ -70,7 +71,7 @@ def test_nothing_left_is_an_error(cleaning: Cleaning, message: str) -> None:
 def test_a_threshold_needs_ratings() -> None:
     data = interactions(CODED)
     data.ratings = None
-    with pytest.raises(DataError, match="needs ratings"):
+    with refused(DataError, "needs ratings"):
         apply(data, Cleaning(threshold=3.0))
 
 
@@ -172,5 +173,5 @@ def test_sessions_and_exact_copies(tmp_path: Path) -> None:
     assert found == [["a#1", "i0"], ["a#1", "i0"], *[["a#2", "i0"]], *[["a#2", "i1"]] * 2, ["a#3", "i1"], ["b#1", "x"]]
     found = lines_of(raw, tmp_path, changes={"duplicates": "exact"})
     assert [line.split("\t")[1] for line in found] == ["i0", "i0", "i0", "i1", "i1", "x"]
-    with pytest.raises(DataError, match="session_gap='soon' is not a duration"):
+    with refused(DataError, "'soon'", "session_gap="):
         lines_of(raw, tmp_path, changes={"session_gap": "soon"})

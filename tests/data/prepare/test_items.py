@@ -11,6 +11,7 @@ import pytest
 from recbole_hyper.data.prepare.items import read_items
 from recbole_hyper.data.prepare.pipeline import Prepared, prepare
 from recbole_hyper.errors import DataError
+from tests.raising import refused
 
 T = 1_600_000_000
 
@@ -61,7 +62,7 @@ def test_columns_of_a_parquet_file_keep_their_types(tmp_path: Path) -> None:
 
 def test_a_column_that_has_no_text_is_named(tmp_path: Path) -> None:
     pd.DataFrame({"item": ["x", "y"], "size": [{"w": 1}, {"w": 2}]}).to_parquet(tmp_path / "items.parquet")
-    with pytest.raises(DataError, match=r"items.parquet, column 'size': .* neither text nor numbers"):
+    with refused(DataError, "'size'"):
         read_items(tmp_path / "items.parquet")
 
 
@@ -76,7 +77,7 @@ def test_an_unusable_table_of_items(text: str, message: str, tmp_path: Path) -> 
     (tmp_path / "items.csv").write_text(text)
     with pytest.raises(DataError, match=message):
         prepared(tmp_path, items=tmp_path / "items.csv")
-    with pytest.raises(DataError, match="does not exist"):
+    with refused(DataError, "does not exist"):
         prepared(tmp_path, items=tmp_path / "nothing.csv")
     assert not (tmp_path / "out" / "mine" / "mine.inter").exists()
 
@@ -85,7 +86,7 @@ def test_an_item_file_of_others_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "items.csv").write_text("item,price\nx,1\ny,2\n")
     (tmp_path / "out" / "mine").mkdir(parents=True)
     (tmp_path / "out" / "mine" / "mine.item").write_text("mine")
-    with pytest.raises(DataError, match=r"mine\.item exists and was not written by prepare"):
+    with refused(DataError, "mine.item"):
         prepared(tmp_path, items=tmp_path / "items.csv")
 
 
@@ -98,9 +99,9 @@ def test_returns_are_netted_and_counted(tmp_path: Path) -> None:
     assert prepared(tmp_path, raw, {"returns": "qty"}).steps[1] == (
         "without 1 returns and their purchases, and without 1 of quantity 0", 1,
     )  # fmt: skip
-    with pytest.raises(DataError, match="--returns=item: 'x' in line 2 is not a number"):
+    with refused(DataError, "'x'", "--returns=item"):
         prepared(tmp_path, raw, {"returns": "item"})
-    with pytest.raises(DataError, match="no column amount"):
+    with refused(DataError, "no column amount"):
         prepared(tmp_path, raw, {"returns": "amount"})
 
 
@@ -150,7 +151,7 @@ def test_lists_of_json_items_are_sequences(tmp_path: Path) -> None:
 
 
 def test_two_columns_that_get_one_name_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="'a:b' and another column become 'a_b'"):
+    with refused(DataError, "'a:b'", "'a_b'"):
         columns_of(tmp_path / "x.csv", "sku,a b,a:b\nx,1,2\ny,3,4\n")
 
 

