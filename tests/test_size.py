@@ -22,7 +22,8 @@ ROOMS = {
     "host": (2347, ("host", "hosted")),
     "experiment": (2523, ("sweep", "experiment")),
     "report": (3397, ("report", "evaluation")),
-    "runs": (4797, ("runs", "training")),
+    # 6 more: editors and mypy see what an estimator asks its run
+    "runs": (4803, ("runs", "training")),
     "curvature": (566, ("curvature",)),
     "serving": (3276, ("serving", "commands")),
     "models": (2779, ("models",)),
@@ -35,8 +36,8 @@ ROOMS = {
     "batches": (599, ("batches",)),
     "protocols": (1457, ("protocols", "types.py")),
 }
-ALL = 40820
-TESTS = 43830
+ALL = 40834
+TESTS = 43858
 RESULTS = 60
 # texts of errors that tests match by a regular expression
 MATCHED = 143

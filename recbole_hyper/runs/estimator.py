@@ -35,7 +35,7 @@ class Estimator(Asked):
 
     def __init__(self, model: str | type, **options: Any) -> None:
         # a user's class is registered, so that loading the run in this process finds it by name
-        self.model = register("models")(model) if isinstance(model, type) else model
+        self.model = register("models")(model) if isinstance(model, type) else model  # type: ignore[misc]
         self.options = options
         Config(model, config_dict={**options, "interactions": "given"})
         self._run: tuple[dict[str, Any], Path] | None = None

@@ -180,8 +180,8 @@ def test_results_of_other_splits_are_refused(tmp_path: Path) -> None:
         comparison(alone(results), alone(folders), "ndcg@5")
 
 
-@pytest.mark.parametrize(("mode", "refused"), [("uni9", True), ("pop5", True), ("full", False), ("mine.txt", False)])
-def test_results_on_other_drawn_candidates_are_refused(tmp_path: Path, mode: str, refused: bool) -> None:
+@pytest.mark.parametrize(("mode", "drawn"), [("uni9", True), ("pop5", True), ("full", False), ("mine.txt", False)])
+def test_results_on_other_drawn_candidates_are_refused(tmp_path: Path, mode: str, drawn: bool) -> None:
     results, _ = results_of(tmp_path)
     for name, seed in (("Good", 1), ("Near", 2), ("Bad", 3)):
         eval_args = {"split": {"LS": "valid_and_test"}, "mode": {"valid": "full", "test": mode}}
@@ -189,7 +189,7 @@ def test_results_on_other_drawn_candidates_are_refused(tmp_path: Path, mode: str
     require_one_split(results)
     # from before the key: drawn with the seed of the run
     results["Bad"]["config"] = {}
-    if not refused:
+    if not drawn:
         require_one_split(results)
         return
     with refused(StatisticsError, "candidate_seed"):

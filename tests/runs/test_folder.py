@@ -40,18 +40,18 @@ def never(*arguments: object, **keywords: object) -> None:
 
 def test_a_folder_is_locked_while_its_run_trains(random_data: Path, tmp_path: Path) -> None:
     keys = settings(random_data, tmp_path / "run")
-    refused = []
+    tried = []
 
     def second(epoch: int, score: float) -> None:
         for more in ({}, {"resume": True}):
             with refused(ConfigError, "another run uses"):
                 run("SASRecCE", "random", config_dict={**keys, **more})
-            refused.append(epoch)
+            tried.append(epoch)
 
     run("SASRecCE", "random", config_dict=keys, on_validation=second)
-    assert refused == [0, 0, 1, 1]
+    assert tried == [0, 0, 1, 1]
     again = run("SASRecCE", "random", config_dict={**keys, "resume": True, "epochs": 3}, on_validation=second)
-    assert refused[4:] == [2, 2]
+    assert tried[4:] == [2, 2]
     assert again["epochs"] == 3
 
 
