@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from pathlib import Path
@@ -50,6 +51,18 @@ def commands(text: str) -> list[list[str]]:
 def test_pages_are_linked() -> None:
     text = (CHECKOUT / "mkdocs.yml").read_text(encoding="utf-8")
     assert [page for page in PAGES if f"{page}.md" not in text] == []
+
+
+def test_links_stay_in_the_site() -> None:
+    """`make docs` stops at a link that leaves docs/: the site has these pages only."""
+    outside = {
+        page: target
+        for page in PAGES
+        for target in re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", BLOCK.sub("", page_text(page)))
+        if not (file := Path(os.path.normpath((DOCS / page).parent / target))).is_file()
+        or not file.is_relative_to(DOCS)
+    }
+    assert outside == {}
 
 
 @pytest.mark.parametrize("page", PAGES)
