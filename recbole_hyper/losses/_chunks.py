@@ -10,7 +10,6 @@ from recbole_hyper.devices import CPU, default_budget
 
 # rows x items of a tile: small enough for a CPU's shared cache, large enough to outweigh the start of its operations
 CPU_ROWS, CPU_BLOCK = 256, 2048
-GPU_ROWS, GPU_BLOCK = 4096, 1 << 15
 # with fewer rows the items are read so often that computing each tile twice is faster (measured at 1M items)
 LEAST_KEPT_ROWS = 96
 
@@ -34,7 +33,6 @@ def cut(
     terms: int,
     itemsize: int,
     budget: int | None,
-    device: torch.device = CPU,
     compiled: bool = False,
     fused: bool = False,
 ) -> Tiles:
@@ -46,10 +44,57 @@ def cut(
     those of the states' lifts. None is the default budget, plus the lifts if they do not fit. ValueError for a budget
     below the lifts and one row.
     """
-    gpu = device.type != "cpu"
+    fixed, budget = bounded(n, n_items, width, arrays=arrays, itemsize=itemsize, link=arrays > 1, budget=budget)
+    if fused:
+        arrays, spare = 1, 0
+    else:
+        # compiled kernels need no tile besides those that are kept
+        spare = arrays - 1 if compiled else arrays
+
+    def cost(rows: int, block: int, keep: bool) -> int:
+        saved_numbers = rows * (n_items if keep else block) * arrays
+        # lifted items, the same times their scale, and their gradients; the Euclidean head uses the weight itself
+        lifts = (2 if keep else 4) * width if terms else 0
+        scratch = (rows * spare + lifts) * block + 2 * rows * width
+        # maximum, sum and share of each tile
+        sums = 3 * rows * -(-n_items // block) if keep else 5 * n
+        return fixed + (saved_numbers + scratch + sums + terms * (n_items if keep else block)) * itemsize
+
+    block = widest = min(n_items, CPU_BLOCK)
+    while block > 16 and cost(1, block, True) > budget:
+        block //= 2
+    each = cost(2, block, True) - cost(1, block, True)
+    rows = min(n, CPU_ROWS, 1 + (budget - cost(1, block, True)) // each)
+    wider = min(n_items, 4 * block)
+    if rows <= CPU_ROWS // 4 and cost(rows, wider, True) <= budget:
+        block = wider
+    if rows >= min(n, LEAST_KEPT_ROWS):
+        return Tiles(rows, block, True, cost(rows, block, True))
+    rows, block = min(n, 2 * CPU_ROWS // arrays), widest
+    # with wide items and few rows, a smaller block saves more memory and keeps the products from becoming thin
+    lifts = 4 * width + terms if terms else 0
+    while cost(rows, block, False) > budget and max(rows, block) > 1:
+        if block == 1 or (rows > 1 and rows * (arrays + spare) >= lifts):
+            rows = -(-rows // 2)
+        else:
+            block = -(-block // 2)
+    return Tiles(rows, block, False, cost(rows, block, False))
+
+
+def bounded(
+    n: int,
+    n_items: int,
+    width: int,
+    *,
+    arrays: int,
+    itemsize: int,
+    link: bool,
+    budget: int | None,
+    device: torch.device = CPU,
+) -> tuple[int, int]:
+    """Return the bytes of the lifts of ``n`` states, and the budget, which holds them and a row of ``arrays``."""
     # without a link the lifts are the states themselves; with one they are extra, with their graph
-    fixed = (3 if arrays == 1 else 6) * n * width * itemsize
-    row = n_items * itemsize * arrays
+    fixed, row = (6 if link else 3) * n * width * itemsize, n_items * itemsize * arrays
     least = fixed + row
     if budget is None:
         budget = default_budget(device)
@@ -61,41 +106,7 @@ def cut(
             f"{n} states take {fixed} bytes and one row of {n_items} items {row} bytes; set it to {least} bytes "
             f"({math.ceil(least / 2**20)} MiB) or more, or leave it out"
         )
-    if fused:
-        arrays, spare = 1, 0
-    else:
-        # compiled kernels need no tile besides those that are kept
-        # on a GPU lifts are factored: this adds the exponents, and the intermediate tiles of a link with exponents
-        spare = arrays - 1 if compiled else arrays + (5 if gpu and arrays == 2 else 0)
-
-    def cost(rows: int, block: int, keep: bool) -> int:
-        saved_numbers = rows * (n_items if keep else block) * arrays
-        # lifted items, the same times their scale, and their gradients; the Euclidean head uses the weight itself
-        lifts = (2 if keep else 4) * width if terms else 0
-        scratch = (rows * spare + lifts) * block + 2 * rows * width
-        # maximum, sum and share of each tile
-        sums = 3 * rows * -(-n_items // block) if keep else 5 * n
-        return fixed + (saved_numbers + scratch + sums + terms * (n_items if keep else block)) * itemsize
-
-    block = widest = min(n_items, GPU_BLOCK if gpu else CPU_BLOCK)
-    while block > 16 and cost(1, block, True) > budget:
-        block //= 2
-    each = cost(2, block, True) - cost(1, block, True)
-    rows = min(n, GPU_ROWS // arrays if gpu else CPU_ROWS, 1 + (budget - cost(1, block, True)) // each)
-    wider = min(n_items, 4 * block)
-    if rows <= CPU_ROWS // 4 and cost(rows, wider, True) <= budget:
-        block = wider
-    if rows >= min(n, LEAST_KEPT_ROWS):
-        return Tiles(rows, block, True, cost(rows, block, True))
-    rows, block = min(n, (GPU_ROWS if gpu else 2 * CPU_ROWS) // arrays), widest
-    # with wide items and few rows, a smaller block saves more memory and keeps the products from becoming thin
-    lifts = 4 * width + terms if terms else 0
-    while cost(rows, block, False) > budget and max(rows, block) > 1:
-        if block == 1 or (rows > 1 and rows * (arrays + spare) >= lifts):
-            rows = -(-rows // 2)
-        else:
-            block = -(-block // 2)
-    return Tiles(rows, block, False, cost(rows, block, False))
+    return fixed, budget
 
 
 def spans(start: int, stop: int, step: int) -> Iterator[slice]:

@@ -10,102 +10,79 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recbole_hyper.geometry.base import Geometry, Theta, compute_dtype
+from recbole_hyper.geometry.base import Geometry
 from recbole_hyper.losses import _chunks
-from recbole_hyper.losses._stream import Gradients
+from recbole_hyper.losses._problem import Gradients, Problem
 
 # arrays of a chunk's size without a link and with one: logits, probabilities, slope, and what asinh needs besides
 ARRAYS, LINKED_ARRAYS = 2, 8
 
 
-def rows_at_once(n: int, n_items: int, width: int, itemsize: int, budget: int, *, link: bool) -> int:
+def rows_at_once(
+    n: int, n_items: int, width: int, itemsize: int, budget: int | None, device: torch.device, link: bool
+) -> int:
     """Return how many rows of logits fit into ``budget`` bytes beside the lifts of n states of ``width`` numbers."""
-    free = budget - (6 if link else 3) * n * width * itemsize
-    return min(n, free // (n_items * itemsize * (LINKED_ARRAYS if link else ARRAYS)))
+    arrays = LINKED_ARRAYS if link else ARRAYS
+    fixed, budget = _chunks.bounded(
+        n, n_items, width, arrays=arrays, itemsize=itemsize, link=link, budget=budget, device=device
+    )
+    return min(n, (budget - fixed) // (n_items * itemsize * arrays))
 
 
 class RowStream:
-    """One evaluation of the exact cross-entropy by whole rows; ``padding_idx`` is 0 or None."""
-
-    #: share of the target that is spread evenly over all items
-    smoothing = 0.0
+    """One evaluation of the exact cross-entropy by whole rows."""
 
     @staticmethod
     def smooths(geometry: Geometry) -> bool:
         """Return whether the loss includes the smoothing."""
         return True
 
-    @property
-    def first(self) -> int:
-        """The first item that is scored."""
-        return 1 if self.padding == 0 else 0
-
-    def __init__(
-        self,
-        states: Tensor,
-        targets: Tensor,
-        weight: Tensor,
-        offset: Tensor | None,
-        theta: Theta,
-        geometry: Geometry,
-        padding_idx: int | None,
-        budget: int | None,
-        needs: tuple[bool, bool, bool, bool],
-    ) -> None:
-        self.geometry, self.needs = geometry, needs
-        self.dtype = dtype = compute_dtype(states, weight, offset)
-        self.targets, self.padding = targets, -1 if padding_idx is None else padding_idx
-        self.theta = theta.detach().to(dtype).requires_grad_(needs[3]) if isinstance(theta, Tensor) else theta
-
-        def leaf(tensor: Tensor, needed: bool) -> Tensor:
-            return tensor.detach().to(dtype).requires_grad_(needed)
-
-        self.states = leaf(states, needs[0])
-        self.weight = leaf(weight, needs[1])
-        self.offset = None if offset is None else leaf(offset, needs[2])
-        self._lift()
-        self.budget = _chunks.default_budget(self.vectors.device) if budget is None else budget
-
-    def _lift(self) -> None:
-        """Lift the states, to ``vectors`` (n, width)."""
+    def __init__(self, problem: Problem) -> None:
+        self.geometry, self.needs, self.targets = problem.geometry, problem.needs, problem.targets
+        self.dtype, self.smoothing, self.padding = problem.dtype, problem.smoothing, problem.padding_idx
+        self.states, self.weight = (
+            problem.leaf(problem.states, self.needs[0]),
+            problem.leaf(problem.weight, self.needs[1]),
+        )
+        self.offset = None if problem.offset is None else problem.leaf(problem.offset, self.needs[2])
+        self.theta = problem.leaf_of_theta()
         factored = self.geometry.factored(self.states, self.offset, self.theta)
         options: dict[str, Any] = {"theta": self.theta, "factored": factored}
         with torch.enable_grad():
             self.lifted = self.geometry.lift_states(self.states, offset=self.offset is not None, **options)
             self.terms = self.geometry.lift_items(self.weight, self.offset, **options)
         self.vectors = self.lifted.vectors.detach()
-
-    def _lifted_items(self) -> tuple[Tensor, Tensor | None, Tensor]:
-        """Return the lifted items (m, width), their scale (m,) or None, and both multiplied."""
-        with torch.enable_grad():
-            self.items = self.terms.vectors(self.weight)
-        items, scale = self.items.detach(), None if self.terms.scale is None else self.terms.scale.detach()
-        return items, scale, items if scale is None else items * scale.unsqueeze(1)
+        self.budget = problem.budget
 
     def run(self, row_weights: Tensor | None) -> tuple[Tensor, Gradients]:
         """Return the losses (n,), and unless ``row_weights`` (n,) is None the gradients of their weighted sum."""
         if not any(self.needs):
             row_weights = None
         (n, width), itemsize = self.vectors.shape, self.vectors.element_size()
-        items, scale, scaled = self._lifted_items()
-        size = rows_at_once(n, len(items), width, itemsize, self.budget, link=self.geometry.has_link)
+        with torch.enable_grad():
+            self.items = self.terms.vectors(self.weight)
+        items, scale = self.items.detach(), None if self.terms.scale is None else self.terms.scale.detach()
+        scaled = items if scale is None else items * scale.unsqueeze(1)
+        size = rows_at_once(n, len(items), width, itemsize, self.budget, items.device, self.geometry.has_link)
+        every = _chunks.item_blocks(len(items), len(items), self.padding)
+        of_all = self.smoothing / sum(real.stop - real.start for real in every)
         losses, by_states, by_items, by_scale = [], [], None, None
-        for start in range(0, n, max(1, size)):
-            part = slice(start, start + max(1, size))
+        for part in _chunks.spans(0, n, size):
             vectors, targets = self.vectors[part], self.targets[part]
             logits = vectors @ items.t()
             slope = self._to_logits(logits, part, scale)
             log_p = torch.log_softmax(logits, 1)
             lost = torch.nn.functional.nll_loss(log_p, targets, reduction="none")
             if self.smoothing:
-                lost = torch.lerp(lost, log_p[:, self.first :].mean(1).neg_(), self.smoothing)
+                sums = sum(log_p[:, real].sum(1) for real in every)
+                lost = torch.add(lost * (1 - self.smoothing), sums, alpha=-of_all)
             losses.append(lost)
             if row_weights is None:
                 continue
             gradient = log_p.exp_()
             if self.smoothing:
-                real = gradient[:, self.first :]
-                real.sub_(self.smoothing / real.shape[1])
+                for real in every:
+                    gradient[:, real].sub_(of_all)
             gradient.scatter_(1, targets.unsqueeze(1), self.smoothing - 1, reduce="add")
             gradient *= row_weights[part].unsqueeze(1)
             if scale is not None:
@@ -122,36 +99,26 @@ class RowStream:
         if by_items is None:
             return values, Gradients()
         rows = by_states[0] if len(by_states) == 1 else torch.cat(by_states)
-        return values, self._finish(rows, by_items, by_scale)
+        if scale is not None and by_scale is not None:
+            # those by items are over the scale, and that by the scale is times it
+            by_items *= scale.unsqueeze(1)
+            by_scale = by_scale / scale
+        pairs = [(self.lifted.vectors, rows), (self.items, by_items), (self.terms.scale, by_scale)]
+        return values, self._back(pairs)
 
     def _to_logits(self, inner: Tensor, part: slice, scale: Tensor | None) -> Tensor | None:
         """Replace products by logits, and return the slopes of the link."""
-        slope = self._link(inner, part) if self.geometry.has_link else None
+        slope = None
+        if self.geometry.has_link:
+            slope, exponent = torch.empty_like(inner), None
+            if self.lifted.exponent is not None and self.terms.exponent is not None:
+                exponent = self.lifted.exponent.detach()[part].unsqueeze(1) + self.terms.exponent.detach()
+            self.geometry.link_(inner, slope, torch.empty_like(inner) if exponent is None else exponent, exponent)
         if scale is not None:
             inner *= scale
-        if self.first:  # padding; its product with a probability of 0 must be 0
-            inner[:, 0].fill_(torch.finfo(inner.dtype).min)
+        if self.padding is not None:  # its product with a probability of 0 must be 0
+            inner[:, self.padding].fill_(torch.finfo(inner.dtype).min)
         return slope
-
-    def _link(self, inner: Tensor, part: slice) -> Tensor:
-        """Replace products by their links, and return the slopes."""
-        slope, exponent = torch.empty_like(inner), None
-        if self.lifted.exponent is not None and self.terms.exponent is not None:
-            exponent = self.lifted.exponent.detach()[part].unsqueeze(1) + self.terms.exponent.detach()
-        self.geometry.link_(inner, slope, torch.empty_like(inner) if exponent is None else exponent, exponent)
-        return slope
-
-    def _finish(self, by_states: Tensor, by_items: Tensor, share: Tensor | None) -> Gradients:
-        """Turn the gradients by the lifts into those by states, weight, offset and theta.
-
-        Those by items are over the scale; ``share`` is that by the scale, times the scale.
-        """
-        by_scale = None
-        if self.terms.scale is not None and share is not None:
-            scale = self.terms.scale.detach()
-            by_items *= scale.unsqueeze(1)
-            by_scale = share / scale
-        return self._back([(self.lifted.vectors, by_states), (self.items, by_items), (self.terms.scale, by_scale)])
 
     def _back(self, pairs: list[tuple[Tensor | None, Tensor | None]], by_weight: Tensor | None = None) -> Gradients:
         """Return the gradients of the inputs from pairs (output of a lift, its gradient).

@@ -1,4 +1,4 @@
-"""One evaluation of the exact cross-entropy: rows and items are streamed tile by tile, with their gradients.
+"""One evaluation of the exact cross-entropy on a CPU: rows and items are streamed tile by tile, with their gradients.
 
 A chunk of rows meets the items block by block. Each tile of logits becomes its own softmax while it is in cache, and is
 kept with its sum of exponentials. Once the row chunk has met all items, the total is known and each tile's softmax
@@ -16,22 +16,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from recbole_hyper.geometry.base import Geometry, ItemTerms, Theta, compute_dtype
+from recbole_hyper.geometry.base import Geometry, ItemTerms
 from recbole_hyper.losses import _chunks
+from recbole_hyper.losses._problem import Gradients, Problem
 
 # with fewer logits in a step, torch is done before a kernel is compiled or loaded (make bench-first_run)
 KERNEL_FROM = 1 << 24
 # shares of a tile below this count as 0: their products would be subnormal numbers, which are slow
 LEAST_SHARE = 1e-34
-
-
-class Gradients(NamedTuple):
-    """Gradients of states, weight, offset and theta; None where not needed."""
-
-    states: Tensor | None = None
-    weight: Tensor | None = None
-    offset: Tensor | None = None
-    theta: Tensor | None = None
 
 
 @dataclass
@@ -71,42 +63,31 @@ class ItemStream:
         """Return whether the loss includes the smoothing; otherwise the caller adds it."""
         return False
 
-    def __init__(
-        self,
-        states: Tensor,
-        targets: Tensor,
-        weight: Tensor,
-        offset: Tensor | None,
-        theta: Theta,
-        geometry: Geometry,
-        padding_idx: int | None,
-        budget: int | None,
-        needs: tuple[bool, bool, bool, bool],
-    ) -> None:
-        self.geometry, self.targets, self.weight, self.offset = geometry, targets, weight, offset
-        self.padding_idx, self.needs = padding_idx, needs
-        self.dtype = compute_dtype(states, weight, offset)
-        self.factored = geometry.factored(states.to(self.dtype), offset, theta)
-        self.theta = theta
-        if isinstance(theta, Tensor):
-            self.theta = theta.detach().to(self.dtype).requires_grad_(needs[3])
-        self.states = states.detach().to(self.dtype).requires_grad_(needs[0])
+    def __init__(self, problem: Problem) -> None:
+        self.problem, self.geometry, self.targets, self.needs = (
+            problem,
+            problem.geometry,
+            problem.targets,
+            problem.needs,
+        )
+        self.weight, self.offset, self.dtype = problem.weight, problem.offset, problem.dtype
+        self.states, self.theta = problem.leaf(problem.states, self.needs[0]), problem.leaf_of_theta()
+        self.factored = self.geometry.factored(self.states, self.offset, self.theta)
         with torch.enable_grad():
-            self.lifted = geometry.lift_states(
-                self.states, theta=self.theta, offset=offset is not None, factored=self.factored
+            self.lifted = self.geometry.lift_states(
+                self.states, theta=self.theta, offset=self.offset is not None, factored=self.factored
             )
         self.vectors = self.lifted.vectors.detach()
-        self.n_items, self.dim = weight.shape
-        self._plan(budget)
+        self.n_items, self.dim = self.weight.shape
+        self._plan()
 
-    def _plan(self, budget: int | None) -> None:
+    def _plan(self) -> None:
         """Cut rows and items into tiles, and allocate their buffers."""
         like, link, n = self.vectors, self.geometry.has_link, len(self.vectors)
-        self.on_cpu = like.device.type == "cpu"
         # the only link with a kernel is asinh; kernels work in place and do not divide a tile's softmax by its sum
         links = not link or (self.geometry.asinh_link and self.lifted.exponent is None)
         large = n * self.n_items >= KERNEL_FROM
-        self.compiled = large and self.on_cpu and self.dtype == torch.float32 and links
+        self.compiled = large and self.dtype == torch.float32 and links
         self.fused = self.compiled and link
         one = self._terms_of(slice(0, 1))
         self.tiles = tiles = _chunks.cut(
@@ -117,12 +98,11 @@ class ItemStream:
             # each with its gradient
             terms=2 * sum(t.numel() for t in one if t is not None),
             itemsize=like.element_size(),
-            budget=budget,
-            device=like.device,
+            budget=self.problem.budget,
             compiled=self.compiled,
             fused=self.fused,
         )
-        self.parts = _chunks.item_blocks(self.n_items, tiles.block, self.padding_idx)
+        self.parts = _chunks.item_blocks(self.n_items, tiles.block, self.problem.padding_idx)
         self.rows = list(_chunks.spans(0, n, tiles.rows))
         size = tiles.rows * tiles.block
         kept = tiles.rows * self.n_items if tiles.keep else size
@@ -412,13 +392,8 @@ class ItemStream:
     def _subtract_targets(self, block: _Block, row_weights: Tensor) -> None:
         """Subtract the targets among a block's items from its gradients."""
         part = block.part
-        inside = (self.targets >= part.start) & (self.targets < part.stop)
-        rows: Tensor | slice = slice(None)
-        if self.on_cpu:
-            rows = inside.nonzero()[:, 0]
-        else:  # waiting for their number would stall the GPU: the other rows get weight 0
-            row_weights = row_weights * inside
-        items = (self.targets[rows] - part.start).clamp(0, part.stop - part.start - 1)
+        rows = ((self.targets >= part.start) & (self.targets < part.stop)).nonzero()[:, 0]
+        items = self.targets[rows] - part.start
         vectors = self.vectors[rows] * (row_weights * self.target_slope)[rows].unsqueeze(1)
         shares = (vectors[:, : self.dim], vectors[:, self.dim :], (row_weights * self.target_logits)[rows])
         for gradient, share in zip((block.d_weight, block.d_extra, block.d_scale), shares, strict=True):

@@ -10,8 +10,8 @@ asinh(. * exp(exponent_i + exponent_j)). ``rows`` (3, n) are column, exponent / 
 ``terms`` (5, m) multiplier, extra column, scale, exponent / ln 2 and exp(-2 exponent) of the items. A term that a
 geometry does not have is 0 or 1; a dot product has none, and its kernels read none.
 
-Triton's interpreter tests the results on a CPU, and its assembler that no register spills (sm_80 and sm_90, widths 32
-to 256; from Triton 3.8 on). docs/gpu.md has the times on a GPU.
+Triton's interpreter tests the results on a CPU, and its assembler that no register spills (sm_90, widths 32 to 256;
+from Triton 3.8 on). docs/gpu.md has the times on a GPU.
 """
 
 import os
@@ -23,8 +23,8 @@ import triton.language as tl
 from torch import Tensor
 
 from recbole_hyper.geometry.base import Geometry
+from recbole_hyper.losses._problem import Gradients
 from recbole_hyper.losses._rows import RowStream
-from recbole_hyper.losses._stream import Gradients
 from recbole_hyper.matmul import asked_precision
 
 #: the widest vectors whose tiles fit into registers, and parts of the catalogue that run in parallel
@@ -35,8 +35,9 @@ TARGET_ROWS = 16
 STAGES = 1
 Tile = tuple[int, int, int]
 #: rows, items and warps of a tile in the pass of the states and in that of the items, by the width of the vectors,
-#: whether items have terms, and the precision: the fastest on an H200 of those whose registers do not spill on sm_90
-HOPPER_TILES: dict[tuple[int, bool, str], tuple[Tile, Tile]] = {
+#: whether items have terms, and the precision: the fastest on an H200 of those whose registers do not
+#: spill on sm_90; other architectures take them too, and were not timed
+TILES: dict[tuple[int, bool, str], tuple[Tile, Tile]] = {
     (32, False, "tf32x3"): ((64, 64, 4), (64, 64, 4)),
     (32, False, "tf32"): ((128, 64, 8), (64, 64, 4)),
     (32, False, "bf16"): ((128, 64, 8), (64, 64, 4)),
@@ -62,13 +63,6 @@ HOPPER_TILES: dict[tuple[int, bool, str], tuple[Tile, Tile]] = {
     (256, True, "tf32"): ((64, 32, 8), (128, 32, 8)),
     (256, True, "bf16"): ((64, 32, 8), (32, 32, 8)),
 }
-#: the same by the width alone for other architectures, whose products keep more in registers; none was timed
-TILES: dict[int, tuple[Tile, Tile]] = {
-    32: ((16, 32, 4), (16, 32, 4)),
-    64: ((32, 32, 4), (32, 32, 4)),
-    128: ((32, 32, 8), (16, 32, 8)),
-    256: ((32, 16, 8), (16, 32, 8)),
-}
 #: numbers of a vector that one product of the logits takes at most: more of 256 would not fit into the registers
 STEP = {32: 32, 64: 64, 128: 128, 256: 64}
 #: three TF32 products are float32
@@ -77,13 +71,6 @@ LOG2_E = 1.4426950408889634
 _LOG2_E = tl.constexpr(LOG2_E)
 # exp(-2 exponent) of far states and items: below it, a product is exact to fewer digits than a square root needs
 SMALLEST_FLOOR = 1e-18
-
-
-def tiles_of(width: int, precision: str, *, lifts: bool, architecture: int) -> tuple[Tile, Tile]:
-    """Return the tiles of the two passes for an ``architecture`` such as 90."""
-    if architecture // 10 == 9:
-        return HOPPER_TILES[width, lifts, "bf16" if precision == "rounded" else precision]
-    return TILES[width]
 
 
 def constants_of(tile: Tile, width: int) -> dict[str, int]:
@@ -95,14 +82,6 @@ def constants_of(tile: Tile, width: int) -> dict[str, int]:
 def interprets() -> bool:
     """Return whether Triton's interpreter runs the kernels, as in tests."""
     return os.environ.get("TRITON_INTERPRET") == "1"
-
-
-def architecture_of(device: torch.device) -> int:
-    """Return the architecture of a GPU, such as 90; 0 in the interpreter and on an AMD GPU."""
-    if device.type != "cuda" or torch.version.cuda is None:
-        return 0
-    major, minor = torch.cuda.get_device_capability(device)
-    return 10 * major + minor
 
 
 def unsupported(device: torch.device, dtype: torch.dtype, width: int, geometry: Geometry) -> str | None:
@@ -174,10 +153,10 @@ class TritonStream(RowStream):
         if precision == "bf16" and interprets():
             precision = "rounded"
         width = max(32, triton.next_power_of_2(d))
-        tiles = tiles_of(width, precision, lifts=lifts, architecture=architecture_of(like.device))
+        tiles = TILES[width, lifts, "bf16" if precision == "rounded" else precision]
         self.tiles = [constants_of(tile, width) for tile in tiles]
         self.shared = like[:, :d].contiguous(), self.weight.detach().contiguous(), rows, terms
-        self.sizes = n, m, d, self.padding
+        self.sizes = n, m, d, -1 if self.padding is None else self.padding
         self.options = {"LIFTS": lifts, "ASINH": self.geometry.has_link, "WIDTH": width}
         self.products = {**self.options, "PRECISION": precision}
 
@@ -198,7 +177,7 @@ class TritonStream(RowStream):
         if not self.smoothing:
             return sums
         m = len(self.weight)
-        self.of_all = self.smoothing / (m - (0 <= self.padding < m))
+        self.of_all = self.smoothing / (m - (self.padding is not None))
         _, totals, by_states = self._states_pass(mean=True)
         return sums._replace(
             target=(1 - self.smoothing) * sums.target + self.of_all * totals.sum(0),

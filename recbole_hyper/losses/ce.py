@@ -4,15 +4,16 @@ No tensor has size rows x items: ``_stream`` works tile by tile. The forward pas
 the item gradient into the buffer that becomes weight.grad.
 """
 
+import dataclasses
 import importlib.util
 from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
-from recbole_hyper.geometry.base import Geometry, Theta, compute_dtype
+from recbole_hyper.geometry.base import Geometry, Theta
 from recbole_hyper.geometry.euclidean import Flat
-from recbole_hyper.losses._chunks import LEAST_KEPT_ROWS, default_budget
+from recbole_hyper.losses._problem import Problem
 from recbole_hyper.losses._rows import RowStream, rows_at_once
 from recbole_hyper.losses._smoothing import lead_of_targets
 from recbole_hyper.losses._stream import ItemStream
@@ -22,32 +23,27 @@ from recbole_hyper.matmul import float32_products
 from recbole_hyper.options import AUTO, Option
 from recbole_hyper.values import PositiveInt, ShareBelow1
 
-# logits from which on Triton is faster than operations on whole rows, and up to which width without a link
-LOGITS_FOR_TRITON, NARROW = 1 << 24, 64
+#: tiles on a CPU, whole rows on other devices
+ENGINES: dict[str, Any] = {"cpu": ItemStream}
+#: logits from which on Triton is faster than whole rows, and the widest vectors, by whether the head has a link
+TRITON_FROM = {False: (1 << 24, 64), True: (1 << 24, 256)}
 REDUCTIONS = ("mean", "sum", "none")
 
 
 class _ExactCrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx, states, weight, offset, theta, targets, row_weights, geometry, padding_idx, budget, reduction, how
-    ) -> Tensor:
-        # needs_input_grad is True even if no gradient is recorded
-        recorded, stream_of, ctx.smoothing = how
-        needs = tuple(recorded and needed for needed in ctx.needs_input_grad[:4])
-        ctx.call, ctx.targets, ctx.stream_of = (geometry, padding_idx, budget, needs), targets, stream_of
-        ctx.reduction, ctx.gradients = reduction, None
+    def forward(ctx, states, weight, offset, theta, problem: Problem, engine, row_weights, reduction) -> Tensor:
+        ctx.engine, ctx.reduction, ctx.gradients = engine, reduction, None
         ctx.dtypes = [t.dtype if isinstance(t, Tensor) else None for t in (states, weight, offset, theta)]
         with float32_products(states.device), torch.no_grad():
-            stream = stream_of(states, targets, weight, offset, theta, *ctx.call)
-            stream.smoothing = ctx.smoothing
+            stream = engine(problem)
             if reduction == "none":
                 losses, _ = stream.run(None)
+                ctx.problem = problem
                 ctx.save_for_backward(states, weight, offset, theta if isinstance(theta, Tensor) else None)
-                ctx.constant_theta = theta
                 return losses
             given = row_weights is not None
-            if not given and any(needs):
+            if not given and any(problem.needs):
                 row_weight = 1.0 / len(states) if reduction == "mean" else 1.0
                 row_weights = stream.vectors.new_full((len(states),), row_weight)
             # they keep the computing dtype until the loss scale is applied, so that small values do not underflow
@@ -61,12 +57,9 @@ class _ExactCrossEntropy(torch.autograd.Function):
     def backward(ctx, gradient: Tensor):
         gradients, ctx.gradients = ctx.gradients, None
         if ctx.reduction == "none":
-            states, weight, offset, theta = ctx.saved_tensors
-            theta = ctx.constant_theta if theta is None else theta
+            states, *_ = ctx.saved_tensors  # refuses tensors that were changed in place
             with float32_products(states.device):
-                stream = ctx.stream_of(states, ctx.targets, weight, offset, theta, *ctx.call)
-                stream.smoothing = ctx.smoothing
-                _, gradients = stream.run(gradient.to(stream.dtype))
+                _, gradients = ctx.engine(ctx.problem).run(gradient.to(ctx.problem.dtype))
         elif gradients is None:
             raise RuntimeError(
                 "cross_entropy keeps its gradients for one backward only: for a second backward through the same loss "
@@ -74,7 +67,7 @@ class _ExactCrossEntropy(torch.autograd.Function):
             )
         else:  # in place: a copy would double the memory of the item gradient
             torch._foreach_mul_([g for g in gradients if g is not None], gradient)
-        return *(None if g is None else g.to(t) for g, t in zip(gradients, ctx.dtypes, strict=True)), *(None,) * 7
+        return *(None if g is None else g.to(t) for g, t in zip(gradients, ctx.dtypes, strict=True)), *(None,) * 4
 
 
 def exact_cross_entropy(
@@ -119,11 +112,14 @@ def exact_cross_entropy(
     budget = None if memory_budget is None else int(memory_budget)
     if row_weights is not None and reduction != "sum":
         raise ValueError(f"row_weights need reduction='sum', got {reduction!r}")
-    stream_of = _stream_of(states, weight, offset, geometry, padding_idx, budget, triton_kernel)
-    smooths = stream_of.smooths(geometry)
-    settings = (targets, row_weights, geometry, padding_idx, budget, reduction)
-    how = (torch.is_grad_enabled(), stream_of, label_smoothing if smooths else 0.0)
-    loss = _ExactCrossEntropy.apply(states, weight, offset, theta, *settings, how)
+    tensors = (states, weight, offset, theta)
+    needs = tuple(torch.is_grad_enabled() and isinstance(one, Tensor) and one.requires_grad for one in tensors)
+    problem = Problem(states, targets, weight, offset, theta, geometry, padding_idx, budget, label_smoothing, needs)
+    engine = _engine_of(problem, triton_kernel)
+    smooths = engine.smooths(geometry)
+    if not smooths:
+        problem = dataclasses.replace(problem, smoothing=0.0)
+    loss = _ExactCrossEntropy.apply(*tensors, problem, engine, row_weights, reduction)
     if not label_smoothing or smooths:
         return loss
     # the mean of -log softmax over all items is the target's -log softmax plus the target's lead over the mean logit
@@ -134,59 +130,40 @@ def exact_cross_entropy(
     return loss + label_smoothing * (lead if reduction == "none" else getattr(lead, reduction)())
 
 
-def _stream_of(
-    states: Tensor,
-    weight: Tensor,
-    offset: Tensor | None,
-    geometry: Geometry,
-    padding_idx: int | None,
-    budget: int | None,
-    triton_kernel: bool | None,
-) -> Any:
-    """Return the class that evaluates: tiles on a CPU; on a device Triton's kernels, whole rows, or tiles.
-
-    Without a choice Triton computes what it computed faster on an H200: 16 million logits or more, with a link or of at
-    most 64 numbers, and logits that do not fit into the budget.
-    """
-    if triton_kernel:
+def _engine_of(problem: Problem, triton_kernel: bool | None) -> Any:
+    """Return the class that evaluates: Triton's kernels if asked for or faster, else that of :data:`ENGINES`."""
+    if triton_kernel or (triton_kernel is None and _triton_is_faster(problem)):
         if importlib.util.find_spec("triton") is None:
             raise ValueError("triton_kernel=True: the package triton is not installed; leave it out")
         from recbole_hyper.losses._triton import TritonStream
 
         return TritonStream
-    if states.device.type == "cpu" or padding_idx not in (None, 0):
-        return ItemStream
-    sizes = (len(states), len(weight), states.shape[1] + (offset is not None), 4)
-    whole = default_budget(states.device) if budget is None else budget
-    rows = rows_at_once(*sizes, whole, link=geometry.has_link)
-    few = rows < min(len(states), LEAST_KEPT_ROWS)
-    many = len(states) * len(weight) >= LOGITS_FOR_TRITON and (geometry.has_link or states.shape[1] <= NARROW)
-    many = many or rows < len(states)
-    if triton_kernel is None and many and _has_kernels(states, weight, offset, geometry):
-        from recbole_hyper.losses._triton import TritonStream
-
-        return TritonStream
-    if few:
-        return ItemStream
-    if triton_kernel is None and geometry.asinh_link and _has_kernels(states, weight, offset, geometry):
-        # only for models whose head it is, as opening a run imports no other geometry
-        from recbole_hyper.geometry.poincare import Poincare
-        from recbole_hyper.losses._triton_rows import PoincareRows
-
-        if type(geometry) is Poincare:
-            return PoincareRows
-    return RowStream
+    return ENGINES.get(problem.states.device.type, RowStream)
 
 
-def _has_kernels(states: Tensor, weight: Tensor, offset: Tensor | None, geometry: Geometry) -> bool:
-    """Return whether Triton's kernels compute this loss here."""
-    nvidia = states.device.type == "cuda" and torch.version.cuda is not None
+def _triton_is_faster(problem: Problem) -> bool:
+    """Return whether Triton's kernels were faster on an H200: for many logits, or logits that do not fit."""
+    if not _has_kernels(problem):
+        return False
+    (n, width), n_items, link = problem.states.shape, len(problem.weight), problem.geometry.has_link
+    least, widest = TRITON_FROM[link]
+    size = rows_at_once(
+        n, n_items, width + (problem.offset is not None), 4, problem.budget, problem.states.device, link
+    )
+    return size < n or (n * n_items >= least and width <= widest)
+
+
+def _has_kernels(problem: Problem) -> bool:
+    """Return whether Triton's kernels compute this loss here, on a GPU of the architecture that they were timed on."""
+    device, geometry = problem.states.device, problem.geometry
+    if device.type != "cuda" or torch.version.cuda is None or torch.cuda.get_device_capability(device)[0] != 9:
+        return False
     known = isinstance(geometry, Flat) or geometry.asinh_link
-    if not nvidia or not known or importlib.util.find_spec("triton") is None:
+    if not known or importlib.util.find_spec("triton") is None:
         return False
     from recbole_hyper.losses._triton import unsupported
 
-    return unsupported(states.device, compute_dtype(states, weight, offset), weight.shape[1], geometry) is None
+    return unsupported(device, problem.dtype, problem.weight.shape[1], geometry) is None
 
 
 def check_options(memory_budget: int | None, label_smoothing: float) -> None:

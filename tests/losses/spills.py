@@ -18,7 +18,6 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from recbole_hyper.losses import _triton as kernels
-from recbole_hyper.losses import _triton_rows as of_rows
 
 PTXAS = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
 #: whether items have terms, whether there is a link, and a name
@@ -33,8 +32,6 @@ def resources(kernel: object, constants: dict[str, object], architecture: int, w
     kinds |= {name: "fp32" for name in FLOATS if name in kinds}
     if "targets" in kinds:
         kinds["targets"] = "*i64"
-    if constants.get("LEARNED") is False:
-        kinds["theta"] = "fp32"
     # as at run time, where addresses and the width are multiples of 16
     attributes = {
         (at,): [["tt.divisibility", 16]] for at, name in enumerate(names) if kinds[name][0] == "*" or name == "d"
@@ -60,17 +57,12 @@ def print_resources(label: str, kernel: object, constants: dict[str, object], ar
 
 
 def main(architecture: int, width: int) -> None:
-    print_resources("_link", of_rows._link, {"BLOCK": of_rows.LOGITS}, architecture, 4)
-    for kernel in (of_rows._lift_states, of_rows._lift_items, of_rows._states_back, of_rows._items_back):
-        for learned in (False, True):
-            lifts = {"LEARNED": learned, "OFFSET": True, "WIDTH": width, "ROWS": of_rows.ROWS}
-            print_resources(f"{kernel.__name__} {'learned' if learned else 'given'}", kernel, lifts, architecture, 4)
     for lifts, asinh, link in LINKS:
         of_link = {"LIFTS": lifts, "ASINH": asinh, "WIDTH": width}
         given = {**of_link, "ROWS": kernels.TARGET_ROWS}
         print_resources("_targets " + link, kernels._targets, given, architecture, 4)
         for precision in kernels.PRECISIONS.values():
-            tiles = kernels.tiles_of(width, precision, lifts=lifts, architecture=architecture)
+            tiles = kernels.TILES[width, lifts, precision]
             of_states, of_items = (kernels.constants_of(one, width) for one in tiles)
             # only a link needs the pass that smooths
             for extra in (False, True) if asinh else (False,):

@@ -13,7 +13,8 @@ from recbole_hyper import registry
 from recbole_hyper.functional import cross_entropy
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.losses import _chunks
-from recbole_hyper.losses._stream import Gradients, ItemStream
+from recbole_hyper.losses._problem import Gradients
+from recbole_hyper.losses._stream import ItemStream
 from recbole_hyper.losses.ce import CrossEntropy
 from tests.raising import refused
 from tests.reference import losses as reference

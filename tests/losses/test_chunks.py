@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from recbole_hyper.devices import DEFAULT_BUDGET
 from recbole_hyper.losses import _chunks
@@ -31,24 +30,19 @@ def test_wide_items_shrink_the_block_and_not_the_rows(arrays: int, d: int, monke
     """A tile of one row reads every item for one state: a million items would be lifted again for each."""
     monkeypatch.setattr(_chunks, "default_budget", lambda device: arrays * DEFAULT_BUDGET)
     for n in (4096, 25_600):
-        tiles = _chunks.cut(
-            n, 1_000_000, d + 1, arrays=arrays, terms=6, itemsize=4, budget=None, device=torch.device("cuda")
-        )
-        assert tiles.rows >= 128
-        assert tiles.block >= 4096
+        tiles = _chunks.cut(n, 1_000_000, d + 1, arrays=arrays, terms=6, itemsize=4, budget=None)
+        assert tiles.rows >= 256
+        assert tiles.block == 2048
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("arrays", [1, 2])
-def test_plans_stay_within_their_budget(arrays: int, device: str) -> None:
+def test_plans_stay_within_their_budget(arrays: int) -> None:
     checked = 0
     for n in (1, 15, 64, 4096, 100_000):
         for m in (2, 1000, 10_000, 1_000_000, 10_000_000):
             for budget in (1 << 20, 16 << 20, 256 << 20, 4 << 30):
                 try:
-                    tiles = _chunks.cut(
-                        n, m, 65, arrays=arrays, terms=4, itemsize=4, budget=budget, device=torch.device(device)
-                    )
+                    tiles = _chunks.cut(n, m, 65, arrays=arrays, terms=4, itemsize=4, budget=budget)
                 except ValueError:
                     continue
                 assert tiles.bytes <= budget, (n, m, budget, tiles)

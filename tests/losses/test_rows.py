@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from recbole_hyper import registry
+from recbole_hyper.devices import CPU
 from recbole_hyper.losses import ce
 from recbole_hyper.losses._rows import RowStream, rows_at_once
 from tests.raising import refused
@@ -20,11 +21,12 @@ def evaluated(monkeypatch: pytest.MonkeyPatch, stream: Any, geometry: str, far: 
         torch.randn(size, generator=generator, dtype=torch.float64) for size in ((N, D), (M, D), (M,), (N,))
     )
     targets = torch.randint(1, M, (N,), generator=generator)
+    targets[targets == options["padding_idx"]] = 1
     leaves = [far * states, weight, 0.2 * offset, torch.tensor(0.4, dtype=torch.float64)]
     states, weight, offset, theta = (leaf.requires_grad_() for leaf in leaves)
     if options.pop("weighted", False):
         options |= {"row_weights": upstream, "reduction": "sum"}
-    monkeypatch.setattr(ce, "_stream_of", lambda *_: stream)
+    monkeypatch.setattr(ce, "_engine_of", lambda *_: stream)
     part = registry.resolve("geometry", geometry)()
     loss = ce.exact_cross_entropy(states, targets, weight, offset, part, theta=theta, **options)
     total = loss if loss.dim() == 0 else loss.dot(upstream)
@@ -32,7 +34,7 @@ def evaluated(monkeypatch: pytest.MonkeyPatch, stream: Any, geometry: str, far: 
 
 
 @pytest.mark.parametrize("geometry", ["cosine", "euclidean", "poincare"])
-@pytest.mark.parametrize("padding", [None, 0])
+@pytest.mark.parametrize("padding", [None, 0, 20])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("how", [{}, {"reduction": "none"}, {"weighted": True}], ids=str)
 def test_equals_the_tiles(
@@ -51,9 +53,11 @@ def test_equals_the_tiles(
 
 
 def test_rows_fit_the_budget() -> None:
-    assert rows_at_once(100, 1000, 8, 4, 1 << 30, link=True) == 100
-    rows = rows_at_once(100, 1000, 8, 4, 400_000, link=True)
+    assert rows_at_once(100, 1000, 8, 4, 1 << 30, CPU, True) == 100
+    rows = rows_at_once(100, 1000, 8, 4, 400_000, CPU, True)
     assert rows * 8 * 1000 * 4 <= 400_000 - 6 * 100 * 8 * 4 < (rows + 1) * 8 * 1000 * 4
+    with refused(ValueError, "51200"):
+        rows_at_once(100, 1000, 8, 4, 51_199, CPU, True)
 
 
 def test_row_weights_need_the_sum() -> None:

@@ -12,6 +12,7 @@ from recbole_hyper.geometry.poincare import Poincare
 from recbole_hyper.kernels import softmax
 from recbole_hyper.losses import _chunks
 from recbole_hyper.losses._chunks import Tiles
+from recbole_hyper.losses._problem import Problem
 from recbole_hyper.losses._stream import ItemStream
 from tests.losses.test_ce import full, gradients, problem
 
@@ -78,7 +79,7 @@ def test_only_the_gradients_that_are_asked_for(tiles: Tiles, monkeypatch: pytest
 def stream(size: float = 1.0, dtype: torch.dtype = torch.float32, geometry: str = "poincare") -> ItemStream:
     states, targets, weight, offset, curvature = problem(20, 30, 4, 0, True, dtype, size)
     part = registry.resolve("geometry", geometry)()
-    return ItemStream(states, targets, weight, offset, curvature, part, 0, None, (True,) * 4)
+    return ItemStream(Problem(states, targets, weight, offset, curvature, part, 0))
 
 
 def test_where_the_kernels_do_not_fit_the_twins_serve() -> None:

@@ -4,7 +4,6 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -12,7 +11,8 @@ from torch import Tensor
 
 from recbole_hyper import matmul, registry
 from recbole_hyper.geometry.base import Geometry
-from recbole_hyper.losses import _stream, ce
+from recbole_hyper.losses import _chunks, ce
+from recbole_hyper.losses._problem import Problem
 from recbole_hyper.losses.ce import exact_cross_entropy
 from tests.losses.test_ce import full, gradients, problem
 
@@ -145,51 +145,47 @@ def test_row_weights_and_smoothing(geometry: str) -> None:
         assert float((one - other).abs().max() / other.abs().max()) < 1e-5
 
 
-def test_what_runs_without_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On CUDA Triton for many logits with a link or narrow vectors, and for those that do not fit; else whole rows."""
-    monkeypatch.setattr(ce, "_has_kernels", lambda *_: True)
-    monkeypatch.setattr(ce, "default_budget", lambda _: 1 << 30)
-    device = torch.device("meta")
-
-    def chosen(geometry: str, n: int, m: int, width: int = 64, **options: Any) -> str:
-        wanted = {"padding_idx": 0, "budget": None, "triton_kernel": None, **options}
-        tensors = (torch.empty(n, width, device=device), torch.empty(m, width, device=device), None)
-        return ce._stream_of(*tensors, geometry_of(geometry), **wanted).__name__
-
-    assert chosen("poincare", 8192, 12_000) == "TritonStream"
-    assert chosen("poincare", 8192, 12_000, triton_kernel=False) == "RowStream"
-    assert chosen("poincare", 100, 1000) == "PoincareRows"
-    assert chosen("poincare", 100, 1000, triton_kernel=False) == "RowStream"
-    assert chosen("poincare", 8192, 40_000_000) == "TritonStream"
-    assert chosen("euclidean", 8192, 12_000) == "TritonStream"
-    assert chosen("euclidean", 8192, 12_000, triton_kernel=False) == chosen("euclidean", 100, 1000) == "RowStream"
-    assert chosen("euclidean", 8192, 12_000, width=128) == "RowStream"
-    assert chosen("euclidean", 8192, 262_144) == "TritonStream"
-    assert chosen("euclidean", 8192, 262_144, padding_idx=3) == "ItemStream"
-
-
 @pytest.mark.parametrize(
-    ("architecture", "width"),
+    ("geometry", "n", "m", "width", "triton_kernel", "expected"),
     [
-        (90, 64),
-        *(
-            pytest.param(architecture, width, marks=pytest.mark.slow)
-            for architecture in (80, 90)
-            for width in (32, 64, 128, 256)
-            if (architecture, width) != (90, 64)
-        ),
+        ("poincare", 8192, 12_000, 128, None, "TritonStream"),
+        ("poincare", 8192, 12_000, 64, False, "RowStream"),
+        ("poincare", 100, 1000, 64, None, "RowStream"),
+        ("poincare", 8192, 40_000, 64, None, "TritonStream"),
+        ("euclidean", 8192, 12_000, 64, None, "TritonStream"),
+        ("euclidean", 100, 1000, 64, None, "RowStream"),
+        ("euclidean", 8192, 12_000, 128, None, "RowStream"),
+        ("euclidean", 8192, 40_000, 128, None, "TritonStream"),  # they do not fit
     ],
 )
+def test_what_runs_without_a_choice(
+    geometry: str,
+    n: int,
+    m: int,
+    width: int,
+    triton_kernel: bool | None,
+    expected: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a GPU Triton for many logits with a link or narrow vectors, and for those that do not fit; else whole rows."""
+    monkeypatch.setattr(ce, "_has_kernels", lambda _: True)
+    monkeypatch.setattr(_chunks, "default_budget", lambda _: 1 << 30)
+    states, weight = (torch.empty(count, width, device="meta") for count in (n, m))
+    problem = Problem(states, torch.empty(n, device="meta"), weight, None, 1.0, geometry_of(geometry), 0)
+    assert ce._engine_of(problem, triton_kernel).__name__ == expected
+
+
+@pytest.mark.parametrize("width", [64, *(pytest.param(width, marks=pytest.mark.slow) for width in (32, 128, 256))])
 @pytest.mark.xfail(
     tuple(map(int, version("triton").split(".")[:2])) < (3, 8),
     reason="the assembler of older versions spills up to 60 bytes in some kernels",
 )
-def test_no_register_spills(architecture: int, width: int) -> None:
+def test_no_register_spills(width: int) -> None:
     """By NVIDIA's assembler, which needs no GPU; every kernel, link and precision."""
-    command = [sys.executable, "-m", "tests.losses.spills", str(architecture), str(width)]
+    command = [sys.executable, "-m", "tests.losses.spills", "90", str(width)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False)
     lines = done.stdout.splitlines()
-    assert len(lines) == 12 + 8 * len(PRECISIONS), done.stderr[-2000:]
+    assert len(lines) == 3 + 8 * len(PRECISIONS), done.stderr[-2000:]
     assert not [line for line in lines if not line.endswith(" 0 spilled")]
 
 
@@ -197,7 +193,7 @@ def test_no_tile_is_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object, **__: object) -> None:
         raise AssertionError("tiles were cut")
 
-    monkeypatch.setattr(_stream._chunks, "cut", refused)
+    monkeypatch.setattr(_chunks, "cut", refused)
     states, targets, weight, _, _ = on_device(9, 100, 8, None)
     exact_cross_entropy(states, targets, weight, None, geometry_of("euclidean"), triton_kernel=True)
 
