@@ -15,17 +15,15 @@ from recbole_hyper.commands import argument, command, options_of
     argument("--source", help="raw file, zip or tar archive, folder (also of parquet parts), or .inter file"),
     argument("--output", default="dataset", help="folder of data sets (default: %(default)s)"),
     argument("--format", help="raw format, if the file's name and first bytes do not show it; see --list"),
-    argument("--columns", help="columns of a table: user_id=...,item_id=...,timestamp=...; a+b orders equal times"),
+    argument("--columns", help="columns of a table: user_id=...,item_id=...,timestamp=..."),
     argument("--separator", help="for csv and atomic files: character between values; \\t is a tab"),
     argument("--no_header", action="store_true", help="for csv without a header: columns are numbered from 1"),
-    argument("--time_format", help="unix, unix_ms, unix_us, unix_ns, steps, excel, ticks, iso, or '%%m %%d, %%Y'"),
+    argument("--time_format", help="unix, unix_ms, unix_us, unix_ns, steps, excel, iso, or '%%m %%d, %%Y'"),
     argument("--quoting", help="for csv: csv (values in double quotes) or none (a quote is text)"),
     argument("--encoding", help="of text, by its Python name: utf-8, utf-16, cp1252, ..."),
     argument("--missing_ids", help="for csv: drop or keep ids such as NA or null"),
-    argument("--seq_separator", help="between the items (times, ratings) of a value that is a list: ',' or ' '"),
     argument("--where", help="condition on the rows to read: \"event = 'view' and price > 0\""),
     argument("--items", help="table with a row per item, for the .item file"),
-    argument("--returns", help="column of quantities; one below 0 cancels the purchase before it"),
     argument("--basket", help="column of orders: all items of an order get its time; evaluate them by split LB"),
     argument("--order", default="time", help="time, or file: use the order of the rows instead of times"),
     argument("--since", help="earliest time to keep: a date or Unix seconds"),
@@ -66,7 +64,6 @@ def prepare(arguments: argparse.Namespace) -> int:
             quoting=arguments.quoting,
             encoding=arguments.encoding,
             missing_ids=arguments.missing_ids,
-            seq_separator=arguments.seq_separator,
         )
         result = prepare(**options_of(prepare, arguments), layout=layout, changes=_changes(arguments), say=print)
     except KeyboardInterrupt:

@@ -36,7 +36,6 @@ def switch(text: str) -> bool:
     argument("--columns", help="columns of the histories: user_id=...,item_id=...[,timestamp=...]; default: guessed"),
     argument("--time_format", help="format of their times, as for prepare; default: guessed"),
     argument("--missing_ids", help="for csv: drop or keep ids such as NA"),
-    argument("--seq_separator", help="between the items of a value that is a list, as for prepare"),
     argument("--catalogue", type=Path, help="table of items for the rules below: text or parquet"),
     argument("--where", default="", help="condition on items: \"category != 'Garden' and price < 50\""),
     argument("--at_most", default="", help="most items with the same value of a column: {category: 2}"),
@@ -71,7 +70,7 @@ def recommend(arguments: argparse.Namespace) -> int:
     model = load(arguments.run, unfinished=arguments.unfinished)
     added = _add_items(model, arguments)
     how = {"unknown": arguments.unknown, "cold": arguments.cold}
-    of_file = {key: getattr(arguments, key) for key in ("time_format", "missing_ids", "seq_separator")}
+    of_file = {key: getattr(arguments, key) for key in ("time_format", "missing_ids")}
     layout = Layout(named_columns(arguments.columns), **of_file)
     if arguments.histories is not None:
         read = read_history_file(arguments.histories, model.names, layout, model.unit)

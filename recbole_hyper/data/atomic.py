@@ -35,6 +35,7 @@ MISSING = frozenset(
         *("NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
     )
 )
+CARD = "SOURCE.json"  # written by ``prepare`` beside the files
 _SHOWN = 120  # characters of a value that an error shows
 
 

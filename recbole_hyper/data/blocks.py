@@ -20,9 +20,7 @@ from recbole_hyper.threads import Pool, default_threads
 FIRST_BYTES = 1 << 20
 BLOCK_BYTES = 4 << 20
 LONGEST = 16 << 20  # a longer record is not interactions but, say, compressed zeros
-_LONG_VALUE = 1 << 16
 _SHOWN = 5
-_PATTERN_BYTES = 2 << 20  # up to this length, quotes are found by a pattern instead of a kernel
 _HOPELESS = 10_000  # with more unreadable lines than this, and than readable ones, reading stops
 
 Piece = TypeVar("Piece")
@@ -52,10 +50,10 @@ class Block:
         return self.first + np.searchsorted(newlines, np.concatenate([[0], self.ends])[records])
 
 
-def blocks(stream: BinaryIO, name: str, *, end: bytes = b"\n", quotes: str = "", size: int = 0) -> Iterator[Block]:
+def blocks(stream: BinaryIO, name: str, *, quotes: str = "", size: int = 0) -> Iterator[Block]:
     """Yield the stream, without a byte order mark, in blocks of about ``size`` bytes (0: a small one, then large ones).
 
-    Each block but the last stops after an ``end``. If values may be in double quotes and contain line ends, ``quotes``
+    Each block but the last stops after a line end. If values may be in double quotes and contain line ends, ``quotes``
     is the separator of values, else "". Line ends CR become LF. DataError for more than ``LONGEST`` bytes without an
     end, and for a quoted value that spans lines and is not closed.
     """
@@ -63,71 +61,60 @@ def blocks(stream: BinaryIO, name: str, *, end: bytes = b"\n", quotes: str = "",
     while data := stream.read(wanted):
         if first == 1 and not carry:
             data = data.removeprefix(b"\xef\xbb\xbf")
-            returns = b"\r" in data and b"\n" not in data
+            returns = data.count(b"\r") > 2 * data.count(b"\n")
         data = carry + (data.replace(b"\r", b"\n") if returns else data)
-        ends = _quoted_ends(data, quotes, name, first)
-        cut = data.rfind(end) + len(end) if ends is None else int(ends[-1]) if len(ends) else 0
-        cut = cut if cut >= len(end) else 0
+        ends = record_ends(data, quotes, name, first)
+        cut = data.rfind(b"\n") + 1 if ends is None else int(ends.max(initial=0))
         carry = data[cut:]
         if len(carry) > LONGEST:
             line = first + data.count(b"\n", 0, cut)
             raise DataError(f"{name}, line {line}: no end within {LONGEST >> 20} MiB; is this text in this format?")
         if cut:
-            count = int(np.count_nonzero(np.frombuffer(data, np.uint8, cut) == ord("\n")))
+            count = data.count(b"\n", 0, cut)
             yield Block(data[:cut], first, ends if ends is not None and len(ends) < count else None)
             first, wanted = first + count, size or BLOCK_BYTES
     if carry:
-        yield Block(carry, first, _quoted_ends(carry, quotes, name, first, last=True))
+        yield Block(carry, first, record_ends(carry, quotes, name, first, last=True))
 
 
-def _record_ends(data: bytes, separator: str) -> tuple[npt.NDArray[np.int64], tuple[int, int, bool, int], int]:
-    """Return what :func:`recbole_hyper.kernels.tables.record_ends` finds, without a compiler for a short text."""
-    if len(data) <= _PATTERN_BYTES:
-        return _records_by_pattern(data, separator)
-    from recbole_hyper.kernels import tables
-
-    return tables.record_ends(np.frombuffer(data, np.uint8), ord(separator))
-
-
-def _records_by_pattern(data: bytes, separator: str) -> tuple[npt.NDArray[np.int64], tuple[int, int, bool, int], int]:
-    mark, newlines = separator.encode(), np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
-    keep, after_value = np.ones(len(newlines), dtype=bool), (mark, b"\n", b"\r", b"")
-    closed, unclean, unclosed, start, first = 0, 0, False, 0, -1
-    for match in re.finditer(rb'(?:\A|(?<=[\n%b]))"((?:[^"]++|"")*+)("?)' % re.escape(mark), data):
-        start, stop = match.span()
-        clean = data[stop : stop + 1] in after_value
-        unclosed = not match[2]
-        closed, unclean = closed + (clean and not unclosed), unclean + (not clean and not unclosed)
-        if b"\n" in match[1]:
-            keep[np.searchsorted(newlines, start) : np.searchsorted(newlines, stop)] = False
-            if not clean and first < 0:
-                first = start
-    return newlines[keep] + 1, (closed, unclean, unclosed, start), first
-
-
-def _quoted_ends(
-    data: bytes, separator: str, name: str, first: int, last: bool = False
+def record_ends(
+    data: bytes, separator: str, name: str = "", first: int = 1, last: bool = False
 ) -> npt.NDArray[np.int64] | None:
-    """Return the position after each record, None if no value is quoted."""
+    """Return the position after each line end outside double quotes, None if no value is quoted.
+
+    DataError for a quote beside a line end in a value that neither opens nor closes it, nor is one of two in a row.
+    """
     if not separator or b'"' not in data:
         return None
-    ends, counts, place = _record_ends(data, separator)
-    if place >= 0 or (last and counts[2]):
-        line = first + data.count(b"\n", 0, place if place >= 0 else int(counts[3]))
+    text = np.frombuffer(data, np.uint8)
+    quotes, newlines = np.flatnonzero(text == ord('"')), np.flatnonzero(text == ord("\n"))
+    after = np.searchsorted(quotes, newlines)
+    inside = np.unique(after[after % 2 == 1])  # the places of the quotes after the line ends inside values
+    borders = np.frombuffer(f'{separator}\n\r"'.encode(), np.uint8)
+    padded = np.concatenate([borders[1:2], text, borders[1:2]])
+    opening, closing = quotes[inside - 1], quotes[inside[inside < len(quotes)]]
+    bad = [opening[~np.isin(padded[opening], borders)], closing[~np.isin(padded[closing + 2], borders)]]
+    bad += [quotes[-1:]] if last and len(quotes) % 2 else []
+    if any(map(len, bad)):
+        line = first + data.count(b"\n", 0, int(np.concatenate(bad).min()))
         raise DataError(
-            f"{name}, line {line}: a double quote opens a value that continues on the next line and is not closed "
-            "before a separator; if quotes are plain text, set --quoting=none"
+            f"{name}, line {line}: a double quote neither opens nor closes a value that continues on the next line; "
+            "if quotes are plain text, set --quoting=none"
         )
-    return ends
+    return newlines[after % 2 == 0] + 1
 
 
 def quoted(data: bytes, separator: str, complete: bool) -> bool:
     """Return whether ``data``, the start of a text or a ``complete`` one, puts values in double quotes."""
-    if b'"' not in data:
-        return True
-    _, (closed, open_text, unclosed, place), across = _record_ends(data, separator)
-    open_text += unclosed and (complete or len(data) - place > _LONG_VALUE)
-    return across < 0 and closed >= open_text and not (closed == 0 and open_text)
+    mark = re.escape(separator.encode())
+    text = len(re.findall(rb'[^%b\r\n"]"[^%b\r\n"]' % (mark, mark), data))
+    if text > len(re.findall(rb'[^"]"(?:%b|\r|\n|\Z)' % mark, data)):
+        return False
+    try:
+        record_ends(data, separator, last=complete)
+    except DataError:
+        return False
+    return True
 
 
 def reading_threads() -> int:

@@ -13,7 +13,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.data.source import Source
@@ -23,8 +22,7 @@ from recbole_hyper.processes import cache_folder
 FORMAT = 2  # increase it if the same files and keys result in another store
 SMALLEST = 4 << 20  # smaller files are not cached: reading them is as fast
 LARGEST = 20 << 30  # bytes of all stores; the least recently used are removed first
-CHECKED = "checked.json"  # a digest of some blocks, and the versions of the files at the last check of all blocks
-_SAMPLED, _BLOCK = 16, 4096
+CHECKED = "checked.json"  # the versions of the files at the last check
 _UNSURE = 2.0  # a file modified in the last seconds may change again without a new modification time
 
 logger = logging.getLogger("recbole_hyper")
@@ -69,19 +67,17 @@ def known_digest(path: Path) -> str:
 
 
 def _mapped(folder: Path) -> SequenceStore | None:
-    """Return the store in a folder, None if there is no valid one; some blocks are compared each time."""
+    """Return the store in a folder, None if there is no valid one; all of it is checked if a file was touched."""
     if not folder.is_dir():
         return None
     try:
-        store, note, state = SequenceStore.load(folder), read_json(folder / CHECKED), _state(folder)
-        if note.get("sample") != state["sample"]:
-            raise ValueError("a file is not what was written")
-        if note.get("versions") != state["versions"]:
+        store, versions = SequenceStore.load(folder), _versions(folder)
+        if read_json(folder / CHECKED) != versions:
             store.__dict__.pop("_fingerprint", None)
             if store.fingerprint() != read_json(folder / "meta.json")["fingerprint"]:
                 raise ValueError("a file is not what was written")
             with contextlib.suppress(OSError):
-                write_json(folder / CHECKED, state)
+                write_json(folder / CHECKED, versions)
     except (OSError, ValueError, KeyError, EOFError) as error:
         logger.warning("the cache %s cannot be used (%s); it is rebuilt", folder, error)
         shutil.rmtree(folder, ignore_errors=True)
@@ -91,17 +87,8 @@ def _mapped(folder: Path) -> SequenceStore | None:
     return store
 
 
-def _state(folder: Path) -> dict[str, Any]:
-    """Return a digest of some blocks of each array, including the first and the last, and the versions of the files."""
-    sha256, files = hashlib.sha256(), sorted(folder.glob("*.npy"))
-    for path in files:
-        size = path.stat().st_size
-        sha256.update(f"{path.name} {size}".encode())
-        with path.open("rb") as file:
-            for place in range(_SAMPLED):
-                file.seek(max(0, size - _BLOCK) * place // (_SAMPLED - 1))
-                sha256.update(file.read(_BLOCK))
-    return {"sample": sha256.hexdigest(), "versions": {path.name: _version(path) for path in files}}
+def _versions(folder: Path) -> dict[str, list[int]]:
+    return {path.name: _version(path) for path in sorted(folder.glob("*.npy"))}
 
 
 def _saved(store: SequenceStore, folder: Path) -> SequenceStore:
@@ -112,7 +99,7 @@ def _saved(store: SequenceStore, folder: Path) -> SequenceStore:
         with tempfile.TemporaryDirectory(prefix=".", dir=folder.parent, ignore_cleanup_errors=True) as name:
             part = Path(name)
             store.save(part)
-            write_json(part / CHECKED, _state(part))
+            write_json(part / CHECKED, _versions(part))
             for path in (*part.iterdir(), part):  # flush everything to the disk before the folder is renamed
                 number = os.open(path, os.O_RDONLY)
                 try:

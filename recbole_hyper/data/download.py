@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from recbole_hyper.data.archives import is_data
 from recbole_hyper.data.atomic import typed_header
 from recbole_hyper.data.prepare import public
 from recbole_hyper.data.prepare.cleaning import Cleaning
@@ -92,7 +91,7 @@ def _fetch(name: str, address: str, folder: Path) -> None:
             archive = public.download(address, part, timeout=PATIENCE, announce=announce)
             size, digest = archive.stat().st_size, file_digest(archive)
             with zipfile.ZipFile(archive) as packed:
-                for member in filter(is_data, packed.infolist()):  # without a folder around the files
+                for member in (one for one in packed.infolist() if not one.is_dir()):  # without a folder around them
                     file = part / Path(member.filename).name.replace(archive.stem, name)
                     with packed.open(member) as content, file.open("wb") as target:
                         shutil.copyfileobj(content, target)

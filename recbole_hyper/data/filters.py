@@ -1,4 +1,4 @@
-"""Filters of interactions: enough per user and item, one per pair, values in intervals."""
+"""Filters of interactions: enough per user and item, one per pair, values in intervals; and their order."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from recbole_hyper.errors import ConfigError, DataError
 
@@ -108,9 +110,11 @@ def filtered(users: Codes, items: Codes, *, method: str, min_user: int, min_item
 def repeated(users: Codes, items: Codes, keep: str) -> Mask:
     """Return the mask of rows, grouped by user, to drop so that each pair keeps its ``first`` or ``last`` row."""
     size = int(items.max(initial=-1)) + 1
-    if len(users) >= KERNEL_FROM:
-        from recbole_hyper.kernels import tables
-
-        return tables.repeated(users, items, size, keep == "last")
     pairs = pd.Series(users.astype(np.int64) * size + items)
     return pairs.duplicated(keep="last" if keep == "last" else "first").to_numpy()
+
+
+def by_user_and_time(users: npt.NDArray, times: npt.NDArray) -> npt.NDArray:
+    """Return the order (n,) of interactions by user and time; ties stay in their order."""
+    keys = [("user", "ascending"), ("time", "ascending")]
+    return pc.sort_indices(pa.table({"user": users, "time": times}), sort_keys=keys).to_numpy()

@@ -48,14 +48,13 @@ class Layout:
     quoting: str | None = None  # ``csv``: values may be in double quotes; ``none``: a quote is text
     encoding: str | None = None  # Python's name of the text encoding
     missing_ids: str | None = None  # rows whose id is a word such as NA: ``drop`` or ``keep``
-    seq_separator: str | None = None  # between the entries of a value that is a list of items, times or ratings
 
     def check(self) -> None:
         """Raise DataError for a value that is not allowed."""
         for key, allowed in (("quoting", ("none", "csv")), ("missing_ids", ("drop", "keep"))):
             if getattr(self, key) not in (None, *allowed):
                 raise DataError(f"{key}={getattr(self, key)!r} is unknown; allowed: {', '.join(allowed)}")
-        for key in ("encoding", "separator", "seq_separator"):
+        for key in ("encoding", "separator"):
             if getattr(self, key) == "":
                 raise DataError(f"--{key}= is empty; leave it out for a guess")
         try:
@@ -78,12 +77,8 @@ class Format(Layout):
     names: Sequence[str] = ()  # the columns in order, fixed by the format or read from the file
     types: Sequence[str] = ()  # the types of the columns of an atomic file
     own: Sequence[str] = ()  # the fields of Layout that the user may set
-    refusing: str | None = None  # a key of ``pipeline.CHECKS``
     whole_ids: Sequence[str] = ()  # the fields whose ids, such as 7.0, are the whole numbers of a column with gaps
     guessed: bool = False  # whether the time format is a guess
-    moment: Sequence[str] = ()  # several columns that make a time
-    grouped: bool = False  # whether a line ``12:`` is the first value of the lines after it
-    wrapped: bool = False  # whether JSON is one object, whose first list of objects has the rows
 
     @property
     def quoted(self) -> bool:
@@ -192,7 +187,9 @@ def _missing(
     option = ",".join(f"{field}={chosen.get(field, '...')}" for field in fields if field != "rating")
     if blank := next((name for name in names if " " in name), None):
         option = f"'{option}' (in quotes for names with blanks, such as {blank!r})"
-    timeless = "; a table without times: --order=file" if "timestamp" in missing else ""
+    timeless = ""
+    if not {*missing} <= {*names, "user_id", "item_id"}:
+        timeless = "; a table without times: --order=file; times in several columns: examples/convert/times.py"
     return DataError(
         f"{where} has no column {', '.join(missing)}; its columns: {', '.join(names)}{found}; name them by "
         f"--columns={option}{timeless} (without a header: --no_header)"

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import csv
 import json
+import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -20,54 +21,51 @@ from recbole_hyper.data.blocks import FIRST_BYTES, Block, Malformed, blocks, quo
 from recbole_hyper.data.formats import FIELDS, Format, Layout, formats, matching_names
 from recbole_hyper.data.ids import as_text
 from recbole_hyper.data.parsers import OTHER as OTHER
-from recbole_hyper.data.parsers import WRAPPED, Frame, Source, hive_keys, parsed, pieces
-from recbole_hyper.data.times import guessed_time_format
+from recbole_hyper.data.parsers import Frame, Source, hive_keys, parsed, pieces
+from recbole_hyper.data.times import guessed_time_format, to_seconds
 from recbole_hyper.errors import DataError
+
+logger = logging.getLogger("recbole_hyper")
 
 _SEPARATORS = (",", "\t", ";", "|", "::")
 _LINES = 100
 _SAMPLE = 10_000
 TYPES = ("token", "float", "token_seq", "float_seq")
 _MARKS = {b"\xff\xfe\x00\x00": "utf-32", b"\x00\x00\xfe\xff": "utf-32", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
-_GROUP = re.compile(r"[0-9]+:")  # a film of the Netflix Prize
 _RATED = re.compile(r"\S+ \S+ [0-9.]+ [0-9]{9,13}(\.[0-9]+)?")  # user, item, rating and Unix time between blanks
-_BARE_LISTS = re.compile(r'\s*\[\s*\[|\s*\{\s*"[^"]*"\s*:\s*\[\s*["\[0-9]')
-_AMAZON = re.compile(r"[1-5](\.0)?,(9|1[0-9])[0-9]{8}")  # a rating and Unix seconds
+# the starts of files that need a recipe of examples/convert/, and what they are
+_RECIPES = {
+    r"\s*\{u?'": ("dictionaries", "Python dictionaries"),
+    r"[0-9]+:\s*\n": ("netflix", "lines below the number of their film, as in the Netflix Prize"),
+    r"[0-9]+\t\w+\t[0-9/]+ [0-9:]+ [AP]M\t": ("mind", "the impressions of MIND"),
+    r"\w+/\w+: ": ("records", "lines 'key: value'"),
+    r'\s*\{\s*"': ("rows_in_object", "the rows in an object of JSON"),
+}
 
 
 def format_of(file: SourceFile, timed: bool = True, layout: Layout | None = None) -> str:
     """Return the format, guessed by the file's name, else its first bytes; without times, two columns are enough."""
     layout = layout or Layout()
     layout.check()
-    encoding, columns = layout.encoding, layout.columns
     first = (file.parts or (file,))[0]
-    if file.parts and matches(first.name, "*.parquet"):
-        return "parquet"
     for name, form in formats().items():
-        if form.own or not any(matches(first.name, pattern) for pattern in form.files):
+        if form.own or file.parts or not any(matches(first.name, pattern) for pattern in form.files):
             continue
         # a published format with a header must have its columns
-        if form.kind not in ("csv", "parquet") or _has_columns(first, replace(form, encoding=encoding)):
+        columns = {*(form.columns or {}).values()}
+        if form.kind in ("csv", "parquet"):
+            columns -= {*named(first, replace(form, encoding=layout.encoding)).names}
+        if form.kind not in ("csv", "parquet") or not columns:
             return name
-    if first.first_bytes(4) == b"PAR1":
+    if (file.parts and matches(first.name, "*.parquet")) or first.first_bytes(4) == b"PAR1":
         return "parquet"
-    lines = head(first, encoding)
-    if lines and _GROUP.fullmatch(lines[0]) and any(line.count(",") == 2 for line in lines[1:3]):
-        return "netflix"
-    if columns is None and (amazon := _amazon_ratings(lines)):
-        return amazon
-    objects, text = _objects(lines), "\n".join(lines)
-    if text.startswith(("{'", "{u'")) and not objects:
-        return "python-dictionaries"
-    if _BARE_LISTS.match(text) and (not objects or _is_wrapper(objects)):
-        raise DataError(
-            f"{file}: lists of JSON without the names of their users; write an object a line, "
-            '{"user": "ann", "items": ["lamp", "desk"]}, or lines \'ann lamp desk\' with --order=file'
-        )
-    if objects or WRAPPED.match(text) or (text.lstrip().startswith("[") and any("{" in line for line in lines[:2])):
+    lines = head(first, layout.encoding)
+    text = "\n".join(lines)
+    if _objects(lines) or (text.lstrip().startswith("[") and "{" in text):
         return "jsonl"
     if lines and len(cells := lines[0].split("\t")) > 1 and all(":" in cell for cell in cells):
         return "atomic"
+    refuse_recipes(file, lines)
     separators = (layout.separator,) if layout.separator else _SEPARATORS
     if any(len(_cells(line, separator)) > 1 + timed for line in lines[:1] for separator in separators):
         return "csv"
@@ -88,6 +86,14 @@ def format_of(file: SourceFile, timed: bool = True, layout: Layout | None = None
     )
 
 
+def refuse_recipes(file: SourceFile, lines: Sequence[str]) -> None:
+    """Raise DataError, which names the recipe, for the first lines of a file that needs one."""
+    text = "\n".join(lines[:3])
+    for pattern, (recipe, what) in _RECIPES.items():
+        if re.match(pattern, text):
+            raise DataError(f"{file}: {what} become a table by examples/convert/{recipe}.py; prepare that")
+
+
 def _blank_header(lines: Sequence[str]) -> bool:
     """Return whether the first line names a user and an item, and most lines have as many values between blanks."""
     widths = [line.count(" ") for line in lines]
@@ -96,26 +102,11 @@ def _blank_header(lines: Sequence[str]) -> bool:
     return all(matching_names(field, lines[0].split(" ")) for field in ("user_id", "item_id"))
 
 
-def _has_columns(file: SourceFile, form: Format) -> bool:
-    return {*(form.columns or {}).values()} <= {*HEADERS[form.kind](file, form).names}
-
-
-def _amazon_ratings(lines: Sequence[str]) -> str | None:
-    """Return the format of Amazon's ratings without a header, by the place of the item codes of ten characters."""
-    rows = [line.split(",") for line in lines]
-    if not rows or any(len(row) != 4 or not _AMAZON.fullmatch(",".join(row[2:])) for row in rows):
-        return None
-    places = [sum(len(row[place]) == 10 for row in rows) for place in (0, 1)]
-    if max(places) * 2 <= len(rows) or places[0] == places[1]:
-        return None
-    return "amazon-ratings-2018" if places[0] > places[1] else "amazon-ratings-2014"
-
-
-def named(file: SourceFile, form: Format, keys: bool = True) -> Format:
-    """Return the format with its encoding and the names of the file's columns (of JSON only if ``keys``)."""
+def named(file: SourceFile, form: Format) -> Format:
+    """Return the format with its encoding and the names of the file's columns."""
     if form.encoding is None and form.kind != "parquet":
         form = replace(form, encoding=guessed_encoding(file.first_bytes(FIRST_BYTES)))
-    return HEADERS[form.kind](file, form) if form.kind in HEADERS and (keys or form.kind not in _BY_KEY) else form
+    return HEADERS[form.kind](file, form) if form.kind in HEADERS else form
 
 
 def guessed_options(given: Format, guess: Format) -> list[str]:
@@ -123,7 +114,7 @@ def guessed_options(given: Format, guess: Format) -> list[str]:
     options = []
     columns = {name: column for name, column in (guess.columns or {}).items() if name in FIELDS}
     usual = guess.kind == "atomic" and all(name == column for name, column in columns.items())
-    if given.own and columns and columns != given.columns and not usual:
+    if given.own and columns != given.columns and not usual:
         options.append("--columns=" + ",".join(f"{name}={column}" for name, column in columns.items()))
     for key in ("separator", "time_format", "encoding", "quoting") if given.own else ("encoding",):
         value = getattr(guess, key)
@@ -204,38 +195,25 @@ def separator_of(lines: Sequence[str], default: str = ",") -> str:
     return max(likely, key=lambda each: likely[each], default=default)
 
 
-def _dictionary(line: str) -> object:
-    try:
-        return ast.literal_eval(line)
-    except (SyntaxError, MemoryError) as error:
-        raise ValueError(line) from error
-
-
-def _objects(lines: Sequence[str], load: Callable[[str], object] = json.loads) -> list[dict[str, object]]:
-    """Return the objects among the lines, of JSON or what ``load`` reads; [] if most lines are something else."""
+def _objects(lines: Sequence[str]) -> list[dict[str, object]]:
+    """Return the objects among lines of JSON, [] if most are something else or the only one has lists and objects."""
     objects: list[dict[str, object]] = []
     for line in lines:
         with contextlib.suppress(ValueError, RecursionError):
-            value = load(line)
+            value = json.loads(line)
             objects += [value] if isinstance(value, dict) else []
-    return objects if 2 * len(objects) > len(lines) else []
-
-
-def _is_wrapper(objects: Sequence[dict[str, object]]) -> bool:
-    """Return whether this is one object that only has lists and objects."""
-    return len(objects) == 1 and all(isinstance(value, list | dict) for value in objects[0].values())
+    wraps = len(objects) == 1 and all(isinstance(value, list | dict) for value in objects[0].values())
+    return objects if 2 * len(objects) > len(lines) and not wraps else []
 
 
 def _keys(file: SourceFile, form: Format) -> Format:
     """Add the keys that most of the first JSON objects have, or that the user names."""
-    load = json.loads if form.kind == "json" else _dictionary
     lines = head(file, form.encoding)
-    objects = _objects(lines, load)
-    if form.kind == "json" and WRAPPED.match("\n".join(lines)) and (not objects or _is_wrapper(objects)):
-        form, objects = replace(form, wrapped=True), []
-    if not objects and form.kind == "json" and isinstance(block := next(pieces(file, form, False), None), Block):
+    objects = _objects(lines)
+    if not objects and isinstance(block := next(pieces(file, form, False), None), Block):
         objects = _objects([line.decode("utf-8", "replace") for line in block.lines().to_pylist()[:_LINES]])
     if not objects:
+        refuse_recipes(file, lines)
         raise DataError(f"{file}: the first lines are neither one JSON object per line nor an array of objects")
     counts = Counter(key for value in objects for key in value)
     named_keys = {part for name in (form.columns or {}).values() for part in (name, name.partition(".")[0])}
@@ -249,8 +227,7 @@ def _schema(file: SourceFile, form: Format) -> Format:
     return replace(form, names=[*names, *hive_keys(part, file)])
 
 
-HEADERS = {"csv": _table, "atomic": _table, "json": _keys, "literals": _keys, "parquet": _schema}
-_BY_KEY = ("json", "literals")
+HEADERS = {"csv": _table, "atomic": _table, "json": _keys, "parquet": _schema}
 
 
 def sample(source: Source, form: Format, fields: Collection[str]) -> dict[str, pa.Array]:
@@ -265,6 +242,47 @@ def sample(source: Source, form: Format, fields: Collection[str]) -> dict[str, p
                 field: values.filter(pc.greater(pc.binary_length(values), 0)) for field, values in texts.items()
             }
     return dict.fromkeys(fields, pa.array([], pa.string()))
+
+
+def dated(source: Source, form: Format, without: Collection[str]) -> dict[str, pa.Array]:
+    """Return the first values of the columns that are dates or Unix times, except some."""
+    names = [name for name in dict.fromkeys(form.names) if name not in without]
+    found = {}
+    for name, values in sample(source, replace(form, columns={name: name for name in names}), names).items():
+        with contextlib.suppress(DataError):
+            if len(values) and guessed_time_format(values) not in (None, "steps", "excel"):
+                found[name] = values
+    return found
+
+
+def by_values(
+    source: Source, form: Format, given: Mapping[str, str], fields: Collection[str], own: Mapping[str, Collection[str]]
+) -> dict[str, str]:
+    """Return the column of the times if no name of a column says it, but only one has dates."""
+    known = form.types or not {"timestamp"} - {*given} & {*fields}
+    if known or matching_names("timestamp", form.names, own.get("timestamp", ())):
+        return {}
+    taken = [*given.values(), *(name for field in fields for name in matching_names(field, form.names))]
+    times = list(dated(source, form, taken))
+    return {"timestamp": times[0]} if len(times) == 1 else {}
+
+
+def warn_of_finer(source: Source, form: Format, chosen: Mapping[str, str], values: pa.Array) -> None:
+    """Warn if the times are days, but other columns have times of day."""
+    if not _whole_days(values, str(form.time_format)):
+        return
+    others = dated(source, form, chosen.values())
+    finer = [name for name, some in others.items() if not _whole_days(some, guessed_time_format(some) or "iso")]
+    if finer:
+        logger.warning(
+            "%s: the column %s has days without a time of day, %s has times: --columns=timestamp=%s",
+            source, chosen["timestamp"], ", ".join(finer), finer[0],
+        )  # fmt: skip
+
+
+def _whole_days(values: pa.Array, time_format: str) -> bool:
+    seconds, good = to_seconds(values, time_format)
+    return time_format != "steps" and bool(np.all(seconds[good] % 86_400 == 0))
 
 
 def time_format_of(source: Source, values: pa.Array, column: str) -> str:

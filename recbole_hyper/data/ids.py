@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import re
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -25,7 +24,6 @@ MISSING_IDS = ("NA", "N/A", "NaN", "nan", "None", "NULL", "null", "<NA>", "\\N")
 # from here on, floats of so many bits lose digits of whole numbers
 _EXACT = {16: 2.0**11, 32: 2.0**24, 64: 2.0**53}
 _MANY = 4096  # of more ids than these, each distinct one is looked up once
-_KERNEL_FROM = 1 << 20  # more rows than these are worth loading the kernels
 # an array of fixed width may take this many bytes, or this many times the bytes of its characters
 _WIDE_BYTES, _WIDE_TIMES = 64 << 20, 8
 _STRUCTURAL = '["\\t\\r\\n\\x00]'  # characters that end a value in an atomic file
@@ -109,19 +107,15 @@ def is_plain(values: pa.Array) -> bool:
 
 def id_fault(value: Any) -> str:
     """Return why a Python value is not an id."""
-    if isinstance(value, float) and abs(value) >= _EXACT[64]:
-        return f"{value!r} is a float from 2**53 on, which has lost digits; write such ids as whole numbers or text"
-    if isinstance(value, float) and abs(value) >= _EXACT[16]:
-        return f"{value!r} is a float32 from 2**24 on, which has lost digits; write such ids as whole numbers or text"
-    if isinstance(value, str | bytes) and "\0" in (value if isinstance(value, str) else value.decode("latin-1")):
-        return f"{value!r} contains a NUL character"
-    if value is None or value == "" or value != value:
+    if value is None or value in ("", b"") or value != value:
         return "null or empty; drop such rows"
+    if isinstance(value, float):
+        return f"{value!r} is a float that has lost digits; write such ids as whole numbers or text"
     if value == PAD:
         return f"{PAD!r}, RecBole's name for padding; drop such rows"
-    if isinstance(value, bytes):
-        return f"{value!r}, not UTF-8; give --encoding"
-    return f"{value!r}, which is not an id"
+    if "\0" in str(value) or b"\0" in (value if isinstance(value, bytes) else b""):
+        return f"{value!r} contains a NUL character"
+    return f"{value!r}, not UTF-8; give --encoding" if isinstance(value, bytes) else f"{value!r}, which is not an id"
 
 
 def column_of_values(values: Any) -> pa.ChunkedArray | None:
@@ -145,22 +139,12 @@ def column_of_values(values: Any) -> pa.ChunkedArray | None:
         try:
             values = pa.Array.from_pandas(series)
             if pa.types.is_date(values.type) and series.dtype == object:  # Arrow would drop the times of day
-                values = _moments(series.tolist(), values)
-        except (pa.ArrowTypeError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
+                values = pa.array(pd.to_datetime(series, utc=True).dt.tz_convert(None))
+        except (pa.ArrowTypeError, pa.ArrowInvalid, pa.ArrowNotImplementedError, OverflowError):
             values = pa.array(_plain_ids(series.to_numpy(dtype=object)), pa.string())
     if isinstance(values, pa.ChunkedArray):
         return values
     return pa.chunked_array([values]) if isinstance(values, pa.Array) else None
-
-
-def _moments(values: list[Any], dates: pa.Array) -> pa.Array:
-    """Return dates and moments as timestamps; ``dates`` if all are dates."""
-    if not any(isinstance(value, datetime.datetime) for value in values):
-        return dates
-    moments = [
-        datetime.datetime.combine(value, datetime.time()) if type(value) is datetime.date else value for value in values
-    ]
-    return pa.array(pd.to_datetime(pd.Series(moments, dtype=object), utc=True).dt.tz_convert(None))
 
 
 def _plain_ids(values: npt.NDArray[Any]) -> list[str | None]:
@@ -213,57 +197,24 @@ def text_list(values: Iterable[Any]) -> npt.NDArray[Any]:
 
 
 class Tokens:
-    """A growing column of texts, numbered by first appearance: by Arrow, or by compiled loops if there are many."""
+    """A growing column of texts, numbered by first appearance."""
 
     def __init__(self) -> None:
-        self._waiting: list[pa.Array] = []
-        self._codes: list[npt.NDArray[np.int32]] = []
-        self._rows = self._known = 0
-        self._slots, self._starts = np.zeros(1 << 12, np.uint64), np.zeros(1 << 11, np.uint64)
-        self._text = np.empty(1 << 12, np.uint8)
+        self._parts: list[pa.DictionaryArray] = []
 
     def add(self, texts: pa.Array) -> None:
         """Append texts, none of which is null."""
-        self._rows += len(texts)
-        self._waiting.append(texts)
-        if self._rows >= _KERNEL_FROM:
-            self._codes += [self._numbered(part) for part in self._waiting]
-            self._waiting = []
+        self._parts.append(texts.cast(pa.large_string()).dictionary_encode())
 
     def joined(self) -> tuple[npt.NDArray[np.int32], pa.Array]:
         """Return the (n,) codes of all texts, and the distinct texts by code."""
-        if not self._codes:
-            encoded = single(pa.chunked_array(self._waiting, pa.string()).dictionary_encode())
-            # a copy: Arrow's memory is read-only
-            return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int32), encoded.dictionary
-        codes, self._codes = np.concatenate(self._codes), []
-        starts, text = pa.py_buffer(self._starts[: self._known + 1]), pa.py_buffer(self._text)
-        names = pa.LargeStringArray.from_buffers(self._known, starts, text)
-        return codes, names.cast(pa.string()) if self._starts[self._known] < 2**31 else names
-
-    def _numbered(self, texts: pa.Array) -> npt.NDArray[np.int32]:
-        from recbole_hyper.kernels import tables
-
-        if len(texts) == 0:  # Arrow may leave its buffers out
-            return np.empty(0, np.int32)
-        offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
-        data = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
-        most, used = self._known + len(texts), int(self._starts[self._known])
-        if 2 * most > len(self._slots):
-            larger = np.zeros(1 << (2 * most - 1).bit_length(), np.uint64)
-            tables.rehash(self._slots, larger)
-            self._slots = larger
-        self._starts = _grown(self._starts, self._known + 1, most + 1)
-        self._text = _grown(self._text, used, used + int(offsets[-1] - offsets[0]) + 1)
-        codes = np.empty(len(texts), np.int32)
-        self._known = tables.number(offsets, data, self._slots, self._starts, self._text, self._known, codes)
-        return codes
-
-
-def _grown(array: npt.NDArray, used: int, wanted: int) -> npt.NDArray:
-    larger = array if wanted <= len(array) else np.empty(2 * wanted, array.dtype)
-    larger[:used] = array[:used]
-    return larger
+        column = pa.chunked_array(self._parts, pa.dictionary(pa.int32(), pa.large_string())).unify_dictionaries()
+        codes = [part.indices.to_numpy(zero_copy_only=False) for part in column.chunks]
+        names = column.chunk(0).dictionary if codes else pa.array([], pa.large_string())
+        # copies: Arrow's memory is read-only
+        return np.concatenate([np.zeros(0, np.int32), *codes]), names.cast(
+            pa.string()
+        ) if names.nbytes < 2**31 else names
 
 
 class Ids:

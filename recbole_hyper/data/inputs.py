@@ -104,18 +104,11 @@ def of_table(table: Table, unit: str | None = None) -> Histories:
         names = natural(values.take(pc.index_in(users.dictionary, as_text(values))))
     offsets = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(names)))])
     timed = timed and "timestamp" in columns
-    where = f"by the column {columns['timestamp']!r}" if timed else _untimed(table)
+    unused = ", ".join(name for name in table.form.names if name not in columns.values())
+    hint = f" (unused columns: {unused}; name that of the times by --columns=timestamp=NAME)" if unused else ""
+    where = f"by the column {columns['timestamp']!r}" if timed else f"like the rows, which have no times{hint}"
     times = interactions["timestamp"][order] if timed else None
     return Histories(names, True, offsets, item_codes[order], text_array(items.dictionary), times, where)
-
-
-def _untimed(table: Table) -> str:
-    """Return how a table without times is sorted, in words, with the columns that may be times."""
-    unused = [name for name in table.form.names if name not in table.columns.values()]
-    if not unused or table.form.positions:
-        return "like the rows, which have no times"
-    hint = f"if one of the unused columns ({', '.join(unused)}) has the times, name it: --columns=timestamp=NAME"
-    return f"like the rows, because no column is known as the times; {hint}"
 
 
 def _times(

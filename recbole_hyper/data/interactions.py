@@ -16,9 +16,9 @@ import pyarrow.csv as pacsv
 
 from recbole_hyper.data.atomic import MISSING
 from recbole_hyper.data.blocks import mapped
+from recbole_hyper.data.filters import by_user_and_time
 from recbole_hyper.data.ids import PAD, Tokens
 from recbole_hyper.data.parsers import Rows
-from recbole_hyper.data.sequences import grouped
 from recbole_hyper.errors import DataError
 
 ROWS = 1 << 16
@@ -36,14 +36,13 @@ class Interactions:
     ratings: npt.NDArray[np.float32] | None  # (n,) None if the source has no ratings
     user_tokens: pa.Array  # the source's user ids, by code; may include users without rows
     item_tokens: pa.Array  # the source's item ids, by code
-    quantities: npt.NDArray[np.float64] | None = None  # (n,) bought items, negative for returns, until these are netted
 
     def __len__(self) -> int:
         return len(self.users)
 
     def take(self, rows: npt.NDArray[Any]) -> None:
         """Put the rows in this order, or keep those where a mask is True."""
-        for name in ("users", "items", "times", "ratings", "quantities"):  # one after the other, to free its memory
+        for name in ("users", "items", "times", "ratings"):  # one after the other, to free its memory
             if (column := getattr(self, name)) is not None:
                 setattr(self, name, column[rows])
 
@@ -72,18 +71,6 @@ class Interactions:
         named = {name: column for name, column in columns.items() if column is not None}
         return pd.DataFrame(named, copy=False).duplicated().to_numpy()
 
-    def bought(self, quantities: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
-        """Return which purchases were not returned; a return (below 0) undoes the pair's newest purchases."""
-        order = np.lexsort((self.times, self.items, self.users))
-        pairs = (self.users.astype(np.int64) * len(self.item_tokens) + self.items)[order]
-        bought = pd.Series(quantities[order])
-        total = bought.groupby(pairs).cumsum()
-        # a purchase counts as far as the total never falls below it later
-        lowest = total[::-1].groupby(pairs[::-1]).cummin()[::-1]
-        remains = np.zeros(len(self), dtype=bool)
-        remains[order] = (bought > 0) & (np.minimum(bought, lowest - total + bought) > 1e-9)
-        return remains
-
     def cut(self, gap: float) -> None:
         """Split users into sessions more than ``gap`` seconds apart, named ``a#2``; the rows must be sorted."""
         begins = np.ones(len(self), dtype=bool)
@@ -106,9 +93,7 @@ class Interactions:
         """Sort the rows by user and time; ties keep the order of the source."""
         if len(self) >= 2**31:
             raise DataError(f"{len(self):,} interactions are too many; at most {2**31 - 1:,} fit")
-        counts = np.bincount(self.users, minlength=len(self.user_tokens))
-        self.times, self.items, self.ratings = grouped(self.users, self.times, self.items, self.ratings, counts)
-        self.users = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+        self.take(by_user_and_time(self.users, self.times))
 
 
 def joined(blocks: Iterable[Rows]) -> Interactions:

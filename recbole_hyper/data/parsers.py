@@ -6,14 +6,13 @@ check the values; :mod:`recbole_hyper.data.tables` does.
 
 from __future__ import annotations
 
-import ast
 import codecs
 import json
 import re
 import urllib.parse
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,31 +22,22 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from recbole_hyper.data import engine
-from recbole_hyper.data.archives import GROUP, SourceFile
-from recbole_hyper.data.blocks import LONGEST, Block, Malformed, blocks
+from recbole_hyper.data.archives import SourceFile
+from recbole_hyper.data.blocks import Block, Malformed, blocks
 from recbole_hyper.data.formats import Format
 from recbole_hyper.data.ids import as_mask, as_text, column_of_values, is_list, relisted, single
-from recbole_hyper.data.time_columns import joined
 from recbole_hyper.errors import DataError
 
 Columns = dict[str, Any]  # by field; other columns by ``OTHER`` and their name
 OTHER = "column "  # prefix of the names of columns that are not fields
-_LISTED = ("item_id", "timestamp", "rating")  # the fields whose values may be lists
 _PARQUET_ROWS = 1 << 19
-_JSON_CHARACTERS = 1 << 20
-# an object whose first values are objects, up to the first entry of a list of objects
-WRAPPED = re.compile(r'\ufeff?\s*\{\s*(?:"[^"]*"\s*:\s*\{[^{}]*\}\s*,\s*)*"[^"]*"\s*:\s*\[\s*\{')
+_LARGEST_ARRAY = 256 << 20  # bytes of a JSON array, which is read as a whole
 _ARRAY = re.compile(rb"(\xef\xbb\xbf)?\s*\[\s*[{\]]")
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # Hive's and Spark's name for the folder of rows without a value
-_STAND_INS = "\x1f\x1e\x1d\x1c\x01\x02\x03\x04"  # Arrow only takes separators of one character
+_STAND_INS = "\x1f\x1e\x1d\x1c"  # Arrow only takes separators of one character
 _COMMA = r"^(\s*[+-]?[0-9]+),([0-9]+\s*)$"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _MARK = "\ufdd0"  # no text has this character; it marks bytes that are not UTF-8
-_STRING = r"""u?(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
-_NUMBER = r"[+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?"
-# steps over whole ``key: value`` pairs from the start of the line, so a review text that looks like a dictionary is
-# never parsed as one
-_BEFORE = rf"""(?:{_STRING}: (?:{_STRING}|[^'"\[\]{{}},]+), )*?"""
 
 
 @dataclass(frozen=True)
@@ -119,78 +109,26 @@ Source = SourceFile | Frame
 
 def pieces(source: Source, form: Format, progress: bool | None) -> Iterator[Block | Rows]:
     """Yield text files in blocks, parquet files in batches, and a frame as a whole."""
-    form = _apart(form)
     if isinstance(source, Frame):
-        yield exploded(source.rows(form.columns or {}), source.where, form.columns or {})
+        yield source.rows(form.columns or {})
         return
     for part in source.parts or (source,):
         name, progress_of_part = (part.name, False) if source.parts else ("", progress)
         if form.kind == "parquet":
             yield from _batches(part, source, form, progress_of_part)
             continue
-        is_array = form.wrapped or (
-            form.kind == "json" and _ARRAY.match(part.first_bytes(1 << 12, form.encoding)) is not None
-        )
+        if form.kind == "json" and _ARRAY.match(part.first_bytes(1 << 12, form.encoding)):
+            yield replace(array_lines(part, form.encoding), part=name)
+            continue
         with part.open(progress=progress_of_part, encoding=form.encoding) as stream:
-            if is_array:
-                pieces_of_part = array_lines(stream, str(part), form.wrapped)
-            else:
-                quotes, end = form.separator or "" if form.quoted else "", b"\n\n" if form.kind == "records" else b"\n"
-                pieces_of_part = blocks(stream, str(part), end=end, quotes=quotes)
-                pieces_of_part = ungrouped(pieces_of_part) if form.grouped else pieces_of_part
-            yield from (replace(block, part=name) for block in pieces_of_part)
-
-
-def ungrouped(pieces: Iterator[Block]) -> Iterator[Block]:
-    """Put the number of a line ``12:`` before each of the lines after it; that line itself becomes empty."""
-    group = b""
-    for block in pieces:
-        parts, texts = [group, *GROUP.split(block.data.removesuffix(b"\n") + b"\n")], []
-        for group, lines in zip(parts[::2], parts[1::2], strict=True):
-            start = group + b","
-            texts.append(start + lines[:-1].replace(b"\n", b"\n" + start) + b"\n" if lines else b"")
-        yield replace(block, data=b"\n".join(texts))
+            for block in blocks(stream, str(part), quotes=form.separator or "" if form.quoted else ""):
+                yield replace(block, part=name)
 
 
 def parsed(piece: Block | Rows, form: Format, malformed: Malformed) -> Rows:
-    """Return the rows of a piece."""
-    rows = piece if isinstance(piece, Rows) else PARSERS[form.kind](piece, _apart(form), malformed)
-    if form.moment:
-        times = joined(form.moment, [rows.columns[OTHER + name] for name in form.moment])
-        rows = replace(rows, columns=rows.columns | {"timestamp": times})
-    rows = rows if form.seq_separator is None else _split(rows, form.seq_separator, form.columns or {})
-    return replace(rows, part=piece.part) if piece.part else rows
-
-
-def _apart(form: Format) -> Format:
-    """Return the format with the columns that make a time each on its own."""
-    columns = {field: name for field, name in (form.columns or {}).items() if field != "timestamp"}
-    return replace(form, columns=columns | {OTHER + name: name for name in form.moment}) if form.moment else form
-
-
-def _split(rows: Rows, separator: str, columns: Mapping[str, str]) -> Rows:
-    """Return a row for each entry of a text of items, ``1,2,3`` or ``[1, 2, 3]``.
-
-    Texts of times and ratings with as many entries are split too, other values are repeated.
-    """
-    lists = {name: _entries(rows.columns[name], separator) for name in _LISTED if name in rows.columns}
-    for name, entries in lists.items():
-        first = next(iter(lists.values()))
-        lengths = pc.list_value_length(first)
-        alike = pc.equal(pc.list_value_length(entries), lengths)
-        if not as_mask(alike).all():
-            index = np.repeat(np.arange(len(first)), lengths)
-            lists[name] = pc.if_else(alike, entries, relisted(first, as_text(rows.columns[name]).take(pa.array(index))))
-    return exploded(replace(rows, columns=rows.columns | lists), "", columns)
-
-
-def _entries(column: pa.Array, separator: str) -> pa.Array:
-    """Return the lists of the entries of all texts, without brackets and quotes; an empty text has none."""
-    texts = pc.replace_substring_regex(as_text(column), r"^\s*[\[(]?\s*|\s*[\])]?\s*$", "")
-    lists = pc.split_pattern(texts, separator) if separator.strip() else pc.utf8_split_whitespace(texts)
-    lists = pc.if_else(pc.is_null(lists), pa.scalar([None], lists.type), lists)  # not UTF-8
-    lists = pc.if_else(pc.fill_null(pc.equal(texts, ""), False), pa.scalar([], lists.type), lists)
-    return relisted(lists, pc.replace_substring_regex(pc.list_flatten(lists), r"""^\s*['"]?|['"]?\s*$""", ""))
+    """Return the rows of a piece, one for each entry of a list."""
+    rows = piece if isinstance(piece, Rows) else PARSERS[form.kind](piece, form, malformed)
+    return replace(exploded(rows, form.columns or {}, malformed), part=piece.part)
 
 
 def _batches(part: SourceFile, whole: SourceFile, form: Format, progress: bool | None) -> Iterator[Rows]:
@@ -207,7 +145,7 @@ def _batches(part: SourceFile, whole: SourceFile, form: Format, progress: bool |
             values |= {column: _nested(batch.column(name), column, name) for column, name in in_file.items()}
             by_field = {field: values[column] for field, column in columns.items()}
             lines = np.arange(before + 1, before + len(batch) + 1)
-            yield exploded(Rows(by_field, lines, part_name), str(part), columns)
+            yield Rows(by_field, lines, part_name)
             before += len(batch)
 
 
@@ -224,30 +162,29 @@ def _nested(values: pa.Array, column: str, name: str) -> pa.Array:
     return values
 
 
-def exploded(rows: Rows, where: str, columns: Mapping[str, str]) -> Rows:
+def exploded(rows: Rows, columns: Mapping[str, str], malformed: Malformed) -> Rows:
     """Return one row per list entry if items, times or ratings are lists; the other columns are repeated.
 
     A column that is no field stays a list, unless it comes from the same list of objects as a field: ``events.type``
-    beside ``events.aid``.
+    beside ``events.aid``. A row whose lists have different lengths is unreadable.
     """
     lists = {field: column for field, column in rows.columns.items() if is_list(column)}
     fields = {"item_id", "timestamp", "rating"} & set(lists)
     if "user_id" in lists or not fields:
         return rows
     objects = {columns.get(field, field).rpartition(".")[0] for field in fields} - {""}
-    together = fields | {name for name in lists if columns.get(name, name).rpartition(".")[0] in objects}
-    lists = {name: column for name, column in lists.items() if name in together}
-    lengths, *more = [pc.fill_null(pc.list_value_length(column), 0).to_numpy() for column in lists.values()]
-    for others in more:
-        if len(bad := np.flatnonzero(others != lengths)):
-            line, both = rows.lines[bad[0]], f"{lengths[bad[0]]} and {others[bad[0]]}"
-            raise DataError(f"{where}, row {line}: the lists of {' and '.join(lists)} have {both} entries")
-    index = np.repeat(np.arange(len(rows.lines)), lengths)
-    columns = {
-        field: pc.list_flatten(column) if field in lists else column.take(pa.array(index))
+    together = [n for n in lists if n in fields or columns.get(n, n).rpartition(".")[0] in objects]
+    sizes = np.array([pc.fill_null(pc.list_value_length(lists[name]), 0).to_numpy() for name in together])
+    uneven = (sizes != sizes[0]).any(axis=0)
+    for row in np.flatnonzero(uneven):
+        both = " and ".join(map(str, sorted({*sizes[:, row].tolist()})))
+        malformed.add(int(rows.lines[row]), f"lists of {both} entries", ", ".join(together))
+    rows, index = rows.filter(~uneven), np.repeat(np.arange(int((~uneven).sum())), sizes[0, ~uneven])
+    flat = {
+        field: pc.list_flatten(column) if field in together else column.take(pa.array(index))
         for field, column in rows.columns.items()
     }
-    return Rows(columns, rows.lines[index], rows.part)
+    return Rows(flat, rows.lines[index], rows.part)
 
 
 def hive_keys(part: SourceFile, whole: SourceFile) -> dict[str, str | None]:
@@ -317,14 +254,8 @@ def delimited(block: Block, form: Format, malformed: Malformed) -> Rows:
 
 def json_lines(block: Block, form: Format, malformed: Malformed) -> Rows:
     """One JSON object per line; values are read as text, and lists as lists of text."""
-    lines = block.lines()
-    return _objects(as_text(lines), lines, block.numbers(np.arange(len(lines))), form.columns or {}, malformed)
-
-
-def _objects(
-    texts: pa.Array, lines: pa.Array, numbers: npt.NDArray[np.int64], columns: Mapping[str, str], malformed: Malformed
-) -> Rows:
-    """Return the columns of JSON objects ``texts``; lines that are not UTF-8 are null there, and bytes in ``lines``."""
+    lines, columns = block.lines(), form.columns or {}
+    texts, numbers = as_text(lines), block.numbers(np.arange(len(lines)))
     if as_mask(broken := pc.is_null(texts)).any():  # a wrong byte makes its value missing, not the line
         texts = pc.replace_with_mask(
             texts, broken, pa.array(map(_marked, lines.filter(broken).to_pylist()), pa.string())
@@ -341,16 +272,7 @@ def _objects(
             int(numbers[row]), "not a JSON object", lines[int(row)].as_py().decode("utf-8", "backslashreplace")
         )
     values = {field: _json_values(found[column], field, column) for field, column in columns.items()}
-    rows = Rows(values, numbers[good])
-    lists = [field for field, column in values.items() if is_list(column) and not field.startswith(OTHER)]
-    if len(lists) > 1:  # a line whose lists do not belong together is unreadable, the others are not
-        sizes = np.array([pc.fill_null(pc.list_value_length(values[field]), 0).to_numpy() for field in lists])
-        uneven = (sizes != sizes[0]).any(axis=0)
-        for row in np.flatnonzero(uneven):
-            both = " and ".join(map(str, sorted({*sizes[:, row].tolist()})))
-            malformed.add(int(rows.lines[row]), f"lists of {both} entries", str(texts.filter(pa.array(good))[int(row)]))
-        rows = rows.filter(~uneven)
-    return exploded(rows, malformed.name, columns)
+    return Rows(values, numbers[good])
 
 
 def json_keys(source: SourceFile, form: Format) -> list[str]:
@@ -377,28 +299,16 @@ def _at_keys(texts: pa.Array, columns: Mapping[str, str]) -> dict[str, pa.Array]
     for column in {column for column in columns.values() if "." in column}:
         if values[column].null_count == len(texts):
             first, _, rest = column.partition(".")
-            sql = f"select nullif({_at('c0', rest)}::varchar, 'null') as c0 from rows"
+            sql = f"select nullif(({_at(rest)})::varchar, 'null') as c0 from rows"
             values[column] = single(engine.query(sql, {"c0": values[first]})["c0"])
     return values
 
 
-def _at(value: str, key: str, depth: int = 0) -> str:
-    """Return SQL for the JSON at a (dotted) key of the JSON ``value``; of a list, the list of every entry's."""
-
-    def found(value: str) -> str:
-        parts = [_member(value, key)]
-        if rest:
-            parts.append(_at(_member(value, first), rest, depth + 1))
-        return f"case when json_type({value}) = 'OBJECT' then coalesce({', '.join(parts)}) end"
-
-    (first, _, rest), entry = key.partition("."), f"entry{depth}"
-    entries = f"list_transform(from_json({value}, '[\"JSON\"]'), lambda {entry}: {found(entry)})"
-    return f"case when json_type({value}) = 'ARRAY' then to_json({entries}) else {found(value)} end"
-
-
-def _member(value: str, key: str) -> str:
-    pointer = key.replace("~", "~0").replace("/", "~1").replace("'", "''")
-    return f"json_extract({value}, '/{pointer}')"
+def _at(key: str) -> str:
+    """Return SQL for the JSON at a (dotted) key of the JSON ``c0``; of a list, the list of every entry's."""
+    pointer = key.replace("~", "~0").replace("/", "~1").replace("'", "''").replace(".", "/")
+    entries = f"list_transform(from_json(c0, '[\"JSON\"]'), lambda entry: json_extract(entry, '/{pointer}'))"
+    return f"case when json_type(c0) = 'ARRAY' then to_json({entries}) else json_extract(c0, '/{pointer}') end"
 
 
 def _json_values(texts: pa.Array, field: str, column: str) -> pa.Array:
@@ -425,67 +335,6 @@ def _scalars(texts: pa.Array, field: str) -> pa.Array:
     return pc.if_else(missing, pa.scalar(None, pa.string()), plain) if as_mask(missing).any() else plain
 
 
-def literals(block: Block, form: Format, malformed: Malformed) -> Rows:
-    """One Python dictionary per line, as the McAuley lab publishes Steam and BeerAdvocate reviews.
-
-    Regular expressions take a microsecond per line. The lines they cannot read go to ``ast.literal_eval``, which runs
-    no code.
-    """
-    columns, text, values = form.columns or {}, as_text(block.lines()), {}
-    for field, key in columns.items():
-        pattern = rf"""^\s*\{{{_BEFORE}u?['"]{re.escape(key)}['"]: (?P<value>{_STRING}|{_NUMBER})[,}}]"""
-        values[field] = _extracted(text, pattern)
-    fits = np.logical_and.reduce([as_mask(pc.is_valid(column)) for column in values.values()])
-    fast = Rows(values, block.numbers(np.arange(len(text)))).filter(fits)
-    slow = _evaluated(block, np.flatnonzero(~fits), columns, malformed)
-    lines = np.concatenate([fast.lines, slow.lines])
-    order = np.argsort(lines)
-    both = {f: pa.concat_arrays([_unquoted(fast.columns[f]), slow.columns[f]]) for f in columns}
-    return Rows({field: column.take(pa.array(order)) for field, column in both.items()}, lines[order])
-
-
-def _evaluated(block: Block, rows: npt.NDArray[np.integer], columns: Mapping[str, str], malformed: Malformed) -> Rows:
-    """Read some lines one by one as Python dictionaries, and their values as those of JSON."""
-    lines, texts = block.lines().take(pa.array(rows)), []
-    for row, line in zip(rows, lines.to_pylist(), strict=True):
-        text = _marked(line).strip()
-        try:
-            value = ast.literal_eval(text) if text else {}
-            good = isinstance(value, dict)
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            good = False
-        texts.append(json.dumps(value, ensure_ascii=False, default=str) if text and good else "")
-        if not good:
-            malformed.add(int(block.first + row), "not a dictionary", text)
-    return _objects(pa.array(texts, pa.string()), lines, block.numbers(rows), columns, malformed)
-
-
-def _extracted(text: pa.Array, pattern: str) -> pa.Array:
-    """Return what the group ``value`` of the pattern matches in each text, else null."""
-    return pc.struct_field(pc.extract_regex(text, pattern), "value")
-
-
-def _unquoted(values: pa.Array) -> pa.Array:
-    """Turn string literals into their values, and 7.0 into 7, as in JSON; leave other numbers unchanged."""
-    values = pc.replace_substring_regex(values, r"^([+-]?[0-9]+)\.0$", r"\1")
-    plain = pc.replace_substring_regex(values, r"""(?s)^u?['"](.*)['"]$""", r"\1")
-    escaped = pc.match_substring(values, "\\")
-    unquoted = [ast.literal_eval(value) for value in values.filter(escaped).to_pylist()]
-    return pc.replace_with_mask(plain, escaped, pa.array(unquoted, pa.string())) if unquoted else plain
-
-
-def records(block: Block, form: Format, malformed: Malformed) -> Rows:
-    """Lines ``key: value`` with a blank line between records; if a key repeats, its first line counts."""
-    data = block.data.replace(b"\r\n", b"\n")
-    texts = pc.list_flatten(pc.split_pattern(pa.array([data], pa.large_binary()), b"\n\n")).cast(pa.binary())
-    trimmed = np.asarray(pc.binary_length(pc.replace_substring_regex(texts, "^\n+", "")))
-    sizes = np.asarray(pc.count_substring(texts, "\n")) + 2
-    lines = block.first + np.cumsum(sizes) - sizes + np.asarray(pc.binary_length(texts)) - trimmed
-    text, columns = as_text(texts), form.columns or {}
-    values = {f: _extracted(text, rf"(?:^|\n){re.escape(key)}:(?P<value>[^\n]*)") for f, key in columns.items()}
-    return Rows(values, lines).filter(trimmed > 0)
-
-
 def sequences(block: Block, form: Format, malformed: Malformed) -> Rows:
     """One user per line, ``user item item ...``, with blanks or a separator between; times are positions from 1."""
     text = pc.utf8_trim_whitespace(pc.fill_null(as_text(block.lines()), ""))
@@ -497,58 +346,24 @@ def sequences(block: Block, form: Format, malformed: Malformed) -> Rows:
     good = np.flatnonzero(filled & (lengths >= 1))
     split, lengths = split.take(pa.array(good)), lengths[good]
     lists = {"user_id": pc.list_element(split, 0), "item_id": pc.list_slice(split, 1)}
-    rows = exploded(Rows(lists, block.numbers(good)), malformed.name, {})
+    rows = exploded(Rows(lists, block.numbers(good)), {}, malformed)
     positions = np.arange(1.0, lengths.sum() + 1) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     return replace(rows, columns=rows.columns | {"timestamp": pa.array(positions)})
 
 
-def mind(block: Block, form: Format, malformed: Malformed) -> Rows:
-    """Clicks of MIND: one row for each news item that was clicked (-1) of those shown, ``N12-1 N13-0 ...``."""
-    rows = delimited(block, form, malformed)
-    shown = pc.utf8_split_whitespace(pc.fill_null(as_text(rows.columns["item_id"]), ""))
-    rows = exploded(replace(rows, columns=rows.columns | {"item_id": shown}), malformed.name, form.columns or {})
-    rows = rows.filter(as_mask(pc.ends_with(rows.columns["item_id"], "-1")))
-    clicked = pc.replace_substring_regex(rows.columns["item_id"], "-1$", "")
-    return replace(rows, columns=rows.columns | {"item_id": clicked})
-
-
-def array_lines(stream: BinaryIO, name: str, wrapped: bool = False) -> Iterator[Block]:
-    """Yield the entries of a JSON array as lines, in blocks; DataError, with the entry's number, for invalid JSON.
-
-    If it is ``wrapped`` in an object, what follows the array is not read.
-    """
-    # another array may follow
-    decoder, between, number = json.JSONDecoder(), re.compile(r"[\s,]*(?:\]\s*\[[\s,]*)*"), 0
-    reader = codecs.getreader("utf-8-sig")(stream, "surrogateescape")
-    piece = reader.read(_JSON_CHARACTERS)
-    text = piece[WRAPPED.match(piece).end() - 1 :] if wrapped else piece.partition("[")[2]  # type: ignore[union-attr]
-    while True:
-        at, lines = 0, list[str]()
-        while (at := between.match(text, at).end()) < len(text) and text[at] != "]":  # type: ignore[union-attr]
-            try:
-                _, end = decoder.raw_decode(text, at)
-            except (ValueError, RecursionError) as error:
-                if piece and len(text) - at < LONGEST:
-                    break
-                entry = number + len(lines) + 1
-                raise DataError(f"{name}: entry {entry} of the array cannot be read ({error})") from error
-            if end == len(text) and piece:
-                break  # the next piece may continue a number
-            # a string in JSON has no line ends
-            lines.append(text[at:end].replace("\n", " ").replace("\r", " "))
-            at = end
-        if lines:
-            yield Block(("\n".join(lines) + "\n").encode("utf-8", "surrogateescape"), number + 1)
-            number += len(lines)
-        ended = text[at : at + 1] == "]"
-        if ended and not wrapped and (rest := text[at + 1 :].lstrip()):
-            raise DataError(f"{name}: after entry {number} the array ends, but then comes {rest[:40]!r}")
-        if ended and (wrapped or not piece):
-            return
-        if not piece:
-            raise DataError(f"{name}: the array does not end; the file is cut off after entry {number}")
-        piece = reader.read(_JSON_CHARACTERS)
-        text = text[at:] + piece
+def array_lines(part: SourceFile, encoding: str | None) -> Block:
+    """Return the entries of a JSON array as lines, with their numbers; DataError if it is too large or no JSON."""
+    data = part.first_bytes(_LARGEST_ARRAY + 1, encoding)
+    if len(data) > _LARGEST_ARRAY:
+        way = "duckdb -c \"copy (from read_json('x.json')) to 'x.jsonl'\""
+        raise DataError(f"{part}: an array of more than {_LARGEST_ARRAY >> 20} MiB; make it lines by {way}")
+    try:
+        entries = json.loads(_marked(data.removeprefix(codecs.BOM_UTF8)))
+    except (ValueError, RecursionError) as error:
+        way = "several arrays become lines by examples/convert/rows_in_object.py"
+        raise DataError(f"{part}: the array cannot be read ({error}); is the file complete? {way}") from error
+    lines = [json.dumps(entry, ensure_ascii=False) for entry in entries]
+    return Block(("\n".join(lines) + "\n").encode("utf-8", "surrogatepass"), 1)
 
 
 PARSERS = {
@@ -556,8 +371,5 @@ PARSERS = {
     "csv": delimited,
     "atomic": delimited,
     "json": json_lines,
-    "literals": literals,
-    "records": records,
     "sequences": sequences,
-    "mind": mind,
 }

@@ -13,14 +13,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 import scipy.sparse
 
-from recbole_hyper.data.filters import KERNEL_FROM
+from recbole_hyper.data.filters import by_user_and_time
 from recbole_hyper.data.ids import text_list
 from recbole_hyper.files import read_json, replaced, write_json
-from recbole_hyper.threads import Pool
 
 Int64 = npt.NDArray[np.int64]
 _STRETCH = 4 << 20  # interactions
@@ -80,7 +77,8 @@ class SequenceStore:
             sizes = np.bincount(users.astype(np.int64) * 4 + 1 + parts, minlength=4 * len(counts)).reshape(-1, 4)
             sizes = sizes[present]
         elif not _in_order(users, times):
-            times, items, _ = grouped(users, times, items, None, counts)
+            order = by_user_and_time(users, times)
+            items, times = items[order], times[order]
         offsets = np.concatenate([[0], np.cumsum(counts[present])]).astype(np.int64)
         return cls(offsets, items, times, present, _tokens(user_tokens), _tokens(item_tokens), sizes)
 
@@ -217,27 +215,6 @@ class SequenceStore:
         edges = np.searchsorted(self.offsets, np.arange(0, len(self.items), _STRETCH)[1:]).tolist()
         for start, stop in itertools.pairwise([0, *edges, self.n_rows]):
             yield slice(start, stop)
-
-
-def grouped(
-    users: Any, times: npt.NDArray, items: npt.NDArray, ratings: npt.NDArray | None, counts: Int64
-) -> tuple[npt.NDArray, npt.NDArray, npt.NDArray | None]:
-    """Return times, items and ratings grouped by user (n,), from 0, in stable time order; ``counts`` is by user."""
-    if len(users) < KERNEL_FROM:
-        rows = pa.table({"user": users, "time": times})
-        order = pc.sort_indices(rows, sort_keys=[("user", "ascending"), ("time", "ascending")]).to_numpy()  # stable
-        return times[order], items[order], None if ratings is None else ratings[order]
-    from recbole_hyper.kernels import tables
-
-    starts = np.concatenate([[0], np.cumsum(counts)])
-    columns = (times, items, np.empty(0, np.float32) if ratings is None else ratings)
-    sorted_columns = tuple(np.empty_like(column) for column in columns)
-    with Pool() as pool:
-        # an equal number of interactions per thread
-        edges = np.searchsorted(starts, np.linspace(0, len(users), pool.threads + 1)[1:-1]).tolist()
-        shares = list(itertools.pairwise([0, *edges, len(counts)]))
-        pool.map(lambda share: tables.group(users, columns, starts, *share, sorted_columns), shares)
-    return sorted_columns[0], sorted_columns[1], None if ratings is None else sorted_columns[2]
 
 
 def _in_order(users: npt.NDArray, times: npt.NDArray, piece: int = 1 << 20) -> bool:

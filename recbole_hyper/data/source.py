@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
+from recbole_hyper.data.atomic import CARD as CARD
 from recbole_hyper.data.atomic import read_atomic, typed_header
 from recbole_hyper.data.filters import require_allowed
 from recbole_hyper.data.ids import original_ids
@@ -22,7 +23,6 @@ _TIMELESS = (
     ". Without times: 'recbole-hyper prepare NAME --source=FILE --order=file' takes the order of the file; models "
     "without sequences need none with eval_args: {order: RO}"
 )
-CARD = "SOURCE.json"  # written by ``prepare`` beside the files
 
 
 @dataclass(frozen=True)

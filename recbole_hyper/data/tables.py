@@ -24,7 +24,6 @@ from recbole_hyper.data.blocks import Block, Malformed, Refused, mapped
 from recbole_hyper.data.formats import FIELDS, Format, Layout, columns_of, find
 from recbole_hyper.data.ids import MISSING_IDS, PAD, as_mask, as_text, decoded, id_fault, is_list, is_plain, to_strings
 from recbole_hyper.data.parsers import Frame, Rows, Source, json_keys, parsed, pieces
-from recbole_hyper.data.time_columns import time_columns
 from recbole_hyper.data.where import Where
 from recbole_hyper.errors import DataError
 
@@ -38,22 +37,20 @@ _WHOLE = r"^(-?[0-9]+)[.,]0$"
 _WITH_COMMA = r"^[+-]?([0-9]+|[0-9]{1,3}(\.[0-9]{3})+)(,[0-9]+)?$"  # whole, or with a decimal comma
 _BRACKETS = r"^\s*\[.*\]\s*$"
 _SHOWN = ("user_id", "item_id", "rating", "timestamp")
-_SHORT = {"user_id": "no user", "item_id": "no item", "timestamp": "no time", "rating": "no rating"}
+_SHORT = {"user_id": "no user", "item_id": "no item", "timestamp": "no time"}
 
 
 @dataclass(frozen=True)
 class Table:
-    """A source and its format; ``blank_ratings`` leaves unreadable ratings blank, instead of dropping the row."""
+    """A source and its format."""
 
     source: Source
     form: Format
-    blank_ratings: bool = False
 
     @property
     def columns(self) -> dict[str, str]:
-        """The column of each field of the table; a format without named columns has the fields themselves."""
-        columns = self.form.columns or dict(zip(FIELDS[:3], FIELDS[:3], strict=True))
-        return {name: column for name, column in columns.items() if name in FIELDS}
+        """The column of each field of the table."""
+        return {name: column for name, column in (self.form.columns or {}).items() if name in FIELDS}
 
     def blocks(self, malformed: Malformed, where: Where | None = None, progress: bool | None = None) -> Iterator[Rows]:
         """Yield the readable rows that meet ``where``, in order, and count the unreadable ones.
@@ -72,7 +69,7 @@ class Table:
             if where is not None and len(rows.lines):
                 rows = _meeting(where, rows, counter)
             before = counter.count
-            rows = check(rows, self.form, counter, blank_ratings=self.blank_ratings)
+            rows = check(rows, self.form, counter)
             if where is not None:
                 counter.invalid += counter.count - before
             return counter, rows
@@ -129,75 +126,68 @@ def open_table(
     only column of a table for the field. DataError if this is not a table, a column is missing, two columns match a
     field equally, or the format of the times is unknown.
     """
-    if isinstance(source, Frame):
-        form = Format(kind="frame", columns=(layout or Layout()).columns, names=source.names)
-    else:
-        timed = "timestamp" in fields and "timestamp" not in optional
-        name = format or guess.format_of(source, timed, layout)
-        form = find(name).set(layout, name)
-    columns = form.columns or {}
-    if isinstance(source, SourceFile):
-        encoding, form = form.encoding, guess.named(source, form, keys=bool(form.own or others))
-        if form.encoding != encoding:
-            logger.warning("%s is read as %s; set --encoding=NAME if this guess is wrong", source, form.encoding)
-    if form.kind != "frame" and not others and not (form.names and form.kind in guess.HEADERS):
-        chosen = {field: column for field, column in columns.items() if field in fields}
-        return Table(source, replace(form, columns=chosen or None), "rating" in optional)
+    form = _opened(source, layout, format, fields, optional)
+    columns = {field: column for field, column in (form.columns or {}).items() if field in fields}
     if alone and len(form.names) == 1 and not columns:
         columns = {next(iter(fields)): form.names[0]}
-    usual = {*(own or {}).get("timestamp", ())}
-    several = [name for name in usual if {*name.split("+")} <= {*form.names} and not usual & {*form.names}]
-    given = columns.get("timestamp") or next(iter(several), None)
-    moment = time_columns(given, form.names) if "timestamp" in fields and not form.types else []
-    columns = {**columns, "timestamp": moment[0]} if moment else columns
-    chosen = columns_of(form.names, columns, str(source), fields, optional, own or {})
-    if moment:
-        chosen["timestamp"] = "+".join(moment)
-    missing = [other for other in others if not {other, other.partition(".")[0]} & set(form.names)]
-    if missing and form.kind == "json" and isinstance(source, SourceFile):  # the first lines may not have a key
-        known = json_keys(source, form)
-        missing = [other for other in missing if not {other, other.partition(".")[0]} & set(known)]
-    if missing:
-        raise DataError(f"{source} has no column {', '.join(missing)}; its columns: {', '.join(form.names)}")
+    named = {**columns, **guess.by_values(source, form, columns, fields, own or {})}
+    chosen = columns_of(form.names, named, str(source), fields, optional, own or {})
+    _require(source, form, others)
     for name, column in chosen.items() if form.types else ():
-        wanted = "token" if name.endswith("_id") else "float"
-        kind = form.types[form.names.index(column)]
-        if kind == f"{wanted}_seq" and name != "user_id":  # RecBole's lists
-            form = replace(form, seq_separator=form.seq_separator or " ")
-        elif kind != wanted:
+        wanted, kind = "token" if name.endswith("_id") else "float", form.types[form.names.index(column)]
+        if kind != wanted:
             raise DataError(f"{source}: column {column!r} is of type {kind!r}; expected {wanted!r}")
-    rated = "rating" in chosen and "rating" in optional and not columns.get("rating")
     timed, of_csv = "timestamp" in chosen and not form.time_format, form.kind == "csv" and bool(form.own)
-    judged = {"rating": rated, "timestamp": timed, "user_id": of_csv, "item_id": of_csv or form.seq_separator}
-    judged_fields = [field for field in chosen if judged[field]]
-    first = guess.sample(source, replace(form, columns=chosen, moment=moment), judged_fields)
-    if rated and len(first["rating"]) and 2 * times.to_numbers(first["rating"])[1].mean() < 1:
-        column, some = chosen.pop("rating"), to_strings(first["rating"])[0][0].as_py()
-        logger.warning("the column %s is not read: most of its values, such as %r, are not numbers", column, some)
-    form = replace(form, columns={**chosen, **{guess.OTHER + other: other for other in others}}, moment=moment)
+    judged = {"timestamp": timed, "user_id": of_csv, "item_id": of_csv}
+    first = guess.sample(source, replace(form, columns=chosen), [field for field in chosen if judged.get(field)])
+    form = replace(form, columns={**chosen, **{guess.OTHER + other: other for other in others}})
     if of_csv:  # pandas writes whole numbers beside gaps as 17850.0
         texts = {name: to_strings(first[name])[0] for name in ("user_id", "item_id") if name in chosen}
         whole = [name for name, some in texts.items() if whole_numbers(some) is not some]
         form = replace(form, missing_ids=form.missing_ids or "drop", whole_ids=whole)
-        if form.seq_separator is None and "item_id" in chosen:
+        if "item_id" in chosen:
             _refuse_lists(str(source), chosen["item_id"], texts["item_id"])
     if timed:
-        form = replace(
-            form, time_format=guess.time_format_of(source, first["timestamp"], chosen["timestamp"]), guessed=True
-        )
-    return Table(source, form, "rating" in optional)
+        unit = guess.time_format_of(source, first["timestamp"], chosen["timestamp"])
+        form = replace(form, time_format=unit, guessed=True)
+        if "timestamp" not in columns:
+            guess.warn_of_finer(source, form, chosen, first["timestamp"])
+    return Table(source, form)
+
+
+def _opened(
+    source: Source, layout: Layout | None, format: str | None, fields: Collection[str], optional: Collection[str]
+) -> Format:
+    """Return the format of a source with the names of its columns."""
+    if isinstance(source, Frame):
+        return Format(kind="frame", columns=(layout or Layout()).columns, names=source.names)
+    name = format or guess.format_of(source, "timestamp" in fields and "timestamp" not in optional, layout)
+    given = find(name).set(layout, name)
+    form = guess.named(source, given)
+    if form.encoding != given.encoding:
+        logger.warning("%s is read as %s; set --encoding=NAME if this guess is wrong", source, form.encoding)
+    return form
+
+
+def _require(source: Source, form: Format, others: Collection[str]) -> None:
+    """Raise DataError if the table has not all the ``others``; of JSON, the first lines may not have a key."""
+    missing = [other for other in others if not {other, other.partition(".")[0]} & set(form.names)]
+    if missing and form.kind == "json" and isinstance(source, SourceFile):
+        known = json_keys(source, form)
+        missing = [other for other in missing if not {other, other.partition(".")[0]} & set(known)]
+    if missing:
+        raise DataError(f"{source} has no column {', '.join(missing)}; its columns: {', '.join(form.names)}")
 
 
 def _refuse_lists(where: str, column: str, texts: pa.Array) -> None:
     """Raise DataError if a column with the name of a plural, or texts in brackets, mostly has a separator in them."""
     brackets = as_mask(pc.match_substring_regex(texts, _BRACKETS))
-    if len(texts) and (column.lower().endswith(("items", "ids", "list")) or brackets.mean() >= 0.5):
-        for mark in (",", ";", "|", " "):
-            if 2 * as_mask(pc.match_substring(texts, mark)).sum() >= len(texts):
-                raise DataError(
-                    f"{where}: the values of {column!r}, such as {texts[0].as_py()[:80]!r}, look like lists of items: "
-                    f"add --seq_separator={mark!r}"
-                )
+    likely = len(texts) and (column.lower().endswith(("items", "ids", "list")) or brackets.mean() >= 0.5)
+    if likely and 2 * as_mask(pc.match_substring_regex(texts, "[,;| ]")).sum() >= len(texts):
+        raise DataError(
+            f"{where}: the values of {column!r}, such as {texts[0].as_py()[:80]!r}, look like lists of items: "
+            "examples/convert/lists.py makes rows of them"
+        )
 
 
 def whole_numbers(texts: pa.Array) -> pa.Array:
@@ -254,20 +244,9 @@ def _named(where: Where, rows: Rows) -> dict[str, pa.Array]:
 
 
 def _meeting(where: Where, rows: Rows, malformed: Malformed) -> Rows:
-    """Return the rows that meet ``where``; count those whose values are not UTF-8 as unreadable."""
-    columns = {}
-    for name, column in _named(where, rows).items():
-        if not pa.types.is_binary(column.type):
-            continue
-        texts = columns[name] = as_text(column)
-        wrong = as_mask(pc.and_(pc.is_null(texts), pc.is_valid(column)))
-        for row in np.flatnonzero(wrong):
-            text = column[int(row)].as_py().decode("utf-8", "backslashreplace")
-            malformed.add(int(rows.lines[row]), f"{name} is not UTF-8; give the file's --encoding", text)
-        if wrong.any():
-            return _meeting(where, rows.filter(~wrong), malformed)
+    """Return the rows that meet ``where``."""
     try:
-        keep = where.mask(_named(where, rows) | columns)
+        keep = where.mask(_named(where, rows))
     except DataError as error:  # it names a row of this block
         found = re.match(r"where: row (\d+) \(from 0\): ", str(error))
         if found is None:
@@ -278,8 +257,8 @@ def _meeting(where: Where, rows: Rows, malformed: Malformed) -> Rows:
     return rows.filter(keep)
 
 
-def check(rows: Rows, form: Format, malformed: Malformed, *, blank_ratings: bool = False) -> Rows:
-    """Return the rows whose values are all valid, with ids as text and times in Unix seconds; count the others."""
+def check(rows: Rows, form: Format, malformed: Malformed) -> Rows:
+    """Return the rows with valid ids and times, as text and in Unix seconds; count others. No number is no rating."""
     columns, good = dict(rows.columns), dict[str, Mask]()
     for name in ("user_id", "item_id"):
         if name in columns:
@@ -290,12 +269,13 @@ def check(rows: Rows, form: Format, malformed: Malformed, *, blank_ratings: bool
         if name in form.whole_ids:
             columns[name] = pc.replace_substring_regex(columns[name], _WHOLE, r"\1")
     if "timestamp" in columns:
-        columns["timestamp"], good["timestamp"] = _seconds(rows, form, malformed)
+        values = columns["timestamp"]
+        columns["timestamp"], good["timestamp"] = times.to_seconds(values, form.time_format or "unix")
+        if form.guessed:
+            good["timestamp"] &= times.plausible(columns["timestamp"], values.type, form.time_format)
     if "rating" in columns:
         numbers, readable = times.to_numbers(columns["rating"])
         columns["rating"] = np.where(readable, numbers, np.nan).astype(np.float32)
-        if not blank_ratings:
-            good["rating"] = readable
     good_rows = np.logical_and.reduce([np.ones(len(rows.lines), bool), *good.values()])
     malformed.good += int(np.count_nonzero(good_rows))
     for row in np.flatnonzero(~good_rows):
@@ -318,52 +298,29 @@ def id_texts(values: pa.Array, form: Format) -> tuple[pa.Array, Mask]:
     return texts, good
 
 
-def _seconds(rows: Rows, form: Format, malformed: Malformed) -> tuple[npt.NDArray[np.float64], Mask]:
-    """Return Unix seconds and which times are valid; DataError if a guessed unit does not fit all of them."""
-    values, unit = rows.columns["timestamp"], form.time_format or "unix"
-    seconds, good = times.to_seconds(values, unit)
-    if form.guessed and unit != "steps":
-        good &= times.plausible(seconds, values.type)
-    if form.guessed and unit in ("steps", *times.UNITS) and not pa.types.is_temporal(values.type):
-        numbers = seconds * times.UNITS.get(unit, 1.0)
-        if (row := times.mixed_units(np.nan_to_num(numbers), unit)) >= 0:
-            other = times.unit_of(abs(numbers[row]))
-            first = f"step {numbers[row]:.0f}" if unit == "steps" else times.day(seconds[row])
-            meanings = ((unit, first), (other, times.day(numbers[row] / times.UNITS[other])))
-            days = [f"{meaning} by --time_format={one}" for one, meaning in meanings]
-            column, value = (form.columns or {})["timestamp"], as_text(values)[row].as_py()
-            raise DataError(
-                f"{rows.part or malformed.name}, {malformed.place.format(int(rows.lines[row]))}: {value} in {column!r} "
-                f"is {' and '.join(days)}: the times are in more than one unit; convert them to one, or set the option"
-            )
-    return seconds, good
-
-
 def _count_bad(rows: Rows, row: int, bad: str, form: Format, malformed: Malformed) -> None:
     """Count a row whose field ``bad`` is invalid, with the reason."""
     line, column = int(rows.lines[row]), (form.columns or {}).get(bad)
     values = {name: rows.columns[name][row].as_py() for name in _SHOWN if name in rows.columns}
     texts = {name: decoded(value) for name, value in values.items()}
-    value, text, is_id = values[bad], texts[bad], bad.endswith("_id")
+    value, text = values[bad], texts[bad]
     moment = rows.columns[bad].slice(row, 1) if bad == "timestamp" and form.guessed else None
     readable = moment is not None and bool(times.to_seconds(moment, form.time_format or "unix")[1][0])
-    missing = is_id and form.missing_ids == "drop" and str(text or "").strip() in ("", *MISSING_IDS)
-    if isinstance(malformed, Refused):
-        if missing:
-            malformed.skip(line)
-        elif is_id:
-            malformed.add(line, f"the id in {column!r} is {id_fault(value if text is None else text)}", "")
-        else:
-            fault = _NOT_NOW if readable else _NO_NUMBER if form.kind == "atomic" else _NO_TIME
-            malformed.add(line, f"{text!r} in {column!r} is {fault}", "")
+    missing = bad.endswith("_id") and form.missing_ids == "drop" and str(text or "").strip() in ("", *MISSING_IDS)
+    if missing and isinstance(malformed, Refused):
+        malformed.skip(line)
         return
-    reason = _SHORT[bad]
+    reason = f"{_SHORT[bad]} in {column!r}"
     if any(isinstance(one, bytes) and texts[name] is None for name, one in values.items()):
         reason = "not UTF-8; give the file's --encoding"
     elif readable:
         reason = f"the time is {_NOT_NOW} (--time_format={form.time_format} keeps such rows)"
     elif missing and value:
         reason += " (--missing_ids=keep reads such words as ids)"
+    elif bad.endswith("_id"):
+        reason += f": {id_fault(value if text is None else text)}"
+    else:
+        reason += f": {text!r} is {_NO_NUMBER if form.kind == 'atomic' else _NO_TIME}"
     shown = [values[name].decode("utf-8", "backslashreplace") if text is None and values[name] else text
              for name, text in texts.items()]  # fmt: skip
     malformed.add(line, reason, "\t".join(map(str, shown)))

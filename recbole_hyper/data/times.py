@@ -28,15 +28,9 @@ _EARLIEST = 631_152_000.0
 _DAY = 86_400.0
 # smaller numbers are steps or positions, not dates
 _STEPS = 100_000
-# time formats of numbers: how many of their units are a second, and the Unix seconds of their zero
-_SCALES = {
-    **{name: (unit, 0.0) for name, unit in UNITS.items()},
-    "steps": (1.0, 0.0),
-    "excel": (1 / _DAY, -25_569 * _DAY),  # days since 1899-12-30, the serial numbers of spreadsheets
-    "ticks": (1e7, -62_135_596_800.0),  # 100 ns since 0001-01-01, the ticks of .NET
-}
-# the share of numbers that must be likely dates: steps may look like days of a spreadsheet, but not like ticks
-_SHARES = {"excel": 0.95, "ticks": 0.5}
+_EPOCH = 25_569  # days from 1899-12-30, the zero of spreadsheets, to 1970
+_NUMERIC = (*UNITS, "steps", "excel")  # time formats of numbers
+_SHARE = 0.95  # of the days of a spreadsheet must be likely dates, as steps may look like them
 # pandas cannot guess these
 _PATTERNS = ("%a %b %d %H:%M:%S %z %Y", "%m/%d/%Y %I:%M %p", "%d/%m/%Y %I:%M %p")
 _MONTH, _DAYS, _HOURS, _SIXTY = r"(0[1-9]|1[0-2])", r"(0[1-9]|[12][0-9]|3[01])", r"([01][0-9]|2[0-3])", r"[0-5][0-9]"
@@ -45,8 +39,6 @@ _COMPACT = {
     rf"^(19|20)[0-9]{{2}}{_MONTH}{_DAYS}{more}$": "%Y%m%d" + form
     for more, form in (("", ""), (rf"{_HOURS}{_SIXTY}", "%H%M"), (rf"{_HOURS}{_SIXTY}{_SIXTY}", "%H%M%S"))
 }
-# the same, but these may mean something else
-_SHORT = {rf"^(19|20)[0-9]{{2}}{_MONTH}$": "%Y%m", rf"^[0-9]{{2}}{_MONTH}{_DAYS}$": "%y%m%d"}
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 
 
@@ -70,9 +62,9 @@ def unit_of(moment: float) -> str:
     return next((name for name, unit in UNITS.items() if moment <= _LATEST * unit), "unix_ns")
 
 
-def calendar_of(numbers: Seconds) -> str | None:
-    """Return ``excel`` or ``ticks`` if most of ``numbers`` are dates from 1990 to tomorrow in it, else None."""
-    return next((name for name, share in _SHARES.items() if _likely(_scaled(numbers, name)).mean() >= share), None)
+def is_excel(numbers: Seconds) -> bool:
+    """Return whether ``numbers`` are days of a spreadsheet from 1990 to tomorrow."""
+    return bool(len(numbers)) and _likely(_scaled(numbers, "excel")).mean() >= _SHARE
 
 
 def unit_of_times(times: npt.NDArray[Any]) -> str | None:
@@ -89,7 +81,7 @@ def to_seconds(values: pa.Array, time_format: str) -> tuple[Seconds, Good]:
     """Return the Unix seconds of numbers, text or Arrow timestamps (UTC without a zone), and which of them are valid.
 
     ``time_format`` is a key of ``UNITS``, ``steps`` (numbers that are no dates stay as they are), ``excel`` (days since
-    1899-12-30), ``ticks`` (.NET), ``iso`` (2019-01-31, 2019-01-31T10:20:30Z) or a pattern of strptime; else DataError.
+    1899-12-30), ``iso`` (2019-01-31, 2019-01-31T10:20:30Z) or a pattern of strptime; else DataError.
     """
     if pa.types.is_date(values.type):
         values = values.cast(pa.timestamp("s"))
@@ -97,11 +89,11 @@ def to_seconds(values: pa.Array, time_format: str) -> tuple[Seconds, Good]:
         return _from_timestamps(values)
     if pa.types.is_boolean(values.type) or pa.types.is_time(values.type) or pa.types.is_duration(values.type):
         raise DataError(f"times of type {values.type} are not moments; use dates, or Unix seconds or milliseconds")
-    if time_format in _SCALES:
+    if time_format in _NUMERIC:
         numbers, good = to_numbers(values)
         return _scaled(numbers, time_format), good
     if time_format != "iso" and "%" not in time_format:
-        known = ", ".join((*_SCALES, "iso"))
+        known = ", ".join((*_NUMERIC, "iso"))
         raise DataError(f"time_format={time_format!r} is unknown; allowed: {known}, or a pattern like '%m %d, %Y'")
     text, _ = to_strings(values)
     if time_format == "iso":
@@ -115,7 +107,7 @@ def to_seconds(values: pa.Array, time_format: str) -> tuple[Seconds, Good]:
     form = "ISO8601" if time_format == "iso" else time_format
     try:
         parsed = pd.to_datetime(pd.Series(text.to_pylist(), dtype=object), format=form, errors="coerce", utc=True)
-    except ValueError as error:  # a directive that strptime does not have
+    except (ValueError, re.error) as error:  # a directive that strptime does not have, or one twice
         raise DataError(f"time_format={time_format!r}: {error}") from error
     return _from_timestamps(pa.array(parsed.dt.tz_convert(None)))
 
@@ -128,10 +120,9 @@ def _from_timestamps(values: pa.Array) -> tuple[Seconds, Good]:
 
 
 def _scaled(numbers: Seconds, name: str) -> Seconds:
-    unit, zero = _SCALES[name]
-    numbers = numbers if unit == 1 else numbers / unit
-    # a spreadsheet's fraction of a day is exact to about a millisecond
-    return np.round(numbers + zero, 3) if zero else numbers
+    if name == "excel":  # a spreadsheet's fraction of a day is exact to about a millisecond
+        return np.round((numbers - _EPOCH) * _DAY, 3)
+    return numbers / UNITS.get(name, 1.0)
 
 
 def _without_point(text: pa.Array) -> pa.Array:
@@ -143,7 +134,7 @@ def guessed_time_format(values: pa.Array, column: str = "times") -> str | None:
 
     Numbers are judged by their size: 20190131 and 20190131102030 are days and moments, numbers below 100,000 are steps,
     or days of a spreadsheet if all are between 1990 and tomorrow. Text is ISO, or has a pattern that pandas guesses.
-    DataError, with all possible meanings, for other values that would be before 1990 or after tomorrow, for days and
+    DataError for other values that would be before 1990 or after tomorrow, for days and
     months in unknown order, and for booleans.
     """
     seconds, good = to_numbers(values) if _numeric(values) else (np.zeros(0), np.zeros(0, bool))
@@ -159,7 +150,7 @@ def guessed_time_format(values: pa.Array, column: str = "times") -> str | None:
         seconds, good = to_seconds(values, form)
     at = _middle(seconds, good)
     if not plausible(seconds[at], values.type):
-        raise _unlikely(column, to_strings(values)[0][at].as_py(), [(str(form), seconds[at])])
+        raise _unlikely(column, to_strings(values)[0][at].as_py(), str(form), seconds[at])
     return form
 
 
@@ -169,19 +160,14 @@ def _format_of_numbers(values: pa.Array, numbers: Seconds, good: Good, column: s
         if as_mask(pc.match_substring_regex(text, pattern)).mean() >= 0.5:
             return form
     at = _middle(np.abs(numbers), good)
-    if (calendar := calendar_of(numbers[good])) is not None:
-        return calendar
+    if is_excel(numbers[good]):
+        return "excel"
     if abs(numbers[at]) < _STEPS and not _likely(numbers[good]).any():
         return "steps"
     unit = unit_of(abs(numbers[at]))
     if _likely(numbers[at] / UNITS[unit]):
         return unit
-    readings = [(unit, numbers[at] / UNITS[unit])]
-    for pattern, form in _SHORT.items():
-        if as_mask(pc.match_substring_regex(text, pattern)).mean() >= 0.5:
-            moment, readable = to_seconds(text.slice(at, 1), form)
-            readings += [(form, moment[0])] * bool(readable[0])
-    raise _unlikely(column, text[at].as_py(), readings)
+    raise _unlikely(column, text[at].as_py(), unit, numbers[at] / UNITS[unit])
 
 
 def _middle(numbers: Seconds, good: Good) -> int:
@@ -227,33 +213,23 @@ def _likely(seconds: Any, earliest: float = _EARLIEST) -> Any:
     return (seconds >= earliest) & (seconds <= time.time() + _DAY)
 
 
-def plausible(seconds: Any, kind: pa.DataType) -> Any:
-    """Return which times are between 1990 and tomorrow, or of a column that already has dates, 1970 and tomorrow."""
+def plausible(seconds: Any, kind: pa.DataType, form: str | None = None) -> Any:
+    """Return which times are between 1990 and tomorrow, or of a column that already has dates, 1970 and tomorrow.
+
+    Of steps, those that are no dates in any unit.
+    """
+    if form == "steps":
+        return ~np.logical_or.reduce([_likely(seconds / unit) for unit in UNITS.values()])
     return _likely(seconds, 0.0 if pa.types.is_temporal(kind) else _EARLIEST)
 
 
-def _unlikely(column: str, example: str, readings: list[tuple[str, float]]) -> DataError:
-    """Return the error for times that are unlikely dates, with all their possible meanings."""
-    listed = ", ".join(f"{day(moment)} by --time_format={form}" for form, moment in readings)
-    advice = "set the right option"
-    if readings[0][0] in UNITS:
-        advice += " (--time_format=steps for numbers that are not dates; in a frame, convert the column to datetimes)"
-    return DataError(f"the times in {column!r}, such as {example}, are unlikely dates: {listed}; {advice}")
-
-
-def mixed_units(numbers: Seconds, unit: str) -> int:
-    """Return the index of the first number that is a date from 1990 to tomorrow in another unit only, -1 if none is.
-
-    ``unit`` is a key of ``UNITS``, or ``steps``, in which no number is a date.
-    """
-    unlikely = np.abs(numbers) >= _STEPS
-    if unit in UNITS:
-        unlikely &= ~_likely(numbers / UNITS[unit])
-    if unlikely.any():
-        for other in UNITS:
-            if other != unit and len(rows := np.flatnonzero(unlikely & _likely(numbers / UNITS[other]))):
-                return int(rows[0])
-    return -1
+def _unlikely(column: str, example: str, form: str, moment: float) -> DataError:
+    """Return the error for times that are unlikely dates."""
+    advice = "set the right one, such as %Y%m"
+    if form in UNITS:
+        advice += ", or --time_format=steps for numbers that are not dates; in a frame, convert the column to datetimes"
+    reading = f"{day(moment)} by --time_format={form}"
+    return DataError(f"the times in {column!r}, such as {example}, are unlikely dates: {reading}; {advice}")
 
 
 def day(seconds: float) -> str:

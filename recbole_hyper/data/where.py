@@ -27,12 +27,11 @@ Node = dict[str, Any]
 _TOKEN = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|[^\W\d]\w*|[0-9.]+[eE]?\w*|\s+|.""", re.DOTALL)
 # all other words are names, also those that SQL reserves, such as "at", "user" or "order"
 _KEYWORDS = re.compile(
-    "and|or|not|in|is|null|true|false|between|i?like|similar|to|escape|glob|case|when|then|else|end|(try_)?cast|as|"
-    "distinct|from|isnull|notnull"
+    "and|or|not|in|is|null|true|false|between|i?like|similar|to|escape|glob|(try_)?cast|as|distinct|from|isnull|notnull"
 )
 _LONGEST = 100_000  # characters of a condition
 _SECONDS = 60.0
-_CLASSES = {"COLUMN_REF", "CONSTANT", "COMPARISON", "BETWEEN", "CONJUNCTION", "OPERATOR", "FUNCTION", "CASE", "CAST"}
+_CLASSES = {"COLUMN_REF", "CONSTANT", "COMPARISON", "BETWEEN", "CONJUNCTION", "OPERATOR", "FUNCTION", "CAST"}
 _CLASSES |= {"TYPE"}
 # functions by what they return; none of them reads a file or a clock, or changes the number of rows
 _NUMBERS = {"+", "-", "*", "/", "//", "%", "**", "^", "abs", "round", "floor", "ceil", "trunc", "sqrt", "ln", "log"}
@@ -44,9 +43,8 @@ _ALLOWED = {
     *("year", "month", "day", "hour", "minute", "second", "dayofweek", "isodow", "dayofyear", "week", "quarter"),
     *("date_part", "date_trunc", "date_diff", "epoch", "to_timestamp", "strptime", "strftime"),
     *("to_days", "to_hours", "to_minutes"),
-    *("list_contains", "len", "ifnull", "nullif", "if", "greatest", "least"),
+    *("list_contains", "len"),
 }
-_OF_THEIR_ARGUMENTS = {"ifnull", "nullif", "if", "greatest", "least"}
 _NUMBER = r"\s*[+-]?(?:0|[1-9][0-9]*)?(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?\s*"  # with leading zeros it is a name
 _LIKE_A_NUMBER = r"\s*[+-]?\.?[0-9].*"
 _MOST_DIGITS = 38
@@ -123,14 +121,8 @@ class _Bound:
             return {**node, "literal": {"kind": "NUMERIC", "text": text.strip()}}
         if _compares(node):
             numeric = self._is_numeric(node)
-        elif "class" in node and not _is_transparent(node):
+        elif "class" in node:
             numeric = node.get("function_name") in _NUMBERS and not self._has_moments(node)
-        if node.get("class") == "CASE":
-            checks = [
-                {key: self.node(part, numeric and key == "then_expr") for key, part in check.items()}
-                for check in node["case_checks"]
-            ]
-            return {**node, "case_checks": checks, "else_expr": self.node(node.get("else_expr"), numeric)}
         return {key: self.node(value, numeric) for key, value in node.items()}
 
     def _name(self, node: Node, numeric: bool) -> str:
@@ -190,7 +182,7 @@ def parse_where(text: str) -> Where:
         _refuse(text, f"expected a comparison with a value, got {text.strip()!r}")
     columns: dict[str, None] = {}
     for one in _nodes(root):
-        if one["class"] not in _CLASSES:
+        if one["class"] not in _CLASSES or one.get("type") in ("OPERATOR_COALESCE", "OPERATOR_TRY"):
             _refuse(text, f"{one['class'].lower()} is not allowed")
         digits = re.fullmatch(r"\s*[+-]?([0-9.]+)\s*", str(one.get("literal", {}).get("text", "")))
         if digits and len(digits[1]) > _MOST_DIGITS:
@@ -260,18 +252,9 @@ def _compares(node: Node) -> bool:
     return node.get("class") in ("COMPARISON", "BETWEEN") or node.get("type") == "COMPARE_IN"
 
 
-def _is_transparent(node: Node) -> bool:
-    """Return whether the values of an expression are those of its parts, such as ``coalesce(price, 0)``."""
-    of_parts = node.get("function_name") in _OF_THEIR_ARGUMENTS or node.get("type") == "OPERATOR_COALESCE"
-    return of_parts or node["class"] == "CASE"
-
-
 def _operands(node: Node) -> list[Node]:
-    """Return the operands of an expression, and those of the ones that are transparent."""
-    parts = [node[key] for key in ("left", "right", "input", "lower", "upper", "else_expr") if key in node]
-    parts += [*node.get("children", ()), *(one["expression"] for one in node.get("arguments", ()))]
-    parts += [check["then_expr"] for check in node.get("case_checks", ())]
-    return [leaf for part in parts for leaf in (_operands(part) if _is_transparent(part) else [part])]
+    parts = [node[key] for key in ("left", "right", "input", "lower", "upper") if key in node]
+    return [*parts, *node.get("children", ())]
 
 
 def _name(node: Node) -> str:

@@ -47,11 +47,6 @@ def date(time: int, form: str = "%Y-%m-%d") -> str:
     return datetime.datetime.fromtimestamp(time, datetime.UTC).strftime(form)
 
 
-def python_line(row: dict[str, object]) -> str:
-    """The old Python 2 way of printing a dictionary: u'...' for text."""
-    return "{" + ", ".join(f"u{k!r}: " + ("u" if isinstance(v, str) else "") + repr(v) for k, v in row.items()) + "}"
-
-
 def amazon_json(rows: list[Row]) -> str:
     lines = []
     for user, item, rating, time in rows:
@@ -75,11 +70,6 @@ def beer(u: str, i: str, r: float, t: int) -> dict[str, str]:
     return {**head, "review/profileName": u, "review/text": text}
 
 
-def beer_txt(rows: list[Row]) -> str:
-    records = ("".join(f"{key}: {value}\n" for key, value in beer(*row).items()) for row in rows)
-    return "\n".join(records) + "\n"
-
-
 def beer_csv(rows: list[Row]) -> str:
     head = "brewery_id,brewery_name,review_time,review_overall,review_profilename,beer_beerid\n"
     quoted = ((u.replace('"', '""'), i, r, t) for u, i, r, t in rows)
@@ -87,11 +77,8 @@ def beer_csv(rows: list[Row]) -> str:
 
 
 def steam(rows: list[Row]) -> str:
-    def line(u: str, i: str, t: int) -> str:
-        early = {"username": u, "hours": 0.1, "products": 41, "product_id": i, "page_order": 0, "date": date(t)}
-        return python_line({**early, "text": "u'product_id': u'9', \"x\" it's", "early_access": False, "page": 1})
-
-    return "".join(line(u, i, t) + "\n" for u, i, _, t in rows)
+    reviews = ({"username": u, "hours": 0.1, "product_id": i, "date": date(t)} for u, i, _, t in rows)
+    return "".join(json.dumps(review) + "\n" for review in reviews)
 
 
 CASES: dict[str, tuple[Callable[[list[Row]], str], list[Row], bool]] = {
@@ -112,8 +99,7 @@ CASES: dict[str, tuple[Callable[[list[Row]], str], list[Row], bool]] = {
         False,
     ),
     "behance": (lambda rows: "".join(f"{u} {i} {t}\n" for u, i, _, t in rows), ROWS, False),
-    "beeradvocate": (lambda rows: "".join(f"{beer(*row)!r}\n" for row in rows), AWKWARD, True),
-    "beeradvocate-txt": (beer_txt, AWKWARD, True),
+    "beeradvocate": (lambda rows: "".join(json.dumps(beer(*row)) + "\n" for row in rows), AWKWARD, True),
     "beeradvocate-csv": (beer_csv, AWKWARD, True),
     "steam": (steam, AWKWARD, False),
 }
@@ -143,8 +129,7 @@ CSV_LAYOUT = Layout(columns={"user_id": "who", "item_id": "what", "timestamp": "
 def parsed(name: str, data: str, size: int) -> tuple[list[tuple[str, str, int]], Malformed]:
     """Return user, item and line of all rows of a text cut into blocks of ``size`` bytes."""
     form, rows, malformed = find(name), [], Malformed("raw")
-    end = b"\n\n" if form.kind == "records" else b"\n"
-    for block in blocks(io.BytesIO(data.encode()), "raw", end=end, quotes="," * (form.kind == "csv"), size=size):
+    for block in blocks(io.BytesIO(data.encode()), "raw", quotes="," * (form.kind == "csv"), size=size):
         found = PARSERS[form.kind](block, form, malformed)
         columns = [found.columns[field].to_pylist() for field in ("user_id", "item_id")]
         texts = [[v.decode() if isinstance(v, bytes) else v for v in column] for column in columns]

@@ -15,15 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from recbole_hyper.data.archives import SourceFile
-from recbole_hyper.data.blocks import blocks
 from recbole_hyper.data.formats import Layout
-from recbole_hyper.data.parsers import ungrouped
 from recbole_hyper.data.prepare import pipeline
 from recbole_hyper.data.prepare.pipeline import Prepared, prepare
-from recbole_hyper.data.tables import open_table
 from recbole_hyper.errors import DataError
 from tests.data.raw import CASES, ROWS, T, expected, lines, lines_of, read_back, write_part
 from tests.raising import refused
@@ -44,7 +42,8 @@ def _tar(path: Path, member: str, data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["plain", "gz", "bz2", "xz", "zip", "zip of gz", "tar", "tar.gz", "tar.xz", "folder", "folder of zip"]
+    "kind",
+    ["plain", "gz", "bz2", "xz", "zst", "zip", "zip of gz", "tar", "tar.gz", "tar.xz", "folder", "folder of zip"],
 )
 def test_every_container_gives_the_same_file(kind: str, tmp_path: Path) -> None:
     name, data = "loc-gowalla_totalCheckins.txt", CASES["gowalla"][0](ROWS).encode()
@@ -55,6 +54,8 @@ def test_every_container_gives_the_same_file(kind: str, tmp_path: Path) -> None:
         (source / name).write_bytes(data)
     elif kind == "gz":
         (source / f"{name}.gz").write_bytes(gzip.compress(data))
+    elif kind == "zst":
+        (source / f"{name}.zst").write_bytes(pa.compress(data, "zstd", asbytes=True))
     elif kind in ("bz2", "xz"):
         (source / f"{name}.{kind}").write_bytes((bz2 if kind == "bz2" else lzma).compress(data))
     elif kind.startswith("tar"):
@@ -63,7 +64,7 @@ def test_every_container_gives_the_same_file(kind: str, tmp_path: Path) -> None:
         _zip(source / "all.zip", f"sub/{name}.gz", gzip.compress(data))
     else:
         _zip(source / "all.zip", f"sub/{name}", data)
-    given = source if kind.startswith("folder") else next(p for p in source.iterdir() if p.name != "notes.txt")
+    given = source if kind == "folder" else next(p for p in source.iterdir() if p.name != "notes.txt")
     changes = {"filter": "none", "min_user": 0, "min_item": 0}
     result = prepare("gowalla", source=given, output=tmp_path / "out", changes=changes, progress=True)
     assert read_back(result) == expected(ROWS, False)
@@ -79,19 +80,11 @@ def test_a_damaged_download_is_named(tmp_path: Path) -> None:
         prepare("behance", source=tmp_path / "x.zip", output=tmp_path / "out")
 
 
-@pytest.mark.parametrize(
-    "format", ["movielens-tab", "movielens-dat", "amazon-json", "csv", "atomic", "sequences", "steam"]
-)
-@pytest.mark.parametrize("kind", ["gz", "zip"])
-def test_zeros_that_were_compressed_are_one_error(kind: str, format: str, tmp_path: Path) -> None:
-    zeros = bytes(40 << 20)
-    raw = tmp_path / f"raw.{kind}"
-    if kind == "gz":
-        raw.write_bytes(gzip.compress(zeros, 1))
-    else:
-        with zipfile.ZipFile(raw, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-            archive.writestr("raw", zeros)
-    with pytest.raises(DataError, match=rf"raw\.{kind}.*, line 1: no end within 16 MiB"):
+@pytest.mark.parametrize("format", ["movielens-tab", "movielens-dat", "amazon-json", "csv", "atomic", "sequences"])
+def test_zeros_that_were_compressed_are_one_error(format: str, tmp_path: Path) -> None:
+    raw = tmp_path / "raw.gz"
+    raw.write_bytes(gzip.compress(bytes(40 << 20), 1))
+    with refused(DataError, "raw.gz", "line 1"):
         prepare("mine", source=raw, format=format, output=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -114,7 +107,7 @@ def test_a_zip_file_that_python_cannot_unpack(flags: int, method: int, message: 
     with zipfile.ZipFile(raw, "w", zipfile.ZIP_DEFLATED) as target:
         target.writestr("u.data", CASES["movielens-tab"][0](ROWS))
     _changed_header(raw, flags, method)
-    with pytest.raises(DataError, match=rf"all\.zip:u\.data {message}.*unpack it with another program"):
+    with pytest.raises(DataError, match=rf"all\.zip {message}.*unpack it with another program"):
         prepare("mine", source=raw, format="movielens-tab", output=tmp_path / "out")
 
 
@@ -126,7 +119,7 @@ def test_a_zip_file_with_damaged_bytes(method: int, tmp_path: Path) -> None:
     data = bytearray(raw.read_bytes())
     data[50:70] = b"\xff" * 20
     raw.write_bytes(data)
-    with refused(DataError, "all.zip:u.data"):
+    with refused(DataError, "all.zip"):
         prepare("mine", source=raw, format="movielens-tab", output=tmp_path / "out")
 
 
@@ -138,7 +131,7 @@ def test_a_source_without_files(kind: str, format: str | None, tmp_path: Path) -
         (source / "below").mkdir(parents=True)
     else:
         zipfile.ZipFile(source, "w").close()
-    with pytest.raises(DataError, match=rf"is a {kind} without files"):
+    with refused(DataError, "--source=", "no files"):
         prepare("mine", source=source, format=format, output=tmp_path / "out")
 
 
@@ -274,40 +267,6 @@ def test_the_only_table_beside_other_files_is_read(tmp_path: Path) -> None:
         archive.writestr("more.csv", table("b"))
     with refused(DataError, "orders.csv", "LICENCE", "more.csv", "--source=FILE"):
         lines_of(tmp_path / "orders.zip", tmp_path)
-
-
-NETFLIX = "1:\n7,3,2005-09-06\n8,5,2005-09-05\n22:\n7,4,2005-09-04\n"
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
-@pytest.mark.parametrize("end", ["\n", ""])
-def test_lines_of_groups_get_the_number_of_their_group(size: int, end: str) -> None:
-    found = ungrouped(blocks(io.BytesIO((NETFLIX[:-1] + end).encode()), "netflix", size=size))
-    assert (
-        b"".join(block.data for block in found).decode()
-        == "\n1,7,3,2005-09-06\n1,8,5,2005-09-05\n\n22,7,4,2005-09-04\n"
-    )
-
-
-@pytest.mark.parametrize("folder", [True, False])
-def test_files_of_netflix(folder: bool, tmp_path: Path) -> None:
-    source = tmp_path / "in"
-    source.mkdir()
-    (source / "combined_data_1.txt").write_text(NETFLIX)
-    if folder:
-        (source / "combined_data_2.txt").write_text(NETFLIX.replace("1:", "31:").replace("22:", "32:"))
-    found = lines_of(source if folder else source / "combined_data_1.txt", tmp_path)
-    assert [line.split("\t")[:3] for line in found[:2]] == [
-        ["7", "22", "4"],
-        *([["7", "32", "4"]] if folder else [["7", "1", "3"]]),
-    ]
-    assert len(found) == (6 if folder else 3)
-    (source / "combined_data_1.txt").write_text(NETFLIX + "8,five\n")
-    with refused(DataError, "values", "instead"):
-        lines_of(source / "combined_data_1.txt", tmp_path)
-    if folder:
-        rows = open_table(SourceFile(source / "combined_data_2.txt")).read_all()  # as files of histories are read
-        assert rows["item_id"].to_pylist() == ["31", "31", "32"]
 
 
 @pytest.mark.parametrize("header", [True, False])

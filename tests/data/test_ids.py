@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -24,28 +25,24 @@ from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.data.tables import check
 from recbole_hyper.errors import DataError
 from recbole_hyper.runs.dataset import SequenceDataset
-from tests.data.raw import AWKWARD, DAY, NAMES, T, date, interactions_of, python_line, steam, written_id
+from tests.data.raw import AWKWARD, DAY, NAMES, T, date, interactions_of, steam, written_id
 
 
 @settings(deadline=None)
-@given(st.lists(st.lists(st.text(max_size=20), max_size=30), max_size=6), st.sampled_from([0, 40, 10_000]))
-def test_tokens_are_numbered_by_first_appearance_over_all_blocks(texts: list[list[str]], kernel_from: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("recbole_hyper.data.ids._KERNEL_FROM", kernel_from)
-        table = Tokens()
-        for part in texts:
-            table.add(pa.array(part, pa.string()))
-        codes, tokens = table.joined()
+@given(st.lists(st.lists(st.text(max_size=20), max_size=30), max_size=6))
+def test_tokens_are_numbered_by_first_appearance_over_all_blocks(texts: list[list[str]]) -> None:
+    table = Tokens()
+    for part in texts:
+        table.add(pa.array(part, pa.string()))
+    codes, tokens = table.joined()
     flat = [text for part in texts for text in part]
     names = list(dict.fromkeys(flat))
     assert codes.tolist() == [names.index(text) for text in flat]
     assert tokens.to_pylist() == names
 
 
-@pytest.mark.parametrize("kernel_from", [0, 1 << 20])
-def test_many_tokens_across_blocks_keep_one_number_each(kernel_from: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The table grows several times, and blocks may be slices of longer arrays: compare with one dictionary."""
-    monkeypatch.setattr("recbole_hyper.data.ids._KERNEL_FROM", kernel_from)
+def test_many_tokens_across_blocks_keep_one_number_each() -> None:
+    """Blocks may be slices of longer arrays: compare with one dictionary."""
     generator = np.random.default_rng(0)
     blocks = []
     users, items = generator.integers(0, 300, 50_000).astype(str), generator.integers(0, 30_000, 50_000).astype(str)
@@ -72,7 +69,7 @@ def test_tokens_that_recbole_would_misread_survive_its_reader(tmp_path: Path) ->
 def test_prepared_names_come_back_in_the_store(tmp_path: Path) -> None:
     names = [*NAMES, "[PAD]", "None", "#", "a\u2028b", "a\x85b", "\\"]
     raw = tmp_path / "raw"
-    raw.write_text("".join(python_line({"username": n, "product_id": n, "date": date(DAY)}) + "\n" for n in names))
+    raw.write_text("".join(json.dumps({"username": n, "product_id": n, "date": date(DAY)}) + "\n" for n in names))
     prepare("mine", source=raw, format="steam", output=tmp_path)
     store = SequenceDataset(Config("SASRecCE", "mine", config_dict={"data_path": str(tmp_path)})).store
     # all but the name of padding
@@ -96,8 +93,8 @@ def test_ids_that_were_escaped_come_back_and_stay_different(tokens: list[str]) -
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
-        (np.array([1e19, 2.0]), "row 0 .*2\\*\\*53"),
-        (np.array([1.0, 9007199254740993.0]), "row 1 .*2\\*\\*53"),
+        (np.array([1e19, 2.0]), "row 0 .*lost digits"),
+        (np.array([1.0, 9007199254740993.0]), "row 1 .*lost digits"),
         ([4.0, "4"], "row 0 .*the column mixes the float 4.0 with text"),
         (["a", "a\0"], "row 1 .*NUL"),
         ([None, "a"], "row 0 .*null"),

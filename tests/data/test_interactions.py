@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 from recbole_hyper.data import interactions as writer
 from recbole_hyper.data.ids import escaped
 from recbole_hyper.data.interactions import NO_IDS, Interactions, write_interactions
-from tests.reference.filters import bought
 
 
 def interactions(rows: list[tuple[int, int, float, float]]) -> Interactions:
@@ -71,12 +69,3 @@ def test_large_files_are_written_in_pieces_that_join(tmp_path: Path, monkeypatch
     write_interactions(Interactions(codes, codes, codes.astype(float), None, tokens, tokens), tmp_path / "x.inter")
     lines = (tmp_path / "x.inter").read_text().splitlines()[1:]
     assert lines == [f"x{n}\tx{n}\t{n}" for n in range(50)]
-
-
-@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 5), st.integers(-3, 3)), max_size=30))
-def test_returns_give_back_the_newest_purchases_before_them(rows: list[tuple[int, int, int, int]]) -> None:
-    frame = pd.DataFrame(rows, columns=["user", "item", "time", "quantity"], dtype=int)
-    data = Interactions(
-        frame.user.to_numpy("int32"), frame.item.to_numpy("int32"), frame.time.to_numpy(float), None, "uvw", "xyz"
-    )
-    assert data.bought(frame.quantity.to_numpy(float)).tolist() == bought(rows)

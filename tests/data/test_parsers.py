@@ -27,7 +27,6 @@ from tests.data.raw import (
     CSV_LAYOUT,
     ROWS,
     T,
-    beer_txt,
     date,
     expected,
     lines,
@@ -52,9 +51,6 @@ def test_format_is_read_as_published(name: str, tmp_path: Path) -> None:
 def test_every_format_has_a_case_here() -> None:
     assert set(formats()) == {
         *CASES,
-        "mind",
-        "netflix",
-        "python-dictionaries",
         "yambda",
         "csv",
         "jsonl",
@@ -115,39 +111,17 @@ def test_sequences_get_positions_as_times(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 100, 5000])
-@pytest.mark.parametrize("name", ["amazon-json", "steam", "beeradvocate-txt", "sequences"])
+@pytest.mark.parametrize("name", ["amazon-json", "sequences"])
 def test_parsers_do_not_depend_on_the_block_size(name: str, size: int) -> None:
     rows = AWKWARD * 3
     if name == "sequences":
-        data, step = "".join(f"{n} {row[1]}\n" for n, row in enumerate(rows)), 1
+        data = "".join(f"{n} {row[1]}\n" for n, row in enumerate(rows))
         rows = [(str(n), row[1], row[2], row[3]) for n, row in enumerate(rows)]
     else:
-        data, step = CASES[name][0](rows), 8 if name == "beeradvocate-txt" else 1
+        data = CASES[name][0](rows)
     found, malformed = parsed(name, data, size)
-    assert found == [(row[0], row[1], 1 + step * n) for n, row in enumerate(rows)]
+    assert found == [(row[0], row[1], 1 + n) for n, row in enumerate(rows)]
     assert malformed.count == 0
-
-
-def test_records_with_more_blank_lines_between_keep_their_line_numbers() -> None:
-    text = beer_txt(AWKWARD[:3]).replace("\n\n", "\n\n\n\n")
-    rows, _ = parsed("beeradvocate-txt", "\n" + text, 1 << 20)
-    assert [line for _, _, line in rows] == [2, 12, 22]
-
-
-def test_dictionaries_that_the_patterns_do_not_match_are_evaluated_in_order(tmp_path: Path) -> None:
-    """Nested values before a key, other order of blanks, blank lines; what is not a dictionary is named as such."""
-    lines = [
-        "{u'username': u'a', u'product_id': u'1', u'date': u'2019-01-03'}",
-        "{u'found': [1, {'product_id': 9}], u'username': u'a', u'product_id': u'2', u'date': u'2019-01-01'}",
-        "  ",
-        "{'username':'b','product_id':3,'date':'2019-01-02'}",
-        "{u'username': u'a', u'product_id': 4.0, u'date': u'2019-01-02'}",
-        "__import__('os')",
-    ]
-    (tmp_path / "raw").write_text("\n".join(lines))
-    result = prepare("mine", source=tmp_path / "raw", format="steam", output=tmp_path, max_malformed=0.5)
-    assert [line[:2] for line in read_back(result)] == [("a", "2"), ("a", "4"), ("a", "1"), ("b", "3")]
-    assert [example[:2] for example in result.malformed.examples] == [(6, "not a dictionary")]
 
 
 def test_nested_json_lists_and_arrays(tmp_path: Path) -> None:
@@ -166,14 +140,6 @@ def test_nested_json_lists_and_arrays(tmp_path: Path) -> None:
     layout = Layout(columns={"user_id": "session", "item_id": "events.aid", "timestamp": "times"})
     with refused(DataError, "lists", "entries"):
         lines_of(tmp_path / "raw.jsonl", tmp_path, format="jsonl", layout=layout)
-
-
-def test_clicks_of_mind(tmp_path: Path) -> None:
-    shown = ["1\tU1\t11/15/2019 8:55:22 AM\tN1 N2\tN3-0 N4-1 N5-1", "2\tU2\t11/15/2019 9:00:00 PM\t\tN3-1", "3\tU2\tx"]
-    (tmp_path / "behaviors.tsv").write_text("\n".join(shown))
-    assert lines_of(tmp_path / "behaviors.tsv", tmp_path, max_malformed=0.5) == [
-        "U1\tN4\t1573808122", "U1\tN5\t1573808122", "U2\tN3\t1573851600",
-    ]  # fmt: skip
 
 
 def test_json_lines_that_break_parsers_are_counted(tmp_path: Path) -> None:
@@ -243,13 +209,29 @@ def test_a_condition_on_a_list_keeps_each_interaction_once(tmp_path: Path) -> No
     assert read(layout=layout, where="events.kind = 'v'") == [f"a\t0\t{T}", f"a\t2\t{T + 2}"]
 
 
-def test_a_file_of_two_arrays_is_read_whole_and_garbage_is_refused(tmp_path: Path) -> None:
-    one, other = ([{"user": user, "item": "x", "time": T}] for user in "ab")
-    (tmp_path / "x.json").write_text(json.dumps(one) + "\n" + json.dumps(other))
-    assert [line[0] for line in lines_of(tmp_path / "x.json", tmp_path)] == ["a", "b"]
-    (tmp_path / "x.json").write_text(json.dumps(one) + "garbage")
-    with refused(DataError, "'garbage'"):
-        lines_of(tmp_path / "x.json", tmp_path)
+def test_an_array_with_more_behind_it_is_refused(tmp_path: Path) -> None:
+    array = json.dumps([{"user": "a", "item": "x", "time": T}])
+    for rest in ("garbage", "\n" + array):
+        (tmp_path / "x.json").write_text(array + rest)
+        with refused(DataError, "x.json", "convert/rows_in_object.py"):
+            lines_of(tmp_path / "x.json", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "recipe"),
+    [
+        (f"{{u'user': u'a', u'item': 'it\\'s', 'time': {T}}}\n" * 2, "dictionaries"),
+        ("1:\n7,3,2005-09-06\n8,5,2005-09-05\n", "netflix"),
+        ("1\tU1\t11/15/2019 8:55:22 AM\tN1 N2\tN3-0 N4-1\n", "mind"),
+        ("beer/name: Ale\nbeer/beerId: 1\n\n", "records"),
+        ('{"info": {}, "playlists": [{"pid": 7, "tracks": [{"uri": "a"}]}]}', "rows_in_object"),
+    ],
+)
+def test_a_file_that_needs_a_recipe_names_it(text: str, recipe: str, tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text(text)
+    for order in ("time", "file"):
+        with refused(DataError, "x.json", f"examples/convert/{recipe}.py"):
+            lines_of(tmp_path / "x.json", tmp_path, order=order)
 
 
 def test_all_columns_of_json_keep_lists_bools_objects_and_rare_keys(tmp_path: Path) -> None:
@@ -275,69 +257,14 @@ def test_lines_of_one_user_are_joined_in_the_order_of_the_file(tmp_path: Path) -
     assert found.tokens[found.codes].tolist() == ["lamp", "desk", "chair", "desk", "lamp"]
 
 
-LISTS = [f"a\t1\t{T}", f"a\t2\t{T + 9}", f"b\t2\t{T}"]
-
-
-@pytest.mark.parametrize(
-    ("rows", "separator"),
-    [
-        (f'a,"1,2","{T},{T + 9}"\nb,2,{T}\n', ","),
-        (f"a,\"['1', '2']\",\"[{T}, {T + 9}]\"\nb,[2],{T}\nc,,{T}\n", ","),
-        (f"a,1 2,{T} {T + 9}\nb, 2 ,{T}\n", " "),
-        (f"a,1|2,{T}|{T + 9}\nb,2,{T}\n", "|"),
-    ],
-)
-def test_texts_that_are_lists_are_split(rows: str, separator: str, tmp_path: Path) -> None:
-    (tmp_path / "x.csv").write_text("user,items,times\n" + rows)
-    assert lines_of(tmp_path / "x.csv", tmp_path, layout=Layout(seq_separator=separator)) == LISTS
-    history = read_history_file(tmp_path / "x.csv", {}, Layout(seq_separator=separator), "unix")
-    assert history.tokens[history.codes].tolist() == ["1", "2", "2"]
-
-
-def test_lists_without_their_separator_are_refused_with_it(tmp_path: Path) -> None:
-    (tmp_path / "x.csv").write_text("user,items\na,1|2\nb,2\n")
-    with refused(DataError, "'items'", "'1|2'", "'|'", "--seq_separator="):
-        lines_of(tmp_path / "x.csv", tmp_path, order="file")
-
-
-def test_values_in_brackets_are_refused_and_lines_may_have_lists(tmp_path: Path) -> None:
-    (tmp_path / "x.csv").write_text(f'user,item,time\na,"[1, 2]",{T}\nb,[3],{T}\n')
-    with refused(DataError, "'item'", "'[1, 2]'", "','", "--seq_separator="):
+@pytest.mark.parametrize("lists", ['"[1, 2]"', "1|2", '"1,2"'])
+def test_texts_that_are_lists_are_refused_with_the_recipe(lists: str, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text(f"user,items,time\na,{lists},{T}\nb,{lists},{T}\n")
+    with refused(DataError, "'items'", "examples/convert/lists.py"):
         lines_of(tmp_path / "x.csv", tmp_path)
-    (tmp_path / "x.txt").write_text("ann\tlamp,desk\nbob\tdesk\n")
-    layout = Layout(separator="\t", seq_separator=",")
-    found = lines_of(tmp_path / "x.txt", tmp_path, format="sequences", layout=layout, order="file")
-    assert found == ["ann\tlamp\t1", "ann\tdesk\t2", "bob\tdesk\t1"]
 
 
-def test_one_time_and_rating_beside_a_list_count_for_all_its_items(tmp_path: Path) -> None:
-    (tmp_path / "x.csv").write_text(f'user,items,score,time\na,"1,2","5,4",{T}\nb,"1,3",2,{T}\n')
-    found = lines_of(tmp_path / "x.csv", tmp_path, layout=Layout(seq_separator=","), where="score != '2'")
-    assert found == [f"a\t1\t5\t{T}", f"a\t2\t4\t{T}"]
-    bad = f'user,items,time\na,"1,2",{T}\nb,"1,2,3","{T},{T}"\nc,1,{T}\n'
-    (tmp_path / "x.csv").write_text(bad)
-    with refused(DataError, "lines", "cannot"):
-        lines_of(tmp_path / "x.csv", tmp_path, layout=Layout(seq_separator=","))
-
-
-def test_lists_of_an_atomic_file_are_histories(tmp_path: Path) -> None:
-    (tmp_path / "x.inter").write_text("user_id:token\titem_id_list:token_seq\na\t1 2\nb\t2\n")
-    history = read_history_file(tmp_path / "x.inter", {})
-    assert history.tokens[history.codes].tolist() == ["1", "2", "2"]
-    assert history.offsets.tolist() == [0, 2, 3]
-
-
-@pytest.mark.parametrize("indent", [None, 1])
-def test_playlists_are_the_list_of_one_object(indent: int | None, tmp_path: Path) -> None:
-    lists = [{"pid": 7, "tracks": [{"uri": "a"}, {"uri": "b"}]}, {"pid": 8, "tracks": [{"uri": "b"}]}]
-    whole = {"info": {"version": "v1"}, "playlists": lists, **({"end": 1} if indent else {})}
-    (tmp_path / "x.json").write_text(json.dumps(whole, indent=indent))
-    layout = Layout(columns={"user_id": "pid", "item_id": "tracks.uri"})
-    found = [line.split("\t")[:2] for line in lines_of(tmp_path / "x.json", tmp_path, layout=layout, order="file")]
-    assert found == [["7", "a"], ["7", "b"], ["8", "b"]]
-
-
-KEYS = st.sampled_from(["a", "b", "a.b", 'it"s', "o'x", "x/y", "~", "*", "0"])
+KEYS = st.sampled_from(["a", "b", 'it"s', "o'x", "x/y", "~", "*"])
 JSON = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(-(2**60), 2**60), st.sampled_from(["null", 'é\n"q', ""])),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(KEYS, inner, max_size=3)),
@@ -346,15 +273,11 @@ JSON = st.recursive(
 OBJECT = st.dictionaries(KEYS, JSON, max_size=3)
 
 
-def at(value: Any, key: str, *, entry: bool = False) -> Any:
-    """Return the value at a dotted key; of a list, the values of its entries, which are objects."""
-    if isinstance(value, list) and not entry:
-        return [at(one, key, entry=True) for one in value]
-    if not isinstance(value, dict):
-        return None
-    first, _, rest = key.partition(".")
-    found = value.get(key)
-    return at(value.get(first), rest) if found is None and rest else found
+def at(value: Any, keys: list[str]) -> Any:
+    """Return the value at some keys, one below the other."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
 
 
 @settings(max_examples=40, deadline=None)
@@ -367,6 +290,6 @@ def test_dotted_keys_of_json_against_a_loop(objects: list[dict[str, Any]], keys:
     found = _at_keys(pa.array([json.dumps(one) for one in objects]), {"item_id": key})[key].to_pylist()
     wanted = [one.get(key) for one in objects]
     if not any(value is not None for value in wanted):
-        first, _, rest = key.partition(".")
-        wanted = [at(one.get(first), rest) for one in objects]
+        tops = [one.get(keys[0]) for one in objects]
+        wanted = [[at(one, keys[1:]) for one in top] if isinstance(top, list) else at(top, keys[1:]) for top in tops]
     assert [None if text is None else json.loads(text) for text in found] == wanted

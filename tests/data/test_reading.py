@@ -205,16 +205,6 @@ def test_tables_are_built_at_the_first_use(tmp_path: Path) -> None:
     assert data.token2id("item_id", "i3") == list(data.field2id_token["item_id"]).index("i3")
 
 
-@pytest.mark.parametrize("n_users", [1, 7, 300])
-def test_grouping_by_kernel_equals_one_sort(n_users: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    draw = np.random.default_rng(n_users)
-    users, items = draw.integers(1, n_users + 1, 2000), draw.integers(1, 50, 2000).astype(np.int32)
-    times, tokens = draw.integers(0, 30, 2000).astype(float), np.arange(400).astype(str)
-    plain = SequenceStore.from_interactions(users, items, times, tokens, tokens)
-    monkeypatch.setattr("recbole_hyper.data.sequences.KERNEL_FROM", 0)
-    same(SequenceStore.from_interactions(users, items, times, tokens, tokens), plain)
-
-
 def test_header_of_these_tests() -> None:
     assert WIDE.startswith(HEADER.removesuffix("\n"))
 

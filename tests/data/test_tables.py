@@ -118,20 +118,20 @@ def test_columns_may_be_named() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "row", "named"),
     [
-        ({"userId": ["a", None, "b"]}, r"row 1 \(from 0\): the id in 'userId' is null or empty"),
-        ({"movieId": ["a", "b", ""]}, r"row 2 \(from 0\): the id in 'movieId' is null"),
-        ({"movieId": [1.0, np.nan, 2.0]}, r"row 1 \(from 0\): the id in 'movieId' is null"),
-        ({"date": [1.0, 2.0, np.inf]}, r"row 2 \(from 0\): inf in 'date' is not a finite time"),
-        ({"date": [1.0, np.nan, 2.0]}, r"row 1 \(from 0\): .* in 'date' is not a finite time"),
-        ({"date": ["2019-01-01", "noon", "2019-01-02"]}, r"row 1 \(from 0\): 'noon' in 'date' is not a finite time"),
-        ({"date": ["x", "y", "z"]}, r"row 0 \(from 0\): 'x' in 'date'"),
-        ({"date": pd.to_datetime(["2019-01-01", None, "2019-01-02"])}, r"row 1 \(from 0\): None in 'date'"),
+        ({"userId": ["a", None, "b"]}, 1, "'userId': null or empty"),
+        ({"movieId": ["a", "b", ""]}, 2, "'movieId': null or empty"),
+        ({"movieId": [1.0, np.nan, 2.0]}, 1, "'movieId': null or empty"),
+        ({"date": [1.0, 2.0, np.inf]}, 2, "'date': inf"),
+        ({"date": [1.0, np.nan, 2.0]}, 1, "'date': "),
+        ({"date": ["2019-01-01", "noon", "2019-01-02"]}, 1, "'date': 'noon'"),
+        ({"date": ["x", "y", "z"]}, 0, "'date': 'x'"),
+        ({"date": pd.to_datetime(["2019-01-01", None, "2019-01-02"])}, 1, "'date': None"),
     ],
 )
-def test_a_row_that_is_no_interaction_is_named(kind: str, changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(DataError, match=message):
+def test_a_row_that_is_no_interaction_is_named(kind: str, changes: dict[str, Any], row: int, named: str) -> None:
+    with refused(DataError, f"row {row} (from 0)", named):
         interactions_of(KINDS[kind](frame(**changes)))
 
 
@@ -173,8 +173,8 @@ def test_an_optional_rating_rejects_no_rows(tmp_path: Path) -> None:
     assert "2 ratings are not numbers and are left blank" in said
     rows, _ = prepared(f"user,item,rating,time\na,x,bad,{T}\na,y,good,{T}\n", tmp_path)
     assert [len(row) for row in rows] == [3, 3]
-    with refused(DataError, "no rating"):
-        prepared(f"user,item,rating,time\na,x,4,{T}\na,y,,{T}\n", tmp_path, changes={"threshold": 3.0})
+    rows, _ = prepared(f"user,item,rating,time\na,x,4,{T}\na,y,,{T}\n", tmp_path, changes={"threshold": 3.0})
+    assert [row[1] for row in rows] == ["x"]
 
 
 def test_the_same_reader_takes_a_table_of_any_kind(tmp_path: Path) -> None:
@@ -247,13 +247,12 @@ def test_any_table_comes_back_equal(kind: str, table: list[tuple[str, str, int]]
     assert (*ids, found["timestamp"].tolist()) == (users, items, times)
 
 
-def test_a_condition_names_lines_and_counts_what_is_not_utf8(tmp_path: Path) -> None:
+def test_a_condition_names_lines_and_misses_what_is_not_utf8(tmp_path: Path) -> None:
     rows = [b"a,x,5,%d", b"b,x,\xff,%d", b"c,x,10,%d", b"d,x,,%d"]
     text = b"user,item,price,time\n" + b"\n".join(row % T for row in rows) + b"\n"
     layout = Layout(encoding="utf-8")
-    found, said = prepared(text, tmp_path, where="price < '6'", format="csv", layout=layout, max_malformed=0.5)
+    found, _ = prepared(text, tmp_path, where="price < '6'", format="csv", layout=layout)
     assert [row[0] for row in found] == ["a"]
-    assert any("1 lines could not be read" in line and "line 3: price is not UTF-8" in line for line in said)
     free = text.replace(b"10", b"free")
     with refused(DataError, "'free'", "'price'", "raw.csv"):
         prepared(free, tmp_path, where="price < 6", format="csv", layout=layout, max_malformed=0.5)
@@ -276,7 +275,7 @@ def test_numbers_with_gaps_are_the_same_ids_in_a_file_and_in_a_frame(tmp_path: P
 def test_decimals_short_floats_and_moments_among_dates() -> None:
     decimals = [Decimal("7.00"), Decimal("7.50"), Decimal("100")]
     assert interactions_of(frame(userId=decimals))["user_id"].to_pylist() == ["7", "7.5", "100"]
-    with refused(DataError, "16777216.0", "float32"):
+    with refused(DataError, "16777216.0", "digits"):
         interactions_of(frame(userId=np.array([1, 2, 2**24], np.float32)))
     dates = [datetime.date(2019, 1, 31), datetime.datetime(2019, 1, 31, 5), datetime.date(2019, 2, 1)]
     times = interactions_of(frame(date=dates))["timestamp"].to_pylist()

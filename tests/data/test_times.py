@@ -48,24 +48,21 @@ def test_dates_written_as_numbers(times: list[str], seconds: int, as_text: bool)
 
 
 @pytest.mark.parametrize(
-    ("times", "message"),
+    ("times", "named"),
     [
-        ([200920, 200921], r"1970-01-03 .*--time_format=unix, 2020-09-21 by --time_format=%y%m%d"),
-        ([202009, 202010], r"--time_format=unix, 2020-10-01 by --time_format=%Y%m"),
-        ([500_000_000, 500_000_001], "1985-11-05 .*--time_format=unix;"),
-        ([4_000_000_000, 4_000_000_001], "2096-10-02 .*--time_format=unix;"),
-        (
-            [T, T + 1, (T + 2) * 1000],
-            r"row 2 .*: 1600000002000 in 'timestamp' is .*unix and 2020-09-13 .*unix_ms: .*one unit",
-        ),
-        ([T * 1000, T * 1000, T], r"row 2 .*: 1600000000 in 'timestamp' is 1970.*unix_ms and 2020-09-13 .*=unix:"),
-        ([True, False], "bool"),
-        ([0, 0, T], "such as 0, are unlikely dates: 1970-01-01 by --time_format=unix"),
+        ([200920, 200921], ("1970-01-03", "--time_format=unix")),
+        ([202009, 202010], ("1970-01-03", "--time_format=unix")),
+        ([500_000_000, 500_000_001], ("1985-11-05", "--time_format=unix")),
+        ([4_000_000_000, 4_000_000_001], ("2096-10-02", "--time_format=unix")),
+        ([T, T + 1, (T + 2) * 1000], ("row 2", "--time_format=unix")),
+        ([T * 1000, T * 1000, T], ("row 2", "--time_format=unix_ms")),
+        ([True, False], ("bool",)),
+        ([0, 0, T], ("such as 0", "1970-01-01", "--time_format=unix")),
     ],
 )
-def test_unlikely_times_are_an_error_with_both_readings(times: list[Any], message: str) -> None:
+def test_unlikely_times_are_an_error_with_their_reading(times: list[Any], named: tuple[str, ...]) -> None:
     frame = pd.DataFrame({"user_id": "u", "item_id": [f"i{n}" for n in range(len(times))], "timestamp": times})
-    with pytest.raises(DataError, match=message):
+    with refused(DataError, *named):
         interactions_of(frame)
 
 
@@ -73,20 +70,19 @@ def test_units_mixed_between_the_parts_of_a_folder_are_an_error(tmp_path: Path) 
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.csv").write_text(f"user,item,time\na,x,{T}\n")
     (tmp_path / "in" / "b.csv").write_text(f"user,item,time\na,y,{T}000\n")
-    with refused(DataError, "'time'", "1600000000000"):
+    with refused(DataError, "b.csv", "1600000000000", "--time_format=unix"):
         prepare("mine", source=tmp_path / "in", output=tmp_path / "out")
     layout = Layout(time_format="unix")
     result = prepare("mine", source=tmp_path / "in", format="csv", layout=layout, output=tmp_path / "out")
     assert result.statistics.interactions == 2
 
 
-def test_dates_after_many_steps_are_an_error(tmp_path: Path) -> None:
+def test_dates_after_many_steps_are_unreadable(tmp_path: Path) -> None:
     """The format is guessed from the first rows: dates that came after ten thousand zeros were kept as steps."""
     rows = [f"u{n % 5},i{n % 7},{time}" for n, time in enumerate([0] * 10_001 + [T, T + 1])]
     (tmp_path / "x.csv").write_text("user,item,time\n" + "\n".join(rows) + "\n")
-    message = r"line 10003: 1600000000 in 'time' is step 1600000000 by --time_format=steps and 2020-09-13 .*=unix: "
-    with pytest.raises(DataError, match=message):
-        prepare("mine", source=tmp_path / "x.csv", output=tmp_path / "out")
+    with refused(DataError, "line 10003", "--time_format=steps"):
+        prepare("mine", source=tmp_path / "x.csv", output=tmp_path / "out", max_malformed=0)
     layout = Layout(time_format="steps")
     prepare("mine", source=tmp_path / "x.csv", format="csv", layout=layout, output=tmp_path / "out")
 
@@ -102,8 +98,6 @@ def guess(values: list[Any]) -> str | None:
         (["829", "1111"], "steps", 829),
         (["43882.96", "43883.5"], "excel", 1_582_326_144),
         ([43_882, 43_884], "excel", 1_582_243_200),
-        ([637_000_000_000_000_000] * 2, "ticks", 1_564_403_200),
-        ([637_000_000_000_000_000] * 8 + [0], "ticks", 1_564_403_200),  # 1990-03 by nanoseconds
         (["Fri Feb 21 16:00:00 -0700 2020"], "%a %b %d %H:%M:%S %z %Y", 1_582_326_000),
         (["31.12.2019"], "%d.%m.%Y", 1_577_750_400),
         (["Jan 5 2020", "5 Feb 2020"], "%b %d %Y", 1_578_182_400),  # neither pattern reads the other's text

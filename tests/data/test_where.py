@@ -64,8 +64,6 @@ TABLE = pa.table(
         ("count = -1", []),
         ("list_contains(genres, 'a')", [0, 4]),
         ("genres is null", [3]),
-        ("coalesce(`text price`, 0) > 1", [0, 2, 4]),
-        ("case when event = 'view' then `text price` else 2 end = 1.5", [0]),
         ("round(`text price`) = 2", [0, 4]),
         ("event similar to 'v.*w' and left(event, 1) = 'v'", [0, 4]),
         ("year(at) = 2019 and at - to_days(1) < '2018-12-31 03:30+02:00'", [0]),

@@ -9,14 +9,12 @@ import pyarrow as pa
 
 from recbole_hyper.data.filters import COUNTS, DUPLICATES, FILTERS, filtered, repeated
 from recbole_hyper.data.interactions import Interactions
-from recbole_hyper.data.times import calendar_of, to_seconds, unit_of
+from recbole_hyper.data.times import to_seconds
 from recbole_hyper.errors import DataError
 
 # dates without a time of day, and their unit
 _WHOLE = {r"\d{4}([-/])\d{1,2}\1\d{1,2}Z?": "D", r"\d{4}[-/]\d{1,2}Z?": "M"}
 _NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)"
-_DURATION = rf"{_NUMBER}|(\d+(\.\d+)?\s*[a-zA-Z]+\s*)+|\d+:\d\d(:\d\d)?"
-_SHORT_DATE = r"(19|20)\d\d(0[1-9]|1[0-2])"
 
 
 @dataclass(frozen=True)
@@ -24,7 +22,6 @@ class Cleaning:
     """The steps of cleaning, in this order (except for duplicates_after_filter)."""
 
     basket: str | None = None  # column of orders; the rows of an order get the time of its first one
-    returns: str | None = None  # column of quantities; purchases that were returned completely are dropped
     since: str | None = None  # earliest time, a date or Unix seconds; None keeps all
     until: str | None = None  # latest time; a day or month without a time of day is included completely
     threshold: float | None = None  # smallest rating; None keeps all
@@ -81,11 +78,6 @@ def apply(data: Interactions, cleaning: Cleaning, clock: str = "dates") -> tuple
         if len(data) == 0:
             raise DataError(f"{label} removes all {before:,} interactions; {advice}")
 
-    if data.quantities is not None:
-        returned, none = int((data.quantities < 0).sum()), int((data.quantities == 0).sum())
-        more = f", and without {none:,} of quantity 0" if none else ""
-        keep(data.bought(data.quantities), f"without {returned:,} returns and their purchases{more}", "check --returns")
-        data.quantities = None
     if cleaning.since is not None:
         first = float(cleaning.since) if clock == "steps" else seconds(cleaning.since)
         keep(data.times >= first, f"since {cleaning.since}", "choose an earlier --since")
@@ -115,9 +107,9 @@ def apply(data: Interactions, cleaning: Cleaning, clock: str = "dates") -> tuple
 
 def gap_seconds(text: str) -> float:
     """Return the seconds of a duration such as 30min, 2h or 1800; DataError if it is invalid or not above 0."""
-    plain = str(text).strip()
     try:
-        if not re.fullmatch(_DURATION, plain):
+        plain = str(text).strip()
+        if not re.fullmatch(rf"{_NUMBER}|(\d+(\.\d+)?\s*[a-zA-Z]+\s*)+|\d+:\d\d(:\d\d)?", plain):
             raise ValueError(text)
         gap = float(plain) if re.fullmatch(_NUMBER, plain) else pd.Timedelta(plain).total_seconds()
     except ValueError as error:
@@ -128,32 +120,15 @@ def gap_seconds(text: str) -> float:
 
 
 def seconds(text: str, *, last: bool = False) -> float:
-    """Return the Unix seconds of a date, a moment (UTC) or a number, with ``last`` the end of a day or month.
-
-    A number is read as the times of a table are: 20240102 is a date, 1704153600000 are milliseconds, 43882.96 is a day
-    of a spreadsheet.
-    """
+    """Return the Unix seconds of a date, a moment (UTC) or a number; ``last`` takes the end of a day or month."""
     text = str(text).strip()
-    written = re.sub(r"^((?:19|20)\d\d)(\d\d)(\d\d)$", r"\1-\2-\3", text)
-    if re.fullmatch(_SHORT_DATE, text):
-        raise DataError(f"time {text!r} may be a month or a number; write {text[:4]}-{text[4:]}, or {text}.0")
-    # a year alone would be read as a moment in 1970
-    for form in _forms(written) if not re.fullmatch(r"\d{4}", text) else ():
-        values, good = to_seconds(pa.array([written]), form)
-        if good[0]:
-            unit = next((unit for pattern, unit in _WHOLE.items() if re.fullmatch(pattern, written)), None)
-            if unit is None or not last:
-                return float(values[0])
-            following = np.datetime64(int(values[0]), "s").astype(f"datetime64[{unit}]") + 1
-            return float(np.nextafter(float(following.astype("datetime64[s]").astype(np.int64)), -np.inf))
-    raise DataError(f"time {text!r} must be a date (2019-01-31 or 2019-01-31 10:20:30) or a number of Unix seconds")
-
-
-def _forms(text: str) -> list[str]:
-    """Return the time formats to try, the likeliest first."""
-    if not re.fullmatch(_NUMBER, text):
-        return ["iso"]
-    compact = [form for digits, form in ((12, "%Y%m%d%H%M"), (14, "%Y%m%d%H%M%S")) if len(text) == digits]
-    number = float(text)
-    form = calendar_of(np.array([number])) or unit_of(abs(number))
-    return [*(compact if text.startswith(("19", "20")) else ()), form]
+    if re.fullmatch(_NUMBER, text) and not re.fullmatch(r"(19|20)\d\d((0[1-9]|1[0-2])([0-3]\d)?)?", text):
+        return float(text)
+    values, good = to_seconds(pa.array([text]), "iso")
+    if not good[0] or re.fullmatch(_NUMBER, text):
+        raise DataError(f"time {text!r} must be a date (2019-01-31 or 2019-01-31 10:20:30) or a number of Unix seconds")
+    unit = next((unit for pattern, unit in _WHOLE.items() if re.fullmatch(pattern, text)), None)
+    if unit is None or not last:
+        return float(values[0])
+    following = np.datetime64(int(values[0]), "s").astype(f"datetime64[{unit}]") + 1
+    return float(np.nextafter(float(following.astype("datetime64[s]").astype(np.int64)), -np.inf))

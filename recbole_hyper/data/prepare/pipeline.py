@@ -8,7 +8,7 @@ import os
 import re
 import shlex
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +18,17 @@ import pyarrow.compute as pc
 from tqdm import tqdm
 
 from recbole_hyper.data import formats, guess
-from recbole_hyper.data.archives import SourceFile, contents, matches, parts_of, pick
+from recbole_hyper.data.archives import SourceFile, contents, matches, one_of, pick, unpacked
+from recbole_hyper.data.atomic import CARD
 from recbole_hyper.data.blocks import Malformed
 from recbole_hyper.data.ids import escaped
 from recbole_hyper.data.interactions import NO_IDS, Interactions, write_interactions
 from recbole_hyper.data.prepare import public
+from recbole_hyper.data.prepare.baskets import open_source, read
 from recbole_hyper.data.prepare.cleaning import Cleaning, apply, check_times
-from recbole_hyper.data.prepare.columns import open_source
 from recbole_hyper.data.prepare.items import Items, read_items
 from recbole_hyper.data.prepare.public import Candidate, Entry
 from recbole_hyper.data.prepare.statistics import Statistics, describe
-from recbole_hyper.data.source import CARD
 from recbole_hyper.data.where import parse_where
 from recbole_hyper.errors import DataError, did_you_mean
 from recbole_hyper.files import file_digest, replaced, write_json
@@ -37,8 +37,9 @@ from recbole_hyper.yaml_files import recbole_folder
 MAX_MALFORMED = 0.001
 _TABLES = ("*.csv", "*.tsv", "*.json", "*.jsonl", "*.ndjson", "*.parquet")
 # columns of published files that interactions do not have, and what to know about them
+_RETURNS = 'rows below 0 are returns, which count as purchases; --where="quantity > 0" leaves them out'
 UNUSED = {
-    "history": "it has earlier interactions, which have no times",
+    **dict.fromkeys(("quantity", "Quantity", "qty"), _RETURNS),
     "item_id_list": "it has the items before each row; leave item_id out of the file to read its lists",
     "neg_items": "it has given candidates; eval_args mode: FILE ranks among those of lines 'user item item ...'",
 }
@@ -105,38 +106,39 @@ def prepare(
             say(entry.licence)
             source = public.fetch(entry, Path(stack.enter_context(tempfile.TemporaryDirectory())), say)
         layout = layout or formats.Layout()
-        file, candidate = choose(entry, Path(source), format, order == "time", layout)
+        folder = stack.enter_context(unpacked(Path(source)))
+        file, candidate = choose(entry, folder, format, order == "time", layout)
+        origin = file if folder == Path(source) else SourceFile(Path(source))
         unchanged = contextlib.ExitStack()
         unchanged.enter_context(file.unchanged())
         cleaning = _cleaning(entry, candidate, changes or {})
         malformed = Malformed(file.name, max_malformed)
         columns = condition.columns if condition else ()
-        reader = open_source(file, candidate.format, layout, cleaning, columns, order)
-        table = reader.table
-        options = guess.guessed_options(formats.find(candidate.format).set(layout, candidate.format), reader.form)
+        table = open_source(file, candidate.format, layout, cleaning, columns, order)
+        options = guess.guessed_options(formats.find(candidate.format).set(layout, candidate.format), table.form)
         if options or (format is None and candidate not in entry.sources):
             say("guessed: " + shlex.join([f"--format={candidate.format}", *options]))
-        say(f"reading {file.name}" + (f" of {file.path.name}" if file.member else "") + f" as {candidate.format}")
+        say(f"reading {file.name}" + (f" of {origin.name}" if origin != file else "") + f" as {candidate.format}")
         by_rows = table.form.positions or order == "file"
         clock = "positions" if by_rows else "steps" if table.form.time_format == "steps" else "dates"
         check_times(cleaning, clock)
         known_items = None if items is None else read_items(Path(items), table.columns["item_id"])
-        data = reader.read(table.blocks(malformed, condition, progress), say)
+        data = read(table.blocks(malformed, condition, progress), cleaning.basket, say)
         _report_unreadable(data, malformed, say)
-        for column in UNUSED.keys() & set(table.form.names) - set(table.columns.values()):
+        for column in UNUSED.keys() & set(table.form.names) - {*table.columns.values(), *columns}:
             say(f"the column {column} is not read: {UNUSED[column]}")
         if prefix := candidate.user_prefix:
             data.user_tokens = pc.replace_substring_regex(data.user_tokens, f"^{re.escape(prefix)}", "")
-        if table.form.refusing and order == "time":
-            CHECKS[table.form.refusing](data)
-        if table.form.positions and order == "file":
+        if candidate.format in ("amazon-ratings-2014", "amazon-ratings-2018"):
+            check_amazon(data)
+        if table.form.positions:
             data.number_rows()  # the lines of a user are joined
         data, steps = apply(data, cleaning, clock)
         result = Prepared(path, describe(data), entry, tuple(steps), malformed, clock)
         _check_counts(entry, result.statistics)
-        if cleaning.basket is None and not reader.ordering:
+        if cleaning.basket is None:
             _report_ties(result, say)
-        card = _card(result, file, candidate, cleaning) | {"columns": table.columns, "where": where}
+        card = _card(result, origin, file, candidate, cleaning) | {"columns": table.columns, "where": where}
         unchanged.close()
         _write(data, path, card, progress, say, known_items)
     return result
@@ -153,9 +155,10 @@ def _report_unreadable(data: Interactions, malformed: Malformed, say: Callable[[
 
 def _report_ties(result: Prepared, say: Callable[[str], None]) -> None:
     if result.statistics.tied > 0.5 and not result.entry.about:
-        say(f"{result.statistics.tied:.0%} of a user's neighbouring interactions have equal times, in the order of the "
-            "file; a second column orders them (--columns=timestamp=date+step), or evaluate whole baskets: "
-            "eval_args split {LB: valid_and_test}")  # fmt: skip
+        say(
+            f"{result.statistics.tied:.0%} of a user's neighbouring interactions have equal times, in the order of the "
+            "file; sort the file by what orders them, or evaluate whole baskets: eval_args split {LB: valid_and_test}"
+        )
 
 
 def _cleaning(entry: Entry, candidate: Candidate, changes: dict[str, Any]) -> Cleaning:
@@ -167,12 +170,15 @@ def _cleaning(entry: Entry, candidate: Candidate, changes: dict[str, Any]) -> Cl
     return cleaning
 
 
-def _card(result: Prepared, file: SourceFile, candidate: Candidate, cleaning: Cleaning) -> dict[str, Any]:
+def _card(
+    result: Prepared, origin: SourceFile, file: SourceFile, candidate: Candidate, cleaning: Cleaning
+) -> dict[str, Any]:
     """Return the content of SOURCE.json, except the checksum of the file, which is not written yet."""
     entry, version = result.entry, "unknown"
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         version = importlib.metadata.version("recbole-hyper")
-    source = {"file": file.path.name, "member": file.member, "sha256": file.sha256(), "format": candidate.format}
+    member = None if origin == file else file.name
+    source = {"file": origin.name, "member": member, "sha256": origin.sha256(), "format": candidate.format}
     return {
         "dataset": entry.name,
         "about": entry.about or None,
@@ -261,8 +267,8 @@ def choose(
     if format is not None:
         published = [candidate for candidate in entry.sources if candidate.format == format]
         patterns = [pattern for candidate in published for pattern in candidate.files]
-        generic = bool(formats.find(format).own)
-        file = files[0] if len(files) == 1 else parts_of(source, files, header) if generic and not published else None
+        generic = formats.find(format).own and not published
+        file = one_of(source, files, header) if len(files) == 1 or generic else None
         file = file or pick(files, [*patterns, *formats.find(format).files])
         if file is None:
             raise DataError(f"{source} has several files, but none is named like a {format} file; give the file itself")
@@ -272,12 +278,13 @@ def choose(
     for candidate in (*entry.sources, atomic):
         if file := pick(files, candidate.files):
             return file, candidate
-    file = files[0] if len(files) == 1 else parts_of(source, files, header)
     if not entry.sources:
-        if file is None and (likely := _published(files)):
-            return likely
+        whole = one_of(source, files, header)
+        for name, form in formats.formats().items() if whole is None else ():
+            if not form.own and (likely := pick(files, form.files)):
+                return likely, Candidate(name, ())
         tables = [one for one in files if any(matches(one.name, ending) for ending in _TABLES)]
-        file = file or (tables[0] if len(tables) == 1 else None)
+        file = whole or (tables[0] if len(tables) == 1 else None)
         if file is not None:
             return file, Candidate(guess.format_of(file, timed, layout), ())
         names = ", ".join(one.name for one in files[:8]) + (", ..." if len(files) > 8 else "")
@@ -287,18 +294,6 @@ def choose(
         f"{source} has no known file of {entry.name}, which are {known}. For a file of another name add "
         f"--format=NAME ({', '.join(sorted(formats.formats()))})"
     )
-
-
-def _published(files: Sequence[SourceFile]) -> tuple[SourceFile, Candidate] | None:
-    """Return the only file among several that has the name of a published format, such as MovieLens' ratings.csv."""
-    found: dict[tuple[str, str], SourceFile] = {}
-    for name, form in formats.formats().items():
-        patterns = [] if form.own else form.files
-        found |= {(str(file), name): file for file in files if any(matches(file.name, one) for one in patterns)}
-    if len(found) != 1:
-        return None
-    (_, name), file = next(iter(found.items()))
-    return file, Candidate(name, ())
 
 
 def _check_counts(entry: Entry, statistics: Statistics) -> None:
@@ -314,7 +309,7 @@ def _check_counts(entry: Entry, statistics: Statistics) -> None:
         )
 
 
-def amazon(data: Interactions) -> None:
+def check_amazon(data: Interactions) -> None:
     """Raise DataError if users and items are swapped: item codes (ASIN) have ten characters, user codes have more."""
     items, users = (
         float(np.mean(np.asarray(pc.utf8_length(tokens)) == 10)) for tokens in (data.item_tokens, data.user_tokens)
@@ -325,21 +320,6 @@ def amazon(data: Interactions) -> None:
             "2014 are user,item,rating,time (--format=amazon-ratings-2014), files of 2018 item,user,rating,time "
             "(--format=amazon-ratings-2018)"
         )
-
-
-def one_line_per_user(data: Interactions) -> None:
-    """Raise DataError if a user has two lines, as their positions would mix."""
-    ordered = dataclasses.replace(data)
-    ordered.sort()
-    users, times = ordered.users, ordered.times
-    repeats = np.flatnonzero((users[1:] == users[:-1]) & (times[1:] == times[:-1]))
-    if len(repeats):
-        name = data.user_tokens[int(users[repeats[0]])].as_py()
-        raise DataError(f"user {name!r} has more than one line; join the lines of a user in time order")
-
-
-# by the name in formats.yaml
-CHECKS = {"amazon": amazon, "one_line_per_user": one_line_per_user}
 
 
 def installed_folder(name: str) -> Path | None:

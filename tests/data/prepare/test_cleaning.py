@@ -81,25 +81,18 @@ def test_a_threshold_needs_ratings() -> None:
         ("2019-01-01", 1_546_300_800.0),
         ("2019-12-31 00:00:00", 1_577_750_400.0),
         ("1546300800.5", 1_546_300_800.5),
-        ("20240102", 1_704_153_600.0),
-        ("202401021530", 1_704_209_400.0),
-        ("1700000000000", 1_700_000_000.0),
+        ("2024-01-02", 1_704_153_600.0),
         ("10", 10.0),
         ("202401.0", 202_401.0),
-        ("43882.96", 1_582_326_144.0),
-        ("638396640000000000", 1_704_067_200.0),
     ],
 )
 def test_times_on_the_command_line(text: str, value: float) -> None:
     assert seconds(text) == value
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [("202401", "a month or a number; write 2024-01, or 202401.0"), ("2024", "a date"), ("20241350", "a date")],
-)
-def test_times_that_mean_two_things_or_none(text: str, message: str) -> None:
-    with pytest.raises(DataError, match=message):
+@pytest.mark.parametrize("text", ["202401", "2024", "20240102", "2024-13-50"])
+def test_times_that_mean_two_things_or_none(text: str) -> None:
+    with refused(DataError, text, "a date"):
         seconds(text)
 
 

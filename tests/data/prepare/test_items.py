@@ -90,21 +90,6 @@ def test_an_item_file_of_others_is_not_replaced(tmp_path: Path) -> None:
         prepared(tmp_path, items=tmp_path / "items.csv")
 
 
-def test_returns_are_netted_and_counted(tmp_path: Path) -> None:
-    raw = f"user,item,time,qty\na,x,{T},2\na,y,{T + 1},1\na,x,{T + 2},-1\na,y,{T + 3},-1\nb,x,{T + 4},1\nb,y,{T},-1\n"
-    done = prepared(tmp_path, raw, {"returns": "qty"})
-    assert [line.split("\t")[:2] for line in done.path.read_text().splitlines()[1:]] == [["a", "x"], ["b", "x"]]
-    assert done.steps[1] == ("without 3 returns and their purchases", 2)
-    raw = f"user,item,time,qty\na,x,{T},2\na,y,{T + 1},0\na,x,{T + 2},-1\n"
-    assert prepared(tmp_path, raw, {"returns": "qty"}).steps[1] == (
-        "without 1 returns and their purchases, and without 1 of quantity 0", 1,
-    )  # fmt: skip
-    with refused(DataError, "'x'", "--returns=item"):
-        prepared(tmp_path, raw, {"returns": "item"})
-    with refused(DataError, "no column amount"):
-        prepared(tmp_path, raw, {"returns": "amount"})
-
-
 def columns_of(path: Path, text: str) -> dict[str, list[str]]:
     path.write_text(text)
     return read_items(path).columns
