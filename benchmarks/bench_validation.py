@@ -4,9 +4,8 @@
     .venv/bin/python benchmarks/bench_validation.py --data_path=DIR --data=ml-100k,amazon-beauty-sequences,ml-1m
 
 For each data set, with the reranker and without it, one process trains an epoch on one thread and then times, as a
-validation does: the choices (the share of the memory, EASE^R, the reranker) and the ranking with them; and the ranking
-by the network alone. ``share`` is what the validations of a whole training take more than those of the network alone,
-relative to the training.
+validation does: the fit of the reranker and the ranking with it; and the ranking by the network alone. ``share`` is
+what the validations of a whole training take more than those of the network alone, relative to the training.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python examples/studies/memory_variants.py RUN...       folders of FMLPRecMemory runs
 
-No variant trains anything. Each takes the probabilities of the run's network on at most 10,000 validation cases, with
-EASE^R where the run chose it, and mixes them with another memory. The share of the memory is the best of .1 to .7 (of
+No variant trains anything. Each takes the probabilities of the run's network on at most 10,000 validation cases, and
+mixes them with another memory. The share of the memory is the best of .1 to .7 (of
 two memories: the best pair of shares, at most .8 together), and its decay the best of .4, .6 and .9. So every row is
 the best that its variant could reach.
 
@@ -16,21 +16,20 @@ import itertools
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import scipy.sparse
 import torch
 
-from recbole_hyper.batches.loader import history_matrix
+from recbole_hyper.batches.loader import gather, history_matrix
 from recbole_hyper.data.pair_counts import pair_counts
 from recbole_hyper.data.sequences import ranges
 from recbole_hyper.evaluation.ranking import rank_cases
 from recbole_hyper.evaluation.scorers import state_scorer
 from recbole_hyper.evaluation.statistics import case_values
-from recbole_hyper.models.ease_votes import log_probabilities, with_votes
-from recbole_hyper.models.item_memory import ItemMemory, newest_items
-from recbole_hyper.models.memory import drawn
+from recbole_hyper.models.memory import drawn, newest_first
 from recbole_hyper.runs.load import load_model, read_finished, read_run
 from recbole_hyper.types import Prefixes
 
@@ -42,8 +41,36 @@ CASES, BLOCK = 10_000, 500
 NEIGHBOURS = 200  # sequences that vote
 
 
+class Memory(NamedTuple):
+    """Counts of pairs (n_items, n_items), what an item was counted in all, and how many of the newest items vote."""
+
+    counts: scipy.sparse.csr_matrix
+    totals: np.ndarray
+    window: int
+
+    def newest(self, cases: Prefixes) -> np.ndarray:
+        """Return the newest items of each history (n, window), newest first, padded with 0."""
+        starts = np.maximum(cases.ends - self.window, cases.starts)
+        items = gather(cases.store, cases.rows, starts, cases.ends, self.window)
+        return newest_first(torch.from_numpy(items), torch.from_numpy(cases.ends - starts)).numpy()
+
+    def after(self, cases: Prefixes, decay: float) -> np.ndarray:
+        """Return the distribution after each history (n, n_items)."""
+        newest = self.newest(cases)
+        totals = np.where(newest > 0, self.totals[newest], 0.0)
+        weights = decay ** np.arange(self.window) * np.sqrt(totals)
+        weights /= np.maximum(weights.sum(axis=1, keepdims=True), 1e-30)
+        votes = (weights / np.maximum(totals, 1e-30)).astype(np.float32).ravel()
+        places = np.arange(0, newest.size + 1, self.window)
+        shape = (len(newest), len(self.totals))
+        found: np.ndarray = (
+            scipy.sparse.csr_matrix((votes, newest.ravel(), places), shape=shape) @ self.counts
+        ).toarray()
+        return found
+
+
 class Run:
-    """The validation cases of a run, the probabilities of its network alone and with EASE^R, and its training."""
+    """The validation cases of a run, the probabilities of its network, and its training part."""
 
     def __init__(self, folder: str) -> None:
         config, dataset, split = read_finished(folder, read_run(folder), data_set=False)
@@ -51,26 +78,18 @@ class Run:
         model.eval()
         cases, self.n_items = drawn(split.valid, CASES), split.store.n_items
         self.cases, self.dataset, self.exclude_seen = cases, config["dataset"], config["exclude_seen"]
-        length = int(config["MAX_ITEM_LIST_LENGTH"])
-        score, votes = state_scorer(model, length, config["device"]), model._ease
-        self.with_ease, alone, mixed = bool(votes.chosen.share), [], []
-        with torch.no_grad():
-            for start in range(0, len(cases), BLOCK):
-                block = cases[start : start + BLOCK]
-                network = log_probabilities(score(block).cpu())
-                alone.append(network.exp().numpy())
-                if self.with_ease:
-                    newest = torch.from_numpy(newest_items(block, length))
-                    scores = votes.scores(newest, votes.chosen.decay)
-                    mixed.append(with_votes(network, scores, votes.chosen).exp().numpy())
-        self.alone = np.concatenate(alone)
-        self.network = np.concatenate(mixed) if self.with_ease else self.alone
+        score, parts = state_scorer(model, int(config["MAX_ITEM_LIST_LENGTH"]), config["device"]), []
+        for start in range(0, len(cases), BLOCK):
+            logits = score(cases[start : start + BLOCK])
+            logits[:, 0] = -torch.inf
+            parts.append(logits.softmax(dim=1).cpu().numpy())
+        self.network = np.concatenate(parts)
         store, lengths = split.store, np.asarray(split.train_lengths)
         self.items = store.items[ranges(store.offsets[:-1], lengths)].astype(np.int64)
         self.owners, self.n_rows = np.repeat(np.arange(len(lengths)), lengths), len(lengths)
         self.popularity = store.counts(lengths)
         window, neighbours = config["memory_window"], config["memory_neighbours"]
-        self.memory = ItemMemory(*pair_counts(store, lengths, window=window, neighbours=neighbours), window=window)
+        self.memory = Memory(*pair_counts(store, lengths, window=window, neighbours=neighbours), window)
 
     def ranks(self, scores: np.ndarray) -> np.ndarray:
         """Return the rank of each target; ``scores`` (n, n_items) are overwritten."""
@@ -106,16 +125,14 @@ def directed(run: Run, window: int, exponent: float) -> scipy.sparse.csr_matrix:
     return scipy.sparse.csr_matrix((np.concatenate(weights)[places], (pairs // n % n, pairs % n)), shape=(n, n))
 
 
-def memory_of(counts: scipy.sparse.csr_matrix) -> ItemMemory:
+def memory_of(counts: scipy.sparse.csr_matrix) -> Memory:
     """Return the memory of these counts, with all neighbours of an item."""
-    return ItemMemory(counts, np.asarray(counts.sum(axis=1)).ravel().astype(np.float32), window=10)
+    return Memory(counts, np.asarray(counts.sum(axis=1)).ravel().astype(np.float32), window=10)
 
 
-def distributions(run: Run, memory: ItemMemory) -> Iterator[np.ndarray]:
+def distributions(run: Run, memory: Memory) -> Iterator[np.ndarray]:
     """Yield the distribution of a memory after each history (n, n_items), for each decay."""
-    newest = memory.newest(run.cases)
-    for decay in DECAYS:
-        yield memory.after(newest, decay).toarray()
+    return (memory.after(run.cases, decay) for decay in DECAYS)
 
 
 def sequence_memory(run: Run, decay: float, power: int) -> np.ndarray:
@@ -128,7 +145,7 @@ def sequence_memory(run: Run, decay: float, power: int) -> np.ndarray:
         (np.ones(len(run.items), np.float32), (run.owners, run.items)), shape=(run.n_rows, run.n_items)
     )
     rarity = np.log(run.n_rows / np.maximum(run.popularity, 1)).astype(np.float32)
-    newest = ItemMemory(rows, rarity, window=50).newest(run.cases)
+    newest = Memory(rows, rarity, window=50).newest(run.cases)
     weights = np.where(newest > 0, decay ** np.arange(newest.shape[1]) * rarity[newest], 0).astype(np.float32)
     places = np.arange(0, newest.size + 1, newest.shape[1])
     histories = scipy.sparse.csr_matrix((weights.ravel(), newest.ravel(), places), shape=(len(newest), run.n_items))
@@ -149,14 +166,12 @@ def sequence_memory(run: Run, decay: float, power: int) -> np.ndarray:
 def variants(run: Run) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the name of each variant and its ranks."""
 
-    def best(memory: ItemMemory) -> tuple[float, np.ndarray, np.ndarray]:
+    def best(memory: Memory) -> tuple[float, np.ndarray, np.ndarray]:
         return max(run.mixtures(distributions(run, memory)), key=lambda mixture: ndcg(mixture[2]))
 
-    yield "the network alone", run.ranks(run.alone.copy())
-    if run.with_ease:
-        yield "with EASE^R", run.ranks(run.network.copy())
+    yield "the network alone", run.ranks(run.network.copy())
     share, memory, ranks = best(run.memory)
-    yield f"with {'EASE^R and ' if run.with_ease else ''}the memory, as the default model", ranks
+    yield "with the memory, as the default model", ranks
     follows = directed(run, 10, 0.5)
     yield "backward pairs count half", best(memory_of((follows + 0.5 * follows.T).tocsr()))[2]
     yield "forward pairs only", best(memory_of(follows))[2]

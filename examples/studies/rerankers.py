@@ -12,14 +12,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 import torch
 
-from recbole_hyper.models.known_cases import KnownCases
-from recbole_hyper.models.memory import RERANKED_CASES, drawn
-from recbole_hyper.models.reranker import CasesOfReranker, Reranker, ndcg
+from recbole_hyper.models.evidence import Evidence
+from recbole_hyper.models.memory import RANKED_CASES, drawn
+from recbole_hyper.models.rank import Ranker, sum_of_ndcg
 from recbole_hyper.runs.load import load_model, read_finished, read_run
 
 FILE = Path(__file__).parents[2] / "results" / "rerankers.csv"
@@ -35,43 +36,57 @@ WITHOUT = {
 }
 
 
-def read(folder: str) -> tuple[str, CasesOfReranker, Reranker]:
-    """Return the data set of a run, its cases, and its reranker."""
+class Data(NamedTuple):
+    """A data set: the evidence for its cases, their targets (n,) and the folds (n,) of their users, and its ranker."""
+
+    name: str
+    evidence: Evidence
+    targets: torch.Tensor
+    folds: torch.Tensor
+    ranker: Ranker
+
+    def ndcg(self, scores: torch.Tensor) -> float:
+        """Return NDCG@10 for the ``scores`` (n, k) of the proposed items."""
+        return float(sum_of_ndcg(self.evidence, scores, self.targets)) / len(self.targets)
+
+
+@torch.no_grad()
+def read(folder: str) -> Data:
+    """Return the data set of a run."""
     config, data, split = read_finished(folder, read_run(folder), data_set=False)
     model, _ = load_model(config, data, split)
-    model.eval()
-    cases = model.cases_of_reranker(drawn(split.valid, RERANKED_CASES), KnownCases())
-    return config["dataset"], cases, model._reranker
+    cases = drawn(split.valid, RANKED_CASES)
+    targets = torch.from_numpy(cases.targets.astype(np.int64))
+    return Data(config["dataset"], model.eval()._read(cases)[1], targets, model._folds(cases), model.ranking.ranker)
 
 
-def rows(name: str, cases: CasesOfReranker, others: dict[str, Reranker]) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a data set; ``others`` are the rerankers of all data sets."""
-    before = ndcg(cases.scores, cases.places) / len(cases.folds)
+def rows(data: Data, others: Sequence[Data]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a data set."""
+    before = data.ndcg(data.evidence.scores)
 
-    def row(reranker: str, gain: float) -> dict[str, Any]:
-        found = {"data": name, "cases": len(cases.folds), "reranker": reranker, "valid ndcg@10": before + gain}
-        return found | {"gain in per cent": round(100 * gain / before, 1)}
+    def row(reranker: str, value: float) -> dict[str, Any]:
+        found = {"data": data.name, "cases": len(data.folds), "reranker": reranker, "valid ndcg@10": value}
+        return found | {"gain in per cent": round(100 * (value - before) / before, 1)}
 
-    yield row("none", 0.0)
+    yield row("none", before)
     for text, columns in {"": [], **WITHOUT}.items():
-        evidence = cases.evidence.clone()
-        evidence[:, :, columns] = 0
-        if text and torch.equal(evidence, cases.evidence):
+        values = data.evidence.values.clone()
+        values[:, :, columns] = 0
+        if text and torch.equal(values, data.evidence.values):
             continue  # EASE^R was not offered
-        model = Reranker()
-        model.fit(cases._replace(evidence=evidence))
-        yield row(f"without {text}" if text else "all evidence", cases.gain(model(evidence, cases.folds)))
-    for other, model in others.items():
-        if other != name:
-            yield row(f"of {other}", cases.gain(model(cases.evidence)))
+        model, evidence = Ranker(), data.evidence._replace(values=values)
+        model.fit(evidence, data.targets, data.folds)
+        yield row(f"without {text}" if text else "all evidence", data.ndcg(model(evidence, data.folds)))
+    for other in others:
+        if other is not data:
+            yield row(f"of {other.name}", data.ndcg(other.ranker(data.evidence)))
 
 
 def main(folders: Sequence[str]) -> pd.DataFrame:
     """Compare the rerankers of the runs in ``folders``, and write the table."""
     runs = [read(folder) for folder in folders]
-    others = {name: model for name, _, model in runs}
     with torch.no_grad():
-        table = pd.DataFrame(row for name, cases, _ in runs for row in rows(name, cases, others)).round(4)
+        table = pd.DataFrame(row for data in runs for row in rows(data, runs)).round(4)
     table.to_csv(FILE, index=False, lineterminator="\n")
     return table
 

@@ -59,7 +59,7 @@ def rank_cases(
     """
     _check_cases(cases, n_items, k, catalogue)
     hidden = np.flatnonzero(~catalogue) if catalogue is not None else np.empty(0, dtype=np.int64)
-    large, parts = is_large(len(cases), n_items), list[_Ranked]()
+    large, parts = len(cases) * n_items >= KERNEL_FROM, list[_Ranked]()
     start, device = 0, CPU  # where the scores are is known from the first block
     with tqdm(total=len(cases), desc=progress, disable=progress is None, unit="case", leave=False) as bar:
         while start < len(cases):
@@ -78,11 +78,6 @@ def rank_cases(
     *columns, ties = zip(*parts, strict=True)
     ranks, counts, lists, values = map(np.concatenate, columns)
     return Ranks(ranks, counts, lists, sum(ties) / len(cases), np.where(lists == 0, np.float32(-np.inf), values))
-
-
-def is_large(n_cases: int, n_items: int) -> bool:
-    """Return whether so many scores are ranked by the kernel where they are on a CPU."""
-    return n_cases * n_items >= KERNEL_FROM
 
 
 def rows_of_a_block(n_items: int, memory_budget: int, device: torch.device = CPU) -> int:
@@ -118,21 +113,6 @@ def _rank_here(
     ranks, counts = _behind_all(at_least, counts, at_least == values.shape[1], k)
     best = np.take_along_axis(values, top.astype(np.int64), axis=1)  # overwritten only for excluded items
     return ranks, counts, top, best, int(((equal > 1) & (at_least < values.shape[1])).sum())
-
-
-def best_here(scores: Tensor, left_out: Tensor, k: int) -> Tensor:
-    """Return the k best items (n, k) of each row, best first, in one pass over ``scores`` (n, n_items).
-
-    On a CPU. Item 0 and the items ``left_out`` (n, m) of a row are not among them; their scores may be overwritten.
-    Rows with fewer items end with 0.
-    """
-    from recbole_hyper.kernels.ranks import rank_rows  # imports numba, so only when it is needed
-
-    n, m = left_out.shape
-    values, seen = scores.float().contiguous().numpy(), left_out.flatten().to(torch.int32).numpy()
-    zeros = np.zeros(n, np.int64)
-    *_, top, _ = rank_rows(values, zeros, m * np.arange(n + 1), seen, zeros[:0], k)
-    return torch.from_numpy(top).long()
 
 
 def _rank_with_torch(scores: Tensor, part: Cases, k: int, hidden: npt.NDArray[np.int64], exclude_seen: bool) -> _Ranked:

@@ -52,6 +52,8 @@ class OwnModel(Model):
         """Return (name of the similarity, similarity (q, n_items) of ``items`` (q,) to all items), or None."""
         return None if (vectors := self.item_vectors()) is None else cosine(items, vectors)
 
+    # how names of weights begin that the model fits itself, so that a warm start fits them again
+    fits_itself: tuple[str, ...] = ()
     # number of learned values, for a model without gradients
     n_learned: int | None = None
 

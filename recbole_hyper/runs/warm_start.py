@@ -93,7 +93,7 @@ def start_from(folder: Path, model: Any, data: SequenceDataset) -> dict[str, int
         "user": _Rows.matched(saved.store.user_tokens, data.store.user_tokens),
     }
     by_feature = _feature_rows(model, data.item_features, saved.item_features)
-    own = model.state_dict()
+    own = {k: v for k, v in model.state_dict().items() if not k.startswith(getattr(model, "fits_itself", ()))}
     for name in own.keys() - earlier.keys():
         raise ConfigError(f"init_from={str(folder)!r}: {name} is missing in that run: it used a different model")
     for name, tensor in own.items():

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
 import torch
 
 from recbole_hyper import registry, run
+from recbole_hyper.config import Config
 from recbole_hyper.encoders import base
-from recbole_hyper.models import reranker
-from recbole_hyper.models.item_memory import VoteTable
+from recbole_hyper.models import rank
+from recbole_hyper.runs.build import build_model, read_data
 from recbole_hyper.training.checkpoint import read_weights
-from tests.devices.foreign import INDEX_BACKWARD
+from tests.devices.foreign import INDEX_BACKWARD, counted
 from tests.devices.steps import small_keys, step_and_ranking, write_random
-from tests.models.test_ease_votes import fitted
-from tests.models.test_item_memory import N_ITEMS
 from tests.raising import refused
 
-# most waits of a ranked batch: ranks, counts, lists and their scores come back, and whether all are finite; of
-# FMLPRecMemory also what the memory has chosen; ItemKNN multiplies on the host, and its similarities come there once
-RANKING_WAITS = {"FMLPRecMemory": 12, "ItemKNN": 12}
+# most waits of a ranked batch: ranks, counts, lists and their scores come back, and whether all are finite; ItemKNN
+# multiplies on the host, and its similarities come there once
+RANKING_WAITS = {"ItemKNN": 12}
 # waits of a step: FMLPRec and BSARec look for the prefixes
 WAITS = {"FMLPRec": 1, "BSARec": 1}
 
@@ -43,12 +43,24 @@ def test_a_step_and_a_ranked_batch_wait_a_fixed_number_of_times(
     assert ranking.waits <= RANKING_WAITS.get(model, 10), ranking.places
 
 
-def test_votes_of_ease_in_blocks_are_those_of_the_cpu(foreign: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
-    votes, _ = fitted()
-    newest = torch.randint(0, N_ITEMS, (7, 5), generator=torch.Generator().manual_seed(1))
-    expected = votes.scores(newest, 0.9)
-    monkeypatch.setattr("recbole_hyper.models.ease_votes._BLOCK", 1)
-    torch.testing.assert_close(votes.to(foreign).scores(newest.to(foreign), 0.9).cpu(), expected)
+@pytest.mark.parametrize("drawn", [20_000, 30])
+def test_a_validation_of_the_default_waits_for_its_result_alone(
+    drawn: int, data: Path, tmp_path: Path, foreign: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The evidence is read, the networks fitted and the cases ranked on the device."""
+    monkeypatch.setattr("recbole_hyper.models.memory.RANKED_CASES", drawn)
+    keys = small_keys("FMLPRecMemory", data, output_dir=str(tmp_path / "run"), memory_ease=True)
+    config = Config("FMLPRecMemory", "random", config_dict=keys)
+    dataset, split = read_data(config)
+    model = build_model(config, dataset, split.store, split.train_lengths)
+    model.choose(split.valid)  # fits EASE^R on the host
+    with counted() as choice:
+        model.choose(split.valid)
+    assert choice.waits == 0, choice.places
+    with counted() as ranking:
+        scores = model.validation_scorer(config)(split.valid)
+    assert ranking.waits == 0, ranking.places
+    assert scores.device == foreign
 
 
 @pytest.mark.parametrize("model", ["HSASRecCE", "SASRecSCE", "DualRec"])
@@ -75,22 +87,19 @@ def test_metrics_are_those_of_the_cpu(model: str, data: Path, tmp_path: Path, fo
     assert found[True]["test"] == pytest.approx(found[False]["test"], abs=2e-5)
 
 
-@pytest.mark.parametrize("fits", [True, False])
-def test_a_reranker_is_fitted_and_ranks_as_on_the_cpu(
-    fits: bool, data: Path, tmp_path: Path, foreign: torch.device, monkeypatch: pytest.MonkeyPatch
+def test_a_ranker_is_fitted_and_ranks_as_on_the_cpu(
+    data: Path, tmp_path: Path, foreign: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the tables of the memories do not fit on the device."""
-    if not fits:
-        monkeypatch.setattr(VoteTable, "fits", lambda *_: False)
-    monkeypatch.setattr(reranker, "_FEWEST", 1)
+    monkeypatch.setattr(rank, "_FEWEST", 1)
     # what was found is kept on random data too
-    monkeypatch.setattr(reranker.CasesOfReranker, "gain", lambda *_: 1.0)
+    gains = itertools.cycle((1.0, 0.0))
+    monkeypatch.setattr(rank, "sum_of_ndcg", lambda evidence, *_: evidence.scores.new_full((), next(gains)))
     found = {}
     for use_gpu in (True, False):
         keys = small_keys("FMLPRecMemory", data, output_dir=str(tmp_path / str(use_gpu)), use_gpu=use_gpu, epochs=2)
         found[use_gpu] = run("FMLPRecMemory", "random", config_dict={**keys, "hidden_dropout_prob": 0.0})
         weights, _ = read_weights(tmp_path / str(use_gpu) / "model.safetensors")
-        assert bool(weights["_reranker.bits"].any())
+        assert bool(weights["ranking.ranker._extra_state"].any())
     for part in ("valid", "test"):
         assert found[True][part] == pytest.approx(found[False][part], abs=2e-5)
 

@@ -127,12 +127,14 @@ def test_other_memories_are_compared_on_the_cases_of_a_run(random_data: Path, tm
     writer.FILE, writer.NEIGHBOURS, folders = tmp_path / "variants.csv", 5, []
     for seed in (1, 2):
         folders.append(tmp_path / str(seed))
-        keys = {"data_path": str(random_data), "seed": seed, "memory_ease": True, "output_dir": str(folders[-1])}
+        keys = {"data_path": str(random_data), "seed": seed, "output_dir": str(folders[-1])}
         run("FMLPRecMemory", "random", config_dict={**SMALL, **keys})
     writer.main([str(folder) for folder in folders])
     table = pd.read_csv(writer.FILE).set_index("variant")
     runs = [writer.Run(str(folder)) for folder in folders]
-    assert table.loc["the network alone", "valid ndcg@10"] == round(writer.ndcg(runs[0].ranks(runs[0].alone.copy())), 4)
+    assert table.loc["the network alone", "valid ndcg@10"] == round(
+        writer.ndcg(runs[0].ranks(runs[0].network.copy())), 4
+    )
 
     def best(network: Any) -> float:
         runs[0].network = network
@@ -150,7 +152,7 @@ def test_rerankers_are_compared_on_the_cases_of_runs(
 ) -> None:
     writer = study("rerankers")
     writer.FILE, folders = tmp_path / "rerankers.csv", []
-    monkeypatch.setattr("recbole_hyper.models.reranker._FEWEST", 1)
+    monkeypatch.setattr("recbole_hyper.models.rank._FEWEST", 1)
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         shutil.copy(random_data / "random" / "random.inter", tmp_path / name / f"{name}.inter")
@@ -159,15 +161,12 @@ def test_rerankers_are_compared_on_the_cases_of_runs(
     table = writer.main([str(folder) for folder in folders]).set_index(["data", "reranker"])
     assert list(table.loc["one"].index[:2]) == ["none", "all evidence"]
     assert table.index[-1] == ("two", "of one")
-    name, cases, _ = writer.read(str(folders[0]))
-    assert name == "one"
-    before = writer.ndcg(cases.scores, cases.places) / len(cases.folds)
-    assert table.loc[("one", "none"), "valid ndcg@10"] == round(before, 4)
-    again = writer.Reranker()
-    again.fit(cases)
-    assert table.loc[("one", "all evidence"), "valid ndcg@10"] == round(
-        before + cases.gain(again(cases.evidence, cases.folds)), 4
-    )
-    other = writer.read(str(folders[1]))[2]
-    expected = before + cases.gain(other(cases.evidence))
+    one, two = (writer.read(str(folder)) for folder in folders)
+    assert one.name == "one"
+    assert table.loc[("one", "none"), "valid ndcg@10"] == round(one.ndcg(one.evidence.scores), 4)
+    again = writer.Ranker()
+    again.fit(one.evidence, one.targets, one.folds)
+    found = one.ndcg(again(one.evidence, one.folds))
+    assert table.loc[("one", "all evidence"), "valid ndcg@10"] == round(found, 4)
+    expected = one.ndcg(two.ranker(one.evidence))
     assert table.loc[("one", "of two"), "valid ndcg@10"] == round(expected, 4)

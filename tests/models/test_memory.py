@@ -1,9 +1,7 @@
-"""The item-to-item memory: its distribution, its mixture and how that is found, against loops; a model that has one."""
+"""The default model: its three parts in a run, what a validation fits and knows, and what a folder keeps of it."""
 
 from __future__ import annotations
 
-import itertools
-import re
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +12,18 @@ import torch
 from recbole_hyper import load, run
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.evaluation.ranking import rank_cases
-from recbole_hyper.models import memory
-from recbole_hyper.models.item_memory import (
-    DECAYS,
-    SHARES,
-    Mixture,
-)
-from recbole_hyper.models.reranker import CasesOfReranker, Reranker
-from recbole_hyper.protocols.base import make_split
-from recbole_hyper.runs.build import build
+from recbole_hyper.evaluation.statistics import case_values
+from recbole_hyper.models import memory, propose, rank
+from recbole_hyper.models.evidence import Evidence
+from recbole_hyper.models.memory import MemoryRecommender
+from recbole_hyper.models.rank import Ranker
+from recbole_hyper.runs.build import build_model, read_data
 from recbole_hyper.runs.bundle import write_bundle
-from recbole_hyper.runs.dataset import SequenceDataset
 from recbole_hyper.serving.bundle import GRAPH, open_bundle
-from recbole_hyper.training.checkpoint import read_weights
-from tests.conftest import LEARN, SMALL
+from recbole_hyper.training.checkpoint import CheckpointError, read_weights, save_weights
+from tests.conftest import LEARN, SMALL, write_inter
+from tests.models.test_rank import filled
+from tests.raising import refused
 
 
 @pytest.mark.parametrize("keys", [{}, {"encoder": "transformer", "geometry": "poincare", "loss_type": "bce"}])
@@ -46,127 +42,190 @@ def test_the_memory_alone_finds_the_blocks(blocks: Path, tmp_path: Path) -> None
     assert network["test"]["hit@5"] < 0.3
 
 
-def test_a_loaded_run_scores_as_the_run_did(walk: Path, tmp_path: Path) -> None:
-    keys = {**LEARN, "epochs": 5, "data_path": str(walk), "output_dir": str(tmp_path / "run")}
-    run("FMLPRecMemory", "walk", config_dict=keys)
-    config = Config("FMLPRecMemory", "walk", config_dict=keys)
-    dataset = SequenceDataset(config)
-    split = make_split(dataset.store, config)
-    loaded = load(tmp_path / "run")
-    made, _, _ = build(config, dataset, split, split.train_lengths)
-    made.load_state_dict(loaded.model.state_dict())
-    expected = made.eval().case_scorer(config)(split.test)
-    asked = split.test
-    histories = [
-        asked.store.item_tokens[asked.store.row(row)[:end]].tolist()
-        for row, end in zip(asked.rows, asked.ends, strict=True)
-    ]
-    found = loaded.score(histories)
-    np.testing.assert_allclose(found, expected[:, 1:].numpy(), rtol=1e-4, atol=1e-5)
-    bundle = write_bundle(tmp_path / "run")
-    assert (bundle / GRAPH).exists()
-    served = open_bundle(tmp_path / "run", load).recommender
-    np.testing.assert_allclose(served.score(histories), found, rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize("key", ["memory_window", "memory_neighbours"])
 def test_settings_that_make_no_sense_are_refused(key: str, walk: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=key):
+    with refused(ConfigError, key):
         run("FMLPRecMemory", "walk", config_dict={**SMALL, "data_path": str(walk), "output_dir": str(tmp_path), key: 0})
 
 
 def made_of(data: Path, **keys: Any) -> tuple[Any, Any, Any, Any]:
     """Return model, configuration, data and split."""
     config = Config("FMLPRecMemory", "random", config_dict={**SMALL, "data_path": str(data), **keys})
-    dataset = SequenceDataset(config)
-    split = make_split(dataset.store, config)
-    model, loader, _ = build(config, dataset, split, split.train_lengths)
-    return model, config, dataset, (split, loader)
+    dataset, split = read_data(config)
+    return build_model(config, dataset, split.store, split.train_lengths).eval(), config, dataset, split
 
 
-def test_a_case_is_scored_by_the_newest_items_of_its_history(random_data: Path) -> None:
+@pytest.mark.parametrize("rerank", [True, False])
+def test_a_case_is_scored_by_the_newest_items_of_its_history(rerank: bool, random_data: Path) -> None:
     """The scorer of the ranking, which reads whole histories, agrees with RecBole's interface, which reads batches."""
-    model, config, dataset, (split, _) = made_of(random_data)
-    model.eval()
-    model.mixture = Mixture(0.5, 0.6)
+    model, config, dataset, split = made_of(random_data, memory_rerank=rerank)
+    model.ranking.ranker.numbers.copy_(filled().numbers)
     batch = dataset.build()[1].inter_feat
     found = model.case_scorer(config)(split.valid)
-    torch.testing.assert_close(found[:, 1:], model.full_sort_predict(batch)[:, 1:], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found[:, 1:], model.full_sort_predict(batch)[:, 1:], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(found[:, 1:].exp().sum(1), torch.ones(len(found)))
 
 
-def test_validation_chooses_what_is_best_on_its_cases(random_data: Path) -> None:
-    model, config, _, (split, _) = made_of(random_data)
-    model.choose(split.valid)
-    chosen = model.mixture
-    scores = {}
-    for share, decay in itertools.product(SHARES, DECAYS):
-        model.mixture = Mixture(share, decay)
-        ranks = rank_cases(model.case_scorer(config), split.valid, n_items=split.store.n_items, k=10).ranks
-        scores[share, decay] = np.where(ranks <= 10, 1 / np.log2(ranks + 1), 0).mean()
-    assert scores[chosen] == pytest.approx(max(scores.values()), abs=1e-6)
-
-
-def test_a_validation_encodes_each_case_once(random_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, config, _, (split, _) = made_of(random_data, memory_ease=True)
+def test_a_validation_encodes_and_reads_each_case_once(random_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, config, _, split = made_of(random_data, memory_ease=True)
     encoded: list[int] = []
     encode, reads = memory.encode_cases, []
-    model._evidence_reader().register_forward_hook(lambda part, given, found: reads.append(len(found.items)))
+    model.ranking.reader.register_forward_hook(lambda part, given, found: reads.append(len(found.items)))
 
     def noted(model: Any, cases: Any, *more: Any) -> torch.Tensor:
         encoded.append(len(cases))
         return encode(model, cases, *more)
 
-    def rank() -> Any:
+    def ranked() -> Any:
         return rank_cases(model.validation_scorer(config), split.valid, n_items=split.store.n_items, k=10)
 
-    def fitted(reranker: Reranker, _: Any) -> None:
-        reranker.bits.copy_(torch.ones_like(reranker.numbers).view(torch.int32))
-
     monkeypatch.setattr(memory, "encode_cases", noted)
-    monkeypatch.setattr(Reranker, "fit", fitted)
-    monkeypatch.setattr(CasesOfReranker, "gain", lambda *_: 0.1)
+
+    def fit(self: Ranker, evidence: Evidence, _: torch.Tensor, folds: torch.Tensor) -> torch.Tensor:
+        self.numbers.copy_(filled().numbers)
+        return self(evidence, folds)
+
+    monkeypatch.setattr(Ranker, "fit", fit)
     model.choose(split.valid)
-    rank()
+    ranked()
     assert sum(encoded) == sum(reads) == len(split.valid)
-    # of a draw the ranking knows the states and the changes, and computes those of the other cases
-    monkeypatch.setattr(memory, "RERANKED_CASES", len(split.valid) - 3)
+    # of a draw the ranking knows all, and computes the other cases
+    monkeypatch.setattr(memory, "RANKED_CASES", len(split.valid) - 3)
     model.choose(split.valid)
     reads.clear()
     encoded.clear()
-    found = rank()
+    found = ranked()
     assert encoded == reads == [3]
-    again = rank()  # nothing is known any more
-    assert sum(reads) == 3 + len(split.valid)
-    np.testing.assert_array_equal(found.ranks, again.ranks)
-    monkeypatch.undo()
     # no state outlives its weights
-    model.choose(split.valid)
     model.train()
     with torch.no_grad():
         model.item_embedding.weight.mul_(2)
     model.eval()
-    found = model.validation_scorer(config)(split.valid)
-    assert torch.equal(found, model.validation_scorer(config)(split.valid))
+    others = ranked()
+    assert sum(reads) == 3 + len(split.valid)
+    assert not np.array_equal(found.ranks, others.ranks)
 
 
-def test_a_refit_keeps_the_choice_of_validation(random_data: Path, tmp_path: Path) -> None:
-    keys = {**SMALL, "data_path": str(random_data), "output_dir": str(tmp_path / "run"), "refit": True, "epochs": 1}
-    run("FMLPRecMemory", "random", config_dict=keys)
-    selected, _ = read_weights(tmp_path / "run" / "model.safetensors")
-    refit, _ = read_weights(tmp_path / "run" / "refit" / "model.safetensors")
-    assert torch.equal(selected["choice"], refit["choice"])
+@pytest.fixture(scope="module")
+def ordered(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Data on which the order of two items tells what follows: after a pair comes its third item, before it another."""
+    random, rows = np.random.default_rng(0), []
+    for user in range(600):
+        items: list[int] = []
+        while len(items) < 9:
+            first = int(random.integers(0, 40))
+            items += [item for item in (first, (first + 1) % 40, (first + 2) % 40) if item not in items[-12:]]
+        rows += [(f"u{user}", f"i{item}", time) for time, item in enumerate(items[: int(random.integers(6, 10))])]
+    return write_inter(tmp_path_factory.mktemp("data"), "order", rows)
+
+
+def trained(data: Path, folder: Path, name: str = "order", **keys: Any) -> dict[str, Any]:
+    """Run one epoch in which the network learns next to nothing."""
+    given_keys = {**LEARN, "data_path": str(data), "epochs": 1, "learning_rate": 1e-6, "output_dir": str(folder)}
+    return run("FMLPRecMemory", name, config_dict=given_keys | keys)
+
+
+@pytest.mark.parametrize("memory_ease", [True, False])
+def test_a_run_gains_keeps_it_and_serves_it(memory_ease: bool, ordered: Path, tmp_path: Path) -> None:
+    result = trained(ordered, tmp_path / "run", memory_ease=memory_ease, ema_decay=0.9)
+    without = trained(ordered, tmp_path / "without", memory_ease=memory_ease, memory_rerank=False)
+    assert result["valid"]["ndcg@10"] > without["valid"]["ndcg@10"] + 0.02
+    assert result["test"]["ndcg@10"] > without["test"]["ndcg@10"] + 0.02
+    loaded, histories = load(tmp_path / "run"), [["i1", "i2", "i30"], ["i7"]]
+    assert bool(loaded.model.ranking.ranker.numbers.any())
+    assert loaded.model.ranking.reader.ease.is_fitted is memory_ease
+    assert (write_bundle(tmp_path / "run") / GRAPH).exists()
+    served = open_bundle(tmp_path / "run", load).recommender
+    np.testing.assert_allclose(served.score(histories), loaded.score(histories), rtol=1e-4, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Data on which EASE^R alone helps: each history has five of its own six items, with others between them."""
+    random, rows = np.random.default_rng(0), []
+    for user in range(400):
+        items = random.integers(72, 200, 9)
+        items[[0, 2, 4, 7, 8]] = user % 12 * 6 + random.permutation(6)[:5]
+        rows += [(f"u{user}", f"i{item}", time) for time, item in enumerate(items)]
+    return write_inter(tmp_path_factory.mktemp("data"), "sets", rows)
+
+
+def test_a_ranker_reads_ease(pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(propose, "BEST", 200)
+    keys = {"name": "sets", "memory_window": 1}
+    with_ease, without = (
+        trained(pairs, tmp_path / str(ease), memory_ease=ease, **keys)["test"]["ndcg@10"] for ease in (True, False)
+    )
+    assert with_ease > 1.5 * without
+
+
+def test_validation_is_cross_fitted_and_the_test_uses_both_networks(ordered: Path, tmp_path: Path) -> None:
+    result = trained(ordered, tmp_path / "run")
+    loaded = load(tmp_path / "run")
+    model, (_, split) = loaded.model, read_data(loaded.config)
+    options = {"n_items": split.store.n_items, "k": 10, "exclude_seen": True}
+
+    def ndcg(score: Any, part: Any) -> float:
+        return float(case_values("ndcg@10", rank_cases(score, part, **options).ranks).mean())
+
+    found = ndcg(model.validation_scorer(loaded.config), split.valid)
+    assert found == pytest.approx(result["valid"]["ndcg@10"], abs=1e-5)
+    assert ndcg(model.case_scorer(loaded.config), split.test) == pytest.approx(result["test"]["ndcg@10"], abs=1e-5)
+    # other numbers of one network change the validation of the other's users alone
+    folds, before = split.store.users[split.valid.rows] % 2, model.validation_scorer(loaded.config)(split.valid)
+    model.ranking.ranker.numbers[0] = filled().numbers[0]
+    after = model.validation_scorer(loaded.config)(split.valid)
+    changed = (before[:, 1:] != after[:, 1:]).any(1).numpy()
+    assert not changed[folds == 0].any()
+    assert changed[folds == 1].all()
+
+
+def test_a_refit_keeps_the_ranker(ordered: Path, tmp_path: Path) -> None:
+    trained(ordered, tmp_path, refit=True, memory_ease=True)
+    selected, refit = (read_weights(tmp_path / part / "model.safetensors")[0] for part in ("", "refit"))
+    name = "ranking.ranker._extra_state"
+    assert bool(selected[name].any())
+    assert torch.equal(selected[name], refit[name])
+    assert refit["ranking.reader.ease._extra_state"].numel()
     assert not torch.equal(selected["item_embedding.weight"], refit["item_embedding.weight"])
 
 
-def test_averaged_weights_keep_their_mixture(random_data: Path, tmp_path: Path) -> None:
-    keys = {
-        **SMALL,
-        "data_path": str(random_data),
-        "output_dir": str(tmp_path / "run"),
-        "ema_decay": 0.9,
-        "eval_step": 1,
-    }
-    result = run("FMLPRecMemory", "random", config_dict=keys)
-    log = (tmp_path / "run" / "run.log").read_text(encoding="utf-8")
-    chosen = re.findall(r"memory: share (\S+), decay (\S+);", log)[result["best_epoch"]]
-    assert load(tmp_path / "run").model.mixture == tuple(float(value) for value in chosen)
+@pytest.mark.parametrize(("before", "after"), [(True, False), (False, True)])
+def test_a_refit_reads_ease_if_the_ranker_was_fitted_with_it(before: bool, after: bool, random_data: Path) -> None:
+    """More interactions may cross the border of the rule that offers it: its columns were 0 in the fit."""
+    models = [made_of(random_data, memory_ease=ease)[0] for ease in (before, after)]
+    split = made_of(random_data)[-1]
+    models[0].choose(split.valid)
+    models[1].choose_as(models[0])
+    assert models[1].ranking.reader.ease.is_fitted is before
+
+
+def test_weights_of_an_earlier_version_are_refused(walk: Path, tmp_path: Path) -> None:
+    keys = {**SMALL, "data_path": str(walk), "output_dir": str(tmp_path / "run")}
+    run("FMLPRecMemory", "walk", config_dict=keys)
+    file = tmp_path / "run" / "model.safetensors"
+    tensors, metadata = read_weights(file)
+    kept = {name: tensor for name, tensor in tensors.items() if not name.startswith("ranking.")}
+    save_weights(file, kept | {"choice": torch.tensor([4, 3])}, metadata)
+    with refused(CheckpointError, "model.safetensors", "train it again"):
+        load(tmp_path / "run")
+
+
+def test_a_case_of_one_user_is_in_one_fold(random_data: Path) -> None:
+    """Rows of a benchmark file are cases, so a user has several rows."""
+    model, _, _, split = made_of(random_data)
+    store = split.store
+    store.users[:] = store.users[0]
+    assert len(set(model._folds(split.valid).tolist())) == 1
+
+
+def test_too_few_cases_leave_the_mixture(random_data: Path) -> None:
+    model, config, _, split = made_of(random_data)
+    assert isinstance(model, MemoryRecommender)
+    assert len(split.valid) < 2 * rank._FEWEST
+    model.choose(split.valid)
+    assert not model.ranking.ranker.numbers.any()
+    mixture, _, _, _ = made_of(random_data, memory_rerank=False)
+    mixture.load_state_dict(model.state_dict(), strict=False)
+    expected = mixture.case_scorer(config)(split.valid)
+    torch.testing.assert_close(model.validation_scorer(config)(split.valid), expected)

@@ -1,13 +1,12 @@
 """The test figures of FMLPRecMemory from its weights file and the raw interactions alone, with numpy and no other code.
 
-The leave-one-out split, ids, network, memory, reranker and metrics are written again from their papers and pages, one
+The leave-one-out split, ids, network, memory, ranker and metrics are written again from their papers and pages, one
 user at a time, so that a leak or a mistake in any stage of the package would show as a difference.
 """
 
 from __future__ import annotations
 
 import csv
-import itertools
 import math
 from collections import defaultdict
 from pathlib import Path
@@ -18,10 +17,8 @@ import yaml
 from safetensors.numpy import load_file
 from scipy.special import erf
 
-SHARES = [step / 10 for step in range(10)]
-DECAYS = [0.4, 0.6, 0.8, 0.9, 1.0]
-VOTES = [(0.0, 1.0, 1.0), *itertools.product((0.2, 0.4, 0.6), (0.9, 0.95, 0.98), (10.0, 20.0, 40.0))]
-BEST = 50
+SHARE, DECAY, BEST, NEWEST_OF_EASE = 0.4, 0.9, 50, 100
+EASE, RANKER = "ranking.reader.ease._extra_state", "ranking.ranker._extra_state"
 Array = np.ndarray
 
 
@@ -102,9 +99,9 @@ def votes_of(items: list[int], memory: tuple[Array, Array], window: int, decay: 
 def ease_scores(items: list[int], weights: dict[str, Array], decay: float) -> Array:
     """Return EASE^R's scores (n_items,) after the history ``items``; 0 where it was not fitted."""
     scores = np.zeros(len(weights["item_embedding.weight"]))
-    kept = weights["_ease.bits"].astype(np.int32).view(np.float32).astype(np.float64)
-    for age, item in enumerate(items[::-1]) if len(kept) else ():
-        scores[weights["_ease.neighbours"][item].astype(int)] += decay**age * kept[item]
+    neighbours, bits = weights[EASE].astype(np.int32)
+    for age, item in enumerate(items[::-1][:NEWEST_OF_EASE]) if bits.size else ():
+        scores[neighbours[item]] += decay**age * bits[item].view(np.float32).astype(np.float64)
     return scores
 
 
@@ -125,19 +122,11 @@ def probabilities(
     state = last_state(items, weights, settings["MAX_ITEM_LIST_LENGTH"])
     network = softmax(weights["item_embedding.weight"] @ state / settings["temperature"])
     window, recent = settings["memory_window"], items[-settings["MAX_ITEM_LIST_LENGTH"] :]
-    share, decay = SHARES[int(weights["choice"][0])], DECAYS[int(weights["choice"][1])]
-    ease_share, ease_decay, sharpness = VOTES[int(weights["_ease.choice"])]
-    mixed = network
-    if ease_share:
-        mixed = (1 - ease_share) * network + ease_share * softmax(sharpness * ease_scores(recent, weights, ease_decay))
-    votes, weight = votes_of(items, memories["both"], window, decay)
-    if share and weight and votes.any():
-        mixed = (1 - share) * mixed + share * votes
-    if not weights["_reranker.bits"].any():
-        return mixed
+    votes, weight = votes_of(items, memories["both"], window, DECAY)
+    mixed = (1 - SHARE) * network + SHARE * votes if weight else network.copy()
     shown = mixed.copy()
-    shown[recent] = -1
-    best = np.argsort(-shown, kind="stable")[:BEST]
+    shown[[0, *recent]] = -1
+    best = np.argsort(-shown, kind="stable")[: min(BEST, int((shown >= 0).sum()))]
     vectors = weights["item_embedding.weight"]
     units = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     cosines = np.zeros((len(best), window))
@@ -148,7 +137,7 @@ def probabilities(
         evidence += [np.log(votes_of(items, memories[side], window, one)[0][best] + math.exp(-9)) for one in (0.4, 0.9)]
     evidence += [ease_scores(recent, weights, one)[best] for one in (0.8, 0.95, 0.99)]
     columns, changes = np.stack(evidence, axis=1), []
-    for numbers in weights["_reranker.bits"].astype(np.int32).view(np.float32).astype(np.float64):
+    for numbers in weights[RANKER]:
         count = columns.shape[1]
         mean, scale, linear = numbers[: 3 * count].reshape(3, count)
         weight_, bias, out = numbers[3 * count : -32].reshape(count, 16), numbers[-32:-16], numbers[-16:]

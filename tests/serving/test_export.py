@@ -27,13 +27,12 @@ from recbole_hyper.geometry.euclidean import Euclidean
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.geometry.poincare import Poincare
 from recbole_hyper.models.base import HyperRecommender
-from recbole_hyper.models.ease_votes import VOTES, Votes
-from recbole_hyper.models.item_memory import Mixture
 from recbole_hyper.protocols.base import make_split
 from recbole_hyper.runs.build import build
 from recbole_hyper.runs.dataset import SequenceDataset
 from recbole_hyper.serving.export import OPSET, Graph, ScoreTable, export, trace
 from tests.conftest import SMALL
+from tests.models.test_rank import filled
 from tests.raising import refused
 
 LENGTH = 8
@@ -114,14 +113,14 @@ def test_onnx_gives_the_packages_recommendations(name: str, keys: dict[str, Any]
         np.testing.assert_allclose(values, scores.gather(1, torch.from_numpy(found)), atol=1e-4)
 
 
-@pytest.mark.parametrize("votes", [VOTES[0], VOTES[8]])
+@pytest.mark.parametrize("more", [{"memory_ease": True}, {"memory_ease": False}, {"memory_rerank": False}])
 def test_a_memory_is_part_of_the_graph(
-    votes: Votes, random_data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    more: dict[str, bool], random_data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    keys = {"data_path": str(random_data), "output_dir": str(tmp_path / "run"), "epochs": 1, "memory_ease": True}
+    keys = {"data_path": str(random_data), "output_dir": str(tmp_path / "run"), "epochs": 1, **more}
     run("FMLPRecMemory", "random", config_dict={**SMALL, **keys, "memory_window": 3, "memory_neighbours": 6})
     loaded = load(tmp_path / "run")
-    loaded.model.mixture, loaded.model._ease.chosen = Mixture(0.5, 0.6), votes
+    loaded.model.ranking.ranker.numbers.copy_(filled().numbers)
     loaded.scorer.score = loaded.model.case_scorer(loaded.config)
     tokens, length, n_items = loaded.store.item_tokens, int(loaded.config["MAX_ITEM_LIST_LENGTH"]), loaded.store.n_items
     numbers = [[3], [5, 5, 9, 5], list(range(1, length + 1)), list(range(20, 20 + length + 5)), [7, 8] * length]

@@ -1,0 +1,109 @@
+"""Weights from item to item, of two kinds: pair counts of the training part, and EASE^R fitted to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+import torch
+from torch import Tensor, nn
+
+from recbole_hyper.data.pair_counts import Side, pair_counts
+from recbole_hyper.models.easer import gram_matrix, item_weights
+
+# a table has at most so many weights, however many items there are
+_WEIGHTS = 1 << 26
+# EASE^R is fitted up to this number of items, whose matrix takes 5 GB while it is fitted
+MOST_ITEMS = 20_000
+# and where items x items / interactions is at most this. A fit costs items^3, and training items x interactions: at 560
+# (10,000 items) the fit takes 20 s of a CPU, a tenth of the training, and at 950 (Amazon Beauty) a fifth
+MOST_WORK = 600
+# ridge, and the largest weights of an item that are kept; chosen on the validation of ml-100k
+_RIDGE, _NEIGHBOURS = 100.0, 200
+
+
+def is_offered(n_items: int, n_interactions: int) -> bool:
+    """Return whether EASE^R is fitted to such data in about a tenth of the network's training, or less."""
+    return n_items <= min(MOST_ITEMS, MOST_WORK * n_interactions / max(1, n_items))
+
+
+class ItemWeights(nn.Module):
+    """The largest ``weights`` (n_items, k) from each item to its ``neighbours`` (n_items, k), and what an item counts.
+
+    Neighbour 0 with weight 0 fills a row up. ``evidence`` (n_items,) is what an item counts among the newest of a
+    history. These tensors are constants, and no part of the weights file.
+    """
+
+    neighbours: Tensor
+    weights: Tensor
+    evidence: Tensor
+
+    def __init__(self, neighbours: npt.NDArray, weights: npt.NDArray, evidence: npt.NDArray) -> None:
+        super().__init__()
+        self.register_buffer("neighbours", torch.from_numpy(neighbours.astype(np.int32)), persistent=False)
+        self.register_buffer("weights", torch.from_numpy(weights.astype(np.float32)), persistent=False)
+        self.register_buffer("evidence", torch.from_numpy(evidence.astype(np.float32)), persistent=False)
+
+    def ages(self, newest: Tensor, decays: Sequence[float]) -> Tensor:
+        """Return what each of the ``newest`` items (n, w) counts (n, decays, w): ``decay`` times per step of age."""
+        steps = torch.arange(newest.shape[1], device=newest.device)
+        return self.evidence[newest][:, None] * torch.stack([decay**steps for decay in decays])
+
+    def forward(self, newest: Tensor, places: Tensor, count: int) -> Tensor:
+        """Return the weights (n, w, count) from each of the ``newest`` items (n, w) to ``count`` items.
+
+        ``places`` (n, n_items) has the place of each item among them from 1, and 0 for others.
+        """
+        n, width = newest.shape
+        found = places.gather(1, self.neighbours[newest].flatten(1).long()).long().view(n, width, -1)
+        blank = self.weights.new_zeros(n, width, count + 1)
+        return blank.scatter(2, found, self.weights[newest])[:, :, 1:]
+
+
+class PairRates(ItemWeights):
+    """How often item j comes near item h, C[h, j] / n[h], by ``data.pair_counts``; an item counts n^0.5."""
+
+    def __init__(self, store: Any, lengths: npt.NDArray[np.int64], *, window: int, neighbours: int, side: Side) -> None:
+        kept = max(1, min(neighbours, _WEIGHTS // store.n_items))
+        counts, totals = pair_counts(store, lengths, window=window, neighbours=kept, side=side)
+        sizes = np.diff(counts.indptr)
+        filled = np.arange(max(1, int(sizes.max(initial=0)))) < sizes[:, None]
+        places, rates = np.zeros(filled.shape, np.int32), np.zeros(filled.shape, np.float32)
+        places[filled], rates[filled] = counts.indices, counts.data / np.repeat(totals, sizes)
+        super().__init__(places, rates, np.sqrt(totals))
+
+    def ages(self, newest: Tensor, decays: Sequence[float]) -> Tensor:
+        counted = super().ages(newest, decays)
+        return counted / counted.sum(dim=2, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny)
+
+
+class EaseWeights(ItemWeights):
+    """EASE^R's weights (Steck, 2019) of the training matrix, of which each item keeps the 200 largest.
+
+    A model fits them itself, so the weights file of a run contains them. An average of the model's weights leaves them
+    alone, as they are no buffers of the state.
+    """
+
+    def __init__(self, n_items: int) -> None:
+        super().__init__(np.empty((n_items, 0)), np.empty((n_items, 0)), np.arange(n_items) > 0)
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether there are weights."""
+        return bool(self.weights.numel())
+
+    def fit(self, matrix: scipy.sparse.csr_matrix) -> None:
+        """Fit to the binary training matrix (n_users, n_items)."""
+        weights = torch.from_numpy(item_weights(gram_matrix(matrix), _RIDGE))
+        neighbours = weights.abs().topk(min(_NEIGHBOURS, len(weights)), dim=1).indices
+        self.set_extra_state(torch.stack((neighbours.int(), weights.gather(1, neighbours).view(torch.int32))))
+
+    def get_extra_state(self) -> Tensor:
+        return torch.stack((self.neighbours, self.weights.view(torch.int32)))
+
+    def set_extra_state(self, state: Tensor) -> None:
+        neighbours, bits = state.to(self.weights.device)
+        self.neighbours, self.weights = neighbours.contiguous(), bits.contiguous().view(torch.float32)

@@ -1,0 +1,65 @@
+"""First part of the default model: a network and a memory propose items, in a fixed mixture."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from recbole_hyper.models.item_votes import PairRates
+
+#: as many of the best items of the mixture are proposed
+BEST = 50
+# share of the memory, and weight of an item relative to the next newer one; results/default_variants.csv has others
+SHARE, DECAY = 0.4, 0.9
+
+
+class Proposals(NamedTuple):
+    """Log-probabilities (n, n_items) by the ``network`` and by the mixture (``scores``), and the best ``items`` (n, k).
+
+    Padding has -inf. The places of items that are left out, if too few remain, have the item 0.
+    """
+
+    network: Tensor
+    scores: Tensor
+    items: Tensor
+
+
+class Proposer(nn.Module):
+    r"""Mixes the probabilities of a network with a memory, and proposes the best items.
+
+    After a history with the newest items :math:`h_0, h_1, \dots`, the memory gives item j the probability
+
+    .. math:: m(j) = \sum_k a_k C_{h_k j} / n_{h_k}, \qquad a_k \propto .9^k \sqrt{n_{h_k}}
+
+    over the ``window`` newest items, by pair counts on ``both`` sides of an item. The mixture is .6 p + .4 m. With
+    ``exclude_seen`` no item of the history is proposed.
+    """
+
+    def __init__(self, both: PairRates, *, window: int, exclude_seen: bool) -> None:
+        super().__init__()
+        self.both, self.window, self.exclude_seen = both, window, exclude_seen
+
+    def forward(self, logits: Tensor, newest: Tensor) -> Proposals:
+        """Return the proposals by the network's ``logits`` (n, n_items), after the ``newest`` items (n, L)."""
+        network, scores = self.mixed(logits, newest)
+        left_out = newest if self.exclude_seen else newest[:, :0]
+        own = scores.gather(1, left_out)
+        # for a moment only: a copy of the scores would take as long as the search
+        scores.scatter_(1, left_out, -math.inf)
+        values, items = scores.topk(min(BEST, scores.shape[1] - 1), dim=1)
+        return Proposals(network, scores.scatter_(1, left_out, own), items.masked_fill(values == -math.inf, 0))
+
+    def mixed(self, logits: Tensor, newest: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the log-probabilities (n, n_items) by the network and by the mixture; ``logits`` are overwritten."""
+        logits[:, 0] = -math.inf
+        network, recent = logits.log_softmax(dim=1), newest[:, : self.window]
+        ages = self.both.ages(recent, [DECAY])[:, 0]
+        votes, neighbours = ages[:, :, None] * self.both.weights[recent], self.both.neighbours[recent]
+        memory = torch.zeros_like(network).scatter_add_(1, neighbours.flatten(1).long(), votes.flatten(1))
+        # the network decides alone where nothing is known of any item
+        scores = network + (ages.sum(dim=1, keepdim=True) > 0) * math.log1p(-SHARE)
+        # logarithms stay finite where probabilities do not
+        return network, torch.where(memory > 0, scores.exp().add_(memory, alpha=SHARE).log_(), scores)

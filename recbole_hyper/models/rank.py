@@ -1,0 +1,151 @@
+"""Third part of the default model: small networks that rank the proposed items by the evidence for them."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from recbole_hyper.models.evidence import N_EVIDENCE, Evidence
+
+#: networks, each fitted to the users of the others
+N_FOLDS = 2
+_WIDTH = 16
+_SHAPES = (N_EVIDENCE,), (N_EVIDENCE,), (N_EVIDENCE,), (N_EVIDENCE, _WIDTH), (_WIDTH,), (_WIDTH,)
+_SIZES = [math.prod(shape) for shape in _SHAPES]
+# a fit: at most so many steps, and passes over the cases; cases a step, rate and weight decay of Adam, fewest cases
+_STEPS, _PASSES, _BATCH, _RATE, _DECAY, _FEWEST = 440, 10, 128, 0.01, 1e-3, 50
+# of the NDCG that has to gain
+_DEPTH = 10
+
+
+class Ranker(nn.Module):
+    r"""Small networks that rank the proposed items.
+
+    With the log-probability :math:`s_j` of item j and the evidence for it :math:`x_j`, standardized, a network gives
+
+    .. math:: s'_j = s_j + a^\top x_j + w^\top \tanh(V x_j + b),
+
+    and the probability of the proposed items together is distributed among them in proportion to :math:`e^{s'_j}`. All
+    other items keep theirs. Zeros, as before :meth:`fit`, change nothing.
+
+    There are two, and :math:`s'` is the mean of theirs. Each is fitted to half of the users, so that the other half
+    tells what it gains. The weights file has the numbers, but they are no buffers of the state, so that an average of
+    the model's weights leaves them alone.
+    """
+
+    numbers: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("numbers", torch.zeros(N_FOLDS, sum(_SIZES)), persistent=False)
+
+    def get_extra_state(self) -> Tensor:
+        return self.numbers.clone()
+
+    def set_extra_state(self, state: Tensor) -> None:
+        self.numbers.copy_(state)
+
+    def forward(self, evidence: Evidence, folds: Tensor | None = None) -> Tensor:
+        """Return the log-probabilities (n, k) of the proposed items, -inf for empty places.
+
+        With the ``folds`` (n,) of the users, by the networks that were not fitted to them.
+        """
+        mean, scale, *learned = _parts(self.numbers)
+        changes = _added((evidence.values - mean[:, None, None]) * scale[:, None, None], *learned)
+        if folds is None:
+            change = changes.mean(dim=0)
+        else:
+            others = folds != torch.arange(N_FOLDS, device=folds.device)[:, None]
+            change = (changes * others[:, :, None]).sum(dim=0) / (N_FOLDS - 1)
+        new = (evidence.scores + change).log_softmax(dim=1) + evidence.scores.logsumexp(dim=1, keepdim=True)
+        return new.masked_fill(evidence.items == 0, -math.inf)
+
+    def fit(self, evidence: Evidence, targets: Tensor, folds: Tensor) -> Tensor:
+        """Fit each network to the cases of its users, and return the scores (n, k) by those not fitted to them.
+
+        By cross-entropy over the proposed items, for the cases whose ``targets`` (n,) are among these: a few hundred
+        steps of Adam, on the device where the evidence is; nothing returns to the host. If a fold has fewer than 50
+        such cases, or if NDCG@10 does not gain in cross-validation, nothing is changed.
+        """
+        hits = _hits(evidence, targets)
+        own = hits.any(dim=1) & (folds == torch.arange(N_FOLDS, device=folds.device)[:, None])
+        self.numbers.copy_(_fit(evidence, hits.int().argmax(dim=1), own))
+        scores = self(evidence, folds)
+        gains = sum_of_ndcg(evidence, scores, targets) > sum_of_ndcg(evidence, evidence.scores, targets)
+        kept = (own.sum(dim=1).min() >= _FEWEST) & gains
+        self.numbers.copy_(torch.where(kept, self.numbers, 0.0))
+        return torch.where(kept, scores, evidence.scores)
+
+
+def _hits(evidence: Evidence, targets: Tensor) -> Tensor:
+    return (evidence.items == targets[:, None]) & (evidence.items > 0)
+
+
+def sum_of_ndcg(evidence: Evidence, scores: Tensor, targets: Tensor) -> Tensor:
+    """Return the sum of NDCG@10 for the ``scores`` (n, k) of the proposed items, given the ``targets`` (n,)."""
+    hits = _hits(evidence, targets)
+    ranks = 1 + (scores > scores.masked_fill(~hits, -math.inf).amax(dim=1, keepdim=True)).sum(dim=1)
+    return torch.where((ranks <= _DEPTH) & hits.any(dim=1), 1 / torch.log2(ranks + 1.0), 0.0).sum()
+
+
+def _parts(numbers: Tensor, first: int = 0) -> list[Tensor]:
+    """Return the parts of ``numbers`` (N_FOLDS, P) that begin with the part ``first``, in their shapes."""
+    parts = numbers.split(_SIZES[first:], dim=1)
+    return [part.view(N_FOLDS, *shape) for part, shape in zip(parts, _SHAPES[first:], strict=True)]
+
+
+def _added(inputs: Tensor, linear: Tensor, weight: Tensor, bias: Tensor, out: Tensor) -> Tensor:
+    """Return what the networks add (N_FOLDS, n, k) for ``inputs`` (N_FOLDS, n, k, N_EVIDENCE)."""
+    rows = inputs.flatten(1, 2)
+    # tanh x = 2 sigmoid 2x - 1, which torch computes several times as quickly on a CPU
+    hidden = torch.baddbmm(2 * bias[:, None], rows, 2 * weight).sigmoid()
+    added = torch.baddbmm(-out.sum(dim=1)[:, None, None], rows, linear[:, :, None])
+    return torch.baddbmm(added, hidden, 2 * out[:, :, None]).view(inputs.shape[:3])
+
+
+def _fit(evidence: Evidence, places: Tensor, own: Tensor) -> Tensor:
+    """Return the numbers (N_FOLDS, P) of the networks; ``own`` (N_FOLDS, n) are the cases of each."""
+    draws, device = torch.Generator().manual_seed(0), places.device
+    numbers = torch.zeros(N_FOLDS, sum(_SIZES), device=device)
+    mean, scale, *learned = _parts(numbers)
+    for fold, cases in enumerate(own):
+        weights = (cases[:, None] & (evidence.items > 0)).float().flatten()
+        values, total = evidence.values.flatten(0, 1), weights.sum().clamp(min=1.0)
+        mean[fold] = weights @ values / total
+        scale[fold] = (weights @ (values - mean[fold]).square() / total).clamp(min=1e-6).rsqrt()
+    learned[1].copy_(torch.empty(N_EVIDENCE, _WIDTH).normal_(0, N_EVIDENCE**-0.5, generator=draws))
+    fixed, trained = numbers.split([sum(_SIZES[:2]), sum(_SIZES[2:])], dim=1)
+    trained = trained.clone().requires_grad_()
+    batches = _batches(own, draws)
+    optimizer = torch.optim.Adam([trained], lr=_RATE, weight_decay=_DECAY)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, len(batches))
+    for batch in batches:
+        # index_select copies whole rows, an index each number by itself
+        values, scores = (part.index_select(0, batch.flatten()) for part in (evidence.values, evidence.scores))
+        inputs = (values.unflatten(0, batch.shape) - mean[:, None, None]) * scale[:, None, None]
+        optimizer.zero_grad()
+        with torch.enable_grad():
+            changed = scores + _added(inputs, *_parts(trained, 2)).flatten(0, 1)
+            # a sum, as each network has its own cases
+            loss = cross_entropy(changed, places[batch.flatten()], reduction="sum") / _BATCH
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+    return torch.cat((fixed, trained.detach()), dim=1)
+
+
+def _batches(own: Tensor, draws: torch.Generator) -> Tensor:
+    """Return cases (steps, N_FOLDS, _BATCH) of each fold: all of them in another order, again and again.
+
+    How many cases a fold has is known on the device alone, so the number of steps follows from that of all cases.
+    """
+    steps = min(_STEPS, _PASSES * math.ceil(own.shape[1] / N_FOLDS / _BATCH))
+    keys = torch.rand(_PASSES, 1, own.shape[1], generator=draws).to(own.device)
+    passes = (keys + ~own).argsort(dim=2)  # in each pass, the fold's own cases come first
+    number, draw = own.sum(dim=1).clamp(min=1)[:, None], torch.arange(steps * _BATCH, device=own.device)
+    folds = torch.arange(N_FOLDS, device=own.device)[:, None]
+    found = passes[(draw // number) % _PASSES, folds, draw % number]
+    return found.view(N_FOLDS, steps, _BATCH).transpose(0, 1)

@@ -1,0 +1,142 @@
+"""The third part of the default model: its scores against a loop, its fit, and whom its networks have not seen."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from recbole_hyper.models import rank
+from recbole_hyper.models.evidence import N_EVIDENCE, Evidence
+from recbole_hyper.models.rank import Ranker
+from recbole_hyper.training.averaging import WeightAverage
+from tests.models.test_evidence import read
+
+K, WIDTH = 6, 16
+
+
+def filled(seed: int = 0) -> Ranker:
+    """Return a ranker with random numbers."""
+    model = Ranker()
+    model.numbers.normal_(generator=torch.Generator().manual_seed(seed))
+    return model
+
+
+def test_the_scores_equal_the_formula_and_keep_the_probability() -> None:
+    evidence, model = read(ease=True), filled()
+    torch.testing.assert_close(Ranker()(evidence), evidence.scores)
+    found = model(evidence)
+    torch.testing.assert_close(found.exp().sum(1), evidence.scores.exp().sum(1))
+    for row, items in enumerate(evidence.items.tolist()):
+        changed = {}
+        for place in (place for place, item in enumerate(items) if item):
+            changes = []
+            for numbers in model.numbers.double().numpy():
+                mean, scale, linear = numbers[: 3 * N_EVIDENCE].reshape(3, N_EVIDENCE)
+                weight = numbers[3 * N_EVIDENCE : -2 * WIDTH].reshape(N_EVIDENCE, WIDTH)
+                bias, out = numbers[-2 * WIDTH : -WIDTH], numbers[-WIDTH:]
+                x = (evidence.values[row, place].double().numpy() - mean) * scale
+                changes.append(linear @ x + np.tanh(x @ weight + bias) @ out)
+            changed[place] = float(evidence.scores[row, place]) + np.mean(changes)
+        together = math.log(sum(math.exp(float(evidence.scores[row, place])) for place in changed))
+        largest = max(changed.values())
+        total = largest + math.log(sum(math.exp(one - largest) for one in changed.values()))
+        for place in range(len(items)):
+            expected = changed[place] - total + together if place in changed else -math.inf
+            assert float(found[row, place]) == pytest.approx(expected, rel=1e-3, abs=1e-3)
+
+
+def test_a_user_is_ranked_by_the_network_that_was_not_fitted_to_it() -> None:
+    evidence, model, folds = read(), filled(), [0, 1, 0, 1]
+    found = model(evidence, torch.tensor(folds))
+    for row, fold in enumerate(folds):
+        other = Ranker()
+        other.numbers.copy_(model.numbers[1 - fold].expand(2, -1))
+        torch.testing.assert_close(found[row], other(evidence)[row])
+
+
+def cases(count: int, seed: int = 0) -> tuple[Evidence, torch.Tensor, torch.Tensor]:
+    """Return evidence, targets and folds: targets have the largest popularity, which the mixture ignores."""
+    draws = torch.Generator().manual_seed(seed)
+    values = torch.randn(count, K, N_EVIDENCE, generator=draws)
+    targets = 1 + values[:, :, 2].argmax(1)
+    targets[::5] = K + 1  # was not proposed
+    return Evidence(torch.arange(1, K + 1).expand(count, K), values[:, :, 1] * 0.1, values), targets, folds_of(count)
+
+
+def folds_of(count: int) -> torch.Tensor:
+    return torch.arange(count) % 2
+
+
+def gain(model: Ranker, evidence: Evidence, targets: torch.Tensor, folds: torch.Tensor | None) -> float:
+    """Return what NDCG@10 gains, by the networks that were not fitted to a user if there are folds."""
+    after, before = (
+        rank.sum_of_ndcg(evidence, scores, targets) for scores in (model(evidence, folds), evidence.scores)
+    )
+    return float(after - before) / len(targets)
+
+
+def test_a_fit_finds_what_tells_the_target() -> None:
+    model, given, state = Ranker(), cases(2000), torch.get_rng_state()
+    scores = model.fit(*given)
+    torch.testing.assert_close(scores, model(given[0], given[2]))
+    assert gain(model, *given) > 0.2
+    assert torch.equal(torch.get_rng_state(), state)
+    evidence, targets, _ = cases(500, seed=1)
+    known = targets <= K
+    assert (1 + model(evidence).argmax(1) == targets)[known].float().mean() > 0.9
+    again = Ranker()
+    again.fit(*given)
+    assert torch.equal(again.numbers, model.numbers)
+
+
+def test_what_does_not_gain_for_users_that_the_network_has_not_seen_is_not_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Targets that nothing tells: a network that learns them by heart gains on its own users alone."""
+    evidence, _, folds = cases(300)
+    random = torch.randint(1, K + 1, (300,), generator=torch.Generator().manual_seed(2))
+    model = Ranker()
+    numbers = rank._fit(evidence, random - 1, folds == torch.arange(2)[:, None])
+    model.numbers.copy_(numbers)
+    assert gain(model, evidence, random, 1 - folds) > 0.03
+    assert gain(model, evidence, random, folds) < 0.01
+    model.fit(evidence, random, folds)
+    assert gain(model, evidence, random, folds) >= 0
+    monkeypatch.setattr(rank, "sum_of_ndcg", lambda evidence, scores, _: -scores.std())
+    evidence, *given = cases(300)
+    assert torch.equal(model.fit(evidence, *given), evidence.scores)
+    assert not model.numbers.any()
+
+
+def test_too_few_cases_change_nothing() -> None:
+    model = filled()
+    model.fit(*cases(90))
+    assert not model.numbers.any()
+
+
+def test_empty_places_take_no_part_in_the_fit() -> None:
+    evidence, targets, folds = cases(600)
+    items, scores, values = evidence.items.clone(), evidence.scores.clone(), evidence.values.clone()
+    items[:, 0], scores[:, 0], values[:, 0] = 0, -torch.inf, 0.0
+    model, given = Ranker(), Evidence(items, scores, values)
+    model.fit(given, targets, folds)
+    assert bool(model.numbers.isfinite().all())
+    assert gain(model, given, targets, folds) > 0.1
+    other = Ranker()
+    other.fit(given._replace(values=values.index_fill(1, torch.tensor(0), 7.0)), targets, folds)
+    torch.testing.assert_close(other.numbers, model.numbers)
+
+
+def test_an_average_of_weights_leaves_it_alone() -> None:
+    model = filled()
+    before = model.numbers.clone()
+    average = WeightAverage(model, 0.9)
+    average.update()
+    with average.applied():
+        assert torch.equal(model.numbers, before)
+    fresh = Ranker()
+    fresh.load_state_dict(model.state_dict())
+    assert torch.equal(fresh.numbers, before)
