@@ -13,7 +13,7 @@ LINES, PARAMETERS = 60, 8
 
 # lines of each room at the most; a feature raises its room's figure in its own commit and says why
 ROOMS = {
-    "data": (5561, ("data",)),
+    "data": (5548, ("data",)),
     "losses": (3029, ("losses", "functional.py")),
     "config": (
         2764,
@@ -36,8 +36,8 @@ ROOMS = {
     "batches": (599, ("batches",)),
     "protocols": (1457, ("protocols", "types.py")),
 }
-ALL = 39029
-TESTS = 43050
+ALL = 39016
+TESTS = 43026
 RESULTS = 60
 # texts of errors that tests match by a regular expression
 MATCHED = 136

@@ -131,11 +131,14 @@ def unpacked(source: Path) -> Iterator[Path]:
         yield source
         return
     with tempfile.TemporaryDirectory() as folder:
-        with damage_named(source), contextlib.ExitStack() as stack:
-            archive: Any = (zipfile.ZipFile if source.suffix.lower() == ".zip" else tarfile.open)(source)
-            stack.enter_context(archive)
-            archive.extraction_filter = getattr(tarfile, "data_filter", None)  # of a tar: no file beside the folder
-            archive.extractall(folder)
+        with damage_named(source):
+            if source.suffix.lower() == ".zip":
+                with zipfile.ZipFile(source) as archive:
+                    archive.extractall(folder)
+            else:
+                with tarfile.open(source) as tar:
+                    tar.extraction_filter = getattr(tarfile, "data_filter", None)  # no file beside the folder
+                    tar.extractall(folder, [one for one in tar if one.isfile() and ".." not in one.name])
         yield Path(folder)
 
 

@@ -8,8 +8,6 @@ import functools
 import shutil
 import sys
 import urllib.error
-import zipfile
-import zlib
 from collections.abc import Callable
 from http.client import HTTPException
 from pathlib import Path
@@ -18,6 +16,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
+from recbole_hyper.data.archives import contents, unpacked
 from recbole_hyper.data.atomic import typed_header
 from recbole_hyper.data.prepare import public
 from recbole_hyper.data.prepare.cleaning import Cleaning
@@ -90,11 +89,9 @@ def _fetch(name: str, address: str, folder: Path) -> None:
         with replaced_folder(folder) as part:
             archive = public.download(address, part, timeout=PATIENCE, announce=announce)
             size, digest = archive.stat().st_size, file_digest(archive)
-            with zipfile.ZipFile(archive) as packed:
-                for member in (one for one in packed.infolist() if not one.is_dir()):  # without a folder around them
-                    file = part / Path(member.filename).name.replace(archive.stem, name)
-                    with packed.open(member) as content, file.open("wb") as target:
-                        shutil.copyfileobj(content, target)
+            with unpacked(archive) as packed:
+                for file in contents(packed):  # without a folder around the files
+                    shutil.move(file.path, part / file.name.replace(archive.stem, name))
             archive.unlink()
             if not (part / f"{name}.inter").is_file():
                 files_in_it = ", ".join(sorted(path.name for path in part.iterdir())) or "nothing"
@@ -107,10 +104,8 @@ def _fetch(name: str, address: str, folder: Path) -> None:
             write_json(part / "SOURCE.json", {"address": address, "bytes": size, "sha256": digest, "files": files})
     except NoSpaceError:
         raise
-    except (OSError, ValueError, RuntimeError, HTTPException, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, ValueError, HTTPException) as error:
         reason: object = error.reason if type(error) is urllib.error.URLError else error
-        if isinstance(error, zipfile.BadZipFile | zlib.error):
-            reason = f"the file is not a complete zip archive ({error})"
         raise ConfigError(
             f"{name} could not be downloaded from {address}: {reason}. Nothing was saved; get the file in another way "
             f"and run 'recbole-hyper prepare {name} --source=FILE'"

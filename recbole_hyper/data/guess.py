@@ -247,11 +247,15 @@ def sample(source: Source, form: Format, fields: Collection[str]) -> dict[str, p
 def dated(source: Source, form: Format, without: Collection[str]) -> dict[str, pa.Array]:
     """Return the first values of the columns that are dates or Unix times, except some."""
     names = [name for name in dict.fromkeys(form.names) if name not in without]
-    found = {}
-    for name, values in sample(source, replace(form, columns={name: name for name in names}), names).items():
+    found: dict[str, pa.Array] = {}
+    for some in [[name] for name in names] if isinstance(source, Frame) else [names]:
+        with contextlib.suppress(DataError):  # a column of a frame may be anything
+            found |= sample(source, replace(form, columns={name: name for name in some}), some)
+    for name in list(found):
         with contextlib.suppress(DataError):
-            if len(values) and guessed_time_format(values) not in (None, "steps", "excel"):
-                found[name] = values
+            if len(found[name]) and guessed_time_format(found[name]) not in (None, "steps", "excel"):
+                continue
+        del found[name]
     return found
 
 

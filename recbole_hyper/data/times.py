@@ -102,6 +102,7 @@ def to_seconds(values: pa.Array, time_format: str) -> tuple[Seconds, Good]:
         except pa.ArrowInvalid:
             pass  # one invalid entry makes Arrow's cast fail; pandas marks only that entry
         text = pc.replace_substring_regex(text, " UTC$", "Z")
+        text = pc.if_else(pc.match_substring_regex(text, "[0-9]"), text, None)  # "now" is a time for pandas
     elif not any(mark in time_format for mark in ".-:/ "):
         text = _without_point(text)
     form = "ISO8601" if time_format == "iso" else time_format
@@ -114,9 +115,10 @@ def to_seconds(values: pa.Array, time_format: str) -> tuple[Seconds, Good]:
 
 def _from_timestamps(values: pa.Array) -> tuple[Seconds, Good]:
     good = as_mask(pc.is_valid(values))
-    # float64 is exact to the microsecond until the year 2255
-    micros = pc.fill_null(values.cast(pa.timestamp("us", tz=values.type.tz), safe=False).cast(pa.int64()), 0)
-    return micros.to_numpy(zero_copy_only=False).astype(np.float64) / 1e6, good
+    if values.type.unit == "ns":  # float64 is exact to the microsecond until the year 2255
+        values = values.cast(pa.timestamp("us", tz=values.type.tz), safe=False)
+    numbers = pc.fill_null(values.cast(pa.int64()), 0).to_numpy(zero_copy_only=False).astype(np.float64)
+    return numbers / {"s": 1.0, "ms": 1e3, "us": 1e6}[values.type.unit], good
 
 
 def _scaled(numbers: Seconds, name: str) -> Seconds:

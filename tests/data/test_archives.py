@@ -89,28 +89,6 @@ def test_zeros_that_were_compressed_are_one_error(format: str, tmp_path: Path) -
     assert not (tmp_path / "out").exists()
 
 
-def _changed_header(path: Path, flags: int, method: int) -> None:
-    """Write other flags and another method of compression into the headers of a zip file's only member."""
-    data = bytearray(path.read_bytes())
-    for mark, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
-        start = data.index(mark) + place
-        data[start : start + 4] = flags.to_bytes(2, "little") + method.to_bytes(2, "little")
-    path.write_bytes(data)
-
-
-@pytest.mark.parametrize(
-    ("flags", "method", "message"),
-    [(1, 8, ".*is encrypted"), (1, 99, ".*is encrypted"), (0, 98, ".*compression method is not supported")],
-)
-def test_a_zip_file_that_python_cannot_unpack(flags: int, method: int, message: str, tmp_path: Path) -> None:
-    raw = tmp_path / "all.zip"
-    with zipfile.ZipFile(raw, "w", zipfile.ZIP_DEFLATED) as target:
-        target.writestr("u.data", CASES["movielens-tab"][0](ROWS))
-    _changed_header(raw, flags, method)
-    with pytest.raises(DataError, match=rf"all\.zip {message}.*unpack it with another program"):
-        prepare("mine", source=raw, format="movielens-tab", output=tmp_path / "out")
-
-
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA, zipfile.ZIP_DEFLATED])
 def test_a_zip_file_with_damaged_bytes(method: int, tmp_path: Path) -> None:
     raw = tmp_path / "all.zip"

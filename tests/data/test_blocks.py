@@ -176,6 +176,8 @@ def test_quoting_can_be_set(tmp_path: Path) -> None:
 def test_carriage_returns(tmp_path: Path) -> None:
     rows, _ = prepared(f"user,item,time\ra,x,{T}\rb,y,{T}\r", tmp_path)
     assert [row[0] for row in rows] == ["a", "b"]
+    rows, _ = prepared(f'user,item,time\ra,"x\ny",{T}\rb,y,{T}\r', tmp_path)
+    assert [row[1] for row in rows] == ["x%0Ay", "y"]
     with refused(DataError, "carriage", "inside"):
         prepared(f"user,item,time\na\rb,x,{T}\n", tmp_path)
 

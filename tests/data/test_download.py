@@ -105,8 +105,8 @@ def test_a_name_of_recboles_list_is_fetched_once(name: str, place: Path, capsys:
     ("name", "says"),
     [
         ("broken", r"the connection broke after [\d,]+ of [\d,]+ bytes"),
-        ("damaged", "not a complete zip archive"),
-        ("text", "not a complete zip archive"),
+        ("damaged", "is cut off, damaged"),
+        ("text", "is cut off, damaged"),
         ("empty", r"has no Empty\.inter, but README"),
         ("gone", "HTTP Error 403"),
         ("cut", "Expected 3 columns, got 2"),

@@ -423,3 +423,9 @@ def test_the_only_column_of_dates_is_the_time(tmp_path: Path, caplog: pytest.Log
     rows, _ = prepared(f"user,item,date,ms\na,x,2020-09-13,{T}000\n", tmp_path)
     assert rows == [["a", "x", "1599955200"]]
     assert "--columns=timestamp=ms" in caplog.text
+
+
+def test_an_item_column_that_numbers_the_rows_is_named(tmp_path: Path) -> None:
+    rows = "".join(f"u{n % 3},{n},sku{n % 4},2024-01-01\n" for n in range(30))
+    _, said = prepared("user,item_id,sku,time\n" + rows, tmp_path)
+    assert any(line.startswith("each row has another item (column item_id)") and "sku" in line for line in said)

@@ -173,8 +173,14 @@ def test_steps_are_shown_without_dates(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_a_pattern_that_strptime_does_not_have_is_refused() -> None:
-    with refused(DataError, "'%Q'", "'Q'", "time_format="):
-        to_seconds(pa.array(["2024-01-01"]), "%Q")
+    for pattern in ("%Q", "%Y%Y"):
+        with refused(DataError, f"time_format='{pattern}'"):
+            to_seconds(pa.array(["2024-01-01"]), pattern)
+
+
+def test_words_and_moments_beyond_the_calendar_are_no_times() -> None:
+    assert to_seconds(pa.array(["now", "today", "2024-03-01 10:00:00"]), "iso")[1].tolist() == [False, False, True]
+    assert to_seconds(pa.array([2**62], pa.timestamp("s")), "iso")[0].tolist() == [2.0**62]
 
 
 @pytest.mark.parametrize("texts", [["10:05 20/02/2001", "12:07 09/12/2015"], ["10:20 20/02/2001", "17:15 11/06/2009"]])

@@ -8,11 +8,12 @@ import os
 import re
 import shlex
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from tqdm import tqdm
@@ -21,14 +22,15 @@ from recbole_hyper.data import formats, guess
 from recbole_hyper.data.archives import SourceFile, contents, matches, one_of, pick, unpacked
 from recbole_hyper.data.atomic import CARD
 from recbole_hyper.data.blocks import Malformed
-from recbole_hyper.data.ids import escaped
-from recbole_hyper.data.interactions import NO_IDS, Interactions, write_interactions
+from recbole_hyper.data.ids import as_text, escaped
+from recbole_hyper.data.interactions import NO_IDS, Interactions, joined, write_interactions
+from recbole_hyper.data.parsers import Rows
 from recbole_hyper.data.prepare import public
-from recbole_hyper.data.prepare.baskets import open_source, read
 from recbole_hyper.data.prepare.cleaning import Cleaning, apply, check_times
 from recbole_hyper.data.prepare.items import Items, read_items
 from recbole_hyper.data.prepare.public import Candidate, Entry
 from recbole_hyper.data.prepare.statistics import Statistics, describe
+from recbole_hyper.data.tables import open_table
 from recbole_hyper.data.where import parse_where
 from recbole_hyper.errors import DataError, did_you_mean
 from recbole_hyper.files import file_digest, replaced, write_json
@@ -113,8 +115,15 @@ def prepare(
         unchanged.enter_context(file.unchanged())
         cleaning = _cleaning(entry, candidate, changes or {})
         malformed = Malformed(file.name, max_malformed)
-        columns = condition.columns if condition else ()
-        table = open_source(file, candidate.format, layout, cleaning, columns, order)
+        columns = (*(condition.columns if condition else ()), *filter(None, [cleaning.basket]))
+        table = open_table(
+            file,
+            layout,
+            format=candidate.format,
+            fields=[name for name in formats.FIELDS if order == "time" or name != "timestamp"],
+            optional=() if cleaning.threshold is not None else ("rating",),
+            others=tuple(dict.fromkeys(columns)),
+        )
         options = guess.guessed_options(formats.find(candidate.format).set(layout, candidate.format), table.form)
         if options or (format is None and candidate not in entry.sources):
             say("guessed: " + shlex.join([f"--format={candidate.format}", *options]))
@@ -123,8 +132,11 @@ def prepare(
         clock = "positions" if by_rows else "steps" if table.form.time_format == "steps" else "dates"
         check_times(cleaning, clock)
         known_items = None if items is None else read_items(Path(items), table.columns["item_id"])
-        data = read(table.blocks(malformed, condition, progress), cleaning.basket, say)
+        data = _read(table.blocks(malformed, condition, progress), cleaning.basket, say)
         _report_unreadable(data, malformed, say)
+        if 20 < len(data) == len(data.item_tokens) and (rest := {*table.form.names} - {*table.columns.values()}):
+            say(f"each row has another item (column {table.columns['item_id']}): is it a number of the rows? The other "
+                f"columns are {', '.join(sorted(rest))}; name that of the items by --columns=item_id=...")  # fmt: skip
         for column in UNUSED.keys() & set(table.form.names) - {*table.columns.values(), *columns}:
             say(f"the column {column} is not read: {UNUSED[column]}")
         if prefix := candidate.user_prefix:
@@ -142,6 +154,26 @@ def prepare(
         unchanged.close()
         _write(data, path, card, progress, say, known_items)
     return result
+
+
+def _read(blocks: Iterator[Rows], basket: str | None, say: Callable[[str], None]) -> Interactions:
+    """Join the blocks; all rows of a user's order, by the column ``basket``, get one time."""
+    orders: list[pa.Array] = []
+
+    def noted() -> Iterator[Rows]:
+        for block in blocks:
+            if basket:
+                orders.append(as_text(block.columns[guess.OTHER + basket]))
+            yield block
+
+    data = joined(noted())
+    if basket and len(data):
+        names = pa.chunked_array(orders)
+        if count := pc.sum(pc.equal(pc.fill_null(pc.utf8_trim_whitespace(names), ""), "")).as_py():
+            raise DataError(f"--basket={basket}: {count:,} rows have no order; leave them out by --where")
+        if moved := data.group_baskets(pd.factorize(names.to_pandas())[0]):
+            say(f"{moved:,} orders begin at the time of the user's order before them; each was moved to 1 after it")
+    return data
 
 
 def _report_unreadable(data: Interactions, malformed: Malformed, say: Callable[[str], None]) -> None:

@@ -169,19 +169,10 @@ def test_a_published_5_core_file_is_not_filtered_again_and_repeats_are_dropped_a
         prepare("office", source=whole, output=tmp_path / "out")
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("user=1", "'user' is not understood"),
-        ("user_id", "'user_id' is not understood"),
-        ("user_id=", "not understood"),
-    ],
-)
-def test_a_wrong_columns_option(
-    text: str, message: str, raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize("text", ["user=1", "user_id", "user_id="])
+def test_a_wrong_columns_option(text: str, raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("mine", f"--source={raw}", "--format=csv", f"--columns={text}", f"--output={tmp_path}") == 1
-    assert message in capsys.readouterr().err
+    assert "is not understood" in capsys.readouterr().err
 
 
 def test_the_list_names_every_data_set_and_format(capsys: pytest.CaptureFixture[str]) -> None:
