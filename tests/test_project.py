@@ -31,5 +31,5 @@ def test_every_folder_of_the_repository_is_known() -> None:
     done = subprocess.run(["git", "ls-tree", "-d", "--name-only", "HEAD"], cwd=ROOT, capture_output=True, text=True)
     if done.returncode:
         pytest.skip("not a checkout")
-    known = "benchmarks dataset docs examples properties recbole_hyper results tests .ci .github"
+    known = "benchmarks dataset docs examples paper properties recbole_hyper results tests .ci .github"
     assert set(done.stdout.split()) <= set(known.split())

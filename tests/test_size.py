@@ -33,11 +33,12 @@ ROOMS = {
     # 10 more: no subnormal shares
     "kernels": (1163, ("kernels",)),
     # the loaders, which were in data; the data set of a run, which was there too, is in runs
-    "batches": (599, ("batches",)),
+    # 20 more: the order of RecBole's loader and the draws of its sampler
+    "batches": (619, ("batches",)),
     "protocols": (1457, ("protocols", "types.py")),
 }
-ALL = 39016
-TESTS = 43026
+ALL = 39036
+TESTS = 43108
 RESULTS = 60
 # texts of errors that tests match by a regular expression
 MATCHED = 136

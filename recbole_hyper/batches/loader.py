@@ -12,6 +12,7 @@ import torch
 from recbole.data.interaction import Interaction
 from recbole.data.transform import construct_transform
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 from recbole_hyper.batches.device_windows import DeviceWindows, Names
 from recbole_hyper.data.sequences import SequenceStore, binary_matrix, ranges
@@ -281,9 +282,10 @@ def _device_windows(
 class PrefixLoader(BatchLoader):
     """Training batches for RecBole's sequential models: its (prefix, target) rows, built batch by batch.
 
-    RecBole's table of all prefixes never exists. ``train_batch_size`` counts rows, as in RecBole. If the model needs
-    negatives, they are uniform over the items other than the target, as in RecBole's RepeatableSampler. A pointwise
-    model with negatives (DIN) gets them as rows with the label 0, as from RecBole's loader.
+    RecBole's table of all prefixes never exists. ``train_batch_size`` counts rows, as in RecBole, and their order is
+    that of RecBole's loader with the same seed. If the model needs negatives, they are drawn as by its
+    RepeatableSampler, uniformly over the items other than the target. A pointwise model with negatives (DIN) gets them
+    as rows with the label 0, as from RecBole's loader.
     """
 
     def __init__(
@@ -295,9 +297,13 @@ class PrefixLoader(BatchLoader):
         columns: BatchSettings,
     ) -> None:
         super().__init__(dataset, settings, columns)
+        self.generator = torch.Generator().manual_seed(settings.seed)
         self.store, config = store, dataset.config
-        targets = np.maximum(train_lengths - 1, 0)
-        self._rows = np.repeat(np.arange(store.n_rows, dtype=np.int32), targets)
+        users = np.flatnonzero(train_lengths > 1).astype(np.int32)
+        # RecBole's table has users in the order of their first targets
+        users = users[np.argsort(store.times[store.offsets[users] + 1].astype(np.float32), kind="stable")]
+        targets = train_lengths[users] - 1
+        self._rows = np.repeat(users, targets)
         self._ends = (ranges(np.zeros_like(targets), targets) + 1).astype(np.int32)
         self.count = len(self._rows)
         sampling = config["train_neg_sample_args"]
@@ -311,7 +317,7 @@ class PrefixLoader(BatchLoader):
         self._labels = config["LABEL_FIELD"] if config["MODEL_INPUT_TYPE"].name == "POINTWISE" else None
         self._wrong = config["NEG_PREFIX"] + columns.item
         if self._negatives:
-            self.batch_size = max(1, self.batch_size // (1 + self._negatives))
+            self.batch_size = max(1, self.batch_size // (self._negatives + (self._labels is not None)))
         # BERT4Rec masks items of a batch; building the transform also sets the field names that its constructor reads
         self._transform = construct_transform(config)
 
@@ -323,20 +329,26 @@ class PrefixLoader(BatchLoader):
             setattr(view, name, getattr(self.dataset, name))
         return view
 
+    def _batches(self) -> Iterator[Int64]:
+        """Yield the row numbers of each batch as torch's loader, which RecBole's is."""
+        rows: Any = range(self.count)
+        drops = self.drop_last and self.count >= self.batch_size
+        yield from DataLoader(
+            rows, self.batch_size, self.shuffle, drop_last=drops, generator=self.generator, collate_fn=np.asarray
+        )
+
     def _make(self, index: Int64) -> Interaction:
         cases = Cases.build(self.store, self._rows[index], self._ends[index])
         batch = case_interaction(cases, self.max_length, self.settings)
         item = self.settings.item
         if self.settings.others:
             history = batch[item + self.settings.suffix].numpy()
-            others = self.generator.integers(1, self.store.n_items - 1, size=history.shape)
+            others = np.random.randint(1, self.store.n_items - 1, history.shape)  # noqa: NPY002  as RecBole's samplers
             others = (others + (others >= history)) * (history > 0)
             batch.update(Interaction({self.settings.others: torch.from_numpy(others)}))
         if self._negatives:
             positives = batch[item].numpy()
-            drawn = self.generator.integers(1, self.store.n_items - 1, size=(self._negatives, len(positives)))
-            drawn += drawn >= positives  # skips the target
-            wrong = torch.from_numpy(drawn.reshape(-1))
+            wrong = torch.from_numpy(_others(np.tile(positives, self._negatives), self.store.n_items))
             if self._labels is not None:
                 # the targets first, as in RecBole, then the drawn items with label 0
                 labels = torch.cat((torch.ones(len(positives)), torch.zeros(len(wrong))))
@@ -347,6 +359,14 @@ class PrefixLoader(BatchLoader):
                 batch = batch.repeat(self._negatives) if self._negatives > 1 else batch
                 batch.update(Interaction({self._wrong: wrong}))
         return self._transform(self.dataset, batch)
+
+
+def _others(items: Int64, n_items: int) -> Int64:
+    """Draw an item other than each of these, as RecBole's RepeatableSampler does from numpy's global generator."""
+    drawn = np.random.randint(1, n_items, len(items))  # noqa: NPY002
+    while len(same := np.flatnonzero(drawn == items)):
+        drawn[same] = np.random.randint(1, n_items, len(same))  # noqa: NPY002
+    return drawn
 
 
 class PrefixTable(Interaction):
