@@ -118,7 +118,7 @@ class SourceFile:
 
 
 def matches(name: str, pattern: str) -> bool:
-    """Compare a file's name with a pattern; ignores case, folder, and the endings .gz, .bz2 and .xz."""
+    """Compare a file's name with a pattern; ignores case, folder, and the endings .gz, .bz2, .xz and .zst."""
     plain = Path(name).name.lower()
     candidates = [plain] + [plain.removesuffix(ending) for ending in _COMPRESSED if plain.endswith(ending)]
     return any(fnmatch.fnmatchcase(candidate, pattern.lower()) for candidate in candidates)

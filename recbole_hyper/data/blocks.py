@@ -118,7 +118,7 @@ def quoted(data: bytes, separator: str, complete: bool) -> bool:
 
 
 def reading_threads() -> int:
-    """:func:`default_threads`, at most 4: more would wait for the disk and for the shared table of ids."""
+    """:func:`default_threads`, at most 4: more would wait for the disk."""
     return min(4, default_threads())
 
 
