@@ -353,8 +353,8 @@ def report_part(config: Config, evaluation: Evaluation, ranks: Ranks, output_dir
     if not config["confidence"]:
         return content
     names = [f"{metric.lower()}@{k}" for metric in config["metrics"] for k in config["topk"]]
-    level, seed = float(config["confidence"]), int(config["seed"])
-    intervals = statistics.intervals(ranks.ranks, evaluation.cases.rows, names, confidence=level, seed=seed)
+    level, seed, cases = float(config["confidence"]), int(config["seed"]), evaluation.cases
+    intervals = statistics.intervals(ranks.ranks, cases.store.users[cases.rows], names, confidence=level, seed=seed)
     method = f"{statistics.METHOD}, {statistics.RESAMPLES} resamples, level {level}"
     return {**content, f"{part}_intervals": intervals, "interval_method": method}
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from recbole_hyper import load, run
@@ -16,6 +17,7 @@ from recbole_hyper.config import Config
 from recbole_hyper.data import cache
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.errors import DataError
+from recbole_hyper.evaluation.statistics import intervals
 from recbole_hyper.files import read_json
 from recbole_hyper.protocols.base import ProtocolError, check, make_split
 from recbole_hyper.protocols.files import Files
@@ -337,6 +339,18 @@ def test_models_run_on_rows_with_histories(tmp_path: Path, model: str) -> None:
     shutil.rmtree(data)
     assert len(all_users(load(tmp_path / "run"))) == 13
     assert evaluate(tmp_path / "run")["test"] == result["test_result"]
+
+
+def test_intervals_draw_users_who_have_several_rows(tmp_path: Path) -> None:
+    parts = prefix_rows()
+    parts[2] += [(user, history.split()[-1], target) for user, history, target in parts[2][:9]]
+    keys = {**SMALL, "data_path": str(write_parts(tmp_path, parts, ROWS_HEADER)), "benchmark_filename": NAMES}
+    keys |= {"alias_of_item_id": ["item_id_list"], "output_dir": str(tmp_path / "run"), "confidence": 0.9, "seed": 3}
+    result = run("Pop", "d", config_dict={**keys, "save_cases": True, "exclude_seen": False})
+    cases = pd.read_parquet(tmp_path / "run" / "cases_test.parquet")
+    assert cases["user_id"].nunique() < len(cases)
+    found = result["test_intervals"]
+    assert found == intervals(cases["rank"].to_numpy(), cases["user_id"], list(found), confidence=0.9, seed=3)
 
 
 def test_recboles_session_example_runs(tmp_path: Path) -> None:

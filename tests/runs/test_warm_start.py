@@ -61,6 +61,7 @@ FEATURES = {"selected_features": ["category", "price"]}
         ("HSASRecCE", {"reuse_item_embeddings": False}, "head.offset"),
         ("SASRecCE", {"ema_decay": 0.9}, "item_embedding.weight"),
         ("SASRecCE", FEATURES, "item_embedding.weight"),
+        ("FMLPRecMemory", {"memory_ease": True}, "item_embedding.weight"),
         ("BPR", {"embedding_size": 8}, "item_embedding.weight"),
     ],
 )
