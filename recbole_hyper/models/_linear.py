@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,18 +15,9 @@ from torch import Tensor, nn
 from recbole_hyper.batches.loader import accumulate, as_batch, history_steps
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.evaluation.ranking import Scorer
-from recbole_hyper.files import replaced
 from recbole_hyper.host.dataset import StoreDataset
 from recbole_hyper.models.base import OneStepRecommender
-from recbole_hyper.options import PLACE, Option
 from recbole_hyper.types import Prefixes
-
-FIT_CACHE = Option(
-    "folder that caches decompositions for other runs; ~: no cache", kind=str | None, default=None, decides=(PLACE,)
-)
-Arrays = dict[str, npt.NDArray[Any]]
-# the last decomposition of each kind, so that a sweep in one process fits once
-_recent: dict[str, tuple[str, Arrays]] = {}
 
 
 def binary_matrix(dataset: Any) -> scipy.sparse.csr_matrix:
@@ -48,7 +38,6 @@ class LinearRecommender(OneStepRecommender):
     def __init__(self, config: Any, dataset: Any) -> None:
         super().__init__(config, dataset)
         self.matrix = binary_matrix(dataset)
-        self.cache_folder = config["fit_cache"]
         self._is_saved = bool(config["save_data"])
         # RecBole's trainer needs a parameter
         self.nothing = nn.Parameter(torch.zeros(1))
@@ -131,23 +120,3 @@ class OneStep:
 
     def __iter__(self) -> Iterator[Any]:
         yield as_batch({})
-
-
-def cached(
-    kind: str, key: str, folder: str | None, fit: Callable[[], Arrays], is_enough: Callable[[Arrays], bool] = bool
-) -> Arrays:
-    """Return the arrays of ``key`` from this process or a file of ``folder``; if there are none or too few, ``fit``."""
-    last, arrays = _recent.get(kind, ("", {}))
-    path = None if folder is None else Path(folder) / f"{kind}-{key}.npz"
-    if last != key:
-        arrays = {}
-        if path is not None and path.is_file():
-            with np.load(path, allow_pickle=False) as file:
-                arrays = {name: file[name] for name in file.files}
-    if not arrays or not is_enough(arrays):
-        arrays = fit()
-        if path is not None:
-            with replaced(path) as part, part.open("wb") as file:
-                np.savez(file, **arrays)  # type: ignore[arg-type]
-    _recent[kind] = (key, arrays)
-    return arrays

@@ -11,16 +11,13 @@ import torch
 from torch import Tensor
 
 from recbole_hyper.batches.loader import multiply
-from recbole_hyper.data.sequences import matrix_fingerprint
-from recbole_hyper.models._linear import FIT_CACHE, Arrays, LinearRecommender, cached
+from recbole_hyper.models._linear import LinearRecommender
 from recbole_hyper.options import PLACE, Option, keyed
 from recbole_hyper.values import PositiveFloat, PositiveInt
 
 _BLOCK = 2048  # columns per block
 # one float64 array for the Gram matrix and its inverse, and float32 weights
 BYTES_PER_ENTRY = 8 + 4
-# an eigendecomposition needs the matrix, its vectors, and work space
-EIGEN_BYTES_PER_ENTRY = 32
 
 
 def gram_matrix(matrix: scipy.sparse.csr_matrix) -> npt.NDArray[np.float64]:
@@ -58,29 +55,14 @@ def item_weights(gram: npt.NDArray[np.float64], reg_weight: float) -> npt.NDArra
     return weights
 
 
-def weights_from_eigen(
-    values: npt.NDArray[np.float64], vectors: npt.NDArray[np.float64], reg_weight: float
-) -> npt.NDArray[np.float32]:
-    """Return the same B from ``gram = vectors diag(values) vectors^T``, one decomposition for every ``reg_weight``."""
-    inverse = (vectors / (values + reg_weight)) @ vectors.T
-    weights = (-inverse / np.diagonal(inverse)).astype(np.float32)
-    np.fill_diagonal(weights, 0.0)
-    return weights
-
-
 class EASER(LinearRecommender):
-    """EASE^R (Steck, 2019; HSASRec paper, appendix E): scores ``x B`` of a binary history x.
-
-    With ``fit_cache`` one eigendecomposition of the Gram matrix serves every ``reg_weight`` of a sweep. Without it, a
-    fit inverts the matrix by Cholesky's method, which is about ten times cheaper.
-    """
+    """EASE^R (Steck, 2019; HSASRec paper, appendix E): scores ``x B`` of a binary history x."""
 
     own_options = keyed(
         reg_weight=Option("ridge; HSASRec appendix E: 8 to 3072 by powers of two", kind=PositiveFloat, default=256.0),
         ease_memory_budget=Option(
             "bytes for a fit; ~ is 80% of the free memory", kind=PositiveInt | None, default=None, decides=(PLACE,)
         ),
-        fit_cache=FIT_CACHE,
     )
     weights: Tensor
 
@@ -92,32 +74,22 @@ class EASER(LinearRecommender):
         self.keep_learned("weights")
 
     def _require_memory(self) -> None:
-        per_entry = EIGEN_BYTES_PER_ENTRY if self.cache_folder else BYTES_PER_ENTRY
-        needed, free = per_entry * self.n_items**2, psutil.virtual_memory().available
+        needed, free = BYTES_PER_ENTRY * self.n_items**2, psutil.virtual_memory().available
         allowed = 0.8 * free if self.memory_budget is None else float(self.memory_budget)
         if needed > allowed:
-            fits = int((allowed / per_entry) ** 0.5)
+            fits = int((allowed / BYTES_PER_ENTRY) ** 0.5)
             raise ValueError(
                 f"EASER needs {needed / 1e9:.1f} GB for {self.n_items - 1:,} items, but may use {allowed / 1e9:.1f} GB "
                 f"({free / 1e9:.1f} GB are free), enough for {fits:,} items. Drop rare items "
-                "(item_inter_num_interval: '[5,inf)' or more), raise ease_memory_budget, "
-                + ("leave out fit_cache, " if self.cache_folder else "")
-                + "or use PureSVDN, whose memory grows with n_items x rank"
+                "(item_inter_num_interval: '[5,inf)' or more), raise ease_memory_budget, or use PureSVDN, whose memory "
+                "grows with n_items x rank"
             )
 
     def fit(self) -> None:
         """Compute B; ValueError if it needs too much memory."""
         self._require_memory()
-        if self.cache_folder:
-            fitted = cached("ease", matrix_fingerprint(self.matrix), self.cache_folder, self._decompose)
-            weights = weights_from_eigen(fitted["values"], fitted["vectors"], self.reg_weight)
-        else:
-            weights = item_weights(gram_matrix(self.matrix), self.reg_weight)
+        weights = item_weights(gram_matrix(self.matrix), self.reg_weight)
         self.weights = torch.from_numpy(weights).to(self.device)
-
-    def _decompose(self) -> Arrays:
-        values, vectors = scipy.linalg.eigh(gram_matrix(self.matrix), overwrite_a=True, check_finite=False)
-        return {"values": values, "vectors": vectors}
 
     def fold_in(self, histories: scipy.sparse.csr_matrix) -> Tensor:
         return multiply(histories, self.weights)

@@ -9,7 +9,7 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from recbole_hyper.models._linear import FIT_CACHE, LinearRecommender
+from recbole_hyper.models._linear import LinearRecommender
 from recbole_hyper.options import Option, keyed
 from recbole_hyper.values import NonNegativeFloat, PositiveInt
 
@@ -53,7 +53,6 @@ class ItemKNN(LinearRecommender):
         shrink=Option(
             "added to the product of the norms: large for few users in common", kind=NonNegativeFloat, default=0.0
         ),
-        fit_cache=FIT_CACHE,
     )
     indptr: Tensor
     indices: Tensor

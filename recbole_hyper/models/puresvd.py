@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from recbole_hyper.batches.loader import multiply
-from recbole_hyper.data.sequences import matrix_fingerprint
 from recbole_hyper.errors import ConfigError
-from recbole_hyper.models._linear import FIT_CACHE, LinearRecommender, cached
+from recbole_hyper.models._linear import LinearRecommender
 from recbole_hyper.options import PLACE, Option, keyed
 from recbole_hyper.svd import check_rank, scaled_columns, top_eigenpairs
 from recbole_hyper.values import PositiveInt, Share
@@ -47,7 +46,12 @@ class PureSVDN(LinearRecommender):
         max_rank=Option(
             "factors to cache for runs with other ranks", kind=PositiveInt | None, default=None, decides=(PLACE,)
         ),
-        fit_cache=FIT_CACHE,
+        fit_cache=Option(
+            "folder that caches decompositions for other runs; ~: no cache",
+            kind=str | None,
+            default=None,
+            decides=(PLACE,),
+        ),
     )
     factors: Tensor
 
@@ -63,6 +67,7 @@ class PureSVDN(LinearRecommender):
             )
         self.computed_rank = min(self.largest, max(self.rank, int(config["max_rank"] or 0)))
         check_rank(self.matrix.shape[1], self.computed_rank, dense=GRAM_ITEMS)
+        self.cache_folder = config["fit_cache"]
         self.keep_learned("factors")
         self.n_learned = (self.n_items - 1) * self.rank
 
@@ -74,13 +79,11 @@ class PureSVDN(LinearRecommender):
 
     def fit(self) -> None:
         """Take the factors from the cache, or else decompose the training matrix."""
-        key = f"{matrix_fingerprint(self.matrix)}-{self.scaling:g}-{self.seed}"
-        fitted = cached(
-            *("puresvd", key, self.cache_folder),
-            lambda: {"factors": item_factors(self.matrix, self.computed_rank, self.scaling, self.seed)},
-            lambda arrays: arrays["factors"].shape[1] >= self.rank,
-        )["factors"]
-        self.factors = torch.from_numpy(np.ascontiguousarray(fitted[:, : self.rank])).to(self.device)
+        from joblib import Memory  # only when it is needed: importing it takes a third of a second
+
+        factors = Memory(self.cache_folder, verbose=0).cache(item_factors)
+        found = factors(self.matrix, self.computed_rank, self.scaling, self.seed)
+        self.factors = torch.from_numpy(np.ascontiguousarray(found[:, : self.rank])).to(self.device)
 
     def item_vectors(self) -> Tensor:
         return self.factors

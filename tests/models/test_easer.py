@@ -18,13 +18,9 @@ from tests.reference.linear import ease_weights
 
 
 @pytest.mark.parametrize("reg_weight", [0.5, 8.0, 500.0])
-@pytest.mark.parametrize("cached", [False, True])
-def test_easer_equals_the_dense_inverse(
-    random_data: Path, tmp_path: Path, reg_weight: float, cached: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_easer_equals_the_dense_inverse(random_data: Path, reg_weight: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(easer, "_BLOCK", 7)  # several blocks, the last one smaller
-    folder = str(tmp_path / "fits") if cached else None
-    net, _, split = fitted("EASER", random_data, reg_weight=reg_weight, fit_cache=folder, eval_args=SUCCESSIVE)
+    net, _, split = fitted("EASER", random_data, reg_weight=reg_weight, eval_args=SUCCESSIVE)
     weights = ease_weights(dense_train(net), reg_weight)
     np.testing.assert_allclose(net.weights.numpy(), weights, atol=1e-7, rtol=1e-6)
     assert not np.diagonal(net.weights.numpy()).any()

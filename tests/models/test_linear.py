@@ -1,10 +1,9 @@
-"""What the linear models share: cached fits, scores of cases, new users."""
+"""What the linear models share: scores of cases, new users."""
 
 from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,10 +13,10 @@ from recbole_hyper import run
 from recbole_hyper.batches.loader import accumulate, history_matrix, history_steps
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.sequences import SequenceStore
-from recbole_hyper.models import _linear
 from recbole_hyper.types import Cases
 from tests.conftest import write_inter
 from tests.models.fitting import SUCCESSIVE, dense_histories, fitted
+from tests.raising import refused
 from tests.reference.linear import ease_weights
 
 
@@ -30,53 +29,11 @@ def test_what_occurs_together_is_recommended_together(model: str, keys: dict, bl
 
 
 @pytest.mark.parametrize(
-    ("model", "key", "values"), [("PureSVDN", "rank", [9, 4]), ("EASER", "reg_weight", [2.0, 50.0])]
+    ("model", "key", "value"), [("PureSVDN", "rank", 0), ("PureSVDN", "scaling", 1.5), ("EASER", "reg_weight", 0.0)]
 )
-def test_one_fit_serves_a_sweep(
-    random_data: Path, tmp_path: Path, model: str, key: str, values: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import scipy.linalg
-
-    solved = []
-    original = scipy.linalg.eigh
-    monkeypatch.setattr(scipy.linalg, "eigh", lambda *a, **k: solved.append(1) or original(*a, **k))
-    shared = {"fit_cache": str(tmp_path / "fits"), **({"max_rank": 9} if model == "PureSVDN" else {})}
-    scores = []
-    for index, value in enumerate([*values, values[-1]]):
-        if index == 2:
-            _linear._recent.clear()  # as in another process: the file serves
-        net, _, split = fitted(model, random_data, **{key: value}, **shared)
-        scores.append(net.score_cases(split.test))
-    assert len(solved) == 1
-    assert len(list((tmp_path / "fits").iterdir())) == 1
-    _linear._recent.clear()
-    alone, _, split = fitted(model, random_data, **{key: values[-1]})
-    torch.testing.assert_close(scores[1], alone.score_cases(split.test), atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(scores[1], scores[2])
-    assert not torch.allclose(scores[0], scores[1], atol=1e-3)
-
-
-def test_another_training_part_is_another_fit(random_data: Path, tmp_path: Path) -> None:
-    folder = str(tmp_path / "fits")
-    fitted("PureSVDN", random_data, rank=3, fit_cache=folder)
-    fitted("PureSVDN", random_data, rank=3, fit_cache=folder, eval_args=SUCCESSIVE)
-    assert len(list((tmp_path / "fits").iterdir())) == 2
-
-
-@pytest.mark.parametrize(
-    ("model", "keys", "match"),
-    [
-        ("PureSVDN", {"rank": 0}, "rank=0"),
-        ("PureSVDN", {"scaling": 1.5}, "scaling=1.5: a number in"),
-        ("PureSVDN", {"rank": 8, "max_rank": 4}, "max_rank=4"),
-        ("EASER", {"reg_weight": 0.0}, "reg_weight=0.0.*above 0"),
-    ],
-)
-def test_bad_keys_fail_before_data_are_read(
-    random_data: Path, model: str, keys: dict[str, Any], match: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(ConfigError, match=match):
-        Config(model, "random", config_dict={"data_path": str(random_data), **keys})
+def test_bad_keys_fail_before_data_are_read(random_data: Path, model: str, key: str, value: float) -> None:
+    with refused(ConfigError, f"{key}={value}"):
+        Config(model, "random", config_dict={"data_path": str(random_data), key: value})
 
 
 def test_steps_add_up_to_histories_with_repeats_and_shared_prefixes() -> None:
