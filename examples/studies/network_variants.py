@@ -26,6 +26,7 @@ from scipy.sparse.linalg import svds
 from torch import Tensor
 from torch.nn.functional import embedding
 
+from recbole_hyper.data.pair_counts import pair_counts
 from recbole_hyper.host.dataset import TARGET_LIST
 from recbole_hyper.models.memory import FMLPRecMemory
 from recbole_hyper.options import Option, keyed
@@ -52,10 +53,12 @@ class FMLPRecMemoryVariant(FMLPRecMemory):
         self._twice, self._states = float(config["dropout_twice"]), []
         self._reversed = float(config["reversed_rows"])
         self._near_targets, self._near_items = float(config["near_targets"]), float(config["near_items"])
-        near, rates = near_items(self._memory.counts)
+        settings = {"window": config["memory_window"], "neighbours": config["memory_neighbours"]}
+        counts, _ = pair_counts(dataset.store, np.asarray(dataset.train_lengths), **settings)
+        near, rates = near_items(counts)
         self._near, self._rates = torch.from_numpy(near).to(self.device), torch.from_numpy(rates).to(self.device)
         if config["spectral_start"]:
-            start = torch.from_numpy(spectral_vectors(self._memory.counts, self.item_embedding.embedding_dim))
+            start = torch.from_numpy(spectral_vectors(counts, self.item_embedding.embedding_dim))
             with torch.no_grad():
                 weight = self.item_embedding.weight
                 weight[start.any(1)] = start[start.any(1)] * (weight.std() / start.std())

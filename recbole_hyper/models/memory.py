@@ -154,7 +154,7 @@ class MemoryRecommender(HyperRecommender):
     def choose_as(self, other: OwnModel) -> None:
         assert isinstance(other, MemoryRecommender)
         self.ranking.ranker.load_state_dict(other.ranking.ranker.state_dict())
-        # whatever the rule says of the larger training part, the ranker reads what it was fitted to
+        # the ranker reads what it was fitted to, also if the larger training part crosses the border of auto
         self._reads_ease = other.ranking.reader is not None and other.ranking.reader.ease.is_fitted
         self._fit_ease()
 

@@ -141,7 +141,7 @@ def test_a_run_gains_keeps_it_and_serves_it(memory_ease: bool, ordered: Path, tm
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Data on which EASE^R alone helps: each history has five of its own six items, with others between them."""
+    """Data on which EASE^R alone helps: a history has five items of a group of six, with others between them."""
     random, rows = np.random.default_rng(0), []
     for user in range(400):
         items = random.integers(72, 200, 9)
