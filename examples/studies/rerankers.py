@@ -19,7 +19,7 @@ import pandas as pd
 import torch
 
 from recbole_hyper.models.evidence import Evidence
-from recbole_hyper.models.memory import RANKED_CASES, drawn
+from recbole_hyper.models.memory import RANKED_CASES, drawn, folds_of
 from recbole_hyper.models.rank import Ranker, sum_of_ndcg
 from recbole_hyper.runs.load import load_model, read_finished, read_run
 
@@ -57,7 +57,8 @@ def read(folder: str) -> Data:
     model, _ = load_model(config, data, split)
     cases = drawn(split.valid, RANKED_CASES)
     targets = torch.from_numpy(cases.targets.astype(np.int64))
-    return Data(config["dataset"], model.eval()._read(cases)[1], targets, model._folds(cases), model.ranking.ranker)
+    folds, ranker = torch.from_numpy(folds_of(cases)), model.ranking.ranker
+    return Data(config["dataset"], model.eval()._read(cases)[1], targets, folds, ranker)
 
 
 def rows(data: Data, others: Sequence[Data]) -> Iterator[dict[str, Any]]:

@@ -146,7 +146,7 @@ class MemoryRecommender(HyperRecommender):
         few = drawn(cases, RANKED_CASES)
         states, evidence = self._read(few)
         targets = self._on(few.targets.astype(np.int64))
-        known = states, evidence.items, self.ranking.ranker.fit(evidence, targets, self._folds(few))
+        known = states, evidence.items, self.ranking.ranker.fit(evidence, targets, self._on(folds_of(few)))
         index = _index(few)
         first = np.flatnonzero(~index.duplicated())  # cases may share a history
         self._known = index[first], _Ranked(*(column[self._on(first)] for column in known))
@@ -165,10 +165,6 @@ class MemoryRecommender(HyperRecommender):
 
     def _on(self, values: npt.NDArray) -> Tensor:
         return torch.from_numpy(values).to(self.device)
-
-    def _folds(self, cases: Prefixes) -> Tensor:
-        """Return the fold (n,) of the user of each case."""
-        return self._on(cases.store.users[cases.rows].astype(np.int64) % N_FOLDS)
 
     def _parts(self, cases: Prefixes, states: Tensor, head: FrozenHead) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Yield places of some of the ``cases``, the network's logits for these and their newest items (n, L)."""
@@ -229,7 +225,7 @@ class MemoryRecommender(HyperRecommender):
         if not len(new) and found is not None:
             return found
         states, evidence = self._read(cases[new])
-        computed = _Ranked(states, evidence.items, self.ranking.ranker(evidence, self._folds(cases[new])))
+        computed = _Ranked(states, evidence.items, self.ranking.ranker(evidence, self._on(folds_of(cases[new]))))
         if found is None:
             return computed
         for column, own in zip(found, computed, strict=True):
@@ -256,6 +252,11 @@ def drawn(cases: Cases, count: int) -> Cases:
     if len(cases) <= count:
         return cases
     return cases[np.sort(np.random.default_rng(0).choice(len(cases), count, replace=False))]
+
+
+def folds_of(cases: Prefixes) -> npt.NDArray[np.int64]:
+    """Return the fold (n,) of the user of each case."""
+    return cases.store.users[cases.rows].astype(np.int64) % N_FOLDS
 
 
 def newest_first(items: Tensor, lengths: Tensor) -> Tensor:

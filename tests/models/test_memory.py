@@ -15,7 +15,7 @@ from recbole_hyper.evaluation.ranking import rank_cases
 from recbole_hyper.evaluation.statistics import case_values
 from recbole_hyper.models import memory, propose, rank
 from recbole_hyper.models.evidence import Evidence
-from recbole_hyper.models.memory import MemoryRecommender
+from recbole_hyper.models.memory import MemoryRecommender, folds_of
 from recbole_hyper.models.rank import Ranker
 from recbole_hyper.runs.build import build_model, read_data
 from recbole_hyper.runs.bundle import write_bundle
@@ -172,7 +172,7 @@ def test_validation_is_cross_fitted_and_the_test_uses_both_networks(ordered: Pat
     assert found == pytest.approx(result["valid"]["ndcg@10"], abs=1e-5)
     assert ndcg(model.case_scorer(loaded.config), split.test) == pytest.approx(result["test"]["ndcg@10"], abs=1e-5)
     # other numbers of one network change the validation of the other's users alone
-    folds, before = split.store.users[split.valid.rows] % 2, model.validation_scorer(loaded.config)(split.valid)
+    folds, before = folds_of(split.valid), model.validation_scorer(loaded.config)(split.valid)
     model.ranking.ranker.numbers[0] = filled().numbers[0]
     after = model.validation_scorer(loaded.config)(split.valid)
     changed = (before[:, 1:] != after[:, 1:]).any(1).numpy()
@@ -213,10 +213,10 @@ def test_weights_of_an_earlier_version_are_refused(walk: Path, tmp_path: Path) -
 
 def test_a_case_of_one_user_is_in_one_fold(random_data: Path) -> None:
     """Rows of a benchmark file are cases, so a user has several rows."""
-    model, _, _, split = made_of(random_data)
-    store = split.store
-    store.users[:] = store.users[0]
-    assert len(set(model._folds(split.valid).tolist())) == 1
+    split = made_of(random_data)[-1]
+    assert set(folds_of(split.valid).tolist()) == {0, 1}
+    split.store.users[:] = split.store.users[0]
+    assert len(set(folds_of(split.valid).tolist())) == 1
 
 
 def test_too_few_cases_leave_the_mixture(random_data: Path) -> None:
