@@ -52,12 +52,10 @@ class LinearRecommender(OneStepRecommender):
             if prefix + name in state_dict:  # its shape is unknown before the fit
                 setattr(self, name, state_dict[prefix + name].to(self.device))
                 self.fitted = True
-            else:  # a file of an earlier version
-                self._non_persistent_buffers_set.add(name)
         super()._load_from_state_dict(state_dict, prefix, *arguments)
 
     def complete(self) -> None:
-        """Fit if the weights file has no learned values: with ``save_data=False``, or from an earlier version."""
+        """Fit if the weights file has no learned values, with ``save_data=False``."""
         if not self.fitted:
             self.fit()
             self.fitted = True

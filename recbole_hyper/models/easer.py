@@ -12,8 +12,8 @@ from torch import Tensor
 
 from recbole_hyper.batches.loader import multiply
 from recbole_hyper.models._linear import LinearRecommender
-from recbole_hyper.options import PLACE, Option, keyed
-from recbole_hyper.values import PositiveFloat, PositiveInt
+from recbole_hyper.options import Option, keyed
+from recbole_hyper.values import PositiveFloat
 
 _BLOCK = 2048  # columns per block
 # one float64 array for the Gram matrix and its inverse, and float32 weights
@@ -60,29 +60,23 @@ class EASER(LinearRecommender):
 
     own_options = keyed(
         reg_weight=Option("ridge; HSASRec appendix E: 8 to 3072 by powers of two", kind=PositiveFloat, default=256.0),
-        ease_memory_budget=Option(
-            "bytes for a fit; ~ is 80% of the free memory", kind=PositiveInt | None, default=None, decides=(PLACE,)
-        ),
     )
     weights: Tensor
 
     def __init__(self, config: Any, dataset: Any) -> None:
         super().__init__(config, dataset)
         self.reg_weight = float(config["reg_weight"])
-        self.memory_budget = config["ease_memory_budget"]
         self.n_learned = (self.n_items - 1) * (self.n_items - 2)  # all but the diagonal
         self.keep_learned("weights")
 
     def _require_memory(self) -> None:
         needed, free = BYTES_PER_ENTRY * self.n_items**2, psutil.virtual_memory().available
-        allowed = 0.8 * free if self.memory_budget is None else float(self.memory_budget)
-        if needed > allowed:
+        if needed > (allowed := 0.8 * free):
             fits = int((allowed / BYTES_PER_ENTRY) ** 0.5)
             raise ValueError(
                 f"EASER needs {needed / 1e9:.1f} GB for {self.n_items - 1:,} items, but may use {allowed / 1e9:.1f} GB "
                 f"({free / 1e9:.1f} GB are free), enough for {fits:,} items. Drop rare items "
-                "(item_inter_num_interval: '[5,inf)' or more), raise ease_memory_budget, or use PureSVDN, whose memory "
-                "grows with n_items x rank"
+                "(item_inter_num_interval: '[5,inf)' or more), or use PureSVDN, whose memory grows with n_items x rank"
             )
 
     def fit(self) -> None:

@@ -1,7 +1,7 @@
 """Models whose network and item-to-item memory propose items, which small networks rank by all evidence for them."""
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -68,12 +68,8 @@ class RankingTable(nn.Module):
         return self.ranking(logits, newest_first(items, lengths), self.vectors)
 
 
-class _Ranked(NamedTuple):
-    """Cases of a validation: states (n, d) of the network, and the proposed items with their log-probabilities."""
-
-    states: Tensor
-    items: Tensor  # (n, k)
-    scores: Tensor  # (n, k)
+# states (n, d) of cases by the network, and the items (n, k) proposed for each with their log-probabilities
+_Ranked = tuple[Tensor, Tensor, Tensor]
 
 
 class MemoryRecommender(HyperRecommender):
@@ -122,13 +118,8 @@ class MemoryRecommender(HyperRecommender):
         self._training, self._reads_ease = dataset, bool(offered)
         if offered == AUTO:
             self._reads_ease = is_offered(self.n_items, int(lengths.sum()))
-        # of the last validation
+        # cases of a validation, from the fit to the ranking
         self._known: tuple[pd.MultiIndex, _Ranked] | None = None
-
-    def train(self, mode: bool = True) -> Self:
-        """Set the mode, as in every module; training changes the weights, so nothing is known any more."""
-        self._known = None if mode else self._known
-        return super().train(mode)
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *arguments: Any) -> None:
         if f"{prefix}choice" in state_dict:
@@ -149,7 +140,7 @@ class MemoryRecommender(HyperRecommender):
         known = states, evidence.items, self.ranking.ranker.fit(evidence, targets, self._on(folds_of(few)))
         index = _index(few)
         first = np.flatnonzero(~index.duplicated())  # cases may share a history
-        self._known = index[first], _Ranked(*(column[self._on(first)] for column in known))
+        self._known = index[first], _rows(known, self._on(first))
 
     def choose_as(self, other: OwnModel) -> None:
         assert isinstance(other, MemoryRecommender)
@@ -205,6 +196,7 @@ class MemoryRecommender(HyperRecommender):
         if self.ranking.reader is None:
             return self.case_scorer(config)
         head, known = self.head.frozen(), self._known
+        self._known = None  # the ranking ends the validation
 
         @torch.no_grad()
         def score(cases: Prefixes) -> Tensor:
@@ -219,17 +211,14 @@ class MemoryRecommender(HyperRecommender):
 
     def _ranked(self, cases: Prefixes, known: tuple[pd.MultiIndex, _Ranked] | None) -> _Ranked:
         """Return what a validation knows of the ``cases``, and compute it for the others."""
-        places = np.full(len(cases), -1) if known is None else known[0].get_indexer(_index(cases))
-        new = np.flatnonzero(places < 0)
-        found = None if known is None else _Ranked(*(column[self._on(places)] for column in known[1]))
-        if not len(new) and found is not None:
-            return found
-        states, evidence = self._read(cases[new])
-        computed = _Ranked(states, evidence.items, self.ranking.ranker(evidence, self._on(folds_of(cases[new]))))
-        if found is None:
-            return computed
-        for column, own in zip(found, computed, strict=True):
-            column[self._on(new)] = own
+        if known is None:
+            states, evidence = self._read(cases)
+            return states, evidence.items, self.ranking.ranker(evidence, self._on(folds_of(cases)))
+        places = known[0].get_indexer(_index(cases))
+        found, new = _rows(known[1], self._on(places)), np.flatnonzero(places < 0)
+        if len(new):
+            for column, computed in zip(found, self._ranked(cases[new], None), strict=True):
+                column[self._on(new)] = computed
         return found
 
     @torch.no_grad()
@@ -263,6 +252,11 @@ def newest_first(items: Tensor, lengths: Tensor) -> Tensor:
     """Return right-padded ``items`` (n, L) of ``lengths`` (n,) in the opposite order, padded at the right again."""
     places = lengths[:, None] - 1 - torch.arange(items.shape[1], device=items.device)
     return items.gather(1, places.clamp(min=0)).masked_fill(places < 0, 0)
+
+
+def _rows(ranked: _Ranked, rows: Tensor) -> _Ranked:
+    states, items, scores = ranked
+    return states[rows], items[rows], scores[rows]
 
 
 def _index(cases: Prefixes) -> pd.MultiIndex:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -46,6 +47,7 @@ def test_easer_equals_recboles_ease_on_its_own_split(random_data: Path) -> None:
     np.testing.assert_allclose(net.full_sort_predict(batch).numpy(), scores.numpy(), atol=1e-5)
 
 
-def test_easer_refuses_what_does_not_fit(random_data: Path) -> None:
+def test_easer_refuses_what_does_not_fit(random_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(easer.psutil, "virtual_memory", lambda: SimpleNamespace(available=10_000))
     with refused(ValueError, "EASER", "GB", "item_inter_num_interval", "PureSVDN"):
-        fitted("EASER", random_data, ease_memory_budget=10_000)
+        fitted("EASER", random_data)

@@ -96,14 +96,11 @@ def test_a_validation_encodes_and_reads_each_case_once(random_data: Path, monkey
     encoded.clear()
     found = ranked()
     assert encoded == reads == [3]
-    # no state outlives its weights
-    model.train()
-    with torch.no_grad():
-        model.item_embedding.weight.mul_(2)
-    model.eval()
-    others = ranked()
-    assert sum(reads) == 3 + len(split.valid)
-    assert not np.array_equal(found.ranks, others.ranks)
+    # nothing outlives its ranking
+    reads.clear()
+    again = ranked()
+    assert sum(reads) == len(split.valid)
+    np.testing.assert_array_equal(found.ranks, again.ranks)
 
 
 @pytest.fixture(scope="module")
