@@ -67,7 +67,7 @@ class SequenceSets:
         """Return uniform items."""
         return torch.randint(1, self.n_items, (len(self.targets), k))
 
-    def per_sequence(self, k: int, *, exclude_seen: bool = True, replacement: bool = True) -> tuple[Tensor, Tensor]:
+    def per_sequence(self, k: int) -> tuple[Tensor, Tensor]:
         """Return uniform items, one row per sequence."""
         rows = torch.arange(len(self.targets)) // self.length
         return torch.randint(1, self.n_items, (int(rows[-1]) + 1, k)), rows

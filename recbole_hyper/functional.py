@@ -1,42 +1,19 @@
-"""Logits and losses as plain functions of tensors, for every geometry and any training loop.
+"""The exact cross-entropy, the logits of the Poincare head and the Gromov delta as functions, for any training loop.
 
-Every loss takes ``states`` (n, d), ``targets`` (n,) int64, ``weight`` (m, d) and ``offset`` (m,) or None (a bias, or
-the hyperplane offset of a Poincare head). Options of the head are ``geometry``, ``curvature`` and ``padding_idx``
-(:class:`recbole_hyper.losses.inputs.HeadOptions`); the class of the loss describes its other options. ``generator``
-draws all random numbers. A loss returns a 0-d mean over the rows, and raises ValueError for invalid shapes, dtypes,
-targets or options.
+The other losses are modules: ``ScalableCrossEntropy(bucket_size_y=256)(states, targets, head)`` of
+:mod:`recbole_hyper.losses.sce`, with a :class:`~recbole_hyper.geometry.head.OutputHead` as head.
 """
 
-from typing import Unpack
-
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
 from recbole_hyper.curvature.gromov import gromov_delta
-from recbole_hyper.geometry.base import Theta
-from recbole_hyper.losses import _pairs, ce, rece, sampled_ce, sce
-from recbole_hyper.losses.gbce import calibration, check_t, generalised_binary_cross_entropy
-from recbole_hyper.losses.inputs import (
-    HeadOptions,
-    check_items,
-    check_rows,
-    check_shapes,
-    checked_head,
-    checked_negatives,
-    geometry_of,
-)
-from recbole_hyper.losses.negatives import uniform_set
+from recbole_hyper.errors import ConfigError
+from recbole_hyper.geometry.base import Geometry, Theta
+from recbole_hyper.losses import ce
+from recbole_hyper.options import names_of_files, part_in_file
 
-__all__ = [
-    "bce_plus",
-    "cross_entropy",
-    "gbce",
-    "gromov_delta",
-    "poincare_logits",
-    "reduced_cross_entropy",
-    "sampled_cross_entropy",
-    "scalable_cross_entropy",
-]
+__all__ = ["cross_entropy", "gromov_delta", "poincare_logits"]
 
 
 def poincare_logits(states: Tensor, weight: Tensor, offset: Tensor | None, curvature: Theta) -> Tensor:
@@ -45,8 +22,8 @@ def poincare_logits(states: Tensor, weight: Tensor, offset: Tensor | None, curva
     See :class:`recbole_hyper.geometry.poincare.Poincare`: states are Euclidean, rows of ``weight`` the tangent vectors
     and ``offset`` the scalars of the hyperplanes; float32 where the inputs are half precision.
     """
-    check_shapes(states, weight, offset)
-    return geometry_of("poincare").logits(states, weight, offset, theta=curvature)
+    _check_shapes(states, weight, offset)
+    return _geometry_of("poincare").logits(states, weight, offset, theta=curvature)
 
 
 def cross_entropy(
@@ -55,151 +32,81 @@ def cross_entropy(
     weight: Tensor,
     offset: Tensor | None = None,
     *,
+    geometry: str | Geometry = "euclidean",
+    curvature: Theta = 1.0,
+    padding_idx: int | None = None,
     memory_budget: int | None = None,
-    reduction: str = "mean",
     label_smoothing: float = 0.0,
-    **head: Unpack[HeadOptions],
+    row_weights: Tensor | None = None,
 ) -> Tensor:
-    """Return the exact cross-entropy without the n x m logits in memory; ``reduction`` "none" gives (n,) losses.
+    """Return the mean exact cross-entropy without the n x m logits in memory, see ``ce.exact_cross_entropy``.
 
-    See :func:`recbole_hyper.losses.ce.exact_cross_entropy`.
+    Args:
+        states: (n, d). targets: (n,) int64.
+        weight: (m, d). offset: (m,), a bias or the hyperplane offset of a Poincare head, or None.
+        geometry: the name of a geometry, "euclidean", "poincare" or "cosine", or a Geometry with its options.
+        curvature: c > 0 of a curved geometry, a float or a 0-d tensor (gradient flows). If the geometry learns its
+            temperature, a tensor here is that temperature.
+        padding_idx: a class that is never scored and may not be a target.
+        memory_budget: bytes of the logits in memory.
+        label_smoothing: in [0, 1), the share of a target that is spread over all classes but padding.
+        row_weights: (n,) without gradient; with them the result is the weighted sum of the losses.
+
+    Raises:
+        ValueError: wrong shapes, dtypes or targets, no rows, an unknown geometry, a curvature that is not above 0, or a
+            padding class that is out of range, the only class, or a target.
     """
-    checked = checked_head(states, targets, weight, offset, **head)
+    _check_shapes(states, weight, offset)
+    scoring = _geometry_of(geometry)
+    scoring.check_theta(curvature)
+    _check_targets(targets, len(states), len(weight), padding_idx)
     return ce.exact_cross_entropy(
         states,
         targets,
         weight,
         offset,
-        checked.geometry,
-        theta=checked.theta,
-        padding_idx=checked.padding_idx,
+        scoring,
+        theta=curvature,
+        padding_idx=padding_idx,
         memory_budget=memory_budget,
-        reduction=reduction,
         label_smoothing=label_smoothing,
+        row_weights=row_weights,
     )
 
 
-def bce_plus(
-    states: Tensor,
-    targets: Tensor,
-    weight: Tensor,
-    offset: Tensor | None = None,
-    *,
-    n_negatives: int = 256,
-    negatives: Tensor | None = None,
-    generator: Generator | None = None,
-    **head: Unpack[HeadOptions],
-) -> Tensor:
-    """Return BCE+: :func:`gbce` with t = 0."""
-    tensors = (states, targets, weight, offset)
-    return gbce(*tensors, n_negatives=n_negatives, t=0.0, negatives=negatives, generator=generator, **head)
+def _geometry_of(geometry: str | Geometry) -> Geometry:
+    """Return ``geometry`` itself, or the geometry with that name."""
+    if isinstance(geometry, Geometry):
+        return geometry
+    if (named := part_in_file("geometry", geometry)) is None:
+        known = ", ".join(names_of_files("geometry"))
+        raise ConfigError(f"geometry: {geometry!r} is unknown; known: {known}. Or pass a Geometry")
+    made: Geometry = named()
+    return made
 
 
-def gbce(
-    states: Tensor,
-    targets: Tensor,
-    weight: Tensor,
-    offset: Tensor | None = None,
-    *,
-    n_negatives: int = 256,
-    t: float = 0.75,
-    negatives: Tensor | None = None,
-    generator: Generator | None = None,
-    **head: Unpack[HeadOptions],
-) -> Tensor:
-    """Return gBCE: :class:`recbole_hyper.losses.gbce.GeneralisedBinaryCrossEntropy`.
-
-    ``negatives`` (n, k) replace the draws; none may be its row's target.
-    """
-    checked = checked_head(states, targets, weight, offset, **head)
-    check_t(t)
-    drawn = checked_negatives(negatives, n_negatives, targets, checked, generator)
-    positive, negative = _pairs.target_and_negative_logits(states, targets, drawn, checked)
-    beta = calibration(drawn.shape[1], checked.n_items - (checked.padding_idx is not None), t)
-    return generalised_binary_cross_entropy(positive, negative, beta=beta)
+def _check_targets(targets: Tensor, n: int, n_items: int, padding_idx: int | None) -> None:
+    if targets.dtype != torch.int64:
+        raise ValueError(f"targets must be int64, got {targets.dtype}; use targets.long()")
+    if targets.shape != (n,):
+        raise ValueError(f"targets must have shape ({n},), one per state, got {tuple(targets.shape)}")
+    if not n:
+        raise ValueError("states and targets are empty: the mean loss of zero rows is undefined")
+    if padding_idx is not None and not 0 <= padding_idx < n_items:
+        raise ValueError(f"padding_idx must be None or in 0..{n_items - 1}, got {padding_idx}")
+    low, high = int(targets.min()), int(targets.max())
+    if low < 0 or high >= n_items:
+        raise ValueError(f"targets must be in 0..{n_items - 1}, got values from {low} to {high}")
+    if padding_idx is not None and bool((targets == padding_idx).any()):
+        raise ValueError(f"a target equals padding_idx={padding_idx}, which is never scored; drop these rows before")
 
 
-def sampled_cross_entropy(
-    states: Tensor,
-    targets: Tensor,
-    weight: Tensor,
-    offset: Tensor | None = None,
-    *,
-    n_negatives: int = 256,
-    negatives: Tensor | None = None,
-    rows: Tensor | None = None,
-    generator: Generator | None = None,
-    **head: Unpack[HeadOptions],
-) -> Tensor:
-    """Return CE-: :func:`recbole_hyper.losses.sampled_ce.sampled_cross_entropy`, one drawn set for all rows.
-
-    ``negatives`` (S, k) are sets to use instead, and ``rows`` (n,) the set of each row (None if there is one set).
-    """
-    checked = checked_head(states, targets, weight, offset, **head)
-    if negatives is None:
-        negatives = uniform_set(n_negatives, checked.n_items, checked.padding_idx, targets.device, generator)[None]
-    elif negatives.dim() != 2 or not negatives.numel():
-        raise ValueError(f"negatives must have shape (sets, k) with k >= 1, got {tuple(negatives.shape)}")
-    check_items(negatives, checked)
-    if rows is None:
-        if len(negatives) != 1:
-            raise ValueError(f"{len(negatives)} sets of negatives need rows (n,), the set of each row")
-        rows = torch.zeros_like(targets)
-    check_rows(rows, len(targets), len(negatives))
-    return sampled_ce.sampled_cross_entropy(states, targets, checked, negatives, rows)
-
-
-def scalable_cross_entropy(
-    states: Tensor,
-    targets: Tensor,
-    weight: Tensor,
-    offset: Tensor | None = None,
-    *,
-    n_buckets: int,
-    bucket_size_x: int,
-    bucket_size_y: int,
-    mix: bool = True,
-    generator: Generator | None = None,
-    return_stats: bool = False,
-    **head: Unpack[HeadOptions],
-) -> Tensor | tuple[Tensor, dict[str, float]]:
-    """Return SCE, with its statistics if ``return_stats``: :func:`recbole_hyper.losses.sce.scalable_cross_entropy`."""
-    checked = checked_head(states, targets, weight, offset, **head)
-    loss, statistics = sce.scalable_cross_entropy(
-        states,
-        targets,
-        checked,
-        n_buckets=n_buckets,
-        bucket_size_x=bucket_size_x,
-        bucket_size_y=bucket_size_y,
-        mix=mix,
-        generator=generator,
-    )
-    return (loss, {name: float(value) for name, value in statistics.items()}) if return_stats else loss
-
-
-def reduced_cross_entropy(
-    states: Tensor,
-    targets: Tensor,
-    weight: Tensor,
-    offset: Tensor | None = None,
-    *,
-    n_buckets: int,
-    buckets_per_chunk: int = 1,
-    n_extra_chunks: int = 1,
-    rounds: int = 8,
-    generator: Generator | None = None,
-    **head: Unpack[HeadOptions],
-) -> Tensor:
-    """Return RECE: :func:`recbole_hyper.losses.rece.reduced_cross_entropy`."""
-    checked = checked_head(states, targets, weight, offset, **head)
-    return rece.reduced_cross_entropy(
-        states,
-        targets,
-        checked,
-        n_buckets=n_buckets,
-        buckets_per_chunk=buckets_per_chunk,
-        n_extra_chunks=n_extra_chunks,
-        rounds=rounds,
-        generator=generator,
-    )
+def _check_shapes(states: Tensor, weight: Tensor, offset: Tensor | None) -> None:
+    if states.dim() != 2 or weight.dim() != 2 or states.shape[1] != weight.shape[1]:
+        shapes = f"{tuple(states.shape)} and {tuple(weight.shape)}"
+        raise ValueError(f"states (n, d) and weight (m, d) must share d, got {shapes}")
+    if offset is not None and offset.shape != weight.shape[:1]:
+        raise ValueError(f"offset must have shape ({weight.shape[0]},), got {tuple(offset.shape)}")
+    for name, tensor in (("states", states), ("weight", weight), ("offset", offset)):
+        if tensor is not None and not tensor.is_floating_point():
+            raise ValueError(f"{name} must be floating point, got {tensor.dtype}")

@@ -4,15 +4,15 @@ import itertools
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
-from recbole_hyper import functional, run
+from recbole_hyper import functional, registry, run
 from recbole_hyper.encoders.base import dropout
+from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.training.graphs import _CudaCapture
 from tests.conftest import SMALL
 
@@ -21,7 +21,6 @@ CUDA = pytest.param(
     marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")],
 )
 DEVICES = ["cpu", CUDA]
-Loss = Callable[..., Tensor]
 
 
 def inputs(device: str, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -32,32 +31,36 @@ def inputs(device: str, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Ten
     return made[0], targets.to(device), made[1], made[2]
 
 
-def negatives(device: str) -> Tensor:
-    """Return (60, 8) items, none of which is a target."""
-    return torch.randint(150, 300, (60, 8), generator=torch.Generator().manual_seed(9)).to(device)
+class Given:
+    """Items (60, 8), none of which is a target: generators of two devices draw different numbers."""
+
+    grid = None
+
+    def __init__(self, device: str) -> None:
+        self.items = torch.randint(150, 300, (60, 8), generator=torch.Generator().manual_seed(9)).to(device)
+
+    def per_position(self, k: int, **how: bool) -> Tensor:
+        return self.items
+
+    def per_sequence(self, k: int) -> tuple[Tensor, Tensor]:
+        return self.items[:1], torch.zeros(60, dtype=torch.int64, device=self.items.device)
 
 
-def shared_negatives(device: str) -> Tensor:
-    """Return one set of negatives for all rows."""
-    return negatives(device)[:1]
-
-
-# every loss that draws nothing: generators of two devices draw different numbers
-LOSSES: dict[str, tuple[Loss, dict]] = {
-    "ce": (functional.cross_entropy, {}),
-    "bce_plus": (functional.bce_plus, {"negatives": negatives}),
-    "gbce": (functional.gbce, {"negatives": negatives, "t": 0.5}),
-    "sampled_ce": (functional.sampled_cross_entropy, {"negatives": shared_negatives}),
-    "sce": (functional.scalable_cross_entropy, {"n_buckets": 1, "bucket_size_x": 60, "bucket_size_y": 299}),
+LOSSES: dict[str, dict] = {
+    "ce": {},
+    "bce": {},
+    "bce_plus": {},
+    "gbce": {"t": 0.5},
+    "sampled_ce": {},
+    "sce": {"n_buckets": 1, "bucket_size_x": 60, "bucket_size_y": 299},
 }
 
 
 def evaluate(name: str, device: str, geometry: str) -> list[Tensor]:
     """Return the loss and the gradients of states, weight and offset, on the CPU in float64."""
-    loss_of, options = LOSSES[name]
     states, targets, weight, offset = inputs(device)
-    options = {key: value(device) if callable(value) else value for key, value in options.items()}
-    loss = loss_of(states, targets, weight, offset, geometry=geometry, curvature=0.3, padding_idx=0, **options)
+    head = OutputHead(registry.resolve("geometry", geometry)(), weight, offset=offset, theta=0.3)
+    loss = registry.resolve("losses", name)(**LOSSES[name])(states, targets, head, Given(device))
     return [t.detach().cpu().double() for t in (loss, *torch.autograd.grad(loss, [states, weight, offset]))]
 
 

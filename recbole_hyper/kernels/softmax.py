@@ -46,19 +46,8 @@ def asinh_slope(u: Any, slope: Any) -> None:
 
 
 @_fast
-def total_rows(logits: Any, top: Any, total: Any) -> None:
-    """Write the largest logit and the sum of exp(logit - top) of each row (h,)."""
-    for i in prange(logits.shape[0]):
-        row = logits[i]
-        highest, exponentials = largest(row), np.float32(0)
-        for j in range(len(row)):
-            exponentials += _share(row[j] - highest)
-        top[i], total[i] = highest, exponentials
-
-
-@_fast
 def softmax_rows(logits: Any, top: Any, total: Any) -> None:
-    """Do the same, and replace ``logits`` (h, w) float32 by exp(logit - top)."""
+    """Replace ``logits`` (h, w) float32 by exp(logit - top); write the largest logit and the sum of each row (h,)."""
     for i in prange(logits.shape[0]):
         row = logits[i]
         highest, exponentials = largest(row), np.float32(0)

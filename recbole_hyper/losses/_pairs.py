@@ -1,7 +1,8 @@
-"""Logits of targets and of chosen candidates, in bounded memory, for the losses that sample."""
+"""Softmax over chosen candidates, in bounded memory, for the losses that sample."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,31 +13,26 @@ from torch import Tensor
 from recbole_hyper.geometry import _gather
 from recbole_hyper.geometry.base import Theta
 from recbole_hyper.geometry.head import pair_pieces
-from recbole_hyper.losses.base import Head, Negatives
-from recbole_hyper.losses.negatives import uniform_negatives
+from recbole_hyper.losses.base import Head
 
+T = TypeVar("T")
 #: items per block of a search
 SEARCH_BLOCK = 1 << 13
-
-
-def draw(
-    targets: Tensor, k: int, head: Head, negatives: Negatives | None, *, exclude_seen: bool, replacement: bool
-) -> Tensor:
-    """Draw (n, k) negatives from ``negatives``; if it is None, uniformly from all items but the target."""
-    if negatives is None:
-        return uniform_negatives(targets, k, head.n_items, head.padding_idx)
-    return negatives.per_position(k, exclude_seen=exclude_seen, replacement=replacement)
-
-
-def target_and_negative_logits(states: Tensor, targets: Tensor, negatives: Tensor, head: Head) -> tuple[Tensor, Tensor]:
-    """Return the logits (n,) of the targets and (n, k) of the negatives (n, k)."""
-    logits = head.pair_logits(states, torch.cat((targets.unsqueeze(1), negatives), dim=1))
-    return logits[:, 0], logits[:, 1:]
 
 
 def softmax_loss(candidates: Tensor, target_logits: Tensor) -> Tensor:
     """Return -log(e^t / (e^t + e^c)) (n,) from the logsumexp c of each row's candidates and its target logit t."""
     return F.softplus(candidates - target_logits)
+
+
+@dataclass(frozen=True)
+class Again(Generic[T]):
+    """What ``make`` yields, made anew in each pass: all of it at once would take several times the catalogue."""
+
+    make: Callable[[], Iterator[T]]
+
+    def __iter__(self) -> Iterator[T]:
+        return self.make()
 
 
 @dataclass(frozen=True)
@@ -140,15 +136,13 @@ def group_logsumexp(
             return sums.index_select(0, group.chosen)
         return sums if group.chosen is None else sums[group.chosen]
 
-    class Pieces:
-        """The pieces of the groups, then those of the targets; each pass creates them again."""
-
-        def __iter__(self) -> Iterator[_gather.Piece]:
-            yield from (_gather.Piece(compute, group.rows, group.items, (group,)) for group in groups)
-            yield from pair_pieces(head, targets.unsqueeze(1))
+    def pieces() -> Iterator[_gather.Piece]:
+        yield from (_gather.Piece(compute, group.rows, group.items, (group,)) for group in groups)
+        yield from pair_pieces(head, targets.unsqueeze(1))
 
     few = isinstance(groups, list) and len(groups) == 1
-    logsumexp = _gather.gathered(list(Pieces()) if few else Pieces(), states, head.weight, head.offset, head.theta)
+    given = list(pieces()) if few else Again(pieces)
+    logsumexp = _gather.gathered(given, states, head.weight, head.offset, head.theta)
     return logsumexp[: -len(targets)], logsumexp[-len(targets) :]
 
 

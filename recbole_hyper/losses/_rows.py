@@ -10,40 +10,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recbole_hyper.geometry.base import Geometry
 from recbole_hyper.losses import _chunks
-from recbole_hyper.losses._problem import Gradients, Problem
+from recbole_hyper.losses._chunks import Gradients, Problem, exponent_of, lifted_back
 
 # arrays of a chunk's size without a link and with one: logits, probabilities, slope, and what asinh needs besides
 ARRAYS, LINKED_ARRAYS = 2, 8
 
 
-def rows_at_once(
-    n: int, n_items: int, width: int, itemsize: int, budget: int | None, device: torch.device, link: bool
-) -> int:
-    """Return how many rows of logits fit into ``budget`` bytes beside the lifts of n states of ``width`` numbers."""
-    arrays = LINKED_ARRAYS if link else ARRAYS
-    fixed, budget = _chunks.bounded(
-        n, n_items, width, arrays=arrays, itemsize=itemsize, link=link, budget=budget, device=device
-    )
-    return min(n, (budget - fixed) // (n_items * itemsize * arrays))
+def rows_at_once(sizes: _chunks.Sizes) -> int:
+    """Return how many rows of logits fit into the budget beside the lifts of the states."""
+    arrays = LINKED_ARRAYS if sizes.link else ARRAYS
+    fixed, budget = sizes.bounded(arrays)
+    return min(sizes.n, (budget - fixed) // (sizes.n_items * sizes.itemsize * arrays))
 
 
 class RowStream:
     """One evaluation of the exact cross-entropy by whole rows."""
 
-    @staticmethod
-    def smooths(geometry: Geometry) -> bool:
-        """Return whether the loss includes the smoothing."""
-        return True
-
     def __init__(self, problem: Problem) -> None:
         self.geometry, self.needs, self.targets = problem.geometry, problem.needs, problem.targets
         self.dtype, self.smoothing, self.padding = problem.dtype, problem.smoothing, problem.padding_idx
-        self.states, self.weight = (
-            problem.leaf(problem.states, self.needs[0]),
-            problem.leaf(problem.weight, self.needs[1]),
-        )
+        self.states = problem.leaf(problem.states, self.needs[0])
+        self.weight = problem.leaf(problem.weight, self.needs[1])
         self.offset = None if problem.offset is None else problem.leaf(problem.offset, self.needs[2])
         self.theta = problem.leaf_of_theta()
         factored = self.geometry.factored(self.states, self.offset, self.theta)
@@ -52,22 +40,20 @@ class RowStream:
             self.lifted = self.geometry.lift_states(self.states, offset=self.offset is not None, **options)
             self.terms = self.geometry.lift_items(self.weight, self.offset, **options)
         self.vectors = self.lifted.vectors.detach()
-        self.budget = problem.budget
+        self.rows_at_once = rows_at_once(problem.sizes)
 
     def run(self, row_weights: Tensor | None) -> tuple[Tensor, Gradients]:
         """Return the losses (n,), and unless ``row_weights`` (n,) is None the gradients of their weighted sum."""
         if not any(self.needs):
             row_weights = None
-        (n, width), itemsize = self.vectors.shape, self.vectors.element_size()
         with torch.enable_grad():
             self.items = self.terms.vectors(self.weight)
         items, scale = self.items.detach(), None if self.terms.scale is None else self.terms.scale.detach()
         scaled = items if scale is None else items * scale.unsqueeze(1)
-        size = rows_at_once(n, len(items), width, itemsize, self.budget, items.device, self.geometry.has_link)
         every = _chunks.item_blocks(len(items), len(items), self.padding)
         of_all = self.smoothing / sum(real.stop - real.start for real in every)
         losses, by_states, by_items, by_scale = [], [], None, None
-        for part in _chunks.spans(0, n, size):
+        for part in _chunks.spans(0, len(self.vectors), self.rows_at_once):
             vectors, targets = self.vectors[part], self.targets[part]
             logits = vectors @ items.t()
             slope = self._to_logits(logits, part, scale)
@@ -110,9 +96,7 @@ class RowStream:
         """Replace products by logits, and return the slopes of the link."""
         slope = None
         if self.geometry.has_link:
-            slope, exponent = torch.empty_like(inner), None
-            if self.lifted.exponent is not None and self.terms.exponent is not None:
-                exponent = self.lifted.exponent.detach()[part].unsqueeze(1) + self.terms.exponent.detach()
+            slope, exponent = torch.empty_like(inner), exponent_of(self.lifted, self.terms, part)
             self.geometry.link_(inner, slope, torch.empty_like(inner) if exponent is None else exponent, exponent)
         if scale is not None:
             inner *= scale
@@ -125,16 +109,11 @@ class RowStream:
 
         ``by_weight`` is a part of the gradient of the weight that no lift has; it gets the rest in place.
         """
-        known = [(one, by) for one, by in pairs if one is not None and by is not None and one.requires_grad]
-        inputs = (self.states, self.weight, self.offset, self.theta if isinstance(self.theta, Tensor) else None)
-        named = zip(Gradients._fields, inputs, self.needs, strict=True)
-        wanted = {name: one for name, one, needed in named if needed and one is not None}
-        found: dict[str, Tensor | None] = dict.fromkeys(wanted)
-        if known:
-            outputs, gradients = zip(*known, strict=True)
-            by_lifts = torch.autograd.grad(outputs, list(wanted.values()), gradients, allow_unused=True)
-            found = dict(zip(wanted, by_lifts, strict=True))
-        if by_weight is not None and "weight" in wanted:
-            rest = found["weight"]
-            found["weight"] = by_weight if rest is None else by_weight.add_(rest)
-        return Gradients(**{n: torch.zeros_like(wanted[n]) if by is None else by for n, by in found.items()})
+        theta = self.theta if isinstance(self.theta, Tensor) else None
+        given = zip((self.states, self.weight, self.offset, theta), self.needs, strict=True)
+        inputs = [one if needed else None for one, needed in given]
+        found = lifted_back(pairs, inputs)
+        if by_weight is not None and self.needs[1]:
+            found[1] = by_weight if found[1] is None else by_weight.add_(found[1])
+        both = zip(inputs, found, strict=True)
+        return Gradients(*(torch.zeros_like(one) if by is None and one is not None else by for one, by in both))

@@ -16,9 +16,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from recbole_hyper.geometry.base import Geometry, ItemTerms
+from recbole_hyper.geometry.base import ItemTerms
 from recbole_hyper.losses import _chunks
-from recbole_hyper.losses._problem import Gradients, Problem
+from recbole_hyper.losses._chunks import Gradients, Problem, exponent_of, lifted_back
 
 # with fewer logits in a step, torch is done before a kernel is compiled or loaded (make bench-first_run)
 KERNEL_FROM = 1 << 24
@@ -58,18 +58,9 @@ class ItemStream:
     d_offset: Tensor | None = None
     d_theta: Tensor | None = None
 
-    @staticmethod
-    def smooths(geometry: Geometry) -> bool:
-        """Return whether the loss includes the smoothing; otherwise the caller adds it."""
-        return False
-
     def __init__(self, problem: Problem) -> None:
-        self.problem, self.geometry, self.targets, self.needs = (
-            problem,
-            problem.geometry,
-            problem.targets,
-            problem.needs,
-        )
+        self.problem, self.geometry = problem, problem.geometry
+        self.targets, self.needs = problem.targets, problem.needs
         self.weight, self.offset, self.dtype = problem.weight, problem.offset, problem.dtype
         self.states, self.theta = problem.leaf(problem.states, self.needs[0]), problem.leaf_of_theta()
         self.factored = self.geometry.factored(self.states, self.offset, self.theta)
@@ -89,19 +80,13 @@ class ItemStream:
         large = n * self.n_items >= KERNEL_FROM
         self.compiled = large and self.dtype == torch.float32 and links
         self.fused = self.compiled and link
-        one = self._terms_of(slice(0, 1))
-        self.tiles = tiles = _chunks.cut(
-            n,
-            self.n_items,
-            like.shape[1],
-            arrays=2 if link else 1,
-            # each with its gradient
-            terms=2 * sum(t.numel() for t in one if t is not None),
-            itemsize=like.element_size(),
-            budget=self.problem.budget,
-            compiled=self.compiled,
-            fused=self.fused,
-        )
+        one = self._block(slice(0, 1)).terms
+        # compiled kernels need no tile besides those that are kept
+        arrays = 2 if link and not self.fused else 1
+        spare = arrays - 1 if self.compiled else arrays
+        # each term with its gradient
+        terms = 2 * sum(t.numel() for t in one if t is not None)
+        self.tiles = tiles = _chunks.cut(self.problem.sizes, arrays=arrays, spare=spare, terms=terms)
         self.parts = _chunks.item_blocks(self.n_items, tiles.block, self.problem.padding_idx)
         self.rows = list(_chunks.spans(0, n, tiles.rows))
         size = tiles.rows * tiles.block
@@ -125,21 +110,17 @@ class ItemStream:
         self._score_targets()
         if row_weights is not None:
             self._allocate_gradients()
-        self._sweep(losses, row_weights)
+        (self._one_pass if self.tiles.keep else self._two_passes)(losses, row_weights)
         return losses, Gradients() if row_weights is None else self._finish(row_weights)
 
     # --- sweeps ------------------------------------------------------------------------------------------------------
-    def _sweep(self, losses: Tensor, row_weights: Tensor | None) -> None:
-        """Write the losses, and add the share of all items to the gradients."""
-        (self._one_pass if self.tiles.keep else self._two_passes)(losses, row_weights)
-
     def _one_pass(self, losses: Tensor, row_weights: Tensor | None) -> None:
         """Compute losses and gradients row chunk by row chunk; a chunk's tiles are kept until its total is known."""
         blocks = [self._block(part, gradients=row_weights is not None) for part in self.parts]
         for rows in self.rows:
             tiles, start = [], 0
             for block in blocks:
-                tiles.append(self._tile(rows, block, self._lift(block), start, totals_only=row_weights is None))
+                tiles.append(self._tile(rows, block, self._lift(block), start))
                 if row_weights is not None:
                     start += block.part.stop - block.part.start
             # maximum and sum separately: the difference of two rounded logsumexps loses digits if logits are large
@@ -161,7 +142,7 @@ class ItemStream:
             block = self._block(part)
             items = self._lift(block)
             for rows in self.rows:
-                tile = self._tile(rows, block, items, totals_only=True)
+                tile = self._tile(rows, block, items)
                 highest = torch.maximum(top[rows], tile.top)
                 total[rows] *= torch.exp(top[rows] - highest)
                 total[rows] += tile.total * torch.exp(tile.top - highest)
@@ -190,12 +171,9 @@ class ItemStream:
         return self.geometry.lift_items(weight, offset, theta=self.theta, factored=self.factored)
 
     @torch.no_grad()
-    def _terms_of(self, part: slice) -> ItemTerms:
-        return self._lift_items(*self._part(part))
-
     def _block(self, part: slice, *, gradients: bool = False) -> _Block:
         """Return the items of ``part``; with ``gradients``, allocate those that are needed, as zeros."""
-        block = _Block(part, self._terms_of(part))
+        block = _Block(part, self._lift_items(*self._part(part)))
         if gradients and self.d_weight is not None:
             block.d_weight = weight = self.d_weight[part]
             block.d_extra = None if block.terms.extra is None else torch.zeros_like(block.terms.extra)
@@ -239,8 +217,7 @@ class ItemStream:
         vectors = self.vectors[rows, : self.width]
         return torch.mm(vectors, items.t(), out=_view(self.kept, start * len(vectors), len(vectors), len(items)))
 
-    def _tile(self, rows: slice, block: _Block, items: Tensor, start: int = 0, *, totals_only: bool = False) -> _Tile:
-        """Compute a tile; with ``totals_only`` its ``weights`` and ``linked`` are undefined."""
+    def _tile(self, rows: slice, block: _Block, items: Tensor, start: int = 0) -> _Tile:
         if self.compiled:
             from recbole_hyper.kernels import softmax  # numba is imported when a loss is computed
 
@@ -249,7 +226,7 @@ class ItemStream:
             if self.fused:
                 _call(softmax.linked_total_rows, weights, *self._linking(rows, block), top, total)
             else:
-                _call(softmax.total_rows if totals_only else softmax.softmax_rows, weights, top, total)
+                _call(softmax.softmax_rows, weights, top, total)
             return _Tile(weights, None, top, total)
         vectors, terms = self.vectors[rows], block.terms
         size = (start * len(vectors), len(vectors), len(items))
@@ -257,10 +234,7 @@ class ItemStream:
         if self.geometry.has_link:
             linked, slope = _view(self.kept_links, *size), _view(self.slope, 0, *size[1:])
             torch.mm(vectors, items.t(), out=linked)
-            exponent = None
-            if self.lifted.exponent is not None and terms.exponent is not None:
-                exponent = self.lifted.exponent[rows].unsqueeze(1) + terms.exponent
-            self.geometry.link_(linked, slope, scratch, exponent)
+            self.geometry.link_(linked, slope, scratch, exponent_of(self.lifted, terms, rows))
             logits = linked if terms.scale is None else linked.mul_(terms.scale)
         else:
             logits = torch.mm(vectors, items.t(), out=scratch)
@@ -359,7 +333,7 @@ class ItemStream:
             slope = (row_weights * self.target_slope).unsqueeze(1)
             factor = slope if self.target_scale is None else slope * self.target_scale.unsqueeze(1)
             self.d_vectors.addcmul_(self.target_vectors, factor, value=-1)
-            (states,) = self._back([(self.lifted.vectors, self.d_vectors)], [self.states if self.needs[0] else None])
+            (states,) = self._back([(self.lifted.vectors, self.d_vectors)], self.states if self.needs[0] else None)
         return Gradients(states, self.d_weight if self.needs[1] else None, self.d_offset, self.d_theta)
 
     def _lift_back(self, block: _Block, row_weights: Tensor) -> None:
@@ -383,7 +357,7 @@ class ItemStream:
             d_weight.mul_(terms.multiplier.detach().unsqueeze(1))
         if terms.extra is not None and d_extra is not None:
             pairs.append((terms.extra, d_extra))
-        from_weight, from_offset = self._back(pairs, [weight, offset])
+        from_weight, from_offset = self._back(pairs, weight, offset)
         if from_weight is not None:
             d_weight.add_(from_weight)
         if self.d_offset is not None and from_offset is not None:
@@ -400,19 +374,13 @@ class ItemStream:
             if gradient is not None:
                 gradient.index_add_(0, items, share, alpha=-1)
 
-    def _back(self, pairs: list[tuple[Tensor, Tensor]], inputs: list[Tensor | None]) -> list[Tensor | None]:
+    def _back(self, pairs: list[tuple[Tensor, Tensor]], *inputs: Tensor | None) -> list[Tensor | None]:
         """Return the gradients of ``inputs`` from pairs (output of a lift, its gradient), and add to ``d_theta``."""
-        pairs = [(output, gradient) for output, gradient in pairs if output.requires_grad]
-        with_gradient = [tensor for tensor in inputs if tensor is not None]
-        if self.d_theta is not None and isinstance(self.theta, Tensor):
-            with_gradient.append(self.theta)
-        if not pairs or not with_gradient:
-            return [None] * len(inputs)
-        outputs, gradients = zip(*pairs, strict=True)
-        results = list(torch.autograd.grad(outputs, with_gradient, gradients, allow_unused=True))
-        if self.d_theta is not None and results[-1] is not None:
-            self.d_theta.add_(results[-1])
-        return [None if tensor is None else results.pop(0) for tensor in inputs]
+        theta = None if self.d_theta is None or not isinstance(self.theta, Tensor) else self.theta
+        *found, by_theta = lifted_back(pairs, (*inputs, theta))
+        if self.d_theta is not None and by_theta is not None:
+            self.d_theta.add_(by_theta)
+        return found
 
 
 def _view(buffer: Tensor, first: int, height: int, width: int) -> Tensor:

@@ -2,8 +2,7 @@
 
 The forward pass gives losses and the states' gradients at once: their sums follow a running maximum, as attention
 kernels do with their values. The second pass gives the items' gradients. So a logit is computed twice, with four
-products in all, and no logits exist in memory: besides the gradients there are ``SPLITS`` copies of the states'. With
-a link, label smoothing takes a third pass, which sums the logits of each row, and their gradients.
+products in all, and no logits exist in memory: besides the gradients there are ``SPLITS`` copies of the states'.
 
 logit(i, j) = scale_j * link(multiplier_j * <space_i, weight_j> + column_i * extra_j), where the link is the identity or
 asinh(. * exp(exponent_i + exponent_j)). ``rows`` (3, n) are column, exponent / ln 2 and exp(-2 exponent) of the states,
@@ -23,7 +22,7 @@ import triton.language as tl
 from torch import Tensor
 
 from recbole_hyper.geometry.base import Geometry
-from recbole_hyper.losses._problem import Gradients
+from recbole_hyper.losses._chunks import Gradients
 from recbole_hyper.losses._rows import RowStream
 from recbole_hyper.matmul import asked_precision
 
@@ -109,11 +108,6 @@ class _Sums(NamedTuple):
 class TritonStream(RowStream):
     """One evaluation with two kernels, without logits in memory."""
 
-    @staticmethod
-    def smooths(geometry: Geometry) -> bool:
-        """Return whether the loss includes the smoothing: without a link the mean logit is one small product."""
-        return geometry.has_link
-
     def run(self, row_weights: Tensor | None) -> tuple[Tensor, Gradients]:
         """Return the losses (n,), and unless ``row_weights`` (n,) is None the gradients of their weighted sum."""
         width = self.weight.shape[1]
@@ -125,7 +119,7 @@ class TritonStream(RowStream):
         if not any(self.needs):
             row_weights = None
         self._prepare()
-        sums = self._smoothed(self._forward())
+        sums = self._forward()
         losses = (sums.log_total - sums.target) * (1 / LOG2_E)
         if row_weights is None:
             return losses, Gradients()
@@ -160,39 +154,18 @@ class TritonStream(RowStream):
         self.options = {"LIFTS": lifts, "ASINH": self.geometry.has_link, "WIDTH": width}
         self.products = {**self.options, "PRECISION": precision}
 
-    def _states_pass(self, *, mean: bool) -> tuple[Tensor, Tensor, Tensor]:
-        """Return what the kernel of the states writes for each part of the catalogue."""
+    def _forward(self) -> _Sums:
+        """Sum the exponentials and the states' gradients over the parts of the catalogue."""
         like, (n, m, d, _) = self.vectors, self.sizes
         tile = self.tiles[0]
         share = triton.cdiv(triton.cdiv(m, tile["ITEMS"]), SPLITS) * tile["ITEMS"]
         tops, totals = like.new_empty(2, SPLITS, n)
-        outputs = tops, totals, like.new_empty(SPLITS, n, d + 1)
+        by_states = like.new_empty(SPLITS, n, d + 1)
         grid = (triton.cdiv(n, tile["ROWS"]), SPLITS)
-        _states[grid](*self.shared, *self.sizes, share, *outputs, **self.products, **tile, MEAN=mean)
-        return outputs
-
-    def _smoothed(self, sums: _Sums) -> _Sums:
-        """Put the smoothed target for the target."""
-        self.of_all = 0.0
-        if not self.smoothing:
-            return sums
-        m = len(self.weight)
-        self.of_all = self.smoothing / (m - (self.padding is not None))
-        _, totals, by_states = self._states_pass(mean=True)
-        return sums._replace(
-            target=(1 - self.smoothing) * sums.target + self.of_all * totals.sum(0),
-            slope=(1 - self.smoothing) * sums.slope,
-            by_states=sums.by_states.sub_(by_states.sum(0), alpha=self.of_all),
-        )
-
-    def _forward(self) -> _Sums:
-        tops, totals, by_states = self._states_pass(mean=False)
-        n, _, d, _ = self.sizes
-        target, slope = self.vectors.new_empty(2, n)
+        _states[grid](*self.shared, *self.sizes, share, tops, totals, by_states, **self.products, **tile)
+        target, slope = like.new_empty(2, n)
         rows = triton.cdiv(n, TARGET_ROWS)
-        _targets[(rows,)](
-            *self.shared, self.targets, n, len(self.weight), d, target, slope, **self.options, ROWS=TARGET_ROWS
-        )
+        _targets[(rows,)](*self.shared, self.targets, n, m, d, target, slope, **self.options, ROWS=TARGET_ROWS)
         top = tops.amax(0)
         fading = torch.exp2(tops - top)
         total = totals.mul_(fading).sum(0)
@@ -204,11 +177,9 @@ class TritonStream(RowStream):
         tile = self.tiles[1]
         weighing = torch.stack((sums.log_total, row_weights))
         by_weight, others = like.new_empty(m, d), like.new_empty(2, m)
-        given = (self.targets, *self.sizes, float(1 - self.smoothing), float(self.of_all))
         grid = (triton.cdiv(m, tile["ITEMS"]),)
-        _items[grid](
-            *self.shared, *given, weighing, by_weight, others, **self.products, **tile, SMOOTHS=bool(self.smoothing)
-        )
+        given = (self.targets, *self.sizes, weighing, by_weight, others)
+        _items[grid](*self.shared, *given, **self.products, **tile)
         weight, terms = self.weight.detach(), self.terms
         # the target's share of the states' gradient; the pass of the items has theirs
         one = torch.nn.functional.embedding(self.targets, weight)
@@ -276,12 +247,9 @@ def _asinh(inner, floor, exponent):
 def _states(
     space, weight, rows, terms, n, m, d, padding, share, tops, totals, by_states,
     LIFTS: tl.constexpr, ASINH: tl.constexpr, PRECISION: tl.constexpr,
-    WIDTH: tl.constexpr, ROWS: tl.constexpr, ITEMS: tl.constexpr, STEP: tl.constexpr, MEAN: tl.constexpr,
+    WIDTH: tl.constexpr, ROWS: tl.constexpr, ITEMS: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
-    """Write the totals of a block of rows over its share of the items, and the gradient of their logarithm.
-
-    With ``MEAN`` the totals are sums of logits by ln 2, and the gradient is that of the sums of logits.
-    """
+    """Write the totals of a block of rows over its share of the items, and the gradient of their logarithm."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     here, place = row < n, tl.arange(0, WIDTH)
     inside = place < d
@@ -315,18 +283,14 @@ def _states(
             logit = inner * (scale * _LOG2_E)[None, :]
         else:
             logit = inner * _LOG2_E
-        if MEAN:
-            sums += tl.sum(logit, 1)
-            share_of_item = slope
-        else:
-            logit += tl.where(real, 0.0, float("-inf"))[None, :]
-            above = tl.maximum(high, tl.max(logit, 1))
-            softmax, fading = tl.exp2(logit - above[:, None]), tl.exp2(high - above)
-            sums = sums * fading + tl.sum(softmax, 1)
-            by_space *= fading[:, None]
-            by_column *= fading
-            high = above
-            share_of_item = softmax * slope if ASINH else softmax
+        logit += tl.where(real, 0.0, float("-inf"))[None, :]
+        above = tl.maximum(high, tl.max(logit, 1))
+        softmax, fading = tl.exp2(logit - above[:, None]), tl.exp2(high - above)
+        sums = sums * fading + tl.sum(softmax, 1)
+        by_space *= fading[:, None]
+        by_column *= fading
+        high = above
+        share_of_item = softmax * slope if ASINH else softmax
         if LIFTS:
             by_column += tl.sum(share_of_item * (scale * extra)[None, :], 1)
             share_of_item *= (scale * multiplier)[None, :]
@@ -369,9 +333,9 @@ def _targets(
 
 @triton.jit
 def _items(
-    space, weight, rows, terms, targets, n, m, d, padding, of_target, of_all, weighing, by_weight, others,
+    space, weight, rows, terms, targets, n, m, d, padding, weighing, by_weight, others,
     LIFTS: tl.constexpr, ASINH: tl.constexpr, PRECISION: tl.constexpr,
-    WIDTH: tl.constexpr, ROWS: tl.constexpr, ITEMS: tl.constexpr, STEP: tl.constexpr, SMOOTHS: tl.constexpr,
+    WIDTH: tl.constexpr, ROWS: tl.constexpr, ITEMS: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
     """Write the gradients of a block of items by the product, the extra column (``others`` 0) and the scale (1)."""
     item = tl.program_id(0) * ITEMS + tl.arange(0, ITEMS)
@@ -408,9 +372,7 @@ def _items(
             value = inner * _LOG2_E
         logit = value * scale[:, None] if LIFTS else value
         softmax = tl.exp2(logit - log_total[None, :])
-        softmax -= tl.where(item[:, None] == wanted[None, :], of_target, 0.0)
-        if SMOOTHS:
-            softmax -= of_all
+        softmax -= tl.where(item[:, None] == wanted[None, :], 1.0, 0.0)
         softmax *= row_weight[None, :]
         if LIFTS:
             by_scale += tl.sum(softmax * value, 1)

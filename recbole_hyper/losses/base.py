@@ -2,14 +2,14 @@
 
 import inspect
 from abc import ABC, abstractmethod
-from numbers import Integral
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, Self
 
+import torch
 from torch import Tensor, nn
 
 from recbole_hyper.geometry.head import OutputHead
-from recbole_hyper.losses.negatives import BoundNegatives, check_k
-from recbole_hyper.options import Option, Part
+from recbole_hyper.losses.negatives import BoundNegatives, uniform_negatives
+from recbole_hyper.options import Option, Part, check_options
 from recbole_hyper.values import PositiveInt
 
 #: what a loss uses for scores, and for negatives
@@ -35,6 +35,11 @@ class Loss(Part, nn.Module, ABC):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls.weighs_rows = "weights" in inspect.signature(cls.forward).parameters
+
+    def __new__(cls, *arguments: Any, **options: Any) -> Self:
+        """Check the options before the constructor uses them."""
+        check_options(cls.options(), options)
+        return super().__new__(cls)
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,13 +76,37 @@ class SampledLoss(Loss):
         n_negatives: Annotated[NNegatives, "distinct negatives that the user has not seen; SCE paper sec. 4.2.3"] = 256,
     ) -> None:
         super().__init__()
-        check_k(n_negatives)
         self.n_negatives = n_negatives
 
 
-def check_int(name: str, value: int, least: int) -> None:
-    """Raise ValueError unless ``value`` is a whole number of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, Integral):
-        raise ValueError(f"{name} must be a whole number, got {value!r}")
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, got {value}")
+class PairedLoss(SampledLoss):
+    """A loss of each position's target and its own k negatives.
+
+    ``exclude_seen``: negatives are items that the user has not seen, otherwise any but the target. ``replacement``: a
+    negative may repeat.
+    """
+
+    exclude_seen: ClassVar[bool] = True
+    replacement: ClassVar[bool] = True
+
+    @abstractmethod
+    def of_rows(self, positive: Tensor, negative: Tensor, head: Head) -> Tensor:
+        """Return the losses (n,) from the logits (n,) of the targets and (n, k) of the negatives."""
+
+    def forward(
+        self,
+        states: Tensor,
+        targets: Tensor,
+        head: Head,
+        negatives: Negatives | None = None,
+        *,
+        weights: Tensor | None = None,
+    ) -> Tensor:
+        """Return the mean loss, or the sum with the ``weights`` (n,)."""
+        if negatives is None:
+            drawn = uniform_negatives(targets, self.n_negatives, head.n_items, head.padding_idx)
+        else:
+            how = {"exclude_seen": self.exclude_seen, "replacement": self.replacement}
+            drawn = negatives.per_position(self.n_negatives, **how)
+        logits = head.pair_logits(states, torch.cat((targets.unsqueeze(1), drawn), dim=1))
+        return mean(self.of_rows(logits[:, 0], logits[:, 1:], head), weights)

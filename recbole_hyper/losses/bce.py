@@ -5,19 +5,10 @@ from typing import Annotated
 import torch.nn.functional as F
 from torch import Tensor
 
-from recbole_hyper.losses import _pairs
-from recbole_hyper.losses.base import Head, Negatives, NNegatives, SampledLoss, mean
+from recbole_hyper.losses.base import Head, NNegatives, PairedLoss
 
 
-def binary_cross_entropy(positive: Tensor, negative: Tensor, weights: Tensor | None = None) -> Tensor:
-    r"""Return the mean over rows of :math:`-\log\sigma(s_t)-\sum_j\log(1-\sigma(s_j))` of logits (n,) and (n, k).
-
-    With ``weights`` (n,) it is the weighted sum.
-    """
-    return mean(F.softplus(-positive) + F.softplus(negative).sum(1), weights)
-
-
-class BinaryCrossEntropy(SampledLoss):
+class BinaryCrossEntropy(PairedLoss):
     """Binary cross-entropy of the target against k uniform negatives (SASRec, Kang & McAuley 2018, eq. 6).
 
     Negatives are drawn with replacement from the items outside the user's whole training sequence. Their sum is not
@@ -33,14 +24,6 @@ class BinaryCrossEntropy(SampledLoss):
     ) -> None:
         super().__init__(n_negatives=n_negatives)
 
-    def forward(
-        self,
-        states: Tensor,
-        targets: Tensor,
-        head: Head,
-        negatives: Negatives | None = None,
-        *,
-        weights: Tensor | None = None,
-    ) -> Tensor:
-        drawn = _pairs.draw(targets, self.n_negatives, head, negatives, exclude_seen=True, replacement=True)
-        return binary_cross_entropy(*_pairs.target_and_negative_logits(states, targets, drawn, head), weights)
+    def of_rows(self, positive: Tensor, negative: Tensor, head: Head) -> Tensor:
+        r"""Return :math:`-\log\sigma(s_t)-\sum_j\log(1-\sigma(s_j))`."""
+        return F.softplus(-positive) + F.softplus(negative).sum(1)

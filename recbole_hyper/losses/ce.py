@@ -4,18 +4,16 @@ No tensor has size rows x items: ``_stream`` works tile by tile. The forward pas
 the item gradient into the buffer that becomes weight.grad.
 """
 
-import dataclasses
 import importlib.util
 from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
-from recbole_hyper.geometry.base import Geometry, Theta
+from recbole_hyper.geometry.base import Geometry, Theta, as_compute
 from recbole_hyper.geometry.euclidean import Flat
-from recbole_hyper.losses._problem import Problem
+from recbole_hyper.losses._chunks import Problem
 from recbole_hyper.losses._rows import RowStream, rows_at_once
-from recbole_hyper.losses._smoothing import lead_of_targets
 from recbole_hyper.losses._stream import ItemStream
 from recbole_hyper.losses.base import Head, Loss, Negatives
 from recbole_hyper.losses.sampled_softmax import sampled_softmax
@@ -23,51 +21,32 @@ from recbole_hyper.matmul import float32_products
 from recbole_hyper.options import AUTO, Option
 from recbole_hyper.values import PositiveInt, ShareBelow1
 
-#: tiles on a CPU, whole rows on other devices
-ENGINES: dict[str, Any] = {"cpu": ItemStream}
 #: logits from which on Triton is faster than whole rows, and the widest vectors, by whether the head has a link
 TRITON_FROM = {False: (1 << 24, 64), True: (1 << 24, 256)}
-REDUCTIONS = ("mean", "sum", "none")
 
 
 class _ExactCrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, states, weight, offset, theta, problem: Problem, engine, row_weights, reduction) -> Tensor:
-        ctx.engine, ctx.reduction, ctx.gradients = engine, reduction, None
+    def forward(ctx, states, weight, offset, theta, problem: Problem, engine, row_weights) -> Tensor:
         ctx.dtypes = [t.dtype if isinstance(t, Tensor) else None for t in (states, weight, offset, theta)]
         with float32_products(states.device), torch.no_grad():
             stream = engine(problem)
-            if reduction == "none":
-                losses, _ = stream.run(None)
-                ctx.problem = problem
-                ctx.save_for_backward(states, weight, offset, theta if isinstance(theta, Tensor) else None)
-                return losses
             given = row_weights is not None
             if not given and any(problem.needs):
-                row_weight = 1.0 / len(states) if reduction == "mean" else 1.0
-                row_weights = stream.vectors.new_full((len(states),), row_weight)
+                row_weights = stream.vectors.new_full((len(states),), 1.0 / len(states))
             # they keep the computing dtype until the loss scale is applied, so that small values do not underflow
             losses, ctx.gradients = stream.run(row_weights)
-            if given:
-                return losses.dot(row_weights)
-            return losses.mean() if reduction == "mean" else losses.sum()
+            return losses.dot(row_weights) if given else losses.mean()
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, gradient: Tensor):
         gradients, ctx.gradients = ctx.gradients, None
-        if ctx.reduction == "none":
-            states, *_ = ctx.saved_tensors  # refuses tensors that were changed in place
-            with float32_products(states.device):
-                _, gradients = ctx.engine(ctx.problem).run(gradient.to(ctx.problem.dtype))
-        elif gradients is None:
-            raise RuntimeError(
-                "cross_entropy keeps its gradients for one backward only: for a second backward through the same loss "
-                "use reduction='none', which recomputes them"
-            )
-        else:  # in place: a copy would double the memory of the item gradient
-            torch._foreach_mul_([g for g in gradients if g is not None], gradient)
-        return *(None if g is None else g.to(t) for g, t in zip(gradients, ctx.dtypes, strict=True)), *(None,) * 4
+        if gradients is None:
+            raise RuntimeError("cross_entropy keeps its gradients for one backward only: compute the loss once more")
+        # in place: a copy would double the memory of the item gradient
+        torch._foreach_mul_([g for g in gradients if g is not None], gradient)
+        return *(None if g is None else g.to(t) for g, t in zip(gradients, ctx.dtypes, strict=True)), *(None,) * 3
 
 
 def exact_cross_entropy(
@@ -80,7 +59,6 @@ def exact_cross_entropy(
     theta: Theta = 1.0,
     padding_idx: int | None = None,
     memory_budget: int | None = None,
-    reduction: str = "mean",
     label_smoothing: float = 0.0,
     row_weights: Tensor | None = None,
     triton_kernel: bool | None = None,
@@ -89,68 +67,66 @@ def exact_cross_entropy(
 
     Equals ``F.cross_entropy(geometry.logits(states, weight, offset, theta=theta), targets)`` without the padding
     column. ``label_smoothing`` e in [0, 1) is torch's too (Szegedy et al. 2016, section 7): the share e of the loss is
-    the mean of -log softmax over all scored items. "mean" and "sum" compute the gradients in the forward pass, so a
-    second backward through the same result raises RuntimeError; "none" computes them in the backward pass.
+    the mean of -log softmax over all scored items. The forward pass computes the gradients, so a second backward
+    through the same result raises RuntimeError.
 
     Args:
         states: (n, d). targets: (n,) int64. weight: (m, d). offset: (m,) or None. They are not checked here.
         geometry, theta: how states are scored; gradient flows to a theta that is a tensor.
         memory_budget: see :class:`CrossEntropy`.
-        reduction: "mean", "sum" or "none", which returns (n,) losses.
-        row_weights: (n,) without gradient; with them the result is the weighted sum of the losses, and ``reduction``
-            must be "sum".
+        row_weights: (n,) without gradient; with them the result is the weighted sum of the losses.
         triton_kernel: True for Triton kernels, which keep no logits in memory, False for torch's operations; None
             chooses, see docs/gpu.md.
 
     Raises:
-        ValueError: an unknown reduction, a smoothing out of range, a budget that is not above 0 or too small for the
-            lifts and one row of logits, or a case that the Triton kernels do not support.
+        ValueError: a smoothing out of range, a budget too small for the lifts and one row of logits, or a case that the
+            Triton kernels do not support.
     """
-    if reduction not in REDUCTIONS:
-        raise ValueError(f"reduction={reduction!r} is unknown; allowed: {', '.join(REDUCTIONS)}")
-    check_options(memory_budget, label_smoothing)
-    budget = None if memory_budget is None else int(memory_budget)
-    if row_weights is not None and reduction != "sum":
-        raise ValueError(f"row_weights need reduction='sum', got {reduction!r}")
+    if not 0 <= label_smoothing < 1:
+        raise ValueError(f"label_smoothing={label_smoothing}: a number in [0, 1) is expected")
     tensors = (states, weight, offset, theta)
     needs = tuple(torch.is_grad_enabled() and isinstance(one, Tensor) and one.requires_grad for one in tensors)
-    problem = Problem(states, targets, weight, offset, theta, geometry, padding_idx, budget, label_smoothing, needs)
+    problem = Problem(
+        *(states, targets, weight, offset, theta),
+        geometry=geometry,
+        padding_idx=padding_idx,
+        budget=memory_budget,
+        smoothing=label_smoothing,
+        needs=needs,
+    )
     engine = _engine_of(problem, triton_kernel)
-    smooths = engine.smooths(geometry)
-    if not smooths:
-        problem = dataclasses.replace(problem, smoothing=0.0)
-    loss = _ExactCrossEntropy.apply(*tensors, problem, engine, row_weights, reduction)
-    if not label_smoothing or smooths:
+    loss = _ExactCrossEntropy.apply(*tensors, problem, engine, row_weights)
+    if not label_smoothing or engine is RowStream:
         return loss
     # the mean of -log softmax over all items is the target's -log softmax plus the target's lead over the mean logit
     with torch.autocast(states.device.type, enabled=False):
-        lead = lead_of_targets(states, targets, weight, offset, geometry, theta, padding_idx)
-    if row_weights is not None:
-        return loss + label_smoothing * lead.dot(row_weights)
-    return loss + label_smoothing * (lead if reduction == "none" else getattr(lead, reduction)())
+        lead = lead_of_targets(problem)
+    return loss + label_smoothing * (lead.mean() if row_weights is None else lead.dot(row_weights))
 
 
 def _engine_of(problem: Problem, triton_kernel: bool | None) -> Any:
-    """Return the class that evaluates: Triton's kernels if asked for or faster, else that of :data:`ENGINES`."""
+    """Return the class that evaluates: Triton's kernels if asked for or faster, else tiles on a CPU, or whole rows.
+
+    Only whole rows smooth the labels of a head with a link.
+    """
+    if problem.smoothing and problem.geometry.has_link:
+        return RowStream
     if triton_kernel or (triton_kernel is None and _triton_is_faster(problem)):
         if importlib.util.find_spec("triton") is None:
             raise ValueError("triton_kernel=True: the package triton is not installed; leave it out")
         from recbole_hyper.losses._triton import TritonStream
 
         return TritonStream
-    return ENGINES.get(problem.states.device.type, RowStream)
+    return ItemStream if problem.states.is_cpu else RowStream
 
 
 def _triton_is_faster(problem: Problem) -> bool:
     """Return whether Triton's kernels were faster on an H200: for many logits, or logits that do not fit."""
     if not _has_kernels(problem):
         return False
-    (n, width), n_items, link = problem.states.shape, len(problem.weight), problem.geometry.has_link
-    least, widest = TRITON_FROM[link]
-    size = rows_at_once(
-        n, n_items, width + (problem.offset is not None), 4, problem.budget, problem.states.device, link
-    )
-    return size < n or (n * n_items >= least and width <= widest)
+    sizes, width = problem.sizes, problem.weight.shape[1]
+    least, widest = TRITON_FROM[sizes.link]
+    return rows_at_once(sizes) < sizes.n or (sizes.n * sizes.n_items >= least and width <= widest)
 
 
 def _has_kernels(problem: Problem) -> bool:
@@ -166,12 +142,29 @@ def _has_kernels(problem: Problem) -> bool:
     return unsupported(device, problem.dtype, problem.weight.shape[1], geometry) is None
 
 
-def check_options(memory_budget: int | None, label_smoothing: float) -> None:
-    """Raise ValueError for a budget that is not above 0, or a smoothing outside [0, 1)."""
-    if memory_budget is not None and memory_budget <= 0:
-        raise ValueError(f"memory_budget must be above 0 bytes, got {memory_budget}")
-    if not 0 <= label_smoothing < 1:
-        raise ValueError(f"label_smoothing={label_smoothing}: a number in [0, 1) is expected")
+def lead_of_targets(problem: Problem) -> Tensor:
+    """Return the lead (n,) of each target's logit over the mean logit of all items but padding, without a link.
+
+    The mean is one product with the mean of the lifted items.
+    """
+    geometry, theta, targets, padding_idx = problem.geometry, problem.theta, problem.targets, problem.padding_idx
+    states, weight, offset = as_compute(problem.states, problem.weight, problem.offset)
+    target_offset = None if offset is None else offset.index_select(0, targets).unsqueeze(1)
+    rows = torch.nn.functional.embedding(targets, weight).unsqueeze(1)
+    target_logits = geometry.pair_logits(states, rows, target_offset, theta=theta)[:, 0]
+    weight, offset = _without(weight, padding_idx), None if offset is None else _without(offset, padding_idx)
+    lifted = geometry.lift_states(states, theta=theta, offset=offset is not None)
+    terms = geometry.lift_items(weight, offset, theta=theta)
+    total = weight.sum(0) if terms.multiplier is None else terms.multiplier @ weight
+    total = total if terms.extra is None else torch.cat((total, terms.extra.sum(0)))
+    return target_logits - lifted.vectors @ total / len(weight)
+
+
+def _without(items: Tensor, padding_idx: int | None) -> Tensor:
+    if padding_idx is None:
+        return items
+    rest = items[padding_idx + 1 :]
+    return rest if padding_idx == 0 else torch.cat((items[:padding_idx], rest))
 
 
 class CrossEntropy(Loss):
@@ -207,7 +200,6 @@ class CrossEntropy(Loss):
         ] = None,
     ) -> None:
         super().__init__()
-        check_options(memory_budget, label_smoothing)
         # a model that is built without run(), which replaces auto, takes all items
         self.softmax_items = None if softmax_items == AUTO else softmax_items
         self.uses_negatives = self.softmax_items is not None
@@ -229,8 +221,10 @@ class CrossEntropy(Loss):
         """Return the mean cross-entropy, or the sum with the ``weights`` (n,); ``negatives`` draw ``softmax_items``."""
         if self.softmax_items is not None and negatives is not None:
             return sampled_softmax(states, targets, head, *negatives.shared(self.softmax_items), weights)
-        scoring = (head.weight, head.offset, head.geometry)
-        options = {"theta": head.theta, "padding_idx": head.padding_idx, **self._options}
-        if weights is not None:
-            options |= {"row_weights": weights, "reduction": "sum"}
-        return exact_cross_entropy(states, targets, *scoring, **options)
+        return exact_cross_entropy(
+            *(states, targets, head.weight, head.offset, head.geometry),
+            theta=head.theta,
+            padding_idx=head.padding_idx,
+            row_weights=weights,
+            **self._options,
+        )

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from recbole_hyper.geometry import _gather
 from recbole_hyper.losses import _pairs
-from recbole_hyper.losses.base import Head, Loss, Negatives, check_int
+from recbole_hyper.losses.base import Head, Loss, Negatives
 from recbole_hyper.options import Option
 from recbole_hyper.values import NonNegativeInt, PositiveInt
 
@@ -70,11 +70,8 @@ def reduced_cross_entropy(
     n_buckets / buckets_per_chunk chunks; row chunk m meets item chunks m - n_extra_chunks .. m + n_extra_chunks. The
     softmax of a row is over its target and its candidates of all rounds, each weighted by 1 / (times it occurs).
     Directions are plain Gaussian, without rotations and sign pairs, as in the code. The code fills the last chunk with
-    zero vectors, which are left out here.
-
-    ValueError for a number below 1 (n_extra_chunks: below 0), or if buckets_per_chunk does not divide n_buckets.
+    zero vectors, which are left out here. ``buckets_per_chunk`` divides ``n_buckets``.
     """
-    check_sizes(n_buckets, buckets_per_chunk, n_extra_chunks, rounds)
     n, n_items = len(states), head.n_items
     n_chunks = n_buckets // buckets_per_chunk
     rounds_x, rounds_y = [], []
@@ -92,39 +89,22 @@ def reduced_cross_entropy(
             times += (x.of[rows].unsqueeze(2) - y.of[items].unsqueeze(1)).abs_() <= reach
         return times.clamp_(min=1).log_()
 
-    class Groups:
-        """Groups, created in each pass: the indices of all rounds would take several times the catalogue."""
+    def groups() -> Iterator[_pairs.Group]:
+        for x, y in zip(rounds_x, rounds_y, strict=True):
+            used = torch.arange(math.ceil(n / x.size), device=targets.device)
+            step = _gather.groups_at_once(x.size, (2 * reach + 1) * y.size, states.shape[1], states.device)
+            for first in range(0, len(used), step):
+                rows, _ = x.windows(used[first : first + step], 0)
+                # only the very last chunk may be short
+                real = slice(0, n - first * x.size)
+                items, exists = y.windows(used[first : first + step], reach)
+                yield _pairs.Group(rows, items, targets[rows], real, exists)
 
-        def __iter__(self) -> Iterator[_pairs.Group]:
-            for x, y in zip(rounds_x, rounds_y, strict=True):
-                used = torch.arange(math.ceil(n / x.size), device=targets.device)
-                step, first = (
-                    _gather.groups_at_once(x.size, (2 * reach + 1) * y.size, states.shape[1], states.device),
-                    0,
-                )
-                for chunks in used.split(step):
-                    rows, _ = x.windows(chunks, 0)
-                    # only the very last chunk may be short
-                    real = slice(0, n - first * x.size)
-                    first += len(chunks)
-                    items, exists = y.windows(chunks, reach)
-                    yield _pairs.Group(rows, items, targets[rows], real, exists)
-
-    logsumexp, positive = _pairs.group_logsumexp(head, states, targets, Groups(), correction)
+    logsumexp, positive = _pairs.group_logsumexp(head, states, targets, _pairs.Again(groups), correction)
     place = [x.order + number * n for number, x in enumerate(rounds_x)]
     # each row is once in each round
     sums = logsumexp[torch.argsort(torch.cat(place))].view(rounds, n)
     return _pairs.softmax_loss(torch.logsumexp(sums, dim=0), positive).mean()
-
-
-def check_sizes(n_buckets: int, buckets_per_chunk: int, n_extra_chunks: int, rounds: int) -> None:
-    """Raise ValueError for a number that is too small, or chunks that do not divide the buckets."""
-    check_int("rece_n_buckets", n_buckets, 1)
-    check_int("rece_buckets_per_chunk", buckets_per_chunk, 1)
-    check_int("rece_n_extra_chunks", n_extra_chunks, 0)
-    check_int("rece_rounds", rounds, 1)
-    if n_buckets % buckets_per_chunk:
-        raise ValueError(f"rece_buckets_per_chunk={buckets_per_chunk} must divide rece_n_buckets={n_buckets}")
 
 
 class ReducedCrossEntropy(Loss):
@@ -133,8 +113,8 @@ class ReducedCrossEntropy(Loss):
     @classmethod
     def check(cls, width: int, **options: Any) -> None:
         n_buckets, per_chunk = options["n_buckets"], options["buckets_per_chunk"]
-        more = options["n_extra_chunks"], options["rounds"]
-        check_sizes(per_chunk if n_buckets is None else n_buckets, per_chunk, *more)
+        if n_buckets is not None and n_buckets % per_chunk:
+            raise ValueError(f"rece_buckets_per_chunk={per_chunk} must divide rece_n_buckets={n_buckets}")
 
     def __init__(
         self,
@@ -156,7 +136,7 @@ class ReducedCrossEntropy(Loss):
         rounds: Annotated[PositiveInt, Option("independent sortings; RECE code", key="rece_rounds")] = 8,
     ) -> None:
         super().__init__()
-        check_sizes(buckets_per_chunk if n_buckets is None else n_buckets, buckets_per_chunk, n_extra_chunks, rounds)
+        self.check(0, n_buckets=n_buckets, buckets_per_chunk=buckets_per_chunk)
         self.n_buckets, self.buckets_per_chunk = n_buckets, buckets_per_chunk
         self.n_extra_chunks, self.rounds = n_extra_chunks, rounds
 

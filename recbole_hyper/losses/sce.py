@@ -8,7 +8,7 @@ from torch import Tensor
 
 from recbole_hyper.geometry import _gather
 from recbole_hyper.losses import _pairs
-from recbole_hyper.losses.base import Head, Loss, Negatives, check_int
+from recbole_hyper.losses.base import Head, Loss, Negatives
 from recbole_hyper.options import Option
 from recbole_hyper.values import PositiveFloat, PositiveInt
 
@@ -71,10 +71,9 @@ def scalable_cross_entropy(
     ``positives_found`` the share of (bucket, row) pairs whose target is among the bucket's items.
 
     A bucket has ``bucket_size_x`` rows (all if there are fewer) and ``bucket_size_y`` items. With ``mix``, directions,
-    drawn by ``generator``, are mixtures of the states. ValueError for a size that is not a whole number, is below 1, or
-    exceeds the number of items without padding.
+    drawn by ``generator``, are mixtures of the states. ValueError if ``bucket_size_y`` exceeds the number of items
+    without padding.
     """
-    check_sizes(n_buckets, bucket_size_x, bucket_size_y)
     n, n_items = len(states), head.n_items - (head.padding_idx is not None)
     if bucket_size_y > n_items:
         raise ValueError(f"sce_bucket_size_y={bucket_size_y} exceeds the {n_items} items; set it to {n_items} or less")
@@ -117,12 +116,6 @@ def scalable_cross_entropy(
     return loss, statistics
 
 
-def check_sizes(n_buckets: int, bucket_size_x: int, bucket_size_y: int) -> None:
-    """Raise ValueError for a size that is not a whole number or is below 1."""
-    for name, value in (("n_buckets", n_buckets), ("bucket_size_x", bucket_size_x), ("bucket_size_y", bucket_size_y)):
-        check_int(f"sce_{name}", value, 1)
-
-
 class ScalableCrossEntropy(Loss):
     """SCE (Mezentsev et al. 2024): logits only within buckets of states and items, see ``scalable_cross_entropy``."""
 
@@ -150,10 +143,6 @@ class ScalableCrossEntropy(Loss):
         ] = 1.0,
     ) -> None:
         super().__init__()
-        check_sizes(1 if n_buckets is None else n_buckets, 1 if bucket_size_x is None else bucket_size_x, bucket_size_y)
-        for name, value in (("alpha", alpha), ("beta", beta)):
-            if not value > 0:
-                raise ValueError(f"sce_{name} must be above 0, got {value}")
         self.n_buckets, self.bucket_size_x, self.bucket_size_y = n_buckets, bucket_size_x, bucket_size_y
         self.mix, self.alpha, self.beta = mix, alpha, beta
 

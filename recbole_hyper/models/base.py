@@ -261,7 +261,7 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         negatives = None
         if self._sampler is not None:
             grid = None if known is None else (known.places.flat, known.places.width)
-            negatives = self._sampler.bind(users, rows, targets, targets_are_seen=True, grid=grid)
+            negatives = self._sampler.bind(users, rows, targets, grid=grid)
         options = {} if known is None or known.weights is None else {"weights": known.weights}
         loss = self.loss(states, targets, head, negatives, **options)
         self.loss_terms = dict(self.loss.statistics)

@@ -39,7 +39,7 @@ class Given:
     def per_position(self, k: int, **options: Any) -> Tensor:
         return self.table[self.rows, :k]
 
-    def per_sequence(self, k: int, **options: Any) -> tuple[Tensor, Tensor]:
+    def per_sequence(self, k: int) -> tuple[Tensor, Tensor]:
         return self.table[:, :k], self.rows
 
 
@@ -81,54 +81,24 @@ def test_transfers_do_not_grow_with_rows_or_items(name: str, foreign: torch.devi
     assert small == large
 
 
-@pytest.mark.parametrize("method", ["per_position", "per_sequence"])
-@pytest.mark.parametrize("exclude_seen", [True, False])
-@pytest.mark.parametrize("replacement", [True, False])
-def test_negatives_are_drawn_with_one_wait(
-    method: str, exclude_seen: bool, replacement: bool, foreign: torch.device
-) -> None:
-    """60 users of 100 items; user 0 has seen all but eight, which rounds of redrawing seldom find."""
-    generator = torch.Generator().manual_seed(0)
-    seen = [torch.arange(1, 92)] + [torch.randperm(99, generator=generator)[:5].sort().values + 1 for _ in range(59)]
-    offsets = torch.tensor([0, *(len(items) for items in seen)]).cumsum(0)
-    sampler = NegativeSampler(100, offsets.to(foreign), torch.cat(seen).to(foreign))
-    users, rows = torch.arange(60, device=foreign), torch.arange(60).repeat_interleave(2)
-    targets = torch.cat([items[:2] for items in seen])
-    with counted() as transfers:
-        bound = sampler.bind(users[1:], (rows[2:] - 1).to(foreign), targets[2:].to(foreign))
-        getattr(bound, method)(3, exclude_seen=exclude_seen, replacement=replacement)
-    # to avoid the target alone takes no search
-    simple = method == "per_position" and not exclude_seen and replacement
-    assert (transfers.waits, transfers["size"]) == ((0, 0) if simple else (1, 1)), transfers.places
-
-    bound = sampler.bind(users, rows.to(foreign), targets.to(foreign))
-    drawn = getattr(bound, method)(8, exclude_seen=exclude_seen, replacement=replacement)
-    own, of = (drawn[0].cpu(), range(60)) if method == "per_sequence" else (drawn.cpu(), rows.tolist())
-    for position, (items, user) in enumerate(zip(own.tolist(), of, strict=True)):
-        avoided = set(seen[user].tolist()) if exclude_seen else set()
-        own_targets = slice(2 * user, 2 * user + 2) if method == "per_sequence" else slice(position, position + 1)
-        avoided |= set(targets[own_targets].tolist())
-        assert not avoided & set(items)
-        assert 0 not in items
-        assert replacement or len(set(items)) == 8
-
-
-@pytest.mark.parametrize("method", ["per_position", "per_sequence"])
-@pytest.mark.parametrize("replacement", [True, False])
-def test_negatives_of_training_are_drawn_without_a_wait(method: str, replacement: bool, foreign: torch.device) -> None:
+@pytest.mark.parametrize(
+    ("method", "how"),
+    [("per_position", {}), ("per_position", {"replacement": False}), ("per_sequence", {})],
+)
+def test_negatives_are_drawn_without_a_wait(method: str, how: dict[str, bool], foreign: torch.device) -> None:
     """Uniform over what each user has not seen; user 2 leaves two items."""
     seen = [torch.tensor([1, 3, 4]), torch.tensor([2]), torch.arange(1, 9)]
     offsets = torch.tensor([0, *map(len, seen)]).cumsum(0)
     sampler = NegativeSampler(11, offsets.to(foreign), torch.cat(seen).to(foreign))
     users, rows = torch.arange(3).repeat(2000).to(foreign), torch.arange(6000).to(foreign)
     targets = torch.tensor([1, 2, 5]).repeat(2000).to(foreign)
-    bound = sampler.bind(users, rows, targets, targets_are_seen=True)
+    bound = sampler.bind(users, rows, targets)
     torch.manual_seed(0)
     with counted() as transfers:
-        drawn = getattr(bound, method)(2, replacement=replacement)
+        drawn = getattr(bound, method)(2, **how)
     assert not transfers, transfers.places
     drawn = (drawn[0] if method == "per_sequence" else drawn).cpu().view(2000, 3, 2)
-    assert replacement or bool((drawn[..., 0] != drawn[..., 1]).all())
+    assert (method, how) == ("per_position", {}) or bool((drawn[..., 0] != drawn[..., 1]).all())
     for user, items in enumerate(seen):
         counts = torch.bincount(drawn[:, user].flatten(), minlength=11)
         allowed = torch.ones(11, dtype=torch.bool)
@@ -138,10 +108,33 @@ def test_negatives_of_training_are_drawn_without_a_wait(method: str, replacement
         assert float(((counts[allowed] - expected).abs() / expected**0.5).max()) < 4
 
 
+def test_any_item_but_the_target_takes_no_wait(foreign: torch.device) -> None:
+    sampler = NegativeSampler(6, torch.tensor([0, 1, 2]).to(foreign), torch.tensor([1, 3]).to(foreign))
+    rows = torch.arange(2).repeat(500).to(foreign)
+    with counted() as transfers:
+        drawn = sampler.bind(rows[:2], rows, 1 + 2 * rows).per_position(4, exclude_seen=False)
+    assert not transfers, transfers.places
+    for target, items in zip((1, 3), drawn.cpu().view(500, 2, 4).unbind(1), strict=True):
+        assert set(items.flatten().tolist()) == set(range(1, 6)) - {target}
+
+
+def test_a_user_who_has_seen_everything_gets_all_but_the_targets(foreign: torch.device) -> None:
+    sampler = NegativeSampler(6, torch.tensor([0, 5, 6]).to(foreign), torch.tensor([1, 2, 3, 4, 5, 2]).to(foreign))
+    rows = torch.tensor([0, 1, 0]).to(foreign)
+    bound = sampler.bind(torch.arange(2).to(foreign), rows, torch.tensor([3, 2, 4]).to(foreign))
+    with pytest.warns(UserWarning, match="seen every item"):
+        own, others, *_ = bound.per_position(100).cpu().tolist()
+    assert (set(own), set(others)) == ({1, 2, 4, 5}, {1, 3, 4, 5})
+    with pytest.warns(UserWarning, match="seen every item"):
+        drawn = bound.per_sequence(3)[0].cpu().tolist()
+    assert sorted(drawn[0]) == [1, 2, 5]
+    assert set(drawn[1]) <= {1, 3, 4, 5}
+
+
 def test_more_distinct_negatives_than_a_user_leaves_are_an_error(foreign: torch.device) -> None:
     sampler = NegativeSampler(6, torch.tensor([0, 4]).to(foreign), torch.arange(1, 5).to(foreign))
     rows = torch.zeros(1, dtype=torch.long, device=foreign)
-    bound = sampler.bind(rows, rows, rows + 1, targets_are_seen=True)
+    bound = sampler.bind(rows, rows, rows + 1)
     with refused(ValueError, "leaves", "items"):
         bound.per_position(2, replacement=False)
 
@@ -150,7 +143,7 @@ def test_more_distinct_negatives_than_a_user_leaves_are_an_error(foreign: torch.
 def test_distinct_numbers_are_distinct_and_uniform(k: int, least: int) -> None:
     generator = torch.Generator().manual_seed(0)
     allowed = torch.full((400, 1), least)
-    found = _distinct(allowed, k, least, least + 1, generator)
+    found = _distinct(allowed, k, least + 1, generator)
     assert found.shape == (400, k)
     assert bool((found.sort(dim=1).values.diff(dim=1) > 0).all())
     counts, expected = torch.bincount(found.flatten(), minlength=least), 400 * k / least

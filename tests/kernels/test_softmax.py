@@ -5,7 +5,7 @@ import numpy.typing as npt
 import pytest
 
 from recbole_hyper.kernels import softmax
-from recbole_hyper.kernels.softmax import softmax_rows, total_rows
+from recbole_hyper.kernels.softmax import softmax_rows
 
 Floats = npt.NDArray[np.float32]
 
@@ -15,15 +15,13 @@ def test_softmax_of_a_tile(size: tuple[int, int]) -> None:
     generator = np.random.default_rng(1)
     logits = (10 * generator.standard_normal(size)).astype(np.float32)
     exact = logits.astype(np.float64)
-    top, total, alone = np.empty((3, size[0]), np.float32)
-    total_rows(logits.copy(), top, alone)
-    np.testing.assert_array_equal(top, exact.max(1).astype(np.float32))
+    top, total = np.empty((2, size[0]), np.float32)
     softmax_rows(logits, top, total)
     expected = np.exp(exact - exact.max(1, keepdims=True))
     # the difference to the largest logit is rounded, which counts for what is far below it
     np.testing.assert_allclose(logits, expected, rtol=1e-5)
     np.testing.assert_array_equal(top, exact.max(1).astype(np.float32))
-    np.testing.assert_allclose([total, alone], [expected.sum(1)] * 2, rtol=2e-6)
+    np.testing.assert_allclose(total, expected.sum(1), rtol=2e-6)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -32,11 +30,6 @@ def test_a_bad_logit_is_not_swallowed(bad: float) -> None:
     logits[1, 17] = bad
     top, total = np.empty((2, 2), np.float32)
     softmax_rows(logits, top, total)
-    assert np.isfinite(total[0])
-    assert not np.isfinite(total[1])
-    logits = np.zeros((2, 40), np.float32)
-    logits[1, 17] = bad
-    total_rows(logits, top, total)
     assert np.isfinite(total[0])
     assert not np.isfinite(total[1])
 

@@ -46,8 +46,8 @@ class FixedNegatives:
         self.requested = {"k": k, "exclude_seen": exclude_seen, "replacement": replacement}
         return self.table
 
-    def per_sequence(self, k: int, *, exclude_seen: bool = True, replacement: bool = True) -> tuple[Tensor, Tensor]:
-        self.requested = {"k": k, "exclude_seen": exclude_seen, "replacement": replacement}
+    def per_sequence(self, k: int) -> tuple[Tensor, Tensor]:
+        self.requested = {"k": k}
         assert self.rows is not None
         return self.table, self.rows
 

@@ -22,14 +22,13 @@ from recbole_hyper.losses import _triton as kernels
 PTXAS = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
 #: whether items have terms, whether there is a link, and a name
 LINKS = (False, False, "dot"), (True, False, "lifted"), (True, True, "asinh")
-INTEGERS, FLOATS = ("n", "m", "d", "padding", "share"), ("of_target", "of_all")
+INTEGERS = ("n", "m", "d", "padding", "share")
 
 
 def resources(kernel: object, constants: dict[str, object], architecture: int, warps: int) -> tuple[int, int]:
     """Return the registers and the spilled bytes of a kernel."""
     names = kernel.arg_names  # type: ignore[attr-defined]
     kinds = {name: "constexpr" if name in constants else "i32" if name in INTEGERS else "*fp32" for name in names}
-    kinds |= {name: "fp32" for name in FLOATS if name in kinds}
     if "targets" in kinds:
         kinds["targets"] = "*i64"
     # as at run time, where addresses and the width are multiples of 16
@@ -64,16 +63,11 @@ def main(architecture: int, width: int) -> None:
         for precision in kernels.PRECISIONS.values():
             tiles = kernels.TILES[width, lifts, precision]
             of_states, of_items = (kernels.constants_of(one, width) for one in tiles)
-            # only a link needs the pass that smooths
-            for extra in (False, True) if asinh else (False,):
-                for kernel, tile, name in (
-                    (kernels._states, of_states, "MEAN"),
-                    (kernels._items, of_items, "SMOOTHS"),
-                ):
-                    sizes = {size: tile[size] for size in ("ROWS", "ITEMS", "STEP")}
-                    constants = {**of_link, **sizes, "PRECISION": precision, name: extra}
-                    label = f"{kernel.__name__} {link} {precision}{' smoothed' if extra else ''}"
-                    print_resources(label, kernel, constants, architecture, tile["num_warps"])
+            for kernel, tile in ((kernels._states, of_states), (kernels._items, of_items)):
+                sizes = {size: tile[size] for size in ("ROWS", "ITEMS", "STEP")}
+                constants = {**of_link, **sizes, "PRECISION": precision}
+                label = f"{kernel.__name__} {link} {precision}"
+                print_resources(label, kernel, constants, architecture, tile["num_warps"])
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ def test_every_loss_alone_with_a_user_sampler_and_under_autocast(name: str, geom
     loss = registry.resolve("losses", name)(**options)
     offsets = torch.tensor([0, 6, 12])
     sampler = NegativeSampler(head.n_items, offsets, targets)
-    bound = sampler.bind([0, 1], torch.arange(12) // 6, targets)
+    bound = sampler.bind(torch.arange(2), torch.arange(12) // 6, targets)
     for negatives in (None, bound):
         values = []
         for _ in range(2):
@@ -49,29 +49,26 @@ def test_every_loss_alone_with_a_user_sampler_and_under_autocast(name: str, geom
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "message"),
+    ("name", "options", "key"),
     [
-        ("bce", {"n_negatives": 0}, "n_negatives must be at least 1, got 0"),
-        ("bce_plus", {"n_negatives": 0}, "n_negatives must be at least 1"),
-        ("gbce", {"n_negatives": 0}, "n_negatives must be at least 1"),
-        ("sampled_ce", {"n_negatives": -1}, "n_negatives must be at least 1"),
-        ("gbce", {"t": 1.2}, r"gbce_t must lie in \[0, 1\].*got 1.2"),
-        ("gbce", {"t": -0.1}, "gbce_t must lie"),
-        ("sce", {"bucket_size_y": 0}, "sce_bucket_size_y must be at least 1"),
-        ("sce", {"n_buckets": 0}, "sce_n_buckets must be at least 1"),
-        ("sce", {"n_buckets": 2.5}, "sce_n_buckets must be a whole number, got 2.5"),
-        ("sce", {"bucket_size_x": 3.0}, "sce_bucket_size_x must be a whole number, got 3.0"),
-        ("sce", {"bucket_size_y": True}, "sce_bucket_size_y must be a whole number, got True"),
-        ("rece", {"n_buckets": 2.5}, "rece_n_buckets must be a whole number, got 2.5"),
-        ("sce", {"alpha": 0.0}, "sce_alpha must be above 0"),
-        ("rece", {"rounds": 0}, "rece_rounds must be at least 1"),
-        ("rece", {"n_extra_chunks": -1}, "rece_n_extra_chunks must be at least 0"),
-        ("rece", {"n_buckets": 5, "buckets_per_chunk": 2}, "must divide"),
-        ("cse", {}, r"losses: 'cse' is unknown; known: bce, .*sce"),
+        *((name, {"n_negatives": 0}, "n_negatives=0") for name in ("bce", "bce_plus", "gbce", "sampled_ce")),
+        ("gbce", {"t": 1.2}, "gbce_t=1.2"),
+        ("gbce", {"t": -0.1}, "gbce_t=-0.1"),
+        ("sce", {"bucket_size_y": 0}, "sce_bucket_size_y=0"),
+        ("sce", {"n_buckets": 2.5}, "sce_n_buckets=2.5"),
+        ("sce", {"bucket_size_y": True}, "sce_bucket_size_y=True"),
+        ("sce", {"alpha": 0.0}, "sce_alpha=0.0"),
+        ("rece", {"n_buckets": 2.5}, "rece_n_buckets=2.5"),
+        ("rece", {"rounds": 0}, "rece_rounds=0"),
+        ("rece", {"n_extra_chunks": -1}, "rece_n_extra_chunks=-1"),
+        ("rece", {"n_buckets": 5, "buckets_per_chunk": 2}, "rece_buckets_per_chunk=2"),
+        ("ce", {"memory_budget": -1}, "loss_memory_budget=-1"),
+        ("ce", {"label_smoothing": 1.0}, "label_smoothing=1.0"),
+        ("cse", {}, "'cse'"),
     ],
 )
-def test_bad_settings_fail_before_any_data(name: str, options: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_bad_settings_fail_before_any_data(name: str, options: dict, key: str) -> None:
+    with refused(ValueError, key):
         registry.resolve("losses", name)(**options)
 
 

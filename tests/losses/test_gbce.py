@@ -1,4 +1,4 @@
-"""gBCE against a loop, its calibration, and the code of its paper."""
+"""The calibration of gBCE, and the code of its paper; test_bce has its loop."""
 
 from __future__ import annotations
 
@@ -8,45 +8,13 @@ from torch import nn
 
 from recbole_hyper import registry
 from recbole_hyper.losses.gbce import calibration
-from tests.losses.sampled import (
-    GEOMETRIES,
-    FixedNegatives,
-    assert_same,
-    problem,
-    with_duplicates,
-)
-from tests.reference import losses as reference
-
-
-@pytest.mark.usefixtures("_pieces", "_ways")
-@pytest.mark.parametrize("geometry", GEOMETRIES)
-@pytest.mark.parametrize("k", [1, 5])
-@pytest.mark.parametrize("t", [0.0, 0.75, 1.0])
-@pytest.mark.parametrize("size", [1.0, 80.0])
-def test_equals_the_loop(geometry: str, k: int, t: float, size: float) -> None:
-    states, targets, head = problem(geometry, size=size)
-    table = with_duplicates(targets, head.n_items, k)
-    alpha = k / (head.n_items - 2)
-    beta = alpha * (t * (1 - 1 / alpha) + 1 / alpha)
-    expected = reference.binary_cross_entropy_plus(head.logits(states), targets.tolist(), table.tolist(), beta).mean()
-    negatives = FixedNegatives(table)
-    loss = registry.resolve("losses", "gbce")(n_negatives=k, t=t)
-    assert_same(loss(states, targets, head, negatives), expected, states, head)
-    assert negatives.requested == {"k": k, "exclude_seen": False, "replacement": True}
+from tests.losses.sampled import FixedNegatives, problem, with_duplicates
 
 
 def test_calibration() -> None:
     assert calibration(256, 3417, 0.0) == 1
     assert calibration(256, 3417, 1.0) == pytest.approx(256 / 3416)
     assert calibration(10_000, 100, 1.0) == 1  # more draws than items: nothing left to calibrate
-
-
-def test_gbce_without_calibration_is_bce_plus() -> None:
-    states, targets, head = problem("poincare")
-    negatives = FixedNegatives(with_duplicates(targets, head.n_items, 6))
-    gbce = registry.resolve("losses", "gbce")(n_negatives=6, t=0.0)(states, targets, head, negatives)
-    plus = registry.resolve("losses", "bce_plus")(n_negatives=6)(states, targets, head, negatives)
-    assert_same(gbce, plus, states, head)
 
 
 def test_gbce_is_the_power_of_the_sigmoid() -> None:

@@ -15,7 +15,7 @@ from recbole_hyper.losses import _chunks, ce
 from recbole_hyper.losses._chunks import Tiles
 from recbole_hyper.losses.ce import CrossEntropy
 from tests.conftest import LEARN
-from tests.losses.test_ce import GEOMETRIES, LargestTensor, full, gradients, problem
+from tests.losses.test_ce import AGAIN, GEOMETRIES, LargestTensor, full, gradients, problem
 from tests.raising import refused
 from tests.reference import losses as reference
 
@@ -28,12 +28,12 @@ def test_equals_the_loop(geometry: str, padding: int | None) -> None:
     expected = reference.smoothed_cross_entropy(scores, targets.tolist(), padding, 0.3)
     leaves = (states, weight, offset, curvature)
     options = {"geometry": geometry, "curvature": curvature, "padding_idx": padding, "label_smoothing": 0.3}
-    for reduction, wanted in (("none", expected), ("sum", expected.sum()), ("mean", expected.mean())):
-        found = cross_entropy(states, targets, weight, offset, reduction=reduction, **options)
+    weights = torch.randn_like(expected).detach()
+    for given, wanted in ((None, expected.mean()), (weights, expected.dot(weights))):
+        found = cross_entropy(states, targets, weight, offset, row_weights=given, **options)
         torch.testing.assert_close(found, wanted)
-        upstream = torch.randn_like(wanted)
-        theirs = torch.autograd.grad(wanted, leaves, upstream, retain_graph=True, allow_unused=True)
-        for mine, other in zip(gradients(found, leaves, upstream), theirs, strict=True):
+        theirs = torch.autograd.grad(wanted, leaves, **AGAIN)
+        for mine, other in zip(gradients(found, leaves), theirs, strict=True):
             assert other is not None or mine is None or mine.abs().max() == 0
             if other is not None:
                 torch.testing.assert_close(mine, other)
@@ -51,16 +51,14 @@ def test_equals_torch_however_it_is_cut(
     found, wanted = problem(252, 507, 13, 0, offset, dtype), problem(252, 507, 13, 0, offset)
     how = {"geometry": geometry, "label_smoothing": 0.2}
     tolerance = {"rtol": 1e-9, "atol": 1e-10} if dtype == torch.float64 else {"rtol": 3e-4, "atol": 3e-5}
-    for reduction in ("mean", "none"):
-        options = {"curvature": found[4], "padding_idx": 0, "reduction": reduction}
-        mine = cross_entropy(*found[:4], **how, **options)
-        theirs = full(*wanted, padding=0, **how, reduction=reduction)
+    how |= {"curvature": found[4], "padding_idx": 0}
+    losses = full(*wanted, geometry, 0, label_smoothing=0.2, reduction="none")
+    row_weights = torch.linspace(-1, 2, 252, dtype=torch.float64)
+    for given, theirs in ((None, losses.mean()), (row_weights, losses.dot(row_weights))):
+        mine = cross_entropy(*found[:4], row_weights=None if given is None else given.to(dtype), **how)
         torch.testing.assert_close(mine.double(), theirs, **tolerance)
-        upstream = torch.linspace(-1, 2, 252, dtype=torch.float64) if reduction == "none" else None
-        pair = (
-            gradients(mine, (found[0], *found[2:]), None if upstream is None else upstream.to(dtype)),
-            gradients(theirs, (wanted[0], *wanted[2:]), upstream),
-        )
+        asked = [leaf for leaf in (wanted[0], *wanted[2:]) if leaf is not None]
+        pair = gradients(mine, (found[0], *found[2:])), torch.autograd.grad(theirs, asked, **AGAIN)
         for a, b in zip(*pair, strict=True):
             if b is not None:
                 assert float((a.double() - b).norm() / b.norm()) < (1e-9 if dtype == torch.float64 else 5e-4)
@@ -69,12 +67,11 @@ def test_equals_torch_however_it_is_cut(
 def test_states_beyond_the_range_of_float32() -> None:
     """cosh(2 sqrt(c) |F|) is infinite in float32 there; the exponents are taken out."""
     found, wanted = problem(20, 30, 4, 0, True, torch.float32, 60.0), problem(20, 30, 4, 0, True, size=60.0)
-    mine = cross_entropy(
-        *found[:4], geometry="poincare", curvature=found[4], padding_idx=0, label_smoothing=0.2, reduction="none"
-    )
-    theirs = full(*wanted, "poincare", 0, label_smoothing=0.2, reduction="none")
+    how = {"geometry": "poincare", "padding_idx": 0, "label_smoothing": 0.2}
+    mine = cross_entropy(*found[:4], curvature=found[4], row_weights=torch.ones(20), **how)
+    theirs = full(*wanted, "poincare", 0, label_smoothing=0.2, reduction="sum")
     torch.testing.assert_close(mine.double(), theirs, rtol=1e-4, atol=1e-4)
-    for a, b in zip(gradients(mine.sum(), found[2:4]), gradients(theirs.sum(), wanted[2:4]), strict=True):
+    for a, b in zip(gradients(mine, found[2:4]), gradients(theirs, wanted[2:4]), strict=True):
         assert float((a.double() - b).norm() / b.norm()) < 1e-3
 
 

@@ -11,8 +11,7 @@ from recbole_hyper.functional import cross_entropy
 from recbole_hyper.geometry.poincare import Poincare
 from recbole_hyper.kernels import softmax
 from recbole_hyper.losses import _chunks
-from recbole_hyper.losses._chunks import Tiles
-from recbole_hyper.losses._problem import Problem
+from recbole_hyper.losses._chunks import Problem, Tiles
 from recbole_hyper.losses._stream import ItemStream
 from tests.losses.test_ce import full, gradients, problem
 
