@@ -27,10 +27,3 @@ def curvature_of(delta_rel: float, eps: float = EPS_DEFAULT) -> float:
     if not 0.0 <= delta_rel <= 1.0:
         raise ValueError(f"delta_rel must be in [0, 1], got {delta_rel}")
     return math.inf if delta_rel == 0.0 else (disk_delta_rel(eps) / delta_rel) ** 2
-
-
-def delta_rel_of(curvature: float, eps: float = EPS_DEFAULT) -> float:
-    """Return the delta_rel that a published c implies: the inverse of :func:`curvature_of`."""
-    if not curvature > 0.0:
-        raise ValueError(f"curvature must be positive, got {curvature}")
-    return disk_delta_rel(eps) / math.sqrt(curvature)

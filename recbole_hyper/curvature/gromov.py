@@ -15,18 +15,9 @@ bound exceeds it are evaluated, each in O(n), or in O(n / 32) by maxima over chu
 once and then only compared and subtracted, and rounding is monotone, so the result equals the O(n^3) loop to the last
 bit.
 
-*All bases.* Every quadruple is seen from its first point in a fixed order, so base t needs only the points after it.
-Points are sorted by falling mean distance, so the diameter of the remaining points shrinks. The search ends when no
-quadruple among them can win (the far-apart-pair argument of Cohen, Coudert and Lancin 2015; Borassi et al. 2015):
-
-    Let S1 = x + y be the sum of the two distances x, y of the winning split; S2 + S3 is twice at least max(x, y),
-    since either of x, y is spanned by two paths over the four other distances. So delta <= min(x, y) / 2 <= diam / 2,
-    for real-valued distances as for integer ones. Hence delta_rel = 2 delta / diam lies in [0, 1].
-
-    Euclidean points do better. Let the other sums be S2 = a + a', S3 = b + b'. Ptolemy's inequality gives
-    aa' + bb' >= xy, and the parallelogram law a^2 + a'^2 + b^2 + b'^2 >= x^2 + y^2. Adding twice the first to the
-    second, S2^2 + S3^2 >= (x + y)^2, so max(S2, S3) >= (x + y) / sqrt 2 and
-    delta <= (1 - 1 / sqrt 2) (x + y) / 2 <= (1 - 1 / sqrt 2) diam = 0.2929 diam: the square attains delta_rel 0.5858.
+Real distances obey delta <= diam / 2 (of the two distances x, y of the winning split either is spanned by two paths
+over the four others), so delta_rel = 2 delta / diam lies in [0, 1]. Euclidean points do better: by Ptolemy's inequality
+and the parallelogram law delta <= (1 - 1 / sqrt 2) diam = 0.2929 diam, and the square attains delta_rel 0.5858.
 
 A point's products are at most its distance to the base, so points no further from it than the best delta so far are
 dropped. These arguments use the triangle inequality, which is checked at each base that is searched. Bounds have a
@@ -37,12 +28,12 @@ import itertools
 import math
 import threading
 import time
-from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial.distance import is_valid_dm
 
 from recbole_hyper.threads import Pool
 
@@ -50,7 +41,6 @@ METRIC_BOUND = 0.5
 EUCLIDEAN_BOUND = 1.0 - 1.0 / math.sqrt(2.0)
 _SLACK = 1e-6  # share of the diameter by which rounded distances may break the triangle inequality
 _CLIMBS = 24
-KERNEL_FROM = 128  # numpy compares all pairs of fewer points before a kernel is compiled or loaded
 # |x - y|^2 = |x|^2 + |y|^2 - 2<x, y> loses digits if it is small against its terms: below this share of them the
 # differences are squared and summed instead, which keeps the relative error of a distance below about 1e-12
 _NEAR = 1e-3
@@ -92,16 +82,16 @@ def gromov_delta(
     vectors: Any = None,
     *,
     distances: Any = None,
-    base: int | Literal["all"] = 0,
+    base: int = 0,
     threads: int | None = None,
 ) -> DeltaResult:
     """Return the Gromov delta of points ``vectors`` (n, d) or of any metric ``distances`` (n, n), n >= 4.
 
     A metric is symmetric, has a zero diagonal and obeys the triangle inequality, each up to a rounding of 1e-6 of the
     largest distance. ``base`` is the index of the base point (the paper's fixed base; HSASRec takes the first of a
-    random sample), or ``"all"`` for the four-point delta over all quadruples. ``threads`` is the largest number of
-    threads; None for :func:`~recbole_hyper.threads.default_threads`. ValueError for fewer than 4 points, NaN or
-    infinity, points that all coincide, a matrix that is not a metric, or an invalid base.
+    random sample). ``threads`` is the largest number of threads; None for
+    :func:`~recbole_hyper.threads.default_threads`. ValueError for fewer than 4 points, NaN or infinity, points that all
+    coincide, a matrix that is not a metric, or an invalid base.
     """
     started = time.perf_counter()
     if (vectors is None) == (distances is None):
@@ -110,17 +100,13 @@ def gromov_delta(
     n = len(matrix)
     if n < 4:
         raise ValueError(f"delta needs at least 4 points, got {n}: with fewer it is 0 whatever the data")
-    every = isinstance(base, str) and base == "all"
-    if not every and (not isinstance(base, (int, np.integer)) or isinstance(base, bool) or not 0 <= base < n):
-        raise ValueError(f'base must be "all" or the index of a point, 0 to {n - 1}; got {base!r}')
+    if not isinstance(base, (int, np.integer)) or isinstance(base, bool) or not 0 <= base < n:
+        raise ValueError(f"base must be the index of a point, 0 to {n - 1}; got {base!r}")
     diameter = float(matrix.max())
     if diameter == 0:
         raise ValueError(f"all {n} points coincide (diameter 0), so delta_rel is undefined: pass distinct points")
     share = EUCLIDEAN_BOUND if distances is None else METRIC_BOUND
-    if every:
-        attained = search_all_bases(matrix, diameter, share, threads=threads)
-    else:
-        attained = search_base(matrix, int(base), np.delete(np.arange(n), int(base)), diameter, threads=threads)
+    attained = search_base(matrix, int(base), np.delete(np.arange(n), int(base)), diameter, threads=threads)
     # the true delta obeys the bound, so clipping only removes rounding
     delta = min(attained, share * diameter)
     return DeltaResult(delta, diameter, 2.0 * delta / diameter, time.perf_counter() - started)
@@ -148,11 +134,7 @@ def search_base(
     p = len(points)
     if p < 3:
         return at_least
-    if p < KERNEL_FROM:
-        violation, best = _compare_all(distances[np.ix_(points, points)], to_base)
-        _require_metric(violation, slack)
-        return max(at_least, violation, best)
-    from recbole_hyper.kernels import gromov as kernels
+    from recbole_hyper.kernels import gromov as kernels  # numba is imported when a delta is computed
 
     space = workspace or Workspace()
     products, chunk_max = space.take("products", p, p), space.take("chunk_max", p, -(-p // kernels.CHUNK))
@@ -186,47 +168,12 @@ def search_base(
     return best
 
 
-def _compare_all(distances: Floats, to_base: Floats) -> tuple[float, float]:
-    """Return the largest violation of the triangle inequality, and the delta with a fixed base, of all (p, p) pairs."""
-    products = 0.5 * ((to_base[:, None] + to_base) - distances)
-    violation = max(float((products - np.minimum(to_base[:, None], to_base)).max()), -float(products.min()), 0.0)
-    np.fill_diagonal(products, -np.inf)
-    best = np.minimum(products[:, None], products).max(-1)
-    np.fill_diagonal(products, np.inf)
-    return violation, float((best - products).max())
-
-
 def _require_metric(violation: float, slack: float) -> None:
     if violation > slack:
         raise ValueError(
             f"the distances are not a metric: the triangle inequality fails by {violation:.3g}; "
             "pass a metric, for example shortest-path or Euclidean distances"
         )
-
-
-def search_all_bases(distances: Floats, diameter: float, share: float, *, threads: int | None = None) -> float:
-    """Return the four-point delta of all points; ``share`` of its diameter bounds the delta of any subset."""
-    n, slack, space = len(distances), _SLACK * diameter, Workspace()
-    order = np.argsort(-distances.mean(axis=1), kind="stable")
-    matrix = np.ascontiguousarray(distances[np.ix_(order, order)])
-    # rest[t]: diameter of the points t, t + 1, ...
-    rest = np.maximum.accumulate([matrix[t, t:].max() for t in range(n - 1, -1, -1)])[::-1]
-    best, t = 0.0, 0
-    running: set[Future[float]] = set()
-    with Pool(threads) as pool:
-
-        def scan(t: int, best: float) -> float:
-            others = np.arange(t + 1, n)
-            return search_base(matrix, t, others, diameter, at_least=best, threads=1, workspace=space)
-
-        while True:
-            while len(running) < pool.threads and t < n - 3 and share * rest[t] + slack > best:
-                running.add(pool.submit(scan, t, best))
-                t += 1
-            if not running:
-                return best
-            finished, running = wait(running, return_when=FIRST_COMPLETED)
-            best = max(best, *(future.result() for future in finished))
 
 
 def _stretches(n: int, threads: int) -> list[tuple[int, int]]:
@@ -237,28 +184,19 @@ def _stretches(n: int, threads: int) -> list[tuple[int, int]]:
 
 
 def _checked(distances: Any) -> Floats:
-    matrix = np.ascontiguousarray(np.asarray(distances), dtype=np.float64)
+    matrix = np.array(distances, dtype=np.float64)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"distances must be a square matrix, got shape {matrix.shape}")
     if not np.isfinite(matrix).all():
         raise ValueError("distances contain NaN or infinity: drop or repair these points first")
-    largest = float(np.abs(matrix).max(initial=0.0))
-    diagonal = float(np.abs(np.diagonal(matrix)).max(initial=0.0))
-    least = -float(matrix.min(initial=0.0))
-    with np.errstate(over="ignore"):
-        skew = float(np.abs(matrix - matrix.T).max(initial=0.0))
-    hint = "pass (distances + distances.T) / 2 if both measure the same"
-    for fault, what in (
-        (diagonal, f"the distance of a point to itself must be 0, it is up to {diagonal:.3g}"),
-        (least, f"distances must not be negative, the smallest is {-least:.3g}"),
-        (skew, f"distances must be symmetric, {hint}: d(x, y) and d(y, x) differ by up to {skew:.3g}"),
-    ):
-        if fault > _SLACK * largest:
-            raise ValueError(f"{what}; rounding of {_SLACK:g} of the largest distance ({largest:.3g}) is accepted")
-    if diagonal or least > 0 or skew:
-        matrix = np.maximum(matrix + 0.5 * (matrix.T - matrix), 0.0)
-        _mirror(matrix)
-        np.fill_diagonal(matrix, 0.0)
+    slack = _SLACK * float(np.abs(matrix).max(initial=0.0))
+    # symmetric with a diagonal of 0
+    is_valid_dm(matrix, tol=slack, throw=True, name="distances")
+    if (least := float(matrix.min(initial=0.0))) < -slack:
+        raise ValueError(f"distances must not be negative, the smallest is {least:.3g}")
+    matrix = np.maximum(matrix + 0.5 * (matrix.T - matrix), 0.0)
+    _mirror(matrix)
+    np.fill_diagonal(matrix, 0.0)
     return matrix
 
 
