@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from recbole_hyper import run
 from recbole_hyper.encoders import _window_filters
 from recbole_hyper.encoders.bsarec import BSARecEncoder, low_pass
 from tests.conftest import LEARN
+from tests.encoders.test_transformer import padded
 from tests.reference import bsarec as reference
 
 N_ITEMS, LENGTH = 20, 7
@@ -24,7 +23,7 @@ def make(seed: int = 0, **options: Any) -> BSARecEncoder:
     torch.manual_seed(seed)
     embedding = nn.Embedding(N_ITEMS, 6, padding_idx=0, dtype=torch.float64)
     given_options = {"max_length": LENGTH, "hidden_dropout_prob": 0.0, "attn_dropout_prob": 0.0, "bsarec_c": 3}
-    encoder = BSARecEncoder(embedding, initializer_range=0.5, **(given_options | options)).double()
+    encoder = BSARecEncoder(embedding, **({"initializer_range": 0.5} | given_options | options)).double()
     for layer in encoder.layers:  # built in float32
         layer.matrix = low_pass(LENGTH, 2, circular=encoder.circular).double()
     return encoder.eval()
@@ -35,16 +34,6 @@ def _exact() -> Any:
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
-
-
-def batch_of(histories: list[list[int]]) -> tuple[Tensor, Tensor]:
-    items = torch.zeros(len(histories), max(map(len, histories)), dtype=torch.int64)
-    for row, history in enumerate(histories):
-        items[row, : len(history)] = torch.tensor(history)
-    return items, torch.tensor([len(history) for history in histories])
-
-
-histories = st.lists(st.lists(st.integers(1, N_ITEMS - 1), min_size=1, max_size=LENGTH), min_size=1, max_size=3)
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 8])
@@ -60,8 +49,8 @@ def test_the_matrix_keeps_the_lowest_frequencies(n: int, count: int) -> None:
 def test_every_prefix_has_the_state_of_the_published_network(heads: int) -> None:
     encoder = make(filter="circular", n_heads=heads)
     rows = [[3, 5, 3, 7, 1, 2, 9], [4, 8, 6]]
-    states = encoder(*batch_of(rows))
-    newest = encoder.last(*batch_of(rows))
+    states = encoder(*padded(rows))
+    newest = encoder.last(*padded(rows))
     for row, history in enumerate(rows):
         for end in range(1, len(history) + 1):
             expected = reference.last_state(encoder, history[:end], 2)
@@ -72,21 +61,7 @@ def test_every_prefix_has_the_state_of_the_published_network(heads: int) -> None
 def test_one_layer_gives_a_full_window_the_same_state_in_both_forms() -> None:
     history = [[3, 5, 3, 7, 1, 2, 9]]
     circular, causal = (make(filter=kind, n_layers=1) for kind in ("circular", "causal"))
-    torch.testing.assert_close(circular.last(*batch_of(history)), causal.last(*batch_of(history)))
-
-
-@pytest.mark.parametrize("filter", ["causal", "circular"])
-@given(rows=histories, seed=st.integers(0, 50))
-@settings(max_examples=10, deadline=None)
-def test_a_state_depends_on_its_prefix_alone(filter: str, rows: list[list[int]], seed: int) -> None:
-    """Neither what comes later, nor padding, nor another row of the batch changes it."""
-    encoder = make(seed=seed, filter=filter)
-    together = encoder(*batch_of(rows))
-    for row, history in enumerate(rows):
-        for end in range(1, len(history) + 1):
-            later = [item % (N_ITEMS - 1) + 1 for item in history[end:]]
-            alone = encoder(*batch_of([history[:end] + later]))
-            torch.testing.assert_close(together[row, end - 1], alone[0, end - 1])
+    torch.testing.assert_close(circular.last(*padded(history)), causal.last(*padded(history)))
 
 
 def test_gradients_in_pieces_are_those_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +69,7 @@ def test_gradients_in_pieces_are_those_at_once(monkeypatch: pytest.MonkeyPatch) 
     for positions in (1, 2**17):
         monkeypatch.setattr(_window_filters, "PREFIX_POSITIONS", positions)
         encoder = make(filter="circular")
-        encoder(*batch_of([[3, 5, 3, 7], [4, 8]])).square().sum().backward()
+        encoder(*padded([[3, 5, 3, 7], [4, 8]])).square().sum().backward()
         gradients.append([parameter.grad for parameter in encoder.parameters()])
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other)
@@ -103,7 +78,7 @@ def test_gradients_in_pieces_are_those_at_once(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("filter", ["causal", "circular"])
 def test_gradients(filter: str) -> None:
     encoder = make(filter=filter, n_heads=2)
-    items, lengths = batch_of([[3, 5, 3], [4]])
+    items, lengths = padded([[3, 5, 3], [4]])
     names = [name for name, _ in encoder.named_parameters()]
     leaves = [parameter.detach().clone().requires_grad_() for parameter in encoder.parameters()]
 
@@ -112,17 +87,6 @@ def test_gradients(filter: str) -> None:
         return torch.func.functional_call(encoder, named, (items, lengths)) * (items > 0).unsqueeze(-1)
 
     assert torch.autograd.gradcheck(states, leaves, fast_mode=True)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [({"bsarec_alpha": 1.5}, r"a number in \[0, 1\]"), ({"bsarec_c": -1}, "of at least 0"),
-     ({"n_heads": 4}, "does not divide"),
-     ({"filter": "both"}, "causal or circular"), ({"n_layers": 0}, "n_layers=0: a whole number of at least 1")],
-)  # fmt: skip
-def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        make(**options)
 
 
 @pytest.mark.parametrize("filter", ["causal", "circular"])

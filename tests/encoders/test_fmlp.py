@@ -10,6 +10,7 @@ from torch import nn
 
 from recbole_hyper.encoders.fmlp import FMLPEncoder, FrequencyFilter
 from recbole_hyper.registry import resolve
+from tests.encoders.windowed import random_batch
 
 N_ITEMS = 30
 
@@ -22,14 +23,6 @@ def make(seed: int = 0, **options):
         for layer in encoder.layers:
             layer.filter.weight.mul_(40)
     return encoder.eval()
-
-
-def random_batch(lengths: list[int], seed: int = 1, n_items: int = N_ITEMS):
-    generator = torch.Generator().manual_seed(seed)
-    items = torch.zeros(len(lengths), max(lengths), dtype=torch.int64)
-    for row, length in enumerate(lengths):
-        items[row, :length] = torch.randint(1, n_items, (length,), generator=generator)
-    return items, torch.tensor(lengths)
 
 
 def kernel_by_sums(filter: FrequencyFilter) -> torch.Tensor:
@@ -77,18 +70,6 @@ def test_the_published_filter_leaks_and_the_causal_one_does_not():
     assert ((filter.circular(other) - filter.circular(inputs)).abs() > 1e-9).all(-1).all()
     moved = ((filter.causal(other) - filter.causal(inputs)).abs() > 1e-9).any(-1)[0]
     assert moved.tolist() == [False] * 5 + [True] * 3
-
-
-@pytest.mark.parametrize("filter", ["causal", "circular"])
-def test_a_state_depends_on_its_prefix_only(filter):
-    encoder = make(filter=filter)
-    items, lengths = random_batch([7])
-    before = encoder(items, lengths)[0]
-    for changed in range(7):
-        other = items.clone()
-        other[0, changed] = items[0, changed] % (N_ITEMS - 1) + 1
-        moved = (encoder(other, lengths)[0] - before).abs().amax(-1) > 1e-9
-        assert moved.tolist() == [place >= changed for place in range(7)]
 
 
 @pytest.mark.parametrize("filter", ["causal", "circular"])
@@ -157,18 +138,3 @@ def test_parameters_and_their_start():
     assert encoder.layers[0].widen.out_features == 256
     assert abs(encoder.layers[0].filter.weight.std().item() - 0.02) < 0.001
     assert resolve("encoders", "fmlp") is FMLPEncoder
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"filter": "linear"}, "causal or circular is expected"),
-        ({"hidden_act": "tanh"}, "relu, gelu or swish is expected"),
-        ({"n_layers": 0}, "n_layers=0: a whole number of at least 1"),
-        ({"layer_norm_eps": 0.0}, "layer_norm_eps=0.0: a number above 0"),
-        ({"initializer_range": -0.1}, "initializer_range=-0.1: a number above 0"),
-    ],
-)
-def test_faults(options, message):
-    with pytest.raises(ValueError, match=message):
-        make(**options)

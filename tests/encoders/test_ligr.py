@@ -61,41 +61,12 @@ def test_equals_a_plain_loop_of_its_blocks(n_heads: int, n_layers: int) -> None:
     torch.testing.assert_close(last, newest(states, lengths), rtol=0, atol=1e-12)
 
 
-def test_no_state_depends_on_a_later_item() -> None:
-    made, sequence = encoder(), SEQUENCES[2]
-    states = made(*padded([sequence]))[0]
-    for position in range(1, len(sequence)):
-        changed = list(sequence)
-        changed[position] = 29
-        other = made(*padded([changed]))[0]
-        torch.testing.assert_close(other[:position], states[:position], rtol=0, atol=1e-12)
-        assert (other[position] - states[position]).abs().max() > 1e-6
-
-
 def test_feed_forward_is_four_times_as_wide_and_has_no_biases() -> None:
     block = encoder().blocks[0]
     assert block.feed_forward.inner.weight.shape == (2 * 48, 12)
     assert block.feed_forward.inner.bias is None
     assert block.feed_forward.outer.bias is None
     assert encoder(inner_size=5).blocks[0].feed_forward.outer.weight.shape == (12, 5)
-
-
-def test_dropout_applies_only_in_training() -> None:
-    made = encoder(hidden_dropout_prob=0.5, attn_dropout_prob=0.5)
-    batch = padded(SEQUENCES)
-    assert torch.equal(made(*batch), made(*batch))
-    made.train()
-    assert not torch.equal(made(*batch), made(*batch))
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [({"n_heads": 5}, "n_heads=5 does not divide"), ({"initializer": "zeros"}, "xavier or normal is expected"),
-     ({"layer_norm_eps": 0.0}, "layer_norm_eps=0.0: a number above 0"), ({"hidden_dropout_prob": 1.0}, "dropout")],
-)  # fmt: skip
-def test_bad_options(options: dict, says: str) -> None:
-    with pytest.raises(ValueError, match=says):
-        encoder(**options)
 
 
 @pytest.mark.parametrize(("model", "keys"), [("eSASRec", {"n_negatives": 20}), ("HSASRecCE", {"encoder": "ligr"})])

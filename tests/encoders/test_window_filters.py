@@ -6,7 +6,8 @@ import torch
 from recbole_hyper.encoders import _window_filters
 from recbole_hyper.encoders.base import newest
 from tests.encoders import test_bsarec as bsarec
-from tests.encoders.test_fmlp import make, random_batch
+from tests.encoders.test_fmlp import make
+from tests.encoders.windowed import random_batch
 from tests.raising import refused
 
 
@@ -73,9 +74,3 @@ def test_recomputation_sees_the_same_dropout(monkeypatch):
             below = total()
             weight[index] += 1e-6
         assert gradient[index].item() == pytest.approx((above - below).item() / 2e-6, rel=1e-4, abs=1e-6)
-
-
-def test_too_long_a_sequence():
-    items, lengths = random_batch([10])
-    with refused(ValueError, "history", "exceeds"):
-        make()(items, lengths)
