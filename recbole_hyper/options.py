@@ -14,7 +14,6 @@ is one file, and finding one imports no other.
 
 import contextlib
 import dataclasses
-import enum
 import functools
 import importlib
 import importlib.util
@@ -27,7 +26,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from recbole_hyper.errors import ConfigError
-from recbole_hyper.values import allows, in_words, is_plain, takes
+from recbole_hyper.values import allows, in_words, is_plain
 
 # what a key decides; a key may decide several things
 DATA = "data"  # what is read from the files
@@ -42,13 +41,8 @@ GROWS = "grows"  # a resumed run may increase it, but not decrease it
 AUTO = "auto"  # the value that is chosen from the training data
 
 
-class _Open(enum.Enum):
-    """Default of an option that is required, or whose default comes from RecBole's files or the model's parts."""
-
-    OPEN = "open"
-
-
-OPEN = _Open.OPEN
+# the default of an option that is required, or whose default comes from RecBole's files or the model's parts
+OPEN: Any = ...
 
 
 @dataclass(frozen=True)
@@ -112,21 +106,6 @@ def check_options(options: Mapping[str, Option], values: Mapping[str, Any]) -> N
             options[name].check(values[name])
 
 
-def out_of_range(
-    values: Mapping[str, Any], options: Mapping[str, Option], defaults: Mapping[str, Any]
-) -> Iterator[str]:
-    """Yield a message for each of ``values`` that the option of its key does not allow; other keys are skipped.
-
-    A key is skipped too if its default is not allowed: then a model of RecBole gives it another meaning.
-    """
-    for key in options.keys() & values.keys():
-        option, value, default = options[key], values[key], defaults.get(key)
-        if (value is None and default is None) or option.allows(value):
-            continue
-        if default is None or option.allows(default):
-            yield option.why_not(value)
-
-
 @functools.cache
 def _stated(constructor: Any) -> Mapping[str, Option]:
     function = getattr(constructor, "__init__", None) if isinstance(constructor, type) else constructor
@@ -165,30 +144,22 @@ def _kind(hint: Any, default: Any) -> Any:
     return bool if isinstance(default, bool) else float if isinstance(default, int | float) else Any
 
 
-def all_arguments(options: Mapping[str, Option], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return :func:`arguments` with the defaults of the other options."""
-    defaults = {argument: option.default for argument, option in options.items() if option.default is not OPEN}
-    return defaults | arguments(options, values)
-
-
 def arguments(options: Mapping[str, Option], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a constructor with ``options`` from the configuration ``values``.
+    """Return the arguments of a constructor with ``options`` from the configuration ``values``, else their defaults.
 
-    An argument keeps its default if its key is missing, or if its value is None and the option does not allow None.
+    The default also stands for a value of None that the option does not allow.
     """
-    return {
-        argument: values[option.key]
-        for argument, option in options.items()
-        if option.key in values and (values[option.key] is not None or takes(option.kind, type(None)))
-    }
+    found = {}
+    for argument, option in options.items():
+        given = option.key in values and (values[option.key] is not None or option.allows(None))
+        found[argument] = values[option.key] if given else option.default
+    return {argument: value for argument, value in found.items() if value is not OPEN}
 
 
-class Part:
-    """Base class of parts, with their options and defaults."""
+class Declared:
+    """Base class of what has options: parts and models."""
 
-    # the folder of the package that has the parts of this kind
-    kind: ClassVar[str] = ""
-    # other defaults for keys of the model that uses this part; those of base classes apply too
+    # other defaults for keys of the model that uses a part; those of base classes apply too
     model_defaults: ClassVar[Mapping[str, Any]] = {}
 
     @classmethod
@@ -197,20 +168,27 @@ class Part:
         return options_of(cls)
 
     @classmethod
+    @functools.cache
+    def defaults(cls) -> Mapping[str, Any]:
+        """Return the default of every key that belongs to the part or model."""
+        values: dict[str, Any] = {}
+        for base in reversed(cls.__mro__):
+            values |= vars(base).get("model_defaults", {})
+        return values | {one.key: one.default for one in cls.options().values() if one.default is not OPEN}
+
+
+class Part(Declared):
+    """Base class of parts."""
+
+    # the folder of the package that has the parts of this kind
+    kind: ClassVar[str] = ""
+
+    @classmethod
     def check(cls, width: int, **options: Any) -> None:
         """Raise ValueError for ``options`` that do not go together for states of ``width``.
 
         It is called with all options before data are read.
         """
-
-    @classmethod
-    @functools.cache
-    def defaults(cls) -> Mapping[str, Any]:
-        """Return the default of every key that belongs to the part."""
-        values: dict[str, Any] = {}
-        for base in reversed(cls.__mro__):
-            values |= vars(base).get("model_defaults", {})
-        return values | {one.key: one.default for one in cls.options().values() if one.default is not OPEN}
 
 
 def parts_in_file(kind: str, name: str) -> list[Any]:

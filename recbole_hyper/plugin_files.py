@@ -2,14 +2,11 @@
 
 The folder of a file becomes a package, so that two folders may each have a ``layers.py``. An absolute import in such a
 file, at any time, looks beside the file first, then among installed packages, then in the current folder; a name of the
-standard library is never looked up beside the file. ``from . import X`` also finds what ``__init__.py`` defines.
-
-A file in a fork of RecBole, such as ``FORK/recbole/model/sequential_recommender/x.py``, gets the layers, losses and
-other models of the fork, and everything else from the installed RecBole.
+standard library is never looked up beside the file. An
+``__init__.py`` in it does not run.
 """
 
 import builtins
-import contextlib
 import functools
 import hashlib
 import importlib
@@ -103,7 +100,6 @@ def _package(folder: Path) -> str:
     if name not in sys.modules:
         package = ModuleType(name, f"The Python files of {folder}.")
         package.__path__, package.__package__ = [str(folder)], name
-        vars(package)["__getattr__"] = functools.partial(_from_init, package)
         sys.modules[name] = package
         _folders[name] = folder, Path.cwd()
         if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
@@ -113,20 +109,6 @@ def _package(folder: Path) -> str:
 
 def _name(folder: Path) -> str:
     return PACKAGE + hashlib.sha256(str(folder).encode()).hexdigest()[:8]
-
-
-def _from_init(package: ModuleType, name: str) -> Any:
-    """Return what ``__init__.py`` of a plugin's folder defines; it runs when it is first needed."""
-    folder = _folders[package.__name__][0]
-    file = folder / "__init__.py"
-    runs = not name.startswith("__") and "__file__" not in vars(package) and file.is_file()
-    # a module of that name comes first: the file may import what another RecBole has
-    if runs and not (folder / f"{name}.py").is_file():
-        package.__file__ = str(file)
-        _Loader(package.__name__, str(file)).exec_module(package)
-    with contextlib.suppress(KeyError):
-        return vars(package)[name]
-    raise AttributeError(f"{folder} has no {name!r}")
 
 
 class _Finder(MetaPathFinder):
@@ -161,8 +143,6 @@ def _import(
     level: int = 0,
 ) -> ModuleType:
     """Import ``name`` for a file of ``package``: Python's ``__import__``, which sees the folder of the file first."""
-    if not level and wanted and (file := _in_fork(package, name)) is not None:
-        return load(file)
     top = name.partition(".")[0]
     home = "" if level else _home(package, top)
     if not home:
@@ -171,26 +151,6 @@ def _import(
     if not wanted:
         return sys.modules[f"{home}.{top}"]
     return builtins.__import__(module.__name__, namespace, local, wanted, 0)
-
-
-def fork_of(file: Path) -> Path | None:
-    """Return the folder ``recbole`` of the fork of RecBole that has ``file``, None for any other file."""
-    for folder in file.parents:
-        if folder.name == "recbole" and (folder / "model" / "layers.py").is_file():
-            return folder
-    return None
-
-
-def _in_fork(package: str, name: str) -> Path | None:
-    """Return the file of ``recbole.model...`` in the fork that has the folder of ``package``, if it has one.
-
-    The abstract models are RecBole's, by which its models are known.
-    """
-    if not name.startswith("recbole.model.") or name.endswith(".abstract_recommender") or package not in _folders:
-        return None
-    fork = fork_of(_folders[package][0] / "x.py")
-    file = fork and fork.joinpath(*name.split(".")[1:]).with_suffix(".py")
-    return file if file and file.is_file() else None
 
 
 def _home(package: str, top: str) -> str:

@@ -14,6 +14,7 @@ A configuration names a part in one of four ways:
 * in Python, by the class itself.
 """
 
+import contextlib
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping
@@ -24,7 +25,7 @@ from typing import Any, ClassVar, TypeVar
 from recbole_hyper import plugin_files
 from recbole_hyper.errors import ConfigError, did_you_mean
 from recbole_hyper.host import models as recbole_models
-from recbole_hyper.options import Option, Part, names_of_files, part_in_file, parts_in_file
+from recbole_hyper.options import Declared, Option, Part, names_of_files, part_in_file, parts_in_file
 
 T = TypeVar("T", bound=type)
 
@@ -32,11 +33,9 @@ KINDS = ("geometry", "losses", "protocols", "encoders", "models")
 # the kinds whose parts have options
 WITH_OPTIONS = ("encoders", "geometry", "losses", "models")
 _registry: dict[str, dict[str, type]] = {kind: {} for kind in KINDS}
-# base class of the parts of each kind, for messages; models may also be RecBole's
-BASES = {"geometry": "Geometry", "losses": "Loss", "protocols": "Protocol", "encoders": "Encoder"}
 
 
-class Model:
+class Model(Declared):
     """Base class of this package's models, with the attributes that a configuration reads."""
 
     # whose model it is; RecBole's and a third party's get "recbole" or "third" where they are found
@@ -49,6 +48,10 @@ class Model:
     own_options: ClassVar[Mapping[str, Option]] = {}
 
     @classmethod
+    def options(cls) -> Mapping[str, Option]:
+        return cls.own_options
+
+    @classmethod
     def check_config(cls, config: Any) -> None:
         """Raise ConfigError if the model cannot be built with a value; called before data are read."""
 
@@ -56,24 +59,6 @@ class Model:
 def parts_of(model: type) -> dict[str, str | type]:
     """Return the parts of a model's class; {} for a model without parts, such as RecBole's."""
     return model.parts if issubclass(model, Model) else {}
-
-
-def options(part: type) -> Mapping[str, Option]:
-    """Return the options of a part by argument, or of a model itself by key."""
-    if issubclass(part, Part):
-        return part.options()
-    return part.own_options if issubclass(part, Model) else {}
-
-
-def defaults(part: type) -> Mapping[str, Any]:
-    """Return the defaults of a part, or of a model itself, by configuration key."""
-    if issubclass(part, Part):
-        return part.defaults()
-    return {option.key: option.default for option in options(part).values()}
-
-
-class UnknownPartError(ConfigError):
-    """No part of the kind has this name; the message lists the known ones."""
 
 
 def register(kind: str, name: str | None = None) -> Callable[[T], T]:
@@ -129,13 +114,11 @@ def _in_package(kind: str, name: str) -> type | None:
 def resolve(kind: str, part: str | type) -> Any:
     """Return the class that ``part`` names in ``kind``; a class is returned as it is.
 
-    Raises:
-        UnknownPartError: there is no such part.
-        ConfigError: a path cannot be imported, or the class does not derive from the base class of its kind.
+    ConfigError if there is none, or if the class does not derive from the base class of its kind.
     """
     cls = part if isinstance(part, type) else _named(kind, part)
     if kind != "models" and not (issubclass(cls, Part) and cls.kind == kind):
-        raise ConfigError(f"{kind}: {path_of(cls)} must derive from {__package__}.{kind}.base.{BASES[kind]}")
+        raise ConfigError(f"{kind}: {path_of(cls)} must derive from the class of parts in {__package__}.{kind}.base")
     return cls
 
 
@@ -151,7 +134,7 @@ def _named(kind: str, part: str) -> type:
             return _registry[kind].setdefault(part, point.load())
     known = names(kind)
     hint = did_you_mean(repr(part), map(repr, known), " Did you mean ", n=1)
-    raise UnknownPartError(
+    raise ConfigError(
         f"{kind}: {part!r} is unknown; known: {', '.join(known)}.{hint} Name your own part by "
         f"--plugins=FILE.py and its registered name, or as module:Class"
     )
@@ -185,13 +168,13 @@ def lasting_name(kind: str, cls: type) -> str:
     name = _known_name(kind, cls)
     if recbole_models.models().get(cls.__name__) is cls:
         return cls.__name__
-    packages = (plugin_files.PACKAGE, "recbole_hyper.")
-    is_installed = cls.__module__.startswith(packages) or name in {point.name for point in _entry_points(kind)}
-    try:
-        path = "" if name and is_installed else path_of(cls)
-        return path if path and _imported(kind, path) is cls else name or cls.__name__
-    except ConfigError:  # a class that is defined in a function has no path
-        return name or cls.__name__
+    if name and cls.__module__.startswith((plugin_files.PACKAGE, "recbole_hyper.")):
+        return name
+    # a class that is defined in a function has no path
+    with contextlib.suppress(ConfigError):
+        if _imported(kind, path_of(cls)) is cls:
+            return path_of(cls)
+    return name or cls.__name__
 
 
 def path_of(cls: type) -> str:
@@ -200,12 +183,9 @@ def path_of(cls: type) -> str:
 
 
 def _imported(kind: str, path: str) -> type:
-    module, _, name = path.partition(":")
     try:
-        value: Any = importlib.import_module(module)
-        for piece in name.split("."):
-            value = getattr(value, piece)
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        value = pkgutil.resolve_name(path)
+    except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(f"{kind}: {path!r} cannot be imported ({error}); module:Class is expected") from error
     if not isinstance(value, type):
         raise ConfigError(f"{kind}: {path!r} is a {type(value).__name__}, but a class is expected")
@@ -246,9 +226,7 @@ def load_plugins(files: str | Iterable[str | Path]) -> list[str]:
 def checked_protocol(arguments: Mapping[str, Any], *, refit: bool) -> Any:
     """Return the protocol that ``split`` in ``eval_args`` names.
 
-    Raises:
-        UnknownPartError: there is no such protocol.
-        ProtocolError: its argument or options are wrong whatever the data are.
+    ConfigError if there is none; ProtocolError if its argument or options are wrong whatever the data are.
     """
     ((name, argument),) = arguments["split"].items()
     cls = resolve("protocols", str(name))

@@ -16,11 +16,16 @@ from recbole_hyper.options import OPEN, Option
 from recbole_hyper.values import (
     Auto,
     Betas,
+    Clipping,
+    Columns,
+    Cuts,
     InnerShare,
     Interval,
+    Metrics,
     NonNegativeFloat,
     NonNegativeInt,
     PartName,
+    Plateau,
     PositiveFloat,
     PositiveFloat32,
     PositiveInt,
@@ -49,7 +54,7 @@ _declare(
     ("USER_ID_FIELD", OPEN, str, "field of the users in the .inter file"),
     ("ITEM_ID_FIELD", OPEN, str, "field of the items"),
     ("TIME_FIELD", OPEN, str, "field of the times"),
-    ("load_col", None, dict | None, "columns by atomic file; ~ reads user, item and time of the .inter file"),
+    ("load_col", None, Columns | None, "columns by atomic file; ~ reads user, item and time of the .inter file"),
     ("user_inter_num_interval", OPEN, Interval | None, "interactions of each user; filtered to a fixed point"),
     ("item_inter_num_interval", OPEN, Interval | None, "interactions of each item; filtered to a fixed point"),
     ("rm_dup_inter", OPEN, Literal["first", "last"] | None, "which of equal user-item pairs to keep; ~ keeps all"),
@@ -68,18 +73,8 @@ _declare(
 )
 _declare(
     "split",
-    (
-        "candidate_seed",
-        2020,
-        NonNegativeInt,
-        "seed of candidates (uniN, popN), cases (eval_cases) and random orders (RO)",
-    ),
-    (
-        "eval_cases",
-        None,
-        PositiveInt | None,
-        "validation and test cases to rank, drawn with candidate_seed; ~ ranks all",
-    ),
+    ("candidate_seed", 2020, NonNegativeInt, "seed of candidates (uniN, popN), cases (eval_cases) and orders (RO)"),
+    ("eval_cases", None, PositiveInt | None, "validation and test cases to rank, drawn at random; ~ ranks all"),
 )
 _declare(
     "split grows",
@@ -95,51 +90,36 @@ _declare(
     ("learning_rate", OPEN, PositiveFloat | Auto, "learning rate of the optimizer"),
     ("adam_betas", [0.9, 0.999], Betas, "betas of adam and adamw"),
     ("weight_decay", OPEN, NonNegativeFloat | Auto | None, "weight decay of the optimizer"),
-    ("clip_grad_norm", OPEN, dict | None, "{max_norm: 5.0, norm_type: 2} bounds the norm of the gradient"),
-    ("lr_plateau", None, dict | None, "{factor: 0.5, patience: 5} multiplies the rate when validations stop improving"),
+    ("clip_grad_norm", OPEN, Clipping | None, "{max_norm: 5.0, norm_type: 2} bounds the norm of the gradient"),
     (
-        "lr_schedule",
+        "lr_plateau",
         None,
-        Literal["cosine", "linear"] | None,
-        "decay the rate to 0 over all epochs; ~ keeps it",
+        Plateau | None,
+        "{factor: 0.5, patience: 5} lowers the rate when validations stop improving",
     ),
+    ("lr_schedule", None, Literal["cosine", "linear"] | None, "decay the rate to 0 over all epochs; ~ keeps it"),
     ("warmup_ratio", 0.0, ShareBelow1, "share of the epochs in which the rate rises from 0"),
     ("ema_decay", None, InnerShare | None, "evaluate and save an exponential moving average of the weights"),
-    (
-        "manifold_learning_rate",
-        None,
-        PositiveFloat | None,
-        "learning rate of parameters on a manifold; ~ is learning_rate",
-    ),
+    ("manifold_learning_rate", None, PositiveFloat | None, "rate of parameters on a manifold; ~ is learning_rate"),
     ("stabilize", 10, PositiveInt, "steps between projections of parameters onto their manifold"),
     ("rowwise_update", False, bool, "adam updates only the items of a step (for large catalogues)"),
     ("train_batch_size", OPEN, PositiveInt | Auto, "sequences (not rows) in a batch"),
     ("init_from", None, str | None, "folder of a finished run, whose weights are the initial weights, matched by ids"),
     ("num_workers", 1, PositiveInt, "processes of data-parallel training, started by Ray Train"),
-    (
-        "train_windows",
-        "all",
-        Literal["all", "last", "random"],
-        "targets: every interaction, the last L, or one random window",
-    ),
+    ("train_windows", "all", Literal["all", "last", "random"], "targets: all, the last L, or one random window"),
     ("drop_last", False, bool, "drop the last, smaller batch of an epoch"),
     (
         "valid_cases",
         None,
         PositiveInt | Auto | None,
-        "validation cases to rank, drawn with candidate_seed; auto: as many as a tenth of the training allows",
+        "validation cases to rank; auto: a tenth of the training's",
     ),
     ("eval_step", OPEN, NonNegativeInt, "epochs between validations; 0 validates never"),
     ("MAX_ITEM_LIST_LENGTH", OPEN, PositiveInt | Auto, "most items of a history that a model sees, the newest ones"),
     ("hidden_size", OPEN, PositiveInt | Auto, "dimension of item vectors and states"),
     ("initializer", OPEN, Literal["xavier", "normal"], "of item vectors, and of the matrices of some encoders"),
     ("initializer_range", OPEN, PositiveFloat, "standard deviation for initializer: normal"),
-    (
-        "curvature",
-        1.0,
-        PositiveFloat32 | Literal["auto", "learn"],
-        "c of heads and encoders; auto estimates it from the data",
-    ),
+    ("curvature", 1.0, PositiveFloat32 | Literal["auto", "learn"], "c of heads and encoders; auto estimates it"),
     ("curvature_init", "auto", PositiveFloat32 | Auto, "initial value of a learned curvature; auto: the estimate"),
     ("curvature_learning_rate", None, PositiveFloat | None, "learning rate of a learned curvature; ~ is learning_rate"),
     ("item_bias", False, bool, "trained bias per item in the output head"),
@@ -147,12 +127,7 @@ _declare(
     ("reuse_item_embeddings", True, bool, "the head uses the encoder's item vectors; False: a second table"),
     ("selected_features", None, list | None, "columns of the .item file for item vectors: [class, release_year]"),
     ("pooling_mode", "sum", Literal["sum", "mean", "max"], "how to pool the tokens of a sequence feature"),
-    (
-        "feature_fusion",
-        "add",
-        Literal["add", "concat"],
-        "sum the vectors of id and features, or map their concatenation",
-    ),
+    ("feature_fusion", "add", Literal["add", "concat"], "add vectors of id and features, or map their concatenation"),
     ("feature_output", True, bool, "also use the features in the head's item vectors"),
     ("feature_standardize", True, bool, "scale float features to mean 0 and standard deviation 1"),
     ("feature_id_dropout", 0.0, ShareBelow1, "share of items whose id a training step hides"),
@@ -170,14 +145,9 @@ _declare(
 )
 _declare(
     "score ranking metrics",
-    ("metrics", ["NDCG", "Hit", "MRR", "ItemCoverage"], list | str, "RecBole's, Novelty, IntraListDiversity, ..."),
-    ("topk", [1, 5, 10], list | int, "cut-offs of the metrics"),
-    (
-        "metric_decimal_place",
-        6,
-        Annotated[int, Ge(0), Le(15)],
-        "decimal places of metrics; RecBole compares scores with 4",
-    ),
+    ("metrics", ["NDCG", "Hit", "MRR", "ItemCoverage"], Metrics, "RecBole's, Novelty, IntraListDiversity, ..."),
+    ("topk", [1, 5, 10], Cuts, "cut-offs of the metrics"),
+    ("metric_decimal_place", 6, Annotated[int, Ge(0), Le(15)], "decimal places of metrics; RecBole's are 4"),
 )
 _declare(
     "ranking metrics",
@@ -213,17 +183,12 @@ _declare(
     ("wandb_project", OPEN, str, "project in Weights and Biases"),
     ("worker", OPEN, NonNegativeInt, "processes that prepare the batches of RecBole's general models"),
     ("state", OPEN, str, "log level"),
-    (
-        "matmul_precision",
-        "highest",
-        Literal["highest", "high", "medium"],
-        "of float32 products on a GPU: float32, TF32, bfloat16",
-    ),
+    ("matmul_precision", "highest", Literal["highest", "high", "medium"], "on a GPU: float32, TF32, bfloat16"),
     (
         "cuda_graphs",
         "auto",
         Literal["auto"] | bool,
-        "replay training steps as CUDA graphs, where the model allows it; False: never",
+        "replay training steps as CUDA graphs if possible; False: never",
     ),
     ("compile", False, bool, "compile the encoder with torch.compile; the first steps take a minute"),
     ("use_gpu", OPEN, bool, "False uses the CPU; True warns if no GPU can be used"),
@@ -251,7 +216,7 @@ def declared() -> Mapping[str, Option]:
     by_key = dict(SETTINGS)
     for kind in registry.WITH_OPTIONS:
         for name in registry.names(kind):
-            for option in registry.options(registry.resolve(kind, name)).values():
+            for option in registry.resolve(kind, name).options().values():
                 by_key.setdefault(option.key, option)
     return by_key
 

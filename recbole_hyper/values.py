@@ -10,30 +10,23 @@ import re
 import types
 import typing
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal, NotRequired
 
 from annotated_types import Ge, Gt, Le, Len, Lt, Predicate
+from typing_extensions import TypedDict
 
 
 @dataclass(frozen=True)
 class Words:
-    """The description of a type, in a sentence and in a comment of a YAML file."""
+    """The description of a type."""
 
-    long: str
-    short: str
+    text: str
 
 
 _INTERVAL = re.compile(r"\s*[\[(]\s*(\S+?)\s*,\s*(\S+?)\s*[\])]\s*")
-# numbers as RecBole reads them: 1e-3 is a number, while YAML 1.1 reads it as text
-YAML_NUMBER = re.compile(
-    r"""^(?:[-+]?(?:[0-9][0-9_]*)\.[0-9_]*(?:[eE][-+]?[0-9]+)?
-    |[-+]?(?:[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)
-    |\.[0-9_]+(?:[eE][-+][0-9]+)?
-    |[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+\.[0-9_]*
-    |[-+]?\.(?:inf|Inf|INF)
-    |\.(?:nan|NaN|NAN))$""",
-    re.VERBOSE,
-)
+# numbers as RecBole reads them besides those of YAML 1.1, for which 1e-3 is a text
+YAML_NUMBER = re.compile(r"^[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9_]+)[eE][-+]?[0-9]+$")
 
 
 def is_number(value: Any) -> bool:
@@ -62,31 +55,61 @@ Share = Annotated[float, Ge(0), Le(1)]
 ShareBelow1 = Annotated[float, Ge(0), Lt(1)]
 InnerShare = Annotated[float, Gt(0), Lt(1)]
 # from the smallest normal number of float32 to its inverse
-PositiveFloat32 = Annotated[
-    float, Ge(2.0**-126), Le(2.0**126), Words("a number above 0 in the range of float32", "float32 > 0")
-]
-Interval = Annotated[str, Predicate(is_interval), Words("an interval such as [5,inf)", "interval")]
+PositiveFloat32 = Annotated[float, Ge(2.0**-126), Le(2.0**126), Words("a number above 0 in the range of float32")]
+Interval = Annotated[str, Predicate(is_interval), Words("an interval such as [5,inf)")]
 # the two decay rates of Adam
-Betas = Annotated[list[ShareBelow1], Len(2, 2), Words("two numbers in [0, 1)", "two floats in [0, 1)")]
-PartName = Annotated[str | type, Words("a name or a class", "part")]
+Betas = Annotated[list[ShareBelow1], Len(2, 2), Words("two numbers in [0, 1)")]
+# names of metrics, and cut-offs
+Metrics = Annotated[list[str], Len(1), Words("a list of names such as [NDCG, Hit]")] | str
+Cuts = Annotated[list[PositiveInt], Len(1), Words("a list such as [1, 5, 10]")] | PositiveInt
+PartName = Annotated[str | type, Words("a name or a class")]
 Auto = Literal["auto"]
 
+
+class _Clipping(TypedDict):
+    max_norm: PositiveFloat
+    norm_type: NotRequired[PositiveFloat | Literal["inf"]]
+
+
+class _Plateau(TypedDict, total=False):
+    factor: InnerShare
+    patience: NonNegativeInt
+    threshold: ShareBelow1
+
+
+def is_candidates(mode: str) -> bool:
+    """Return whether ``mode`` is full, uniN or popN, or the path of a file with the candidates of each user."""
+    return bool(re.fullmatch(r"full|(uni|pop)[1-9][0-9]*", mode)) or Path(mode).is_file()
+
+
+for _mapping in (_Clipping, _Plateau):
+    setattr(_mapping, "__pydantic_config__", {"strict": True, "extra": "forbid"})  # noqa: B010
+Clipping = Annotated[_Clipping, Words("{max_norm: 5.0, norm_type: 2}")]
+Plateau = Annotated[_Plateau, Words("{factor: 0.5, patience: 5, threshold: 0}, factor in (0, 1),")]
+Columns = Annotated[dict[str, list[str] | Literal["*"]], Words("a mapping such as {inter: [user_id, item_id]}")]
+# the entries of eval_args
+Candidates = Annotated[
+    str, Predicate(is_candidates), Words("full, uniN, popN (N sampled candidates: uni99), the path of a file")
+]
+Modes = Annotated[dict[Literal["valid", "test"], Candidates], Words("{valid: ..., test: ...} of these")]
+EVALUATION: dict[str, Any] = {
+    "split": Annotated[dict, Len(0, 1), Words("one entry, such as {LS: valid_and_test},")],
+    "order": Literal["TO", "RO"],
+    "group_by": Literal["user", "none"] | None,
+    "mode": Candidates | Modes,
+    "successive": bool,
+}
+
 _NOUNS = {
-    int: ("a whole number", "int"),
-    float: ("a number", "float"),
-    bool: ("true or false", "bool"),
-    str: ("text", "str"),
-    list: ("a list", "list"),
-    dict: ("a mapping", "dict"),
-    type(None): ("~", "~"),
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    list: "a list",
+    dict: "a mapping",
+    type(None): "~",
 }
-# bounds from below, then from above
-_BOUNDS = {
-    Ge: (" of at least {}", " >= {}"),
-    Gt: (" above {}", " > {}"),
-    Le: (" of at most {}", " <= {}"),
-    Lt: (" below {}", " < {}"),
-}
+_BOUNDS = {Ge: "of at least", Gt: "above", Le: "of at most", Lt: "below"}
 
 
 def allows(kind: Any, value: Any) -> bool:
@@ -131,35 +154,31 @@ def consists_of(kind: Any, *bases: Any) -> bool:
     return {base(one) for one in alternatives(kind)} <= set(bases)
 
 
-def takes(kind: Any, wanted: Any) -> bool:
-    """Return whether the type ``wanted`` is an alternative of ``kind``."""
-    return wanted in {base(one) for one in alternatives(kind)}
-
-
 def is_plain(kind: Any) -> bool:
     """Return whether a type consists of numbers, texts, lists and mappings, as a YAML file has them."""
     return consists_of(kind, *_NOUNS, Literal)
 
 
-def in_words(kind: Any, *, short: bool = False) -> str:
-    """Return the description of a type, "a whole number of at least 1 or ~", or in short "int >= 1 or ~"."""
+def in_words(kind: Any) -> str:
+    """Return the description of a type, such as "a whole number of at least 1 or ~"."""
     if kind is Any:
         return ""
-    phrases = [word for one in alternatives(kind) for word in _phrases(one, short)]
+    phrases = [word for one in alternatives(kind) for word in _phrases(one)]
     return phrases[0] if len(phrases) == 1 else f"{', '.join(phrases[:-1])} or {phrases[-1]}"
 
 
-def _phrases(kind: Any, short: bool) -> list[str]:
+def _phrases(kind: Any) -> list[str]:
     if typing.get_origin(kind) is Literal:
         return [str(value) for value in typing.get_args(kind)]
     metadata = [one for entry in getattr(kind, "__metadata__", ()) for one in getattr(entry, "metadata", [entry])]
     if words := next((one for one in metadata if isinstance(one, Words)), None):
-        return [words.short if short else words.long]
-    noun = _NOUNS[base(kind)][short] if base(kind) in _NOUNS else getattr(base(kind), "__name__", str(kind))
-    ends = {type(one): getattr(one, type(one).__name__.lower()) for one in metadata if type(one) in _BOUNDS}
+        return [words.text]
+    noun = _NOUNS.get(base(kind), getattr(base(kind), "__name__", str(kind)))
+    bounds = [one for one in metadata if type(one) in _BOUNDS]
+    ends: dict[Any, Any] = {type(one): getattr(one, type(one).__name__.lower()) for one in bounds}
     if base(kind) is int and Gt in ends:
         ends[Ge] = ends.pop(Gt) + 1
     low, high = (next((end for end in pair if end in ends), None) for pair in ((Ge, Gt), (Le, Lt)))
     if low and high:
         return [f"{noun} in {'[' if low is Ge else '('}{ends[low]}, {ends[high]}{']' if high is Le else ')'}"]
-    return [noun + "".join(_BOUNDS[end][short].format(value) for end, value in ends.items())]
+    return [noun + "".join(f" {_BOUNDS[end]} {value}" for end, value in ends.items())]

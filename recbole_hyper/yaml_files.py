@@ -1,9 +1,9 @@
-"""Reading YAML: plain values, every key once; any mistake is one error with file and line."""
+"""Reading YAML: plain values; any mistake is one error with file and line."""
 
 import functools
 import importlib.util
+import logging
 import os
-import re
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,51 +13,54 @@ import yaml
 from recbole_hyper.errors import ConfigError, did_you_mean
 from recbole_hyper.values import YAML_NUMBER
 
-# intervals such as [5,inf) leave a bracket open, so a long file may reach some depth
-_DEEPEST = 1000
+logger = logging.getLogger("recbole_hyper")
+
 # values of a file; anchors in anchors multiply them
 _MOST_VALUES = 100_000
 
 
-class Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, which builds no objects from tags, with RecBole's numbers and without duplicate keys."""
+# warnings that were logged, because a process reads a file several times
+_logged: set[tuple[str, str]] = set()
 
-    # collects duplicate keys with both values; None: a duplicate key is an error
-    twice: list[tuple[str, Any, Any]] | None = None
+
+def warn_once(where: str | Path, text: str) -> None:
+    """Log a warning about a file, but only once."""
+    if (str(where), text) not in _logged:
+        _logged.add((str(where), text))
+        logger.warning("%s: %s", where, text)
+
+
+class Loader(yaml.SafeLoader):
+    """PyYAML's safe loader, which builds no objects from tags, with RecBole's numbers; it collects duplicate keys."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.twice: list[str] = []
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        """Return the mapping of ``node``; ConstructorError for a duplicate key."""
-        first_of: dict[tuple[str, str], tuple[int, Any]] = {}
+        """Return the mapping of ``node``; the last value of a duplicate key wins."""
+        values: dict[tuple[str, str], Any] = {}
         for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
-            if not isinstance(key, yaml.ScalarNode):
-                continue
-            name, line = (key.tag, key.value), key.start_mark.line + 1
-            if name in first_of and self.twice is None:
-                problem = f"the key {key.value!r} is given twice, first at line {first_of[name][0]}"
-                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
-            if name in first_of and self.twice is not None:
-                first, last = (self.construct_object(one, deep=True) for one in (first_of[name][1], value))
-                self.twice.append((str(key.value), first, last))
-            first_of[name] = line, value
+            if isinstance(key, yaml.ScalarNode):
+                name = key.tag, key.value
+                if name in values:
+                    first, last = (self.construct_object(one, deep=True) for one in (values[name], value))
+                    self.twice.append(f"the key {key.value!r} is given twice, as {first!r} and as {last!r}")
+                values[name] = value
         return super().construct_mapping(node, deep)
 
 
 Loader.add_implicit_resolver("tag:yaml.org,2002:float", YAML_NUMBER, list("-+0123456789."))
 
 
-def parse_yaml(text: str, where: str, twice: list[tuple[str, Any, Any]] | None = None) -> Any:
-    """Return the plain value that ``text`` spells; errors call the text ``where``.
+def parse_yaml(text: str, where: str) -> Any:
+    """Return the plain value that ``text`` spells; errors and warnings call the text ``where``.
 
-    With a list ``twice`` the last value of a duplicate key wins, and the list gets the key, its first and last value.
-
-    Raises:
-        ConfigError: the text is not YAML, has a tag of an object or a duplicate key, or is nested too deeply.
+    The last value of a duplicate key wins, with a warning. ConfigError if the text is not YAML, has a tag of an object,
+    or is nested too deeply.
     """
-    if _depth(text) > _DEEPEST:
-        raise ConfigError(f"{where} is nested too deeply to be read")
     try:
         loader = Loader(text)
-        loader.twice = twice
         content = loader.get_single_data()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -67,6 +70,8 @@ def parse_yaml(text: str, where: str, twice: list[tuple[str, Any, Any]] | None =
         raise ConfigError(f"{where} is not valid YAML: {' '.join(str(error).split())}") from error
     except RecursionError as error:
         raise ConfigError(f"{where} is nested too deeply to be read") from error
+    for line in loader.twice:
+        warn_once(where, f"{line}; the last counts")
     if _n_values(content, _MOST_VALUES) > _MOST_VALUES:
         raise ConfigError(f"{where} repeats values by anchors (&, *) without end, or too often to be read")
     return content
@@ -82,17 +87,8 @@ def _n_values(content: Any, most: int) -> int:
     return count
 
 
-def _depth(text: str) -> int:
-    """Return the depth of nested brackets; PyYAML takes seconds to give up on thousands."""
-    depth = deepest = 0
-    for sign in re.findall(r"[\[\]{}]", text):
-        depth = depth + 1 if sign in "[{" else max(0, depth - 1)
-        deepest = max(deepest, depth)
-    return deepest
-
-
-def read_yaml(path: Path, twice: list[tuple[str, Any, Any]] | None = None) -> dict[str, Any]:
-    """Return the mapping in a YAML file, {} for an empty file; ``twice`` as in :func:`parse_yaml`.
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Return the mapping in a YAML file, {} for an empty file.
 
     ConfigError unless it is UTF-8, valid for :func:`parse_yaml`, and a mapping with texts as keys.
     """
@@ -100,7 +96,7 @@ def read_yaml(path: Path, twice: list[tuple[str, Any, Any]] | None = None) -> di
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8 text: {error}") from error
-    content = parse_yaml(text, str(path), twice)
+    content = parse_yaml(text, str(path))
     if content is None:
         return {}
     if not isinstance(content, dict):

@@ -1,6 +1,5 @@
 """Options: that parts, settings and model files agree, and that no default is stated twice."""
 
-import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,22 +8,20 @@ from annotated_types import Gt
 from pydantic import Field
 
 from recbole_hyper import registry, settings
-from recbole_hyper.config.checks import check_ranges
 from recbole_hyper.config.parts import PARTS, part_defaults, part_options
 from recbole_hyper.errors import ConfigError
-from recbole_hyper.options import OPEN, Option, arguments, options_of
+from recbole_hyper.options import OPEN, Option, arguments, check_options, options_of
 from recbole_hyper.values import PositiveFloat, PositiveInt, alternatives, in_words
 from recbole_hyper.yaml_files import properties_folder, read_yaml
 from tests.raising import refused
 
 PACKAGE = Path(settings.__file__).parent
 FILES = sorted((properties_folder() / "model").glob("*.yaml"))
-LINE = re.compile(r"^(\w+): .*? # \(")
 
 
 def test_a_wrong_value_is_told_with_what_is_expected() -> None:
     with refused(ConfigError, "n_layers=0"):
-        check_ranges({"unknown": 0, "n_layers": 0}, settings.declared())
+        check_options(settings.declared(), {"unknown": 0, "n_layers": 0})
 
 
 def named_parts() -> list[tuple[str, str]]:
@@ -40,7 +37,7 @@ def test_a_part_states_each_option_with_values_and_meaning(key: str, name: str) 
         # one key has one range, whatever part it is of
         declared = settings.declared()[option.key].kind
         assert {*alternatives(option.kind)} == {*alternatives(declared)}, option
-    check_ranges(part_defaults(key, name), settings.declared())
+    check_options(settings.declared(), part_defaults(key, name))
 
 
 def test_every_setting_has_values_a_meaning_and_a_default_that_it_may_have() -> None:
@@ -52,19 +49,14 @@ def test_every_setting_has_values_a_meaning_and_a_default_that_it_may_have() -> 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_the_file_of_a_model_says_what_departs_from_its_parts(path: Path) -> None:
-    """No default is stated twice: a line that changes nothing is not there; comments begin with what values may be."""
+    """No default is stated twice: a line that changes nothing is not there."""
     content, model = read_yaml(path), registry.resolve("models", path.stem)
-    defaults: dict[str, Any] = {key: one.default for key, one in settings.SETTINGS.items()} | registry.defaults(model)
+    defaults: dict[str, Any] = {key: one.default for key, one in settings.SETTINGS.items()} | model.defaults()
     for key, name in model.parts.items():
         defaults |= part_defaults(key, name)
     defaults |= model.parts
     assert [key for key, value in content.items() if defaults[key] == value] == []
-    check_ranges(content, settings.declared())
-    commented = [(match[1], line) for line in path.read_text().splitlines() if (match := LINE.match(line))]
-    wrong = [
-        line for key, line in commented if f" # ({in_words(settings.declared()[key].kind, short=True)})" not in line
-    ]
-    assert wrong == []
+    check_options(settings.declared(), content)
 
 
 def test_no_other_file_states_a_default_of_a_part() -> None:
@@ -121,5 +113,5 @@ def test_arguments_are_picked_by_key_and_none_keeps_the_default_unless_it_is_a_v
         "my_width", "a width", "of this part; a paper"
     )  # fmt: skip
     assert Stated.defaults() == {"my_width": 3, "rate": 0.5}
-    assert arguments(stated, {"my_width": None, "rate": None, "width": 9}) == {"width": None}
-    assert arguments(stated, {"rate": 2, "other": 1}) == {"rate": 2}
+    assert arguments(stated, {"my_width": None, "rate": None, "width": 9}) == {"width": None, "rate": 0.5}
+    assert arguments(stated, {"rate": 2, "other": 1}) == {"width": 3, "rate": 2}

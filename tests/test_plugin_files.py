@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from recbole_hyper import plugin_files
-from tests.raising import refused
 
 
 def write(folder: Path, **texts: str) -> None:
@@ -106,17 +105,6 @@ def test_an_installed_package_is_not_replaced_by_the_current_folder(
     assert hasattr(plugin_files.load(tmp_path / "models" / "x.py").recbole, "__version__")
 
 
-def test_a_relative_import_finds_what_the_folder_itself_defines(tmp_path: Path) -> None:
-    write(tmp_path, __init__="from .base import Base as Renamed\nLIST = [1]\n", base="class Base: ...\n")
-    write(tmp_path, mine="from . import LIST, Renamed, base\n")
-    module = plugin_files.load(tmp_path / "mine.py")
-    assert module.Renamed is module.base.Base
-    assert module.LIST == [1]
-    (tmp_path / "wrong.py").write_text("from . import Nothing\n")
-    with refused(ImportError, "Nothing"):
-        plugin_files.load(tmp_path / "wrong.py")
-
-
 def test_a_file_that_is_run_anew_has_globals_of_its_own(tmp_path: Path) -> None:
     write(tmp_path, main="import counts\nclass Model: ...\n", counts="SEEN = {}\n")
     first = plugin_files.load(tmp_path / "main.py")
@@ -132,17 +120,3 @@ def test_filters_of_warnings_end_with_the_file(tmp_path: Path) -> None:
     before = list(warnings.filters)
     plugin_files.load(tmp_path / "strict.py")
     assert warnings.filters == before
-
-
-def test_a_file_in_a_fork_of_recbole_gets_the_layers_of_the_fork(tmp_path: Path) -> None:
-    model = tmp_path / "recbole" / "model"
-    (model / "sequential_recommender").mkdir(parents=True)
-    write(model, layers="from recbole.model.init import xavier_normal_initialization\nclass MyLayer: ...\n")
-    write(model, abstract_recommender="1 / 0\n")
-    text = "from recbole.model.layers import MyLayer\nfrom recbole.model.sequential_recommender.first import First\n"
-    text += "from recbole.model.abstract_recommender import SequentialRecommender\n"
-    write(model / "sequential_recommender", first="class First: ...\n", mine=text, __init__="1 / 0\n")
-    module = plugin_files.load(model / "sequential_recommender" / "mine.py")
-    assert module.MyLayer.__module__.startswith(plugin_files.PACKAGE)
-    assert module.SequentialRecommender.__module__ == "recbole.model.abstract_recommender"
-    assert not hasattr(sys.modules["recbole.model.layers"], "MyLayer")

@@ -174,8 +174,8 @@ def test_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"plugins": ["twice.py"]}, r"losses 'ce' is registered twice"),
         ({"loss_type": "nowhere:Loss"}, r"losses: 'nowhere:Loss' cannot be imported \(No module named 'nowhere'\)"),
         ({"loss_type": "json:dumps"}, r"'json:dumps' is a function, but a class is expected"),
-        ({"loss_type": "json:JSONDecoder"}, r"must derive from recbole_hyper.losses.base.Loss"),
-        ({"loss_type": Euclidean}, r"losses: .*Euclidean must derive from recbole_hyper.losses.base.Loss"),
+        ({"loss_type": "json:JSONDecoder"}, r"must derive from .*recbole_hyper.losses.base"),
+        ({"loss_type": Euclidean}, r"losses: .*Euclidean must derive from .*recbole_hyper.losses.base"),
         ({"loss_type": "focall"}, r"'focall' is unknown; known: bce, .*--plugins=FILE.py"),
         ({"loss_type": 3}, r"losses: '3' is unknown; known: bce"),
         ({"loss_type": Doubled, "factorr": 1}, r"unknown key 'factorr'; did you mean factor"),
@@ -194,13 +194,3 @@ def test_what_is_no_part_is_one_error(
     registry.resolve("losses", "ce")
     with pytest.raises(ConfigError, match=message):
         Config("SASRecCE", "cycle", config_dict={"data_path": str(cycle), **keys})
-
-
-@pytest.mark.parametrize(
-    ("value", "says"), [("abc", "factor='abc': a number is"), ("1,5", r"factor=\[1, 5\]: a number is")]
-)
-def test_an_option_of_another_kind_is_refused_before_data_are_read(random_data: Path, value: str, says: str) -> None:
-    keys = {"data_path": str(random_data), "loss_type": Doubled}
-    with pytest.raises(ConfigError, match=says + " expected"):
-        Config("SASRecCE", "random", config_dict={**keys, "factor": value})
-    assert Config("SASRecCE", "random", config_dict={**keys, "factor": "3"})["factor"] == 3

@@ -49,13 +49,11 @@ def test_numbers_as_recbole_reads_them(text: str, value: object) -> None:
     assert (type(read), read) == (type(value), value)
 
 
-def test_a_duplicate_key_is_an_error_or_collected() -> None:
-    text = "a: 1\nb: {c: 2, c: [3]}\na: 4\n"
-    with refused(ConfigError, "'a'", "YAML"):
-        parse_yaml(text, "here")
-    twice: list = []
-    assert parse_yaml(text, "here", twice) == {"a": 4, "b": {"c": [3]}}
-    assert sorted(twice) == [("a", 1, 4), ("c", 2, [3])]
+def test_of_a_duplicate_key_the_last_counts(caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        assert parse_yaml("a: 1\nb: {c: 2, c: [3]}\na: 4\n", "twice.yaml") == {"a": 4, "b": {"c": [3]}}
+    assert len(caplog.messages) == 2
+    assert "twice.yaml: the key 'a' is given twice, as 1 and as 4" in caplog.text
 
 
 def test_depth() -> None:

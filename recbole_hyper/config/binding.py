@@ -1,6 +1,7 @@
 """The configuration of a run as RecBole's ``Config``, which its models and functions read. See docs/options.md."""
 
 import ast
+import contextlib
 import logging
 import os
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,6 @@ from recbole_hyper.errors import ConfigError
 from recbole_hyper.host.metrics import is_smaller_better
 from recbole_hyper.host.models import is_third_party
 from recbole_hyper.host.recbole_config import ResolvedConfig
-from recbole_hyper.options import Option
 from recbole_hyper.values import consists_of
 from recbole_hyper.yaml_files import config_file, parse_yaml
 
@@ -41,17 +41,12 @@ def parse_value(text: Any) -> Any:
         return text.lower() == "true"
     if text in NOTHING:
         return None
-    try:
+    with contextlib.suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         value = ast.literal_eval(text)
         return list(value) if isinstance(value, tuple) else value
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        pass
     if text[:1] in "{[":
-        try:
-            return parse_yaml(text, f"the value {text[:40]!r}")
-        except ConfigError as error:
-            if any(word in str(error) for word in ("too deeply", "given twice")):
-                raise
+        with contextlib.suppress(ConfigError):
+            return parse_yaml(text, text[:40])
     return text
 
 
@@ -125,35 +120,6 @@ class Config(ResolvedConfig):
         if issubclass(self.model_class, registry.Model):
             self.model_class.check_config(self)
 
-    @property
-    def sources(self) -> dict[str, str]:
-        """Where the default of each key comes from."""
-        return self.resolved.sources
-
-    @property
-    def without_effect(self) -> dict[str, str]:
-        """Documented keys that the model does not read, and why."""
-        return self.resolved.reasons
-
-    @property
-    def file_of_key(self) -> dict[str, str]:
-        """The configuration file of each key that comes from one; "" for a stored configuration."""
-        return self.resolved.files
-
-    @property
-    def foreign_keys(self) -> Sequence[str]:
-        """Keys of configuration files that nothing reads."""
-        return self.resolved.foreign
-
-    @property
-    def remarks(self) -> list[str]:
-        """Warnings about keys that have no effect because of another key."""
-        return self.resolved.remarks
-
-    def options(self) -> dict[str, Option]:
-        """Return every declared option by key, as the model and its parts declare it."""
-        return self.resolved.options
-
     def ignores(self, key: str) -> bool:
         """Return whether a run of this model ignores the known key ``key``."""
         return self.resolved.ignores(key)
@@ -165,7 +131,7 @@ class Config(ResolvedConfig):
         if "use_gpu" not in self.external_config_dict:
             dropped.add("use_gpu")  # so that opening the run warns about a missing GPU only if one was requested
         # a resumed run compares its epochs, even if the model ignores them
-        dropped |= (set(self.without_effect) - {"epochs"}) | set(TRANSLATED)
+        dropped |= (self.resolved.reasons.keys() - {"epochs"}) | set(TRANSLATED)
         content = {key: value for key, value in self.final_config_dict.items() if key not in dropped}
         if issubclass(self.model_class, registry.Model) or is_third_party(self.model_class):
             content["model"] = registry.lasting_name("models", self.model_class)

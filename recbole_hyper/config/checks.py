@@ -2,124 +2,71 @@
 
 import importlib.util
 import logging
-import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from recbole_hyper import registry, settings
 from recbole_hyper.config.parts import CURVATURE
-from recbole_hyper.errors import ConfigError, MissingDataError, Mistakes, did_you_mean, near_names
+from recbole_hyper.errors import ConfigError, MissingDataError, did_you_mean, near_names
 from recbole_hyper.host.metrics import DIVERSITY, OWN_METRICS, metric_needs, metrics_dict
-from recbole_hyper.host.user_files import EVAL_KEYS
-from recbole_hyper.options import AUTO, Option, out_of_range
-from recbole_hyper.values import InnerShare, NonNegativeInt, PositiveFloat, PositiveInt, ShareBelow1, allows, in_words
-from recbole_hyper.yaml_files import data_addresses, properties_folder, read_yaml
+from recbole_hyper.options import AUTO, Option, check_options
+from recbole_hyper.values import EVALUATION, ShareBelow1, allows, in_words
+from recbole_hyper.yaml_files import data_addresses, only, properties_folder, read_yaml
 
 logger = logging.getLogger("recbole_hyper")
 
-_MODE = re.compile(r"full|(uni|pop)[1-9][0-9]*")
-# keys whose value is a mapping: what its entries may be, which are required, and an example
-_MAPPINGS: dict[str, tuple[dict[str, Any], set[str], str]] = {
-    "clip_grad_norm": (
-        {"max_norm": PositiveFloat, "norm_type": PositiveFloat | Literal["inf"]},  # inf: also the number
-        {"max_norm"},
-        "{'max_norm': 5.0, 'norm_type': 2}",
-    ),
-    "lr_plateau": (
-        {"factor": InnerShare, "patience": NonNegativeInt, "threshold": ShareBelow1},
-        set(),
-        "{factor: 0.5, patience: 5, threshold: 0}, factor in (0, 1),",
-    ),
-}
 
+def check_all(found: Any, others: Collection[str]) -> None:
+    """Add the mistakes in the values of a :class:`recbole_hyper.config.resolve.Resolution` to its ``mistakes``.
 
-def check_all(
-    keys: Mapping[str, Any],
-    final: Mapping[str, Any],
-    defaults: Mapping[str, Any],
-    options: Mapping[str, Option],
-    model: type,
-    others: Collection[str],
-    mistakes: Mistakes,
-) -> None:
-    """Add the mistakes in the configuration ``final`` of the class ``model`` to ``mistakes``.
-
-    Args:
-        keys: the keys that the user sets.
-        final: all keys.
-        defaults: the values that apply where the user sets none.
-        options: every declared option.
-        model: class of the model.
-        others: keys to which a third party's model gives its own meaning; their values are not checked.
-        mistakes: gets all mistakes.
+    ``others`` are keys to which a third party's model gives its own meaning; their values are not checked.
     """
-    columns = final.get("load_col")
-    named = isinstance(columns, dict) and all(names == "*" or isinstance(names, list) for names in columns.values())
-    if columns is not None and not named:
-        mistakes.add(f"load_col={columns!r}: a mapping such as {{inter: [user_id, item_id]}} is expected")
+    final, model, mistakes = found.values, found.model_class, found.mistakes
     before = len(mistakes.errors)
     with mistakes.collected():
         check_metrics(final["metrics"], final["topk"])
-    ranked = len(mistakes.errors) == before
-    if not final.get("diversity_features") and DIVERSITY in str(final["metrics"]).lower():
-        mistakes.add(
-            "metrics: IntraListDiversity compares items by columns of the .item file; name these columns, such as "
-            "--diversity_features=[class]"
-        )
-    sequential = model.type.name == "SEQUENTIAL"  # type: ignore[attr-defined]
+    if len(mistakes.errors) == before:
+        names, wanted = computed(final["metrics"], final["topk"]), final["valid_metric"]
+        if str(wanted).lower() not in map(str.lower, names):
+            mistakes.add(f"valid_metric={wanted!r} is not computed; set --valid_metric to one of {', '.join(names)}")
     with mistakes.collected():
+        sequential = model.type.name == "SEQUENTIAL"
         check_eval_args(final["eval_args"], sequential=sequential, refit=bool(final.get("refit")))
-    own = ({key: value for key, value in values.items() if key not in others} for values in (keys, final, defaults))
-    for text in wrong_values(*own, options=options):
-        mistakes.add(text)
-    for text in wrong_combinations(final):
+    for text in (*wrong_values(found, others), *wrong_combinations(final)):
         mistakes.add(text)
     allowed = settings.LEARNERS if registry.parts_of(model) else settings.RECBOLE_LEARNERS
     for key in () if registry.parts_of(model) else final:
-        if final[key] == AUTO != defaults.get(key) and key in options and not settings.is_text(key):
+        if final[key] == AUTO != found.defaults.get(key) and key in found.options and not settings.is_text(key):
             mistakes.add(f"{key}='auto': only neural models of this package choose a value; {model.__name__} needs one")
     # RecBole's trainer silently uses adam for any other name
     if str(final["learner"]).lower() not in allowed:
         mistakes.add(f"learner={final['learner']!r} is unknown to {model.__name__}; allowed: {', '.join(allowed)}")
-    if ranked:
-        with mistakes.collected():
-            check_valid_metric(final["valid_metric"], final["metrics"], final["topk"])
 
 
-def wrong_values(
-    keys: Mapping[str, Any], final: Mapping[str, Any], defaults: Mapping[str, Any], *, options: Mapping[str, Option]
-) -> Iterator[str]:
-    """Yield a message for each value that its option, or the type of RecBole's default, does not allow."""
-    for key in keys:
-        default = defaults.get(key)
-        wanted = type(default)
-        if wanted not in (bool, int, float, str) or keys[key] is None or is_ours(key, default, options):
-            continue
-        if not allows(wanted, keys[key]):
-            yield f"{key}={keys[key]!r}: {in_words(wanted)} is expected (default: {default!r})"
+def wrong_values(found: Any, others: Collection[str]) -> Iterator[str]:
+    """Yield a message for each value that its option, or the type of RecBole's default, does not allow.
+
+    If an option does not allow the default, a model of RecBole gives the key another meaning.
+    """
     # check a curvature even if nothing is curved
-    yield from out_of_range({**final, **{key: keys[key] for key in CURVATURE if key in keys}}, options, defaults)
-    for key in final:
-        # RecBole's models name their rates differently
-        if key.endswith("dropout_prob") and final[key] != AUTO and not allows(ShareBelow1, final[key]):
-            yield f"{key}={final[key]!r}: a number in [0, 1) is expected"
-    for key, (inside, needed, expected) in _MAPPINGS.items():
-        value = final.get(key)
-        if value is not None and not isinstance(value, dict):
-            continue  # out of range
-        right = needed <= set(value or needed) <= set(inside)
-        entries = {name: "inf" if entry == float("inf") else entry for name, entry in (value or {}).items()}
-        if not right or not all(allows(inside[name], entry) for name, entry in entries.items()):
-            yield f"{key}={value!r}: {expected} is expected"
-
-
-def check_ranges(values: Mapping[str, Any], options: Mapping[str, Option]) -> None:
-    """Raise ConfigError for the first of ``values`` that its option does not allow; other keys are skipped."""
-    for key, value in values.items():
-        if key in options:
-            options[key].check(value)
+    values = {**found.values, **only(CURVATURE, found.given)}
+    for key in values:  # a variable with the value would be one file more on the way of a key
+        default, option = found.defaults.get(key), found.options.get(key)
+        if (
+            key in others
+            or (values[key] is None and default is None)
+            or (option is not None and option.allows(values[key]))
+        ):
+            continue
+        wanted = type(default) if key in found.given and type(default) in (bool, int, float, str) else Any
+        if option is not None and (default is None or option.allows(default)):
+            yield option.why_not(values[key])
+        elif values[key] is not None and not allows(wanted, values[key]):
+            yield f"{key}={values[key]!r}: {in_words(wanted)} is expected (default: {default!r})"
+        elif key.endswith("dropout_prob") and not allows(ShareBelow1, values[key]):
+            yield f"{key}={values[key]!r}: a number in [0, 1) is expected"
 
 
 def is_ours(key: str, default: Any, options: Mapping[str, Option]) -> bool:
@@ -135,6 +82,11 @@ def schedule_keys(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def wrong_combinations(config: Mapping[str, Any]) -> Iterator[str]:
     """Yield a message for keys that cannot be combined, or that need a package which is missing."""
+    if not config.get("diversity_features") and DIVERSITY in str(config["metrics"]).lower():
+        yield (
+            "metrics: IntraListDiversity compares items by columns of the .item file; name these columns, such as "
+            "--diversity_features=[class]"
+        )
     learner, decay = config.get("learner"), config.get("weight_decay")
     if config.get("rowwise_update") and (str(learner).lower() != "adam" or decay):
         yield (
@@ -157,39 +109,24 @@ def check_eval_args(arguments: Any, *, sequential: bool, refit: bool = False) ->
 
     ``sequential`` models predict the next item; with ``refit`` a model is trained again on train + validation.
     """
-    if not isinstance(arguments, Mapping):
-        raise ConfigError(f"eval_args={arguments!r}: a mapping is expected, such as {{mode: full}}")
-    for key in arguments:
-        if key not in EVAL_KEYS:
-            known = ", ".join(EVAL_KEYS)
-            raise ConfigError(f"eval_args: unknown key {key!r}; known: {known}{did_you_mean(key, EVAL_KEYS, n=1)}")
-    split = arguments.get("split", {})
-    if not isinstance(split, Mapping) or len(split) > 1:
-        raise ConfigError(f"eval_args split={split!r}: one entry is expected, such as {{LS: valid_and_test}}")
-    if not isinstance(arguments.get("successive", False), bool):
-        raise ConfigError(f"eval_args successive={arguments['successive']!r}: true or false is expected")
-    for name in split:
+    settings.SETTINGS["eval_args"].check(arguments)
+    for key, value in arguments.items():
+        if key not in EVALUATION:
+            hint = did_you_mean(key, EVALUATION, n=1)
+            raise ConfigError(f"eval_args: unknown key {key!r}; known: {', '.join(EVALUATION)}{hint}")
+        if key == "mode" and "labeled" in (value.values() if isinstance(value, dict) else (value,)):
+            raise ConfigError(
+                "eval_args mode 'labeled' is not offered: every interaction is positive; drop low ratings with "
+                "val_interval={rating: '[4,inf)'}, and rank with full, uniN or popN"
+            )
+        if not allows(EVALUATION[key], value):
+            raise ConfigError(f"eval_args {key}={value!r}: {in_words(EVALUATION[key])} is expected")
+    for name in arguments.get("split", {}):
         _check_order(str(name), arguments, sequential=sequential)
         try:
             registry.checked_protocol(arguments, refit=refit)
         except ValueError as error:
             raise ConfigError(f"eval_args {error}") from error
-    mode = arguments.get("mode", "full")
-    modes = mode if isinstance(mode, Mapping) else {"valid": mode}
-    if not set(modes) <= {"valid", "test"}:
-        raise ConfigError(f"eval_args mode={mode!r}: one mode, or {{valid: ..., test: ...}}, is expected")
-    for value in modes.values():
-        if value == "labeled":
-            raise ConfigError(
-                "eval_args mode 'labeled' is not offered: every interaction of a sequence is positive, and a score "
-                "orders items but is neither a rating nor a probability; drop low ratings with "
-                "val_interval={rating: '[4,inf)'}, and rank with full, uniN or popN"
-            )
-        if not (isinstance(value, str) and (_MODE.fullmatch(value) or Path(value).is_file())):
-            raise ConfigError(
-                f"eval_args mode {value!r} is not offered; allowed: full, uniN or popN (N sampled candidates: uni99), "
-                "or the path of a file with the candidates of each user"
-            )
 
 
 def _check_order(name: str, arguments: Mapping[str, Any], *, sequential: bool) -> None:
@@ -199,8 +136,6 @@ def _check_order(name: str, arguments: Mapping[str, Any], *, sequential: bool) -
     if group != "user" and (registry.grouped_by_user(arguments) or not split.by_rows):
         allowed = "user or none" if split.by_rows else "user, as it splits all users at the same times"
         raise ConfigError(f"eval_args group_by={group!r}: the split {name} needs group_by {allowed}")
-    if order not in ("TO", "RO"):
-        raise ConfigError(f"eval_args order={order!r}: TO (by time) or RO (at random) is expected")
     if order == "TO":
         return
     if not split.by_rows:
@@ -224,18 +159,16 @@ def has_cut_off(metric: str) -> bool:
     return "rec.meanrank" not in metric_needs(metric.lower())
 
 
-def first_metric(metrics: str | list[str], topk: int | list[int]) -> str:
-    """Return the first of the metrics at the first cut-off, such as "NDCG@10"; both must be valid."""
-    name, k = (one if isinstance(one, str | int) else one[0] for one in (metrics, topk))
-    return f"{name}@{k}" if has_cut_off(str(name)) else str(name)
+def computed(metrics: str | list[str], topk: int | list[int]) -> list[str]:
+    """Return the names of valid metrics at their cut-offs, such as "NDCG@10"."""
+    names, cuts = [metrics] if isinstance(metrics, str) else metrics, [topk] if isinstance(topk, int) else topk
+    return [one for name in names for one in ([f"{name}@{k}" for k in cuts] if has_cut_off(name) else [name])]
 
 
 def check_metrics(metrics: Any, topk: Any) -> None:
     """Raise ConfigError for metrics that cannot be computed from ranks, and cut-offs that are not positive integers."""
-    names = [metrics] if isinstance(metrics, str) else metrics
-    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-        raise ConfigError(f"metrics={metrics!r}: a list of names is expected, such as [NDCG, Hit]")
-    for metric in names:
+    check_options(settings.SETTINGS, {"metrics": metrics, "topk": topk})
+    for metric in [metrics] if isinstance(metrics, str) else metrics:
         name, known = metric.lower(), [*metrics_dict, *OWN_METRICS]
         if name not in known:
             hint = did_you_mean(name, known, " Did you mean ", n=2)
@@ -243,23 +176,6 @@ def check_metrics(metrics: Any, topk: Any) -> None:
         missing = set(metric_needs(name)) - SUPPORTED_NEEDS
         if missing:
             raise ConfigError(f"metric {name!r} needs {', '.join(sorted(missing))}, which a ranking does not provide")
-    cuts = topk if isinstance(topk, list) else [topk]
-    if not cuts or not all(allows(PositiveInt, k) for k in cuts):
-        raise ConfigError(f"topk={topk!r}: whole numbers of at least 1 are expected, such as [1, 5, 10]")
-
-
-def check_valid_metric(valid_metric: Any, metrics: str | list[str], topk: int | list[int]) -> None:
-    """Raise ConfigError unless ``valid_metric`` is among the metrics that are computed."""
-    metrics, topk = [metrics] if isinstance(metrics, str) else metrics, [topk] if isinstance(topk, int) else topk
-    name, at, k = str(valid_metric).lower().partition("@")
-    known = name in [metric.lower() for metric in metrics]
-    cut = known and has_cut_off(name)
-    # as it is written in a result: @010 would be another column
-    if not known or (cut and k not in map(str, topk)) or (at and not cut):
-        raise ConfigError(
-            f"valid_metric={valid_metric!r} is not computed: metrics are {metrics} at topk {topk}; set it to one of "
-            f"these, such as --valid_metric={first_metric(metrics, topk)}"
-        )
 
 
 def check_dataset(config: dict[str, Any], root: str, dataset: str, *, of_recbole: bool) -> None:
@@ -313,21 +229,14 @@ def _how_to_get(name: str, *, of_recbole: bool) -> str:
         return f"'recbole-hyper prepare {name}' prepares it"
     if name in theirs:
         return "A run downloads it if its folder is empty"
-    wanted, spellings = _spelling(name), {one: _spelling(one) for one in [*ours, *theirs]}
-    spelled = [one for one, spelling in spellings.items() if spelling == wanted]
-    longer = [one for one, spelling in spellings.items() if spelling.startswith(wanted) or spelling.endswith(wanted)]
-    names = spelled or longer or near_names(name, spellings, 3, 0.8, _spelling)
+    wanted, known = name.lower().replace("_", "-"), dict.fromkeys([*ours, *theirs])
+    longer = [one for one in known if one.startswith(wanted) or one.endswith(wanted)]
+    names = [one for one in known if one == wanted] or longer or near_names(name, known, 3, 0.8)
     offers = [f"recbole-hyper prepare {one}" for one in names if one in ours]
     offers += [f"--dataset=recbole/{one}, which is downloaded" for one in names if one in theirs]
     if offers:
         return f"Known are {'; '.join(offers[:4])}"
     return f"For your table write 'recbole-hyper prepare {name} --source=FILE'"
-
-
-def _spelling(name: str) -> str:
-    """Return the letters and digits of a data set's name: yelp2018 is yelp-2018, Toys_and_Games is toys-games."""
-    words = re.findall(r"[a-z]+|[0-9]+", name.lower().replace("movielens", "ml"))
-    return "".join(word for word in words if word != "and")
 
 
 def _names(paths: Iterable[Path]) -> str:

@@ -4,41 +4,42 @@ A warning names a key that a run ignores, and results leave it out. A key that w
 refused.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.hyperbolic import RIEMANNIAN_LEARNERS
-from recbole_hyper.registry import parts_of
+from recbole_hyper.registry import Model, parts_of
 
 
-def is_ours(model: Any) -> bool:
-    """Return whether a model class belongs to this package, or derives from such a class."""
-    return any(base.__module__.startswith("recbole_hyper.") for base in model.__mro__)
+@dataclass(frozen=True)
+class NoEffect:
+    """Keys without effect for some models, or unless another key passes a test."""
+
+    keys: str
+    why: str = ""
+    models: tuple[str, ...] = ()  # traits, or names of models; none: all models
+    but: tuple[str, ...] = ()  # names of models that read the keys
+    switch: str = ""  # the other key
+    on: tuple[str, ...] = ()  # its values with which the keys have an effect; none: any value that is set
+
+    def is_on(self, value: Any) -> bool:
+        """Return whether the keys have an effect with this value of the other key."""
+        return str(value).lower() in self.on if self.on else bool(value)
 
 
-def _one_step(model: Any) -> bool:
-    return model.type.name == "TRADITIONAL"
+# traits of models
+OWN, SEQUENTIAL, NO_SEQUENCES, ONE_STEP, OWN_ONE_STEP, ONE_PIECE = "own", "seq", "no seq", "step", "own step", "piece"
 
 
-def _no_sequences(model: Any) -> bool:
-    return model.type.name in ("GENERAL", "TRADITIONAL")
-
-
-def _of_one_piece(model: Any) -> bool:
-    return not parts_of(model)
-
-
-class NoEffect(NamedTuple):
-    """Keys that a model does not read if ``when(model)`` is true, and why."""
-
-    keys: tuple[str, ...]
-    why: str
-    when: Callable[[Any], bool]
-
-
-def _unread(keys: str, why: str, when: Callable[[Any], bool] = lambda model: True, *, but: str = "") -> NoEffect:
-    return NoEffect(tuple(keys.split()), why, lambda model: model.__name__ not in but.split() and when(model))
+def _traits(model: Any) -> set[str]:
+    """Return the name of a model's class, and what it has in common with other models."""
+    own, kind = issubclass(model, Model), model.type.name
+    traits = {model.__name__, NO_SEQUENCES if kind in ("GENERAL", "TRADITIONAL") else SEQUENTIAL}
+    if kind == "TRADITIONAL":
+        traits |= {ONE_STEP, OWN_ONE_STEP if own else ""}
+    return traits | {OWN if own else "", "" if parts_of(model) else ONE_PIECE}
 
 
 # RecBole's keys that describe features
@@ -47,66 +48,51 @@ FEATURE_KEYS = (
     *("discretization", "seq_len"),
 )
 _FEATURES = "feature_fusion feature_output feature_standardize feature_id_dropout"
+_KNOWLEDGE = (
+    "HEAD_ENTITY_ID_FIELD TAIL_ENTITY_ID_FIELD RELATION_ID_FIELD kg_reverse_r entity_kg_num_interval "
+    "relation_kg_num_interval alias_of_entity_id alias_of_relation_id"
+)
+_STEPS = (
+    "epochs train_batch_size learner learning_rate eval_step stopping_step clip_grad_norm weight_decay enable_amp "
+    "enable_scaler"
+)
+_OF_PARTS = (
+    "adam_betas item_bias item_bias_init reuse_item_embeddings curvature curvature_init curvature_learning_rate "
+    f"rowwise_update manifold_learning_rate stabilize memory_limit train_windows {_FEATURES}"
+)
+_OWN_STEPS = "the model is fitted in one step, or by a RecBole trainer with its own steps"
 
 NO_EFFECT = (
-    _unread("checkpoint_dir", "a run writes everything into output_dir"),
-    _unread("save_dataset save_dataloaders", "data are read from the atomic files in every run and not saved"),
-    _unread("valid_metric_bigger", "it follows from valid_metric"),
-    _unread("unused_col", "a model sees only user, item and time of an interaction; see unload_col"),
-    _unread("threshold", "no ranking reads labels: every interaction is positive; val_interval drops low ratings"),
-    _unread("POSITION_FIELD", "RecBole 1.2.0 does not read it"),
-    _unread(
-        "HEAD_ENTITY_ID_FIELD TAIL_ENTITY_ID_FIELD RELATION_ID_FIELD kg_reverse_r entity_kg_num_interval "
-        "relation_kg_num_interval alias_of_entity_id alias_of_relation_id",
-        "no knowledge graph is read",
+    NoEffect("checkpoint_dir", "a run writes everything into output_dir"),
+    NoEffect("save_dataset save_dataloaders", "data are read from the atomic files in every run and not saved"),
+    NoEffect("valid_metric_bigger", "it follows from valid_metric"),
+    NoEffect("unused_col", "a model sees only user, item and time of an interaction; see unload_col"),
+    NoEffect("threshold", "no ranking reads labels: every interaction is positive; val_interval drops low ratings"),
+    NoEffect("POSITION_FIELD", "RecBole 1.2.0 does not read it"),
+    NoEffect(_KNOWLEDGE, "no knowledge graph is read"),
+    NoEffect("ENTITY_ID_FIELD", "no knowledge graph is read", but=("KSR",)),
+    NoEffect("RATING_FIELD", "every interaction counts the same, whatever its rating", but=("DMF",)),
+    NoEffect("require_pow", "the model has no such regularization", but=("LightGCN", "SimpleX")),
+    NoEffect("worker", "batches are made in the process that trains", (OWN, SEQUENTIAL)),
+    NoEffect("loss_decimal_place", "models of this package print losses with four decimals", (OWN,)),
+    NoEffect("train_neg_sample_args", "losses draw their own negatives: see n_negatives", (OWN,)),
+    NoEffect("transform LABEL_FIELD NEG_PREFIX eval_batch_size", "models of this package do not read it", (OWN,)),
+    NoEffect(" ".join(FEATURE_KEYS), "models of this package read the features in selected_features", (OWN,)),
+    NoEffect(
+        "selected_features pooling_mode", "no features are read", (ONE_PIECE,), but=("FDSA", "GRU4RecF", "SASRecF")
     ),
-    _unread("ENTITY_ID_FIELD", "no knowledge graph is read", but="KSR"),
-    _unread("RATING_FIELD", "every interaction counts the same, whatever its rating", but="DMF"),
-    _unread("require_pow", "the model has no such regularization", but="LightGCN SimpleX"),
-    _unread("worker", "batches are made in the process that trains", lambda m: is_ours(m) or not _no_sequences(m)),
-    _unread("loss_decimal_place", "models of this package print losses with four decimals", is_ours),
-    _unread("train_neg_sample_args", "losses draw their own negatives: see n_negatives", is_ours),
-    _unread("transform LABEL_FIELD NEG_PREFIX eval_batch_size", "models of this package do not read it", is_ours),
-    _unread(" ".join(FEATURE_KEYS), "models of this package read the features in selected_features", is_ours),
-    _unread(
-        "selected_features pooling_mode", "the model reads no item features", _of_one_piece, but="FDSA GRU4RecF SASRecF"
+    NoEffect(
+        "MAX_ITEM_LIST_LENGTH ITEM_LIST_LENGTH_FIELD LIST_SUFFIX drop_last", "no sequences are read", (NO_SEQUENCES,)
     ),
-    _unread(
-        "MAX_ITEM_LIST_LENGTH ITEM_LIST_LENGTH_FIELD LIST_SUFFIX drop_last",
-        "the model sees no sequences",
-        _no_sequences,
-    ),
-    _unread("shuffle", "the model is fitted to the whole matrix at once", lambda m: is_ours(m) and _one_step(m)),
-    _unread(
-        "epochs train_batch_size learner learning_rate eval_step stopping_step clip_grad_norm weight_decay enable_amp "
-        "enable_scaler",
-        "the model is fitted in one step",
-        _one_step,
-    ),
-    _unread(
-        "lr_plateau lr_schedule warmup_ratio",
-        "the model is fitted in one step, or by a RecBole trainer with its own optimizers",
-        lambda m: _one_step(m) or m.__name__ == "RecVAE",
-    ),
-    _unread(
-        "ema_decay",
-        "the model is fitted in one step, or by a RecBole trainer with its own steps",
-        lambda m: _one_step(m) or m.__name__ in ("RaCT", "RecVAE", "S3Rec"),
-    ),
-    _unread(
-        "adam_betas item_bias item_bias_init reuse_item_embeddings curvature curvature_init curvature_learning_rate "
-        f"rowwise_update manifold_learning_rate stabilize memory_limit train_windows {_FEATURES}",
-        "only sequential models of this package read it",
-        _of_one_piece,
-    ),
-)
-
-# keys that have an effect only with some values of another key: the keys, the other key, a test of its value
-SWITCHED: tuple[tuple[tuple[str, ...], str, Callable[[Any], bool]], ...] = (
-    (("adam_betas",), "learner", lambda value: str(value).lower() in ("adam", "adamw")),
-    (("manifold_learning_rate", "stabilize"), "learner", lambda value: str(value).lower() in RIEMANNIAN_LEARNERS),
-    (("curvature_init",), "curvature", lambda value: value == "learn"),
-    (("pooling_mode", *_FEATURES.split()), "selected_features", bool),
+    NoEffect("shuffle", "the model is fitted to the whole matrix at once", (OWN_ONE_STEP,)),
+    NoEffect(_STEPS, "the model is fitted in one step", (ONE_STEP,)),
+    NoEffect("lr_plateau lr_schedule warmup_ratio", _OWN_STEPS, (ONE_STEP, "RecVAE")),
+    NoEffect("ema_decay", _OWN_STEPS, (ONE_STEP, "RaCT", "RecVAE", "S3Rec")),
+    NoEffect(_OF_PARTS, "only sequential models of this package read it", (ONE_PIECE,)),
+    NoEffect("adam_betas", switch="learner", on=("adam", "adamw")),
+    NoEffect("manifold_learning_rate stabilize", switch="learner", on=RIEMANNIAN_LEARNERS),
+    NoEffect("curvature_init", switch="curvature", on=("learn",)),
+    NoEffect(f"pooling_mode {_FEATURES}", switch="selected_features"),
 )
 
 # refused keys: the values that are allowed because they have no effect, and why others are refused
@@ -121,16 +107,13 @@ REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
 
 def without_effect(model: Any) -> dict[str, str]:
     """Return the keys that a run of the class ``model`` ignores, and why."""
-    return {key: entry.why for entry in NO_EFFECT if entry.when(model) for key in entry.keys}
-
-
-def refusals(config: Mapping[str, Any]) -> list[str]:
-    """Return a message for each key that no run supports."""
-    return [
-        f"{key} is not supported ({key}={config[key]!r}): {why}"
-        for key, (nothing, why) in REFUSED.items()
-        if key in config and config[key] not in nothing
-    ]
+    traits = _traits(model)
+    return {
+        key: entry.why
+        for entry in NO_EFFECT
+        if not entry.switch and not traits & {*entry.but} and (not entry.models or traits & {*entry.models})
+        for key in entry.keys.split()
+    }
 
 
 # RecBole's keys that set a key of this package, which a run records instead
@@ -153,17 +136,16 @@ def translate(keys: Mapping[str, Any], final: Mapping[str, Any], model: Any) -> 
     """
     final = dict(final)
     repeatable, exclude = keys.get("repeatable"), keys.get("exclude_seen")
-    if repeatable is not None and not isinstance(repeatable, bool):
-        raise ConfigError(f"repeatable={repeatable!r}: true or false is expected")
-    if repeatable is not None and exclude is not None and exclude == repeatable:
-        raise ConfigError(
-            f"repeatable={repeatable} and exclude_seen={exclude} contradict each other: repeatable: True ranks items "
-            "of the history, exclude_seen: True leaves them out; set only one of the two"
-        )
-    if repeatable is not None:
+    if isinstance(repeatable, bool):
+        if exclude == repeatable:
+            raise ConfigError(
+                f"repeatable={repeatable} and exclude_seen={exclude} contradict each other: repeatable: True ranks "
+                "items of the history, exclude_seen: True leaves them out; set only one of the two"
+            )
         final["exclude_seen"] = not repeatable
-    # RecBole refuses False for sequential models; training negatives of general ones exclude the user's own items
-    final["repeatable"] = model.type.name != "GENERAL"
+    if repeatable is None or isinstance(repeatable, bool):  # else a mistake
+        # RecBole refuses False for sequential models; training negatives of general ones exclude the user's own items
+        final["repeatable"] = model.type.name != "GENERAL"
     return final, _translate_benchmark(keys, final)
 
 
@@ -187,19 +169,11 @@ def _translate_benchmark(keys: Mapping[str, Any], final: dict[str, Any]) -> list
         raise ConfigError(
             f"benchmark_filename={names!r} names files, but the interactions are given as a frame; leave it out"
         )
-    ignored = list[str]()
-    for key in _DROPPING:
-        value = keys.get(key)
-        if value is not None and value not in _DROPS_NOTHING:
-            ignored.append(
-                f"{key}={value!r} has no effect, as in RecBole: the files of benchmark_filename are not filtered"
-            )
-        final[key] = None
-    own = keys.get("eval_args") or {}
     mine = {"split": {"files": list(names)}, "order": "TO", "group_by": "user"}
-    final["eval_args"] = {**arguments, **mine}
-    return ignored + [
-        f"eval_args {key}={own[key]!r} has no effect: the files of benchmark_filename are the parts"
-        for key in mine
-        if isinstance(own, Mapping) and key in own and own[key] != mine[key]
-    ]
+    given = keys.get("eval_args")
+    parts = {key: given[key] for key in mine if key in given} if isinstance(given, Mapping) else {}
+    unread = [f"{key}={keys[key]!r}" for key in _DROPPING if keys.get(key) not in (None, *_DROPS_NOTHING)]
+    unread += [f"eval_args {key}={value!r}" for key, value in parts.items() if value != mine[key]]
+    final |= {**dict.fromkeys(_DROPPING), "eval_args": {**arguments, **mine}}
+    why = "has no effect: the files of benchmark_filename are the parts, and are not filtered, as in RecBole"
+    return [f"{one} {why}" for one in unread]

@@ -13,8 +13,6 @@ from recbole_hyper.host.recbole_files import recbole_comments
 from recbole_hyper.settings import BY_MODEL, general_defaults, typed
 from recbole_hyper.values import in_words
 
-# for the types in the comments of RecBole's files
-RECBOLE_WORDS = {kind.__name__: in_words(kind) for kind in (bool, int, float, str, list, dict)}
 COLUMNS = ["key", "default", "may be", "source", "meaning"]
 
 
@@ -24,7 +22,7 @@ def part_values() -> dict[str, dict[str, Any]]:
     for word, kind in (*((word, kind) for kind, word in PARTS.values()), ("model", "models")):
         for name in registry.names(kind):
             part = registry.resolve(kind, name)
-            for key, value in registry.defaults(part).items():
+            for key, value in part.defaults().items():
                 by_key.setdefault(key, {})[f"{word} {name}"] = value
     return by_key
 
@@ -34,17 +32,11 @@ def declared() -> list[dict[str, str]]:
     general, own = general_defaults(), part_values()
     rows = []
     for key, option in settings.declared().items():
-        by_part = own.get(key, {})
-        if key in general:
-            value, source = typed(general[key][0]), general[key][1]
-        elif by_part:
-            values = {typed(value) for value in by_part.values()}
-            value = values.pop() if len(values) == 1 else BY_MODEL
-            first, *others = by_part
-            source = f"{first} and {len(others)} more" if len(others) > 1 else ", ".join(by_part)
-        else:
-            value, source = "~", "settings"
-        rows.append(dict(zip(COLUMNS, (key, value, in_words(option.kind), source, option.about), strict=True)))
+        by_part = own.get(key, {"settings": None})
+        value, source = general.get(key, (next(iter(by_part.values())), ", ".join(by_part)))
+        differs = key not in general and len(set(map(typed, by_part.values()))) > 1
+        shown = BY_MODEL if differs else typed(value)
+        rows.append(dict(zip(COLUMNS, (key, shown, in_words(option.kind), source, option.about), strict=True)))
     return rows
 
 
@@ -52,19 +44,18 @@ def of_model(config: Config) -> list[dict[str, str]]:
     """Return a row for every key that a run with ``config`` reads, those of the model and its parts first."""
     comments = recbole_comments(config["model"])
     defaults: dict[str, tuple[Any, str]] = {
-        key: (value, config.sources[key])
+        key: (value, config.resolved.sources[key])
         for key, value in config.internal_config_dict.items()
-        if key in config.sources and key != "MODEL_TYPE"
+        if key in config.resolved.sources and key != "MODEL_TYPE"
     }
     own = models.keys_in_source(config.model_class) - SET_BY_RECBOLE
     defaults |= {key: (None, "its source") for key in sorted(own) if key not in defaults}
-    options = config.options()
+    options = config.resolved.options
     rows, stock = [], not registry.parts_of(config.model_class)
     for key, (default, source) in defaults.items():
-        if key in REFUSED or key in config.foreign_keys or config.ignores(key):
+        if key in REFUSED or key in config.resolved.foreign or config.ignores(key):
             continue
-        kind, about = comments.get(key, ("", ""))
-        values = " or ".join(RECBOLE_WORDS.get(word, word) for word in kind.split(" or "))
+        values, about = "" if default is None else in_words(type(default)), comments.get(key, "")
         # the loss of a RecBole model is not one of our parts
         if is_ours(key, default, options) and not (stock and key in PARTS):
             values = in_words(options[key].kind)

@@ -168,7 +168,7 @@ def check_all(
         configs = bound()
     for name, config in configs.items():
         # a key that a model does not read may change without a new run
-        ignored = {key for key in settings[name] if config.ignores(key) or key in config.foreign_keys}
+        ignored = {key for key in settings[name] if config.ignores(key) or key in config.resolved.foreign}
         settings[name] = Exact((key, value) for key, value in settings[name].items() if key not in ignored)
     return configs
 

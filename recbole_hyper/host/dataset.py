@@ -32,7 +32,7 @@ class StoreDataset(SequentialDataset):
     _known_store: Any = None
 
     def __init__(self, config: Any, store: Any = None, item_features: Any = None) -> None:
-        self._store, self._table_was_set = self._known_store if store is None else store, False
+        self._store = self._known_store if store is None else store
         self.item_features = item_features
         self._inter_feat: Any = None
         self._part: np.ndarray | None = None  # length of the training part of each row; None before the split: all
@@ -73,7 +73,7 @@ class StoreDataset(SequentialDataset):
 
     @inter_feat.setter
     def inter_feat(self, table: Any) -> None:
-        self._inter_feat, self._table_was_set = table, table is not None
+        self._inter_feat = table
 
     def _frame(self) -> pd.DataFrame:
         store = self.store
@@ -118,20 +118,16 @@ class StoreDataset(SequentialDataset):
     @property
     def inter_num(self) -> int:
         """Number of interactions."""
-        return len(self.inter_feat) if self._table_was_set else int(self.train_lengths.sum())
+        return int(self.train_lengths.sum())
 
     @property
     def item_counter(self) -> Counter:
         """Number of interactions by item id."""
-        if self._table_was_set:
-            return Dataset.item_counter.fget(self)
         return _counter(self.store.counts(self.train_lengths))
 
     @property
     def user_counter(self) -> Counter:
         """Number of interactions by user id."""
-        if self._table_was_set:
-            return Dataset.user_counter.fget(self)
         return _counter(np.bincount(self.store.users, weights=self.train_lengths).astype(np.int64))
 
     def _list_field_properties(self) -> None:
@@ -161,10 +157,9 @@ class TableDataset(StoreDataset):
         """Return the error for a file without rows."""
 
     def _from_scratch(self) -> None:
-        # columns that only val_interval needs
+        # columns that val_interval needs are read too
         files = self.source.load_col if self.source.val_interval else ()
-        filtering = {name for suffix in files for name in self.source.filtering(suffix)}
-        self._only_filters = filtering - {name for suffix in files for name in self.source.columns(suffix)}
+        self._filters = {name for suffix in files for name in self.source.filtering(suffix)}
         Dataset._from_scratch(self)
         self.take_store()
 
@@ -206,17 +201,7 @@ class TableDataset(StoreDataset):
 
     def _get_load_and_unload_col(self, source: Any) -> tuple[set[str] | None, set[str] | None]:
         loaded, unloaded = super()._get_load_and_unload_col(source)
-        # columns for val_interval are read, and dropped after filtering
-        return loaded and loaded | self._only_filters, unloaded and unloaded - self._only_filters
-
-    def _filter_by_field_value(self) -> None:
-        super()._filter_by_field_value()
-        for name in self._only_filters:
-            for feature in self.field2feats(name):
-                self._del_col(feature, name)
-        # RecBole listed the fields with ids earlier
-        fields = self._rest_fields  # type: ignore[has-type]
-        self._rest_fields = fields[~np.isin(fields, list(self._only_filters))]
+        return loaded and loaded | self._filters, unloaded and unloaded - self._filters
 
     def _remove_duplication(self) -> None:
         if keep := self.config["rm_dup_inter"]:

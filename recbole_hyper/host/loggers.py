@@ -5,7 +5,6 @@ Both get the rows of train.csv, under RecBole's names if it has one: ``Loss/Trai
 """
 
 import contextlib
-import itertools
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -36,10 +35,7 @@ class EventFile:
             self._writer.flush()
 
     def add_hparams(self, settings: dict[str, Any], metrics: dict[str, float]) -> None:
-        """Write hyper-parameters and their metrics."""
-        if self._writer is not None:
-            self._writer.add_hparams(settings, metrics)
-            self._writer.flush()
+        """Write nothing: RecBole's trainers call this at the end, and config.yaml has the settings."""
 
     def log_row(self, row: Mapping[str, Any], head: str) -> None:
         """Write the numbers of an epoch, a row with "epoch", as ``head/<name>``."""
@@ -52,14 +48,6 @@ class EventFile:
         if self._writer is not None:
             self._writer.close()
             self._writer = None
-
-
-def hyperparameters(config: Any) -> dict[str, Any]:
-    """Return the hyper-parameters for TensorBoard: learner, learning rate, batch size, and the keys of the model."""
-    general = {"model", "dataset", "config_files", "device", *itertools.chain(*config.parameters.values())}
-    names = {"learner", "learning_rate", "train_batch_size"} | (set(config.final_config_dict) - general)
-    values = {name: config[name] for name in sorted(names) if config[name] is not None}
-    return {name: one if isinstance(one, bool | str | float | int) else str(one) for name, one in values.items()}
 
 
 class WandbRun(WandbLogger):

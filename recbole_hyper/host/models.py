@@ -10,7 +10,7 @@ import functools
 import inspect
 import itertools
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -45,40 +45,20 @@ def one_line(config: Any, doing: str) -> Iterator[None]:
 
 
 def _hint(config: Any, error: BaseException) -> str:
-    """Return what to type if ``error`` says that a column is missing which a file of the data set has, else ""."""
+    """Return what to type if ``error`` says that a column is missing, else ""."""
     if not isinstance(error, KeyError) or not error.args:
         return ""
-    name = str(error.args[0]).removesuffix(config["LIST_SUFFIX"])
-    for part in ("inter", "item", "user"):
-        columns = file_columns(config, part)
-        if name in columns and name not in (config["load_col"] or {}).get(part, ()):
-            return f"; {config['dataset']}.{part} has the column {name}: add it to load_col.{part}"
-    return ""
-
-
-def file_columns(config: Any, part: str) -> list[str]:
-    """Return the names of the columns in a file of the data set, "inter", "item" or "user"; [] without the file."""
-    file = Path(config["data_path"]) / f"{config['dataset']}.{part}"
-    if not file.is_file():
-        return []
-    with file.open(encoding="utf-8", errors="replace") as lines:
-        return [word.partition(":")[0].strip() for word in lines.readline().split(config["field_separator"])]
-
-
-def require_features(config: Any, loaded: Collection[str]) -> None:
-    """Raise ConfigError if a RecBole model reads ``selected_features`` that are not among the ``loaded`` columns."""
+    name, columns = str(error.args[0]).removesuffix(config["LIST_SUFFIX"]), list[str]()
+    for part in ("inter", "user", "item"):
+        file = Path(config["data_path"]) / f"{config['dataset']}.{part}"
+        if file.is_file():
+            with file.open(encoding="utf-8", errors="replace") as lines:
+                columns = [one.partition(":")[0].strip() for one in lines.readline().split(config["field_separator"])]
+            if name in columns and name not in (config["load_col"] or {}).get(part, ()):
+                return f"; {file.name} has the column {name}: add it to load_col.{part}"
     if "selected_features" not in keys_in_source(config.model_class):
-        return
-    wanted = config["selected_features"] or []
-    missing = [name for name in wanted if name not in loaded]
-    if not missing and (wanted or config.model_class.origin == "third"):
-        return
-    columns = [name for name in file_columns(config, "item") if name != config["ITEM_ID_FIELD"]]
-    known = f"{config['dataset']}.item has {', '.join(columns)}" if columns else f"there is no {config['dataset']}.item"
-    raise ConfigError(
-        f"{config.model_class.__name__} reads features of items (selected_features={wanted}), and "
-        f"{', '.join(missing) or 'none'} is not loaded; {known}; name columns in selected_features and in load_col.item"
-    )
+        return ""
+    return f"; name columns of items ({', '.join(columns)}) in selected_features and in load_col.item"
 
 
 def is_recbole_model(cls: Any) -> bool:
@@ -131,19 +111,13 @@ def file_of(cls: type) -> Path | None:
 
 
 def defaults_files(cls: type) -> list[Path]:
-    """Return the YAML files of a third-party model and its base classes; later ones win.
-
-    They are beside the file of the class, or where a fork of RecBole has them.
-    """
+    """Return the YAML files beside a third-party model and its base classes, and those of RecBole; later ones win."""
     files = []
     for base in [base for base in reversed(cls.__mro__) if is_recbole_model(base)]:
         stock = recbole_folder() / "properties" / "model" / f"{base.__name__}.yaml"
-        file = file_of(base)
-        beside = [file.with_name(stock.name)] if file is not None and is_third_party(base) else []
-        if beside and (fork := plugin_files.fork_of(beside[0])) is not None:
-            beside.append(fork / "properties" / "model" / stock.name)
-        files += [path for path in (stock, *beside) if path.is_file()]
-    return files
+        file = file_of(base) if is_third_party(base) else None
+        files += [stock] if file is None else [stock, file.with_name(stock.name)]
+    return [file for file in files if file.is_file()]
 
 
 def trainer_of(cls: type) -> type | None:

@@ -55,7 +55,7 @@ class ResolvedConfig(Config):
         values["metrics"] = [name for name in metrics if name.lower() in metric_types] or ["NDCG"]
         try:
             self._set_default_parameters()
-        except (TypeError, KeyError, AttributeError) as error:
+        except (TypeError, KeyError, AttributeError, ValueError) as error:
             # RecBole does not check every value
             raise ConfigError(f"RecBole cannot use this configuration: {type(error).__name__}: {error}") from error
         values |= {"metrics": metrics, "data_path": data_path}

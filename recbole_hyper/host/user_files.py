@@ -1,47 +1,30 @@
 """Reads users' configuration files: old keys, the word None, duplicate keys and unknown keys."""
 
-import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recbole_hyper.errors import near_names
+from recbole_hyper.errors import ConfigError, near_names
 from recbole_hyper.host import old_keys
-from recbole_hyper.yaml_files import merged, only, read_yaml, without
-
-logger = logging.getLogger("recbole_hyper")
-
-EVAL_KEYS = ("split", "order", "group_by", "mode", "successive")
-
-# warnings by file that were logged, because a process reads a file several times
-_logged: set[tuple[Path, str]] = set()
-
-
-def warn_once(file: Path, text: str) -> None:
-    """Log a warning about a file, but only once."""
-    if (file.resolve(), text) not in _logged:
-        _logged.add((file.resolve(), text))
-        logger.warning("%s: %s", file, text)
+from recbole_hyper.values import EVALUATION
+from recbole_hyper.yaml_files import merged, read_yaml, warn_once, without
 
 
 def read(path: Path, *, sequential: bool = True) -> dict[str, Any]:
     """Return the keys of a user's file with today's names, and log the changes.
 
-    If a key is given twice, the last one counts. ``sequential`` is the kind of the model. ConfigError as
-    :func:`read_yaml`, and for an old key that cannot be translated.
+    ``sequential`` is the kind of the model. ConfigError as :func:`read_yaml`, and for an old key without an equal.
     """
-    twice: list[tuple[str, Any, Any]] = []
-    content = without_words(read_yaml(path, twice=twice))
-    for key, first, last in twice:
-        warn_once(path, f"the key {key!r} is given twice, as {first!r} and as {last!r}; the last counts")
-    old = only(old_keys.TRANSLATED, content)
-    new, lines = old_keys.translated(old, str(path), sequential=sequential)
+    content = without_words(read_yaml(path))
+    try:
+        content, lines = old_keys.translated(content, sequential=sequential)
+    except ConfigError as error:
+        raise ConfigError(f"{error} ({path})") from error
     for line in lines:
         warn_once(path, line)
-    content = without(old, content) | new
     if isinstance(arguments := content.get("eval_args"), Mapping):
         # RecBole ignores them; one that is nearly a known key is a slip, which the checks report
-        ignored = [key for key in arguments if key not in EVAL_KEYS and not near_names(str(key), EVAL_KEYS)]
+        ignored = [key for key in arguments if key not in EVALUATION and not near_names(str(key), EVALUATION)]
         if ignored:
             warn_once(path, f"nothing reads {', '.join(map(str, ignored))} in eval_args, as in RecBole")
             content["eval_args"] = without(ignored, arguments)

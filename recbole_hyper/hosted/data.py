@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
-from recbole.data.dataloader import FullSortEvalDataLoader
-from recbole.utils import ModelType
-
-from recbole_hyper.batches.loader import BatchSettings, LoaderSettings, WindowLoader, case_interaction
+from recbole_hyper.batches.loader import BatchSettings, LoaderSettings, WindowLoader
 from recbole_hyper.config import ConfigError
 from recbole_hyper.models._linear import OneStep
 from recbole_hyper.protocols.base import make_split
@@ -21,7 +16,7 @@ from recbole_hyper.runs.ready import check_against_data, log_split, resolve_auto
 from recbole_hyper.runs.run import evaluations
 from recbole_hyper.threads import use_threads
 from recbole_hyper.training.validation import Evaluation
-from recbole_hyper.types import Cases, Split
+from recbole_hyper.types import Split
 
 
 def create_dataset(config: Any) -> SequenceDataset:
@@ -30,7 +25,7 @@ def create_dataset(config: Any) -> SequenceDataset:
     return read_dataset(config)
 
 
-def data_preparation(config: Any, dataset: Any) -> tuple[TrainingData, CaseData, CaseData]:
+def data_preparation(config: Any, dataset: Any) -> tuple[TrainingData, Evaluation, Evaluation]:
     """Split ``dataset`` by ``eval_args``, and resolve the ``auto`` settings in ``config``.
 
     ConfigError if :func:`create_dataset` did not make ``dataset``, if it is too small for ``topk``, or if the model is
@@ -45,8 +40,7 @@ def data_preparation(config: Any, dataset: Any) -> tuple[TrainingData, CaseData,
     log_split(split)
     resolve_auto(config, dataset, split)
     training = dataset.restrict(split.store, split.train_lengths)
-    valid, test = evaluations(split, training)
-    return TrainingData(config, training, split), CaseData(config, valid, training), CaseData(config, test, training)
+    return TrainingData(config, training, split), *evaluations(split, training)
 
 
 class TrainingData:
@@ -72,48 +66,3 @@ class TrainingData:
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._loader)
-
-
-class CaseData:
-    """The validation or test part, as an evaluation loader for RecBole's scripts.
-
-    The trainer ranks ``evaluation``. Anything else, such as RecBole's case study, gets RecBole's loader of its cases.
-    """
-
-    def __init__(self, config: Any, evaluation: Evaluation, training: SequenceDataset) -> None:
-        self.config, self.evaluation, self._training = config, evaluation, training
-        self.cases = evaluation.cases
-
-    @cached_property
-    def _loader(self) -> FullSortEvalDataLoader:
-        cases = self.cases
-        length, settings = int(self.config["MAX_ITEM_LIST_LENGTH"]), BatchSettings.of(self.config)
-        rows = self._training.copy(case_interaction(cases, length, settings))
-        sampler = None
-        if self.config["MODEL_TYPE"] != ModelType.SEQUENTIAL:
-            sampler = SimpleNamespace(used_ids=_used(cases, self._training.user_num))
-        return FullSortEvalDataLoader(self.config, rows, sampler)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self._loader, name)
-
-    def __len__(self) -> int:
-        return len(self.evaluation) and len(self._loader)
-
-    def __bool__(self) -> bool:
-        return len(self.evaluation) > 0
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._loader)
-
-
-def _used(cases: Cases, n_users: int) -> Any:
-    """Return, for each user, the items in the histories and targets of the user's cases."""
-    used = np.array([set() for _ in range(n_users)])
-    store = cases.store
-    for row, start, end, target in zip(cases.rows, cases.starts, cases.ends, cases.targets.tolist(), strict=True):
-        first = store.offsets[row]
-        used[store.users[row]].update(store.items[first + start : first + end].tolist(), [target])
-    return used

@@ -1,10 +1,6 @@
 """A configuration as plain values, as RecBole's checkpoints contain it."""
 
-import zipfile
-from pathlib import Path
 from typing import Any
-
-from recbole_hyper.errors import ConfigError
 
 # attributes of a Config that are rebuilt when it is loaded
 _NOT_SAVED = ("model_class", "yaml_loader", "resolved")
@@ -37,16 +33,3 @@ class OldConfig:
         from recbole.config import Config
 
         return object.__new__(Config)
-
-
-def readable(file: Any) -> str:
-    """Return the path of a checkpoint; ConfigError if RecBole wrote it without this package, in a newer pickle."""
-    if zipfile.is_zipfile(Path(file)):
-        with zipfile.ZipFile(file) as archive:
-            pickled = [archive.read(name)[:2] for name in archive.namelist() if name.endswith("/data.pkl")]
-        if any(start[:1] == b"\x80" and start[1] > 2 for start in pickled):
-            raise ConfigError(
-                f"{file} was written by RecBole without recbole_hyper, and torch's safe loader cannot read it; "
-                f"translate it once with the repository's 'python -m examples.translate_checkpoint {file} NEW.pth'"
-            )
-    return str(file)

@@ -27,7 +27,7 @@ from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.models.data_defaults import RULES, stand_ins
 from recbole_hyper.models.item_vectors import FeaturedEmbedding, FeaturedHead
 from recbole_hyper.models.part_checks import blamed, is_ours
-from recbole_hyper.options import AUTO, all_arguments, arguments, checked_before
+from recbole_hyper.options import AUTO, arguments, checked_before
 from recbole_hyper.random_numbers import OwnDraws
 from recbole_hyper.types import Prefixes
 
@@ -108,7 +108,7 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         try:
             for key, kind in _KINDS.items():
                 part = registry.resolve(kind, config[key])
-                part.check(config["hidden_size"], **all_arguments(part.options(), config))
+                part.check(config["hidden_size"], **arguments(part.options(), config))
             check_head(bool(config["item_bias"]), config["item_bias_init"], curvature, learned and geometry.curved)
             cls.require_room(config, 4)
             cls._try_plugins(config, curvature)
@@ -138,7 +138,7 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         Nothing is built: the encoder bounds the number of its weights from below.
         """
         encoder, width = registry.resolve("encoders", config["encoder"]), config["hidden_size"]
-        options = all_arguments(encoder.options(), config)
+        options = arguments(encoder.options(), config)
         # weights, gradients and the two moments of Adam, in float32
         needed = 16 * (n_items * width + encoder.least_weights(width, **options))
         if needed > (available := total_memory(config["device"])):

@@ -112,7 +112,7 @@ class Protocol(Part):
 def make_split(store: SequenceStore, config: Any) -> Split:
     """Split ``store`` by ``eval_args``, check the split for leaks, and draw the candidates.
 
-    UnknownPartError for an unknown split; ProtocolError for an empty part, a leak, or wrong candidates.
+    ConfigError for an unknown split; ProtocolError for an empty part, a leak, or wrong candidates.
     """
     arguments = config["eval_args"]
     if not isinstance(arguments["split"], dict) or len(arguments["split"]) != 1:

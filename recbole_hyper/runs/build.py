@@ -10,7 +10,7 @@ from recbole_hyper.batches.loader import BatchSettings, LoaderSettings, PrefixLo
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.host.dataset import StoreDataset
-from recbole_hyper.host.models import one_line, require_features, training_loader
+from recbole_hyper.host.models import one_line, training_loader
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.protocols.base import make_split
@@ -51,7 +51,6 @@ def _of_recbole(config: Config, dataset: Any) -> Any:
     """Return a new model of RecBole or of a third party; ConfigError for any error in its code."""
     if config["MODEL_TYPE"].name not in ("SEQUENTIAL", "GENERAL", "TRADITIONAL"):
         raise ConfigError(f"{config['model']}: only sequential and general models of RecBole run under these protocols")
-    require_features(config, dataset.field2type)
     # a model that turns warnings into errors, or gradients off, does so for itself
     with one_line(config, "while it was built"), warnings.catch_warnings(), torch.enable_grad():
         return config.model_class(config, dataset).to(config["device"])

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from recbole_hyper.config import ConfigError
 from recbole_hyper.config.binding import parse_keys
-from recbole_hyper.config.checks import check_metrics, first_metric
+from recbole_hyper.config.checks import check_metrics, computed
 from recbole_hyper.data.ids import Ids, text_array
 from recbole_hyper.data.inputs import FIELD_KEYS, Histories, column_names, read_histories, read_history_file
 from recbole_hyper.data.sequences import SequenceStore, ranges
@@ -152,7 +152,7 @@ def _with_changes(content: dict[str, Any], changes: Mapping[str, Any]) -> dict[s
     if "valid_metric" not in changes and {"metrics", "topk"} & set(changes):
         check_metrics(merged["metrics"], merged["topk"])
         # nothing is selected, but the configuration needs a valid metric
-        merged["valid_metric"] = first_metric(merged["metrics"], merged["topk"])
+        merged["valid_metric"] = computed(merged["metrics"], merged["topk"])[0]
     return merged
 
 

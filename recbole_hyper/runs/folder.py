@@ -214,7 +214,7 @@ def require_continued(config: Config, folder: Path) -> dict[str, Any]:
     # a key that did not exist then had its present default, or was off
     defaults = config.internal_config_dict
     earlier = {key: defaults.get(key, None if value else value) for key, value in now.items()} | before
-    resumable = deciding(PLACE, GROWS, among=config.options())
+    resumable = deciding(PLACE, GROWS, among=config.resolved.options)
     keys = sorted((now.keys() | before.keys()) - resumable)
     if changed := [key for key in keys if not config.ignores(key) and now.get(key) not in (earlier.get(key), AUTO)]:
         detail = "; ".join(f"{key}: {earlier.get(key)!r} before, {now.get(key)!r} now" for key in changed[:5])

@@ -42,8 +42,6 @@ def bind_base(
         lists = [key for key, value in space.constants.items() if isinstance(value, list)]
         hint = f"; to try each value of {', '.join(lists)}, write {{grid_search: [...]}}" if lists else ""
         raise ConfigError(f"{error}{hint}") from error
-    for text in base.remarks:
-        logger.warning("%s", text)
     if (base["num_workers"] or 1) > 1:
         raise ConfigError("a trial runs in one process: remove num_workers")
     known = base.resolved.known_keys() | set(declared())

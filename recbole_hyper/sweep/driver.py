@@ -129,7 +129,7 @@ def sweep(
     fixed = merged(kept, whole.constants, before.get("fixed", {}), others, keys)
     base = bind_base(model, dataset, fixed, whole, {key: file for key, file in file_of_key.items() if key not in keys})
     folder = Path(output_dir or f"saved/sweep-{model}-{dataset}-{datetime.now():%Y%m%d-%H%M%S}").absolute()
-    fixed = {key: value for key, value in fixed.items() if key not in base.foreign_keys}
+    fixed = {key: value for key, value in fixed.items() if key not in base.resolved.foreign}
     # trials are processes with another working folder
     fixed |= {"plugins": base["plugins"]} if fixed.get("plugins") else {}
     fixed = {"use_gpu": gpu > 0, **fixed, "data_path": str(Path(base["data_path"]).parent.absolute())}

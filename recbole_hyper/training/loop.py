@@ -17,7 +17,6 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from recbole_hyper.batches.device_windows import PackedBatch
 from recbole_hyper.devices import half_precision, moved
-from recbole_hyper.host.loggers import hyperparameters
 from recbole_hyper.kernels.clock import Stopwatch
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.random_numbers import order_state
@@ -81,7 +80,6 @@ class Loop(Training):
         with self._bar, logging_redirect_tqdm() if show_progress else contextlib.nullcontext():
             self._train(valid, show_progress)
         self._validate_last(valid, show_progress)
-        self.tensorboard.add_hparams(hyperparameters(self.config), {"hparam/best_valid_result": self.best_valid_score})
         if self.average is not None:
             self.average.enter()
 

@@ -31,8 +31,8 @@ def test_defaults_are_those_of_the_files_that_are_named(model: str) -> None:
         default = config.internal_config_dict[key]
         assert row["default"] == typed(default)
         assert not config.ignores(key)
-        if key in config.options() and default is not None:
-            config.options()[key].check(default)
+        if key in config.resolved.options and default is not None:
+            config.resolved.options[key].check(default)
         if source in SOURCES:
             values = [read_yaml(file)[key] for file in SOURCES[source] if key in read_yaml(file)]
         elif source == "settings":
@@ -40,7 +40,7 @@ def test_defaults_are_those_of_the_files_that_are_named(model: str) -> None:
         elif source.split()[0] in ("encoder", "geometry", "loss", "model"):
             word, name = source.split()
             kind = {"encoder": "encoders", "geometry": "geometry", "loss": "losses", "model": "models"}[word]
-            values = [registry.defaults(registry.resolve(kind, name))[key]]
+            values = [registry.resolve(kind, name).defaults()[key]]
         elif source.endswith(".parts"):
             values = [registry.parts_of(config.model_class)[key]]
         elif source == "its loss CE":

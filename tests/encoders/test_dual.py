@@ -265,7 +265,7 @@ class TestConfiguration:
         assert cls is DualRecEncoder
         given = {"dual_alpha": 0.2, "dual_windows": [2, 3, 4, 9], "n_heads": 4, "direction": "past"}
         found = arguments(cls.options(), given)
-        assert found == {"dual_alpha": 0.2, "windows": [2, 3, 4, 9], "n_heads": 4}
+        assert found.items() >= {"dual_alpha": 0.2, "windows": [2, 3, 4, 9], "n_heads": 4}.items()
         assert "layer_dropout" not in cls.options()
 
     @pytest.mark.parametrize(

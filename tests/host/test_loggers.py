@@ -15,7 +15,6 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from recbole_hyper import run
 from recbole_hyper.runs.evaluate import evaluate
 from recbole_hyper.training.loop import Loop
-from recbole_hyper.training.progress import Training
 from tests.conftest import SMALL
 
 # a double of the package wandb: every call is kept as a line of JSON
@@ -145,21 +144,6 @@ def test_wandb_has_the_numbers_of_train_csv(random_data: Path, tmp_path: Path, c
     assert summary == {f"eval/{name}": value for name, value in result["test"].items()}
 
 
-def test_every_run_of_a_process_is_one_at_wandb_and_a_refit_is_none(
-    random_data: Path, tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    split = {"split": {"GT": {"valid": 0.7, "test": 0.85}}}
-    keys = {"log_wandb": True, "epochs": 2, "eval_step": 1}
-    run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "a", **keys, eval_args=split, refit=True))
-    monkeypatch.setattr(Loop, "load_best", lambda self: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "b", **keys))
-    calls_made = [json.loads(line) for line in calls.read_text().splitlines()]
-    assert [call[0] for call in calls_made if call[0] in ("init", "finish")] == ["init", "finish"] * 2
-    refit = [call[1]["refit_step"] for call in calls_made if call[0] == "log" and "refit/train_loss" in call[1]]
-    assert refit == list(curves(tmp_path / "a" / "refit" / "train.csv")["train_loss"])
-
-
 @pytest.mark.parametrize("model", ["SASRecCE", "BPR"])
 def test_the_log_has_the_loss_of_train_csv(model: str, random_data: Path, tmp_path: Path) -> None:
     run(model, "random", config_dict=settings(random_data, tmp_path / "out"))
@@ -170,31 +154,3 @@ def test_the_log_has_the_loss_of_train_csv(model: str, random_data: Path, tmp_pa
     # the mean over steps: that of a first epoch is near that of guessing
     chance = math.log(50) if model == "SASRecCE" else math.log(2)
     assert next(iter(losses)) == pytest.approx(chance, rel=0.25)
-
-
-def test_a_best_last_epoch_is_logged(random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scores of validation are given; those of EASER, which has one epoch, are its own."""
-
-    def ending(model: str, scores: list[float], **keys: object) -> tuple[bool, str]:
-        validate, left = Training._validate, iter(scores)
-
-        def given(self: Training, *arguments: object, **keywords: object) -> object:
-            score, result = validate(self, *arguments, **keywords)
-            return next(left, score), result
-
-        out = tmp_path / str(len(list(tmp_path.iterdir())))
-        with monkeypatch.context() as patch:
-            patch.setattr(Training, "_validate", given)
-            result = run(model, "random", config_dict=settings(random_data, out, eval_step=1, **keys))
-        hint = re.search(r"the best epoch is the last: .*", (out / "run.log").read_text())
-        return result["best_epoch"] + 1 == result["epochs"], hint[0].replace(str(out), "DIR") if hint else ""
-
-    longer = (
-        "the best epoch is the last: train longer, as with recbole-hyper run --resume=True --output_dir=DIR --epochs=4"
-    )
-    assert ending("SASRecCE", [0.1, 0.2], epochs=2) == (True, longer)
-    assert ending("SASRecCE", [0.2, 0.1], epochs=2) == (False, "")
-    assert ending("SASRecCE", [0.2, 0.1, 0.1, 0.3], epochs=4, stopping_step=1) == (False, "")
-    assert ending("EASER", []) == (True, "")
-    anew = "the best epoch is the last: train longer, as with another output_dir than DIR and --epochs=4"
-    assert ending("RecVAE", [0.1, 0.2], epochs=2) == (True, anew)

@@ -36,31 +36,24 @@ def keys(data: Path, folder: Path, *features: str, **more: Any) -> dict[str, Any
 
 
 @pytest.mark.parametrize(
-    ("model", "features", "more", "says"),
+    ("model", "features", "more", "named"),
     [
-        (
-            "GRU4RecF",
-            (),
-            {},
-            r"GRU4RecF reads features of items \(selected_features=\['class'\]\), and class is not loaded; "
-            r"shop\.item has kind, price; name columns in selected_features and in load_col\.item",
-        ),
-        ("SASRecF", (), {}, r"SASRecF reads features of items .*, and class is not loaded"),
-        ("SASRecF", ("kind", "price"), {}, r"SASRecF failed while it ranked: RuntimeError: mat1 and mat2 shapes"),
-        ("SASRecF", ("price",), {}, r"SASRecF failed while it ranked: ValueError"),
-        ("DeepFM", (), {}, "DeepFM: only sequential and general models of RecBole|unknown"),
+        ("GRU4RecF", (), {}, ("GRU4RecF failed while it was built", "'class'", "kind, price", "selected_features")),
+        ("SASRecF", ("kind", "price"), {}, ("SASRecF failed while it ranked: RuntimeError", "shapes")),
+        ("SASRecF", ("price",), {}, ("SASRecF failed while it ranked: ValueError",)),
+        ("DeepFM", (), {}, ("'DeepFM'", "general and sequential models")),
         (
             "SASRec",
             (),
             {"loss_type": "BPR", "train_neg_sample_args": None},
-            r"SASRec failed in its first step: KeyError",
+            ("SASRec failed in its first step: KeyError",),
         ),
     ],
 )
 def test_the_error_is_one_line_before_training(
-    model: str, features: tuple[str, ...], more: dict, says: str, shop: Path, tmp_path: Path
+    model: str, features: tuple[str, ...], more: dict, named: tuple[str, ...], shop: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(ConfigError, match=says):
+    with refused(ConfigError, *named):
         run(model, "shop", config_dict=keys(shop, tmp_path / "run", *features, **more))
     assert run("Pop", "shop", config_dict=keys(shop, tmp_path / "run"))["epochs"] == 1
 

@@ -12,9 +12,7 @@ from recbole.utils import ModelType
 
 import recbole_hyper
 from recbole_hyper import registry
-from recbole_hyper.config.recbole_keys import TRANSLATED
 from recbole_hyper.errors import ConfigError
-from tests.config.test_recbole_keys import OTHER, READ_ELSEWHERE, documented
 from tests.hosted.conftest import ours
 from tests.raising import refused
 
@@ -79,23 +77,3 @@ def test_a_class_that_recbole_would_not_find_by_its_name(
 
     result = run_recbole(model=OwnSASRec, dataset="random", config_dict=dict(settings))
     assert dict(result["test_result"]) == ours("SASRecCE", settings)["test"]
-
-
-@pytest.mark.parametrize("model", ["SASRecCE", "EASER"])
-def test_every_documented_key_is_read_or_refused_or_warned_of(
-    model: str, settings: dict[str, Any], caplog: pytest.LogCaptureFixture
-) -> None:
-    config = Config(model, "random", config_dict=settings)
-    keys = {"load_col", *settings, "data_path", "model", "dataset", *READ_ELSEWHERE}
-    for key in sorted(documented() - keys):
-        before = config.internal_config_dict.get(key)
-        value = OTHER.get(key, (not before) if isinstance(before, bool) else f"{before} and more")
-        caplog.clear()
-        message = ""
-        try:
-            found = Config(model, "random", config_dict={**settings, key: value})
-        except ValueError as error:
-            message = str(error)
-        # what is put into another key's words is read
-        warned = f"does not read {key}" in caplog.text or key in TRANSLATED
-        assert key in message or (not message and (warned or found[key] in (value, [value]))), (key, message)

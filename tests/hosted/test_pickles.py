@@ -1,11 +1,9 @@
-"""Checkpoints of RecBole alone and of earlier releases load, and translated pickles mean the same."""
+"""Checkpoints of RecBole alone load once they are translated, and translated pickles mean the same."""
 
 from __future__ import annotations
 
 import pickle
 import pickletools
-import zipfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,9 +14,7 @@ from recbole.quick_start import load_data_and_model
 from recbole.utils import ModelType, get_trainer
 
 from examples.translate_checkpoint import main, translated
-from recbole_hyper.errors import ConfigError
 from tests.hosted.conftest import trained
-from tests.raising import refused
 
 
 @pytest.mark.parametrize("model", ["BPR", "EASE", "ItemKNN", "LightGCN"])
@@ -34,9 +30,6 @@ def test_a_checkpoint_that_recbole_wrote_alone_is_read(
         patch.delattr(Config, "__reduce_ex__")
         content |= {"config": trainer.config, "best_valid_score": np.float64(content["best_valid_score"])}
         torch.save(content, "by_recbole.pth", pickle_protocol=4)
-    for read in (load_data_and_model, lambda file: trainer.evaluate(test, model_file=file), trainer.resume_checkpoint):
-        with refused(ConfigError, "examples.translate_checkpoint", "by_recbole.pth", "NEW.pth"):
-            read("by_recbole.pth")
     monkeypatch.setattr("sys.argv", ["translate", "by_recbole.pth", "old.pth"])
     assert (main(), main()) == (0, 1)  # the second time the file exists
     config, network, _, _, _, loaded = load_data_and_model("old.pth")
@@ -47,28 +40,6 @@ def test_a_checkpoint_that_recbole_wrote_alone_is_read(
     assert trainer.evaluate(test, model_file="old.pth") == expected
     again.resume_checkpoint("old.pth")
     assert (again.start_epoch, again.saved_model_file) == (content["epoch"] + 1, "old.pth")
-
-
-@pytest.mark.parametrize(
-    ("model", "place"), [("SASRecCE", b"compat"), ("SASRecCE", b"bridge.patches"), ("BPR", b"compat")]
-)
-def test_a_checkpoint_of_an_earlier_release_is_read(model: str, place: bytes, settings: dict[str, Any]) -> None:
-    """Its Config names modules that have other names now."""
-    # of RecBole's own models, what a loaded trainer has not collected in training is not computed
-    keys = settings if model != "BPR" else {**settings, "metrics": ["NDCG"]}
-    trainer, test, _ = trained(model, keys)
-    expected = trainer.evaluate(test)
-    earlier = Path("earlier.pth")
-    with zipfile.ZipFile(trainer.saved_model_file) as now, zipfile.ZipFile(earlier, "w") as old:
-        for entry in now.namelist():
-            data = now.read(entry)
-            if entry.endswith("/data.pkl"):
-                assert data.count(b"crecbole_hyper.hosted.pickles\n") == 1
-                data = data.replace(b"crecbole_hyper.hosted.pickles\n", b"crecbole_hyper." + place + b".checkpoints\n")
-            old.writestr(entry, data)
-    config, network, _, _, _, loaded = load_data_and_model(str(earlier))
-    again = get_trainer(config["MODEL_TYPE"], config["model"])(config, network)
-    assert again.evaluate(loaded, load_best_model=False) == expected
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4])

@@ -56,35 +56,14 @@ files = known.config_files.strip().split(" ") if known.config_files else None
 result = run(known.model, known.dataset, config_file_list=files, nproc=known.nproc)
 print(sorted(result), len(result["test_result"]))
 """
-HYPER = """\
-import argparse
-import recbole_hyper
-from recbole.quick_start import objective_function
-from recbole.trainer import HyperTuning
-
-parser = argparse.ArgumentParser()
-parser.add_argument("--config_files", default=None)
-parser.add_argument("--params_file", default=None)
-parser.add_argument("--output_file", default="hyper.result")
-known, _ = parser.parse_known_args()
-tuning = HyperTuning(
-    objective_function, algo="exhaustive", params_file=known.params_file,
-    fixed_config_file_list=known.config_files.split(" "),
-)
-tuning.run()
-tuning.export_result(output_file=known.output_file)
-print("best params: ", tuning.best_params)
-print(tuning.params2result[tuning.params2str(tuning.best_params)]["test_result"])
-"""
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """Return a folder with a data set, a configuration and the two scripts."""
+    """Return a folder with a data set, a configuration and a script."""
     write_inter(tmp_path / "dataset", "cycle", cycle_rows())
     (tmp_path / "quick.yaml").write_text(QUICK_START)
     (tmp_path / "run_recbole.py").write_text(RUN)
-    (tmp_path / "run_hyper.py").write_text(HYPER)
     return tmp_path
 
 
@@ -99,40 +78,3 @@ def test_run_recbole(place: Path, model: str) -> None:
     (file,) = (place / "saved").glob(f"{model}-*.pth")
     load = "import recbole_hyper\nfrom recbole.quick_start import load_data_and_model\n"
     assert "8" in python(place, "-c", f"{load}print(load_data_and_model({str(file)!r})[0]['MAX_ITEM_LIST_LENGTH'])")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("model", ["HSASRecCE", "SASRec"])
-def test_run_hyper(place: Path, model: str) -> None:
-    pytest.importorskip("hyperopt")
-    (place / "model.yaml").write_text(f"model: {model}\ndataset: cycle\nepochs: 1\nn_layers: 1\n")
-    (place / "model.hyper").write_text("learning_rate choice [0.01,0.001]\nhidden_size choice [8,16]\n")
-    words = ["--config_files=quick.yaml model.yaml", "--params_file=model.hyper", "--output_file=found.txt"]
-    assert "best params" in python(place, "run_hyper.py", *words)
-    assert (place / "found.txt").read_text().count("Test result") == 4
-
-
-RAY = """\
-import os
-import ray
-import recbole_hyper
-from ray import tune
-from recbole.quick_start import objective_function
-
-ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
-files = [os.path.abspath(name) for name in ("quick.yaml", "model.yaml")]
-found = tune.run(
-    tune.with_parameters(objective_function, config_file_list=files),
-    config={"learning_rate": tune.grid_search([0.01, 0.001]), "data_path": os.path.abspath("dataset")},
-    metric="ndcg@5", mode="max", storage_path=os.path.abspath("ray"), verbose=0,
-)
-print(len(found.trials), 0 <= found.best_result["ndcg@5"] <= 1)
-"""
-
-
-@pytest.mark.slow
-def test_a_search_by_ray(place: Path) -> None:
-    """The trials run in processes that import nothing but what they unpickle."""
-    (place / "model.yaml").write_text("model: SASRecCE\ndataset: cycle\nepochs: 1\nn_layers: 1\n")
-    (place / "search.py").write_text(RAY)
-    assert python(place, "search.py").splitlines()[-1] == "2 True"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recbole_hyper import registry
+from recbole_hyper.errors import ConfigError
 from recbole_hyper.protocols.base import ProtocolError, check, make_split, repeated_targets
 from recbole_hyper.types import Cases, Split
 from tests.protocols.splits import BY_HAND, POINTS, Triple, config_of, store_of
@@ -77,7 +77,7 @@ def test_splits_that_cannot_be_made(split: dict[str, Any], match: str) -> None:
 
 
 def test_an_unknown_split_is_named() -> None:
-    with refused(registry.UnknownPartError, "GT", "LS", "RS", "TS", "TU"):
+    with refused(ConfigError, "GT", "LS", "RS", "TS", "TU"):
         make_split(store_of(BY_HAND), config_of({"XX": 1}))
 
 

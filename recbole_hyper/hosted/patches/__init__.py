@@ -1,8 +1,8 @@
 """Patches that let RecBole 1.2.0 and 1.2.1 run on current packages and find the models of this package.
 
-No other module patches another package. A patch is applied once, right after its module is imported, so importing
-recbole_hyper imports none of these packages. A patch does nothing if the installed versions do not need it, except that
-of RecBole's dataset: files read the same way under every version of pandas.
+No other module patches another package. Importing recbole_hyper imports none of these packages: the folders of RecBole
+get a loader of their own, which patches a module right after it was executed. A patch does nothing if the installed
+versions do not need it, except that of RecBole's dataset: files read the same way under every version of pandas.
 
 * ``stack``: names that numpy and scipy removed, a switch of torch, metrics of counts in 1.2.1;
 * ``dataset``: reading atomic files;
@@ -29,19 +29,16 @@ process. The command line and the first use of the package set environment varia
 """
 
 import sys
-from collections.abc import Callable, Sequence
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
+from collections.abc import Callable
+from importlib.machinery import SOURCE_SUFFIXES, FileFinder, SourceFileLoader
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from recbole_hyper.host.recbole_files import installed_recbole
 from recbole_hyper.hosted.patches import checkpoints, dataset, names, stack
 
 # by module
 PATCHES: dict[str, tuple[Callable[[Any], None], ...]] = {
-    "numpy": (stack.restore_numpy_aliases,),
-    "scipy.sparse": (stack.restore_dok_update,),
     "recbole.config.configurator": (names.patch_config, checkpoints.patch_config),
     "recbole.data.dataset.dataset": (dataset.patch_dataset,),
     "recbole.data.dataset.kg_dataset": (dataset.patch_len,),
@@ -50,50 +47,42 @@ PATCHES: dict[str, tuple[Callable[[Any], None], ...]] = {
     "recbole.evaluator.collector": (stack.collect_counts,),
     "recbole.model.abstract_recommender": (checkpoints.patch_models,),
     "recbole.model.sequential_recommender.sine": (stack.end_anomaly_detection,),
-    "recbole.quick_start.quick_start": (names.patch_quick_start, checkpoints.patch_quick_start),
     "recbole.trainer.hyper_tuning": (stack.draw_as_hyperopt,),
     "recbole.trainer.trainer": (names.patch_trainer, checkpoints.patch_trainer),
     "recbole.utils.utils": (names.patch_utils,),
 }
 
 
-class _Patcher(MetaPathFinder):
-    """Finds the modules of ``PATCHES`` with the other finders, and patches each right after it was executed."""
+class _Loader(SourceFileLoader):
+    """Executes a module of RecBole, and patches it."""
 
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """Return the spec of the installed RecBole or of a module that has a patch, None for any other."""
-        if fullname == "recbole":
-            return installed_recbole()
-        if fullname not in PATCHES:
-            return None
-        others = (finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self)
-        spec = next(filter(None, others), None)
-        if spec is None or spec.loader is None:
-            return None
-        execute = spec.loader.exec_module
+    def exec_module(self, module: ModuleType) -> None:
+        """Execute the module and its patches."""
+        super().exec_module(module)
+        _patch(module)
 
-        def execute_and_patch(module: ModuleType) -> None:
-            execute(module)
-            # a loader may be shared by several modules
-            if module.__name__ == fullname:
-                _patch(module)
 
-        spec.loader.exec_module = execute_and_patch  # type: ignore[method-assign]
-        return spec
+def _finder(place: str) -> FileFinder:
+    """Return what finds the modules in a folder of RecBole; ImportError for any other folder."""
+    parts = Path(place).parts
+    folder = Path(*parts[: -parts[::-1].index("recbole") or None]) if "recbole" in parts else None
+    if folder is None or not (folder / "quick_start").is_dir():
+        raise ImportError(f"{place} is no folder of RecBole", path=place)
+    stack.restore_names()
+    return FileFinder(place, (_Loader, SOURCE_SUFFIXES))
 
 
 def _patch(module: ModuleType) -> None:
-    for patch in PATCHES[module.__name__]:
+    for patch in PATCHES.get(module.__name__, ()):
         patch(module)
 
 
 def apply() -> None:
-    """Apply every patch, now or when its module is imported. Calling it again changes nothing."""
+    """Apply every patch when its module is imported, or now to modules that were imported before this package."""
     stack.quiet_known_warnings()
-    for name in PATCHES:
-        if name in sys.modules:
+    sys.path_hooks.insert(0, _finder)
+    if "recbole" in sys.modules:
+        stack.restore_names()
+        sys.path_importer_cache.clear()
+        for name in PATCHES.keys() & sys.modules.keys():
             _patch(sys.modules[name])
-    if not any(isinstance(finder, _Patcher) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Patcher())

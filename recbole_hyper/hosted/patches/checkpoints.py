@@ -6,15 +6,10 @@ write the Config as plain values, and add the classes that checkpoints need to t
 
 import enum
 import pickle
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from recbole_hyper.hosted.patches.names import around, replace
-from recbole_hyper.hosted.pickles import OldConfig, plain_config, readable, restored_config
-
-# the names of restored_config in earlier releases
-_EARLIER = [f"recbole_hyper.{place}.checkpoints.restored_config" for place in ("compat", "bridge.patches")]
+from recbole_hyper.hosted.pickles import OldConfig, plain_config, restored_config
 
 
 def patch_config(configurator: Any) -> None:
@@ -27,9 +22,8 @@ def patch_config(configurator: Any) -> None:
         return object.__reduce_ex__(self, protocol)
 
     configurator.Config.__reduce_ex__ = reduced
-    earlier = [(restored_config, name) for name in _EARLIER]
     members = [(_member, f"{module}.getattr") for module in ("builtins", "__builtin__")]
-    add_safe_globals([restored_config, *earlier, *members, OldConfig, configurator.Config, *_safe_classes()])
+    add_safe_globals([restored_config, *members, OldConfig, configurator.Config, *_safe_classes()])
 
 
 def _member(enumeration: Any, name: str) -> enum.Enum:
@@ -104,38 +98,6 @@ def _save_checkpoint(self: Any, epoch: int, verbose: bool = True, **kwargs: Any)
         self.logger.info(set_color("Saving current", "blue") + f": {file}")
 
 
-@around
-def _resume_checkpoint(original: Callable[..., Any], self: Any, resume_file: Any) -> None:
-    original(self, readable(resume_file))
-
-
-@around
-def _evaluate(
-    original: Callable[..., Any],
-    self: Any,
-    eval_data: Any,
-    load_best_model: bool = True,
-    model_file: Any = None,
-    show_progress: bool = False,
-) -> Any:
-    file = readable(model_file or self.saved_model_file) if load_best_model else model_file
-    return original(self, eval_data, load_best_model, file, show_progress)
-
-
-@around
-def _load_data_and_model(original: Callable[..., Any], model_file: Any) -> Any:
-    return original(readable(model_file))
-
-
 def patch_trainer(trainer: Any) -> None:
-    """Checkpoints are written for torch's safe loader, to a temporary name first; older ones are read as well."""
-    if trainer.Trainer._save_checkpoint is _save_checkpoint:
-        return
+    """Checkpoints are written for torch's safe loader, to a temporary name first."""
     trainer.Trainer._save_checkpoint = _save_checkpoint
-    trainer.Trainer.resume_checkpoint = _resume_checkpoint(trainer.Trainer.resume_checkpoint)
-    trainer.Trainer.evaluate = _evaluate(trainer.Trainer.evaluate)
-
-
-def patch_quick_start(quick_start: Any) -> None:
-    """``load_data_and_model`` reads older checkpoints as well."""
-    replace(quick_start, "load_data_and_model", _load_data_and_model)

@@ -5,12 +5,9 @@ The patches import :mod:`recbole_hyper.host` only when a model of this package i
 
 import contextlib
 import functools
-import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
 # where RecBole searches for a model, the last one first
@@ -19,29 +16,17 @@ FOLDERS = tuple(
 )
 
 
-def replace(module: Any, name: str, make: Callable[[Any], Any]) -> None:
-    """Replace a function by ``make(original)``, also in modules that already imported it by name."""
+def replace(module: Any, name: str, function: Callable[..., Any]) -> None:
+    """Replace a function by ``function(original, ...)``, also in modules that already imported it by name."""
     original = getattr(module, name)
-    if getattr(original, "patched", False):
-        return
-    new = make(original)
-    new.patched = True
+
+    @functools.wraps(original)
+    def new(*arguments: Any, **keywords: Any) -> Any:
+        return function(original, *arguments, **keywords)
+
     for other in list(sys.modules.values()):
         if getattr(other, "__dict__", {}).get(name) is original:
             setattr(other, name, new)
-
-
-def around(function: Callable[..., Any]) -> Callable[[Any], Any]:
-    """Turn ``function(original, *arguments)`` into a ``make`` for :func:`replace`."""
-
-    def make(original: Any) -> Any:
-        @functools.wraps(original)
-        def new(*arguments: Any, **keywords: Any) -> Any:
-            return function(original, *arguments, **keywords)
-
-        return new
-
-    return make
 
 
 def _is_hosted(config: Any) -> bool:
@@ -65,15 +50,14 @@ def _get_model(name: str) -> type:
 
 def patch_utils(utils: Any) -> None:
     """``get_model`` finds this package's models; ``get_flops`` does not count their operations."""
-    replace(utils, "get_model", lambda original: _get_model)
-    replace(utils, "get_flops", _get_flops)
 
+    def get_flops(original: Callable[..., Any], model: Any, dataset: Any, *arguments: Any, **keywords: Any) -> Any:
+        # RecBole returns 1 for a model whose operations it cannot count
+        hosted = _is_hosted(getattr(dataset, "config", None))
+        return 1 if hosted else original(model, dataset, *arguments, **keywords)
 
-@around
-def _get_flops(original: Callable[..., Any], model: Any, dataset: Any, *arguments: Any, **keywords: Any) -> Any:
-    # RecBole returns 1 for a model whose operations it cannot count
-    hosted = _is_hosted(getattr(dataset, "config", None))
-    return 1 if hosted else original(model, dataset, *arguments, **keywords)
+    replace(utils, "get_model", lambda original, name: _get_model(name))
+    replace(utils, "get_flops", get_flops)
 
 
 def patch_config(configurator: Any) -> None:
@@ -100,34 +84,30 @@ def _names_ours(model: Any, files: Sequence[Any], settings: Mapping[str, Any]) -
     """Load ``plugins``, and return whether the model that RecBole's Config would take is of this package."""
     from recbole_hyper import registry
 
-    if plugins := _value_of("plugins", files, settings):
+    keys = _keys(files, settings)
+    if plugins := keys.get("plugins"):
         registry.load_plugins(plugins)
     if model is None:
-        model = _value_of("model", files, settings)
+        model = keys.get("model")
     cls = _get_model(model) if isinstance(model, str) else model
     return isinstance(cls, type) and issubclass(cls, registry.Model)
 
 
-def _value_of(key: str, files: Sequence[Any], settings: Mapping[str, Any]) -> Any:
-    """Return RecBole's value of a key: from the command line, else the dictionary, else the last file that has it."""
+def _keys(files: Sequence[Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return RecBole's keys: those of the command line win over the dictionary, which wins over the files."""
     from recbole_hyper.yaml_files import read_yaml
 
-    for word in sys.argv[1:]:
-        if word.startswith(f"--{key}="):
-            return word.partition("=")[2]
-    if key in settings:
-        return settings[key]
-    value = None
+    keys: dict[str, Any] = {}
     for file in files:
         with contextlib.suppress(OSError, ValueError):  # RecBole's Config reports a broken file
-            value = read_yaml(Path(file)).get(key, value)
-    return value
+            keys |= read_yaml(Path(file))
+    words = (word.removeprefix("--").partition("=") for word in sys.argv[1:] if word.startswith("--"))
+    return {**keys, **settings, **{key: value for key, equals, value in words if equals}}
 
 
 def patch_data(data: Any) -> None:
     """``create_dataset`` and ``data_preparation`` use this package's reader and protocols for its models."""
 
-    @around
     def chosen(original: Callable[..., Any], config: Any, *arguments: Any) -> Any:
         if not _is_hosted(config):
             return original(config, *arguments)
@@ -150,60 +130,3 @@ def patch_trainer(trainer: Any) -> None:
         return object.__new__(cls)
 
     trainer.AbstractTrainer.__new__ = new
-
-
-def _in_trial() -> bool:
-    """Return whether a trial of Ray runs in this process."""
-    from ray import tune
-
-    return tune.get_context().get_trial_id() is not None
-
-
-def _report(**metrics: Any) -> None:
-    """``tune.report`` with RecBole's arguments: Ray 2 takes a dictionary, and only in a trial."""
-    from ray import tune
-
-    if _in_trial():
-        tune.report(dict(metrics))
-
-
-def objective_function(
-    config_dict: Mapping[str, Any] | None = None, config_file_list: Sequence[str] | None = None, saved: bool = True
-) -> dict[str, Any]:
-    """RecBole's objective function. A Ray worker unpickles it by its name here, and so imports the patches."""
-    quick_start = import_module("recbole.quick_start.quick_start")
-    result = quick_start.objective_function.__wrapped__(config_dict, config_file_list, saved)
-    # Ray takes the result of a trial as one more report
-    return {**result["test_result"], **result} if _in_trial() else result
-
-
-@around
-def _run(original: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-    from recbole_hyper.errors import ConfigError
-
-    call = inspect.signature(original).bind(*arguments, **keywords)
-    call.apply_defaults()
-    model, files, settings = (call.arguments[name] for name in ("model", "config_file_list", "config_dict"))
-    processes, world = call.arguments["nproc"], call.arguments["world_size"]
-    if (processes != 1 or world > 0) and _names_ours(model, files or (), settings or {}):
-        raise ConfigError(
-            f"nproc={processes}, world_size={world}: RecBole's distributed training cannot train models of this "
-            "package; use recbole_hyper.run with num_workers"
-        )
-    return original(*arguments, **keywords)
-
-
-def patch_quick_start(quick_start: Any) -> None:
-    """``objective_function`` works with Ray 2. ``run`` refuses this package's models in several processes.
-
-    RecBole starts these processes without the patches.
-    """
-    replace(quick_start, "run", _run)
-    if isinstance(quick_start.tune, ModuleType):
-        quick_start.tune = SimpleNamespace(report=_report)
-
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        objective_function.__wrapped__ = original  # type: ignore[attr-defined]
-        return objective_function
-
-    replace(quick_start, "objective_function", make)

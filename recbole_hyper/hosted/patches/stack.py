@@ -1,30 +1,32 @@
 """Patches for what RecBole expects from numpy, scipy, torch and hyperopt; filters of warnings no user can act on."""
 
 import copy
+import functools
 import warnings
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 
-def restore_numpy_aliases(np: Any) -> None:
-    """Restore names that numpy 1.24 and 2.0 removed.
+@functools.cache
+def restore_names() -> None:
+    """Restore names that numpy 1.24 and 2.0, and scipy 1.13 removed, and that RecBole uses.
 
     recbole.evaluator.metrics, recbole.data.interaction and recbole.data.dataset use ``np.float`` and ``np.str``;
-    ``Config.compatibility_settings`` uses ``float_``, ``complex_`` and ``unicode_``.
+    ``Config.compatibility_settings`` uses ``float_``, ``complex_`` and ``unicode_``; LightGCN and six other models
+    use ``dok_matrix._update``.
     """
-    aliases = {"bool": np.bool_, "object": np.object_}
+    import numpy as np
+    from scipy.sparse import dok_matrix
+
+    aliases: dict[str, Any] = {"bool": np.bool_, "object": np.object_}
     aliases |= dict.fromkeys(("int", "long"), np.int_)
     aliases |= dict.fromkeys(("float", "float_"), np.float64)
     aliases |= dict.fromkeys(("complex", "complex_"), np.complex128)
     aliases |= dict.fromkeys(("str", "unicode", "unicode_"), np.str_)
     for name in aliases.keys() - vars(np).keys():
         setattr(np, name, aliases[name])
-
-
-def restore_dok_update(sparse: Any) -> None:
-    """Restore ``dok_matrix._update``, which scipy 1.13 removed: LightGCN, NGCF, GCMC, SpectralCF, NCL, KGIN, MCCLK."""
-    if not hasattr(sparse.dok_matrix, "_update"):
-        sparse.dok_matrix._update = lambda self, entries: self._dict.update(entries)
+    if not hasattr(dok_matrix, "_update"):
+        dok_matrix._update = lambda self, entries: self._dict.update(entries)
 
 
 # entries of one evaluation, which the next one must not see
@@ -61,6 +63,8 @@ def quiet_known_warnings() -> None:
     warnings.filterwarnings("ignore", message=r".*torch\.jit\.script.*")
     warnings.filterwarnings("ignore", message=".*torch.cuda.amp.GradScaler.*", category=FutureWarning)
     warnings.filterwarnings("ignore", message="The given NumPy array is not writable.*", category=UserWarning)
+    # outside a trial, RecBole's objective_function reports to Ray
+    warnings.filterwarnings("ignore", message=".*report. is meant to only be called inside.*", category=UserWarning)
     warnings.filterwarnings("ignore", message=".*escape sequence.*", module="recbole.*")
 
 

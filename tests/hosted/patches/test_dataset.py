@@ -7,20 +7,8 @@ import pandas as pd
 import pytest
 
 from recbole_hyper.config import Config
-from recbole_hyper.hosted import patches
 from tests.conftest import cycle_rows, write_inter
 from tests.raising import refused
-
-
-def test_files_are_read_the_same_whatever_the_version_of_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
-    from recbole.data.dataset import Dataset
-
-    for method in ("_load_feat", "_fill_nan"):
-        monkeypatch.setattr(Dataset, method, None)
-    monkeypatch.setattr(pd, "__version__", "2.2.0")
-    patches.apply()
-    assert Dataset._load_feat is patches.dataset._load_feat
-    assert Dataset._fill_nan is patches.dataset._fill_nan
 
 
 def test_stock_config_and_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

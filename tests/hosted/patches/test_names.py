@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from recbole.config import Config as RecBoleConfig
 from recbole.quick_start import objective_function, run
 from recbole.trainer import HyperTuning
 from recbole.utils import get_model
@@ -53,9 +54,9 @@ def test_hyper_tuning(settings: dict[str, Any]) -> None:
     Path("fixed.yaml").write_text(
         "".join(lines) + f"data_path: {settings['data_path']}\nmodel: SASRecCE\ndataset: random\n"
     )
-    Path("space.hyper").write_text("learning_rate loguniform -8,0\nhidden_size choice [8,16]\n")
+    Path("space.hyper").write_text("hidden_size choice [8,16]\n")
     tuning = HyperTuning(
-        objective_function, algo="random", max_evals=2, params_file="space.hyper", fixed_config_file_list=["fixed.yaml"]
+        objective_function, algo="exhaustive", params_file="space.hyper", fixed_config_file_list=["fixed.yaml"]
     )
     tuning.run()
     tuning.export_result("found.txt")
@@ -65,9 +66,9 @@ def test_hyper_tuning(settings: dict[str, Any]) -> None:
     assert "hidden_size" in Path("found.txt").read_text()
 
 
-def test_more_processes_are_refused_before_they_start(settings: dict[str, Any]) -> None:
-    with refused(ConfigError, "nproc=2", "world_size=-1"):
-        run("SASRecCE", "random", config_dict=settings, nproc=2)
+def test_more_processes_are_refused(settings: dict[str, Any]) -> None:
+    with refused(ConfigError, "nproc", "num_workers"):
+        RecBoleConfig("SASRecCE", "random", config_dict={**settings, "nproc": 2})
     assert run("EASER", "random", config_dict=settings)["test_result"]
 
 
@@ -75,10 +76,8 @@ def test_more_processes_are_refused_before_they_start(settings: dict[str, Any]) 
 def test_models_of_recbole_121(name: str, cycle: Path) -> None:
     keys = {**SMALL, "data_path": str(cycle), "epochs": 1}
     if version("recbole") == "1.2.0":
-        with pytest.raises(ConfigError, match=rf"{name} needs RecBole 1\.2\.1.*--no-deps recbole==1\.2\.1"):
+        with refused(ConfigError, name):
             Config(name, "cycle", config_dict=keys)
-        with refused(ConfigError, "RecBole"):
-            get_model(name)
         return
     keys |= {"k": 5} if name == "AsymKNN" else {"reranker_CAN_NUM": 5}
     result = recbole_hyper.run(name, "cycle", config_dict={**keys, "output_dir": str(cycle / name)})
