@@ -62,7 +62,7 @@ def test_the_package_names_its_models_without_importing_them() -> None:
         ({"hiden_size": 8}, "unknown key 'hiden_size'; did you mean hidden_size"),
         ({"hidden_size": 0}, "hidden_size=0: a whole number of at least 1"),
         ({"hidden_size": 8, "n_heads": 3}, "n_heads"),
-        ({"eval_args": {"mode": "all"}}, "mode 'all' is not offered"),
+        ({"eval_args": {"mode": "all"}}, "mode='all'"),
     ],
 )
 def test_options_are_checked_when_an_estimator_is_made(options: dict, message: str) -> None:

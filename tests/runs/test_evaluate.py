@@ -79,13 +79,13 @@ def test_a_refit_run_is_ranked_on_the_test_alone(random_data: Path, tmp_path: Pa
     [
         ({"learning_rate": 0.1}, "learning_rate: cannot change in the evaluation"),
         ({"eval_args": {"split": {"RS": [0.8, 0.1, 0.1]}}}, "only the mode of a finished run can change"),
-        ({"eval_args": {"mode": "some"}}, "eval_args mode 'some' is not offered"),
+        ({"eval_args": {"mode": "some"}}, "eval_args mode='some'"),
         ({"metrics": ["Foo"]}, "metric 'Foo' is unknown"),
-        ({"metrics": []}, r"metrics=\[\]: a list of names is expected"),
-        ({"metrics": None}, "metrics=None: a list of names is expected"),
-        ({"metrics": 3}, "metrics=3: a list of names is expected"),
-        ({"topk": []}, r"topk=\[\]: whole numbers of at least 1 are expected"),
-        ({"topk": None}, "topk=None: whole numbers of at least 1 are expected"),
+        ({"metrics": []}, r"metrics=\[\]"),
+        ({"metrics": None}, "metrics=None"),
+        ({"metrics": 3}, "metrics=3"),
+        ({"topk": []}, r"topk=\[\]"),
+        ({"topk": None}, "topk=None"),
     ],
 )
 def test_invalid_settings_of_a_ranking_are_refused(keys: dict, message: str, random_data: Path, tmp_path: Path) -> None:

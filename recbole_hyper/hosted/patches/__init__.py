@@ -1,8 +1,8 @@
 """Patches that let RecBole 1.2.0 and 1.2.1 run on current packages and find the models of this package.
 
-No other module patches another package. Importing recbole_hyper imports none of these packages: the folders of RecBole
-get a loader of their own, which patches a module right after it was executed. A patch does nothing if the installed
-versions do not need it, except that of RecBole's dataset: files read the same way under every version of pandas.
+No other module patches another package. Importing recbole_hyper imports none of these packages: a loader for RecBole's
+folders patches each module right after it was executed. A patch does nothing if the installed versions do not need it,
+except that of RecBole's dataset: files read the same way under every version of pandas.
 
 * ``stack``: names that numpy and scipy removed, a switch of torch, metrics of counts in 1.2.1;
 * ``dataset``: reading atomic files;
