@@ -105,7 +105,7 @@ def exact_cross_entropy(
 
 
 def _engine_of(problem: Problem, triton_kernel: bool | None) -> Any:
-    """Return the class that evaluates: Triton's kernels if asked for or faster, else tiles on a CPU, or whole rows.
+    """Return the class that evaluates: Triton's kernels if requested or faster, else tiles on a CPU, or whole rows.
 
     Only whole rows smooth the labels of a head with a link.
     """
