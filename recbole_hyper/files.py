@@ -18,7 +18,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import psutil
@@ -26,6 +26,11 @@ import yaml
 
 from recbole_hyper.errors import ConfigError, LockedError, NoSpaceError
 from recbole_hyper.values import YAML_NUMBER
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+Model = TypeVar("Model", bound="BaseModel")
 
 
 class Dumper(yaml.SafeDumper):
@@ -169,6 +174,17 @@ def read_written_yaml(path: Path, what: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ConfigError(f"{path} is {what}: it must contain a mapping, but contains a {type(content).__name__}")
     return content
+
+
+def validated(kind: type[Model], content: Any, where: object) -> Model:
+    """Return the pydantic model of ``content``; ConfigError names ``where``, and every wrong key with its reason."""
+    from pydantic import ValidationError  # not needed at start-up
+
+    try:
+        return kind.model_validate(content)
+    except ValidationError as error:
+        texts = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
+        raise ConfigError(f"{where}: {'; '.join(texts)}") from error
 
 
 def plain(value: Any, nan_to_null: bool = True) -> Any:

@@ -70,15 +70,13 @@ def save_tables(compared: "Comparison", folder: Path) -> list[Path]:
 
 
 def save_segments(compared: "Comparison", names: Sequence[str], folder: Path) -> list[Path]:
-    """Print the metric by segment, and save the table and its figure; return the paths."""
+    """Print the metric by segment, and save the table; return the paths."""
     from recbole_hyper.evaluation.segments import segments_of_models
-    from recbole_hyper.report.figures import save, segment_figure
 
     metric, folders = compared.metric, {name: list(runs.values()) for name, runs in compared.folders.items()}
     table = segments_of_models(folders, names, metric, items=compared.items or Path(), part=compared.part)
     print(f"\n{table.text()}\n\n{table.note}")
-    figure = segment_figure(table, metric, f"{compared.first['dataset']}: {metric} by segment")
-    return [*table.save(folder, "compare_segments"), save(figure, folder, "compare_segments")]
+    return table.save(folder, "compare_segments")
 
 
 def by_name(given: Sequence[str] | None, option: str) -> dict[str, Path]:

@@ -57,15 +57,13 @@ def export(arguments: argparse.Namespace) -> None:
 )
 def verify(arguments: argparse.Namespace) -> int:
     """Print what is wrong, or what was checked; return 1 if something is wrong."""
-    from recbole_hyper.experiment.package import n_figures, verify
+    from recbole_hyper.experiment.package import verify
 
     folder = Path(arguments.folder)
     problems = verify(folder, Path(arguments.repeated) if arguments.repeated else None)
     if not problems:
         repeated = f", and equal to those in {arguments.repeated}" if arguments.repeated else ""
-        print(
-            f"{folder}: all files unchanged, {n_figures(folder)} figures as the saved ranks and results say{repeated}"
-        )
+        print(f"{folder}: all files unchanged, all figures as the saved ranks and results say{repeated}")
     print(*problems, sep="\n", end="\n" if problems else "")
     return 1 if problems else 0
 
@@ -74,14 +72,13 @@ def verify(arguments: argparse.Namespace) -> int:
     "write an HTML page, csv, markdown and figures about runs and sweeps",
     argument("folders", nargs="+", metavar="DIR", help="folders of runs or sweeps, or folders above them"),
     argument("--output", help="folder of the report; default: report/ in the first DIR"),
-    argument("--metric", default="ndcg@10", help="validation metric of the cost figures; default ndcg@10"),
 )
 def report(arguments: argparse.Namespace) -> None:
     """Write the report and print its path."""
     from recbole_hyper.report.build import build_report
 
     output = arguments.output or Path(arguments.folders[0]) / "report"
-    print(build_report(arguments.folders, output, arguments.metric.lower()))
+    print(build_report(arguments.folders, output))
 
 
 @command(

@@ -34,7 +34,6 @@ def run(arguments: argparse.Namespace) -> None:
     argument("--time_budget", type=duration, help="time of the search: 90s, 30m, 1h30m; a resume continues it"),
     argument("--ray_address", help="a running Ray cluster, host:port; default: one is started here"),
     argument("--resources", default="cpu=1", help="resources of each trial, such as cpu=2,gpu=0.5; default cpu=1"),
-    argument("--n_seeds", type=int, help="tested runs of the winner, for mean and deviation; default 1"),
     *dataset("keys of all trials"),
     keys=COMMON,
 )
@@ -61,7 +60,8 @@ def sweep(arguments: argparse.Namespace) -> None:
     argument("--rows", type=words, default="", help="rows to run, separated by commas; default: all"),
     argument("--output_dir", help="default: saved/reproduce-RECIPE-BUDGET; finished runs there are not repeated"),
     argument("--data_path", help="folder with the data set's folder; default: dataset/"),
-    argument("--n_seeds", type=int, default=1, help="seeds of every row"),
+    argument("--seeds", help="such as 1,2,3: train every row with each; shows means"),
+    argument("--max_concurrent", type=int, help="most models that train at a time; default: one per core"),
 )
 def reproduce(arguments: argparse.Namespace) -> None:
     """Run a recipe, or list them."""

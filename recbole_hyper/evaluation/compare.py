@@ -9,7 +9,7 @@ from recbole_hyper.devices import in_words
 from recbole_hyper.evaluation.pairs import FEW_USERS, SEEDS, USERS, Pair, compare_models, read_cases
 from recbole_hyper.evaluation.results import DRAWN, costs, headline, protocol_text, repeats_text
 from recbole_hyper.evaluation.statistics import StatisticsError
-from recbole_hyper.evaluation.tables import Table, heads_of, is_metric
+from recbole_hyper.evaluation.tables import Table, head_of, is_metric
 from recbole_hyper.host.metrics import is_smaller_better
 
 LEVEL, MARK = 0.05, "†"
@@ -35,10 +35,8 @@ def require_one_split(results: Mapping[str, Mapping[str, Any]]) -> None:
 def _candidate_seed(result: Mapping[str, Any]) -> Any:
     """Return the seed that drew the test candidates, None for full ranking."""
     mode = result["eval_args"]["mode"]
-    if not DRAWN.fullmatch(str(mode["test"] if isinstance(mode, Mapping) else mode)):
-        return None
-    # runs of releases without the key drew candidates with their seed
-    return result.get("config", {}).get("candidate_seed", result.get("seed"))
+    drawn = DRAWN.fullmatch(str(mode["test"] if isinstance(mode, Mapping) else mode))
+    return result.get("config", {}).get("candidate_seed") if drawn else None
 
 
 def comparison(
@@ -127,15 +125,10 @@ def add_tests(
     return pairs
 
 
-def metric_name(metric: str) -> str:
-    """Return a metric by RecBole's name: "NDCG@10"."""
-    return heads_of([metric])[metric]
-
-
 def p_value_text(metric: str, *, several: bool, users: int | None = None) -> str:
     """Return the note that explains p-values and marks, for ``several`` seeds or one, and ``users`` test users."""
     text = (
-        f"p: {metric_name(metric)} against the best model, adjusted for all pairs of models "
+        f"p: {head_of(metric)} against the best model, adjusted for all pairs of models "
         f"({SEEDS if several else USERS}); "
         f"{MARK} where it is below {LEVEL:g}."
     )
@@ -159,7 +152,7 @@ def comparison_table(
     columns = ["model", *metrics, *(name for name in _SHOWN if name in names)]
     smaller = [name for name in metrics if is_smaller_better(name)]
     forms = {**dict.fromkeys(metrics, ".4f"), "parameters": ",", "over": "s", **_FORMS}
-    heads = heads_of(columns)
+    heads = {name: head_of(name) for name in columns}
     return Table(rows, columns, best=metrics, smaller=smaller, heads=heads, forms=forms, caption=caption, note=note)
 
 
@@ -167,11 +160,9 @@ def pair_table(pairs: Sequence[Pair], metric: str) -> Table:
     """Return the table of all pairs."""
     rows = [{**vars(pair), "over": pair.over} for pair in pairs]
     columns = ["first", "second", "difference", "low", "high", "p_value", "over"]
-    note = (
-        f"{metric_name(metric)} of the first minus the second. from and to: simultaneous 95 % intervals of all pairs."
-    )
+    note = f"{head_of(metric)} of the first minus the second. from and to: simultaneous 95 % intervals of all pairs."
     forms = {"p_value": "p"} | dict.fromkeys(("difference", "low", "high"), "+.4f")
-    return Table(rows, columns, heads=heads_of(columns), forms=forms, note=note)
+    return Table(rows, columns, heads={name: head_of(name) for name in columns}, forms=forms, note=note)
 
 
 def measured_on(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -223,4 +214,10 @@ def seeds_table(results: Mapping[int, Mapping[str, Any]]) -> Table:
         "have the same split and candidates."
     )
     columns = ["metric", "valid", "test"]
-    return Table(rows, columns, heads=heads_of(columns), forms=dict.fromkeys(("valid", "test"), ".4f"), note=note)
+    return Table(
+        rows,
+        columns,
+        heads={name: head_of(name) for name in columns},
+        forms=dict.fromkeys(("valid", "test"), ".4f"),
+        note=note,
+    )

@@ -194,27 +194,10 @@ def report_rows(split: Split) -> list[dict[str, Any]]:
     return rows
 
 
-def lost(split: Split) -> dict[str, int]:
-    """Return how many users and items of the data are in no part."""
-    store = split.store
-    used_rows = np.zeros(store.n_rows, dtype=bool)
-    used_items = np.zeros(store.n_items, dtype=bool)
-    lengths = split.train_lengths if split.refit_lengths is None else split.refit_lengths
-    used_rows[lengths > 0] = True
-    used_items[store.items[store.prefix_index(lengths)]] = True
-    for cases in (split.valid, split.test):
-        used_rows[cases.rows] = True
-        used_items[cases.targets] = True
-    return {
-        "users in no part": len(store.user_tokens) - 1 - int(used_rows.sum()),
-        "items in no part": store.n_items - 1 - int(used_items.sum()),
-    }
-
-
 def protocol_report(split: Split) -> str:
-    """Return as text what the protocol did: :func:`report_rows`, its counts, and :func:`lost`."""
+    """Return as text what the protocol did: :func:`report_rows`, and its counts."""
     columns = ["part", "interactions", "users", "items", "from", "to", "candidates", "history, median"]
-    counts = {**split.counts, **lost(split)}
+    counts = dict(split.counts)
     title = counts.pop("protocol", "protocol")
     lines = [{"count": name, "value": str(value)} for name, value in counts.items()]
     return f"\nProtocol: {title}\n{table(report_rows(split), columns)}\n\n{table(lines)}\n"

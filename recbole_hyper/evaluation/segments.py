@@ -38,7 +38,7 @@ def segment_table(
     ``cases`` are the saved cases of a run (cases_test.parquet), ``items`` is the .item file of the data. ``names`` are
     history_length, item_popularity (training interactions of the target), user.new, or item.COLUMN; if an item has
     several values, its cases are in the segment of each. ``metrics`` that are not means over cases are left out.
-    ConfigError for an unknown segment or column, or if the cases were saved without counts.
+    ConfigError for an unknown segment or column.
     """
     check_segments(names, items)
     rows = []
@@ -116,14 +116,6 @@ def _binned(values: npt.NDArray[np.int64], edges: Sequence[int], zero: str) -> t
     return np.array(order)[np.searchsorted(edges, values, side="right")], order
 
 
-def _column(cases: pd.DataFrame, name: str) -> npt.NDArray[np.int64]:
-    if name not in cases:
-        raise ConfigError(
-            f"the saved cases have no {name}: an earlier release saved them; run 'recbole-hyper evaluate' on the run"
-        )
-    return cases[name].to_numpy()
-
-
 def _by_column(cases: pd.DataFrame, items: Path | None, column: str) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
     if items is None:
         raise ConfigError(f"segment item.{column} needs an .item file")
@@ -154,6 +146,6 @@ def _original(items: Path, ids: pa.ChunkedArray) -> list[str]:
 
 SEGMENTS: dict[str, Callable[[pd.DataFrame], tuple[Labels, list[str]]]] = {
     "history_length": lambda cases: _binned(cases["position"].to_numpy(), _LENGTHS, "0"),
-    "item_popularity": lambda cases: _binned(_column(cases, "item_count"), _COUNTS, "not trained on"),
-    "user.new": lambda cases: (np.where(_column(cases, "user_count") == 0, "new", "known"), ["known", "new"]),
+    "item_popularity": lambda cases: _binned(cases["item_count"].to_numpy(), _COUNTS, "not trained on"),
+    "user.new": lambda cases: (np.where(cases["user_count"].to_numpy() == 0, "new", "known"), ["known", "new"]),
 }

@@ -1,4 +1,4 @@
-"""Tables as text, CSV, markdown, LaTeX and HTML, with bold best values, deviations, marks and a note.
+"""Tables as text, CSV, markdown and LaTeX, with bold best values, deviations, marks and a note.
 
 Every table that the package shows or saves is made here, so numbers look the same everywhere.
 """
@@ -9,64 +9,28 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from jinja2 import Environment
 
 from recbole_hyper.files import printable, write_text
 
 Rows = Sequence[Mapping[str, Any]]
 
-_HTML = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
-    """\
-<table><thead><tr>
-{%- for kind, parts in zip(kinds, heads) -%}
-<th{% if kind == "number" %} class="number"{% endif %}>
-{%- for part in parts %}{{ part }}{% if not loop.last %}<wbr>{% endif %}{% endfor -%}
-</th>
-{%- endfor -%}
-</tr></thead><tbody>
-{%- for row in rows -%}
-<tr>
-{%- for kind, cell in zip(kinds, row) -%}
-{% set classes = (kind ~ (" best" if cell.best else "")) | trim -%}
-<td{% if classes %} class="{{ classes }}"{% endif %} data-value="{{ cell.raw }}">{{ cell.text }}
-{%- if cell.mark %}<sup>{{ cell.mark }}</sup>{% endif -%}
-{%- if cell.deviation %}<span class="deviation">± {{ cell.deviation }}</span>{% endif -%}
-</td>
-{%- endfor -%}
-</tr>
-{%- endfor -%}
-</tbody></table>""",
-    globals={"zip": zip},
-)
-
 # columns of long text, which a page may break anywhere
 LONG = {"settings", "reason", "protocol", "folder", "verdict", "note"}
 _LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-_LATEX |= {"±": r"$\pm$", "†": r"$\dagger$"}
 _LATEX |= {letter: f"\\{letter}" for letter in "&%$#_{}"}
-# where a page may break a column's head: in the name of a key, or before the cut-off of a long metric
-_BREAK = r"(?<=_)|(?<=\w{9})(?=@)"
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A formatted cell: text, deviation, mark, whether it is the best of its column, and the raw value."""
+class Cell(NamedTuple):
+    """A formatted cell with deviation and mark, the kind of its column, whether it is the best there, and its value."""
 
     text: str
-    deviation: str = ""
-    mark: str = ""
-    best: bool = False
-    raw: str = ""
-
-    def shown(self, escape: Any = str, bold: str = "{}", raised: str = "{}", deviation: str = " ± {}") -> str:
-        """Return the cell as one text; each template is filled with one of its parts."""
-        text = bold.format(escape(self.text)) if self.best else escape(self.text)
-        text += raised.format(escape(self.mark)) if self.mark else ""
-        return text + (deviation.format(self.deviation) if self.deviation else "")
+    kind: str
+    best: bool
+    value: Any
 
 
 @dataclass(frozen=True)
@@ -103,46 +67,41 @@ class Table:
         ]
         return cls(rows, columns, **more)
 
-    @property
-    def _heads(self) -> list[str]:
-        return [self.heads.get(column, column) for column in self.columns]
+    def head(self, column: str) -> str:
+        """Return the head of a column."""
+        return self.heads.get(column, column)
 
-    def is_number(self, column: str) -> bool:
-        """Return whether a column has only numbers and missing values."""
-        return all(_is_number(row.get(column)) or is_missing(row.get(column)) for row in self.rows)
+    def kind(self, column: str) -> str:
+        """Return "number" for a column of numbers and missing values, "long" for one of long texts, else ""."""
+        if all(_is_number(row.get(column)) or is_missing(row.get(column)) for row in self.rows):
+            return "number"
+        return "long" if column in LONG else ""
 
     def cells(self) -> Iterator[tuple[Cell, ...]]:
         """Yield the cells of each row."""
         return zip(*map(self._column, self.columns), strict=True)
 
     def _column(self, column: str) -> list[Cell]:
-        values = [row.get(column) for row in self.rows]
+        values, kind = [row.get(column) for row in self.rows], self.kind(column)
         texts = number_texts(values, self.forms.get(column, ""))
-        best: Any = None
-        if column in self.best and self.is_number(column):
-            known: set[Any] = {value for value in values if not is_missing(value)}
-            best = (min if column in self.smaller else max)(known) if len(known) > 1 else None
+        known = {value for value in values if not is_missing(value)} if column in self.best else set()
+        best = (min if column in self.smaller else max)(known) if len(known) > 1 else None
         cells = []
         for row, value, text in zip(self.rows, values, texts, strict=True):
-            if is_missing(value):
-                cells.append(Cell(text))
-                continue
-            spread, digits = row.get(f"{column} std"), len(text.rpartition(".")[2]) if "." in text else 0
-            deviation = "" if is_missing(spread) else f"{spread:,.{digits}f}"
-            cells.append(Cell(text, deviation, str(row.get(f"{column} mark") or ""), value == best, str(value)))
+            digits = len(text.rpartition(".")[2]) if "." in text else 0
+            mark, spread = row.get(f"{column} mark") or "", row.get(f"{column} std")
+            text += mark + ("" if is_missing(spread) else f" ± {spread:,.{digits}f}")
+            cells.append(Cell(text, kind, best is not None and value == best, None if is_missing(value) else value))
         return cells
 
     def text(self) -> str:
         """Return plain text with numbers aligned right."""
-        joined = [[cell.shown() for cell in row] for row in self.cells()]
-        widths = [max(map(len, entries)) for entries in zip(self._heads, *joined, strict=True)]
-        right = [self.is_number(column) for column in self.columns]
-
-        def line(entries: Sequence[str]) -> str:
-            parts = [e.rjust(w) if r else e.ljust(w) for e, w, r in zip(entries, widths, right, strict=True)]
-            return "  ".join(parts).rstrip()
-
-        return "\n".join([line(self._heads), line(["-" * width for width in widths]), *map(line, joined)])
+        lines = [[self.head(column) for column in self.columns], *([cell.text for cell in row] for row in self.cells())]
+        widths = [max(map(len, entries)) for entries in zip(*lines, strict=True)]
+        lines.insert(1, ["-" * width for width in widths])
+        sides = [">" if self.kind(column) == "number" else "<" for column in self.columns]
+        formats = [f"{{:{side}{width}}}" for side, width in zip(sides, widths, strict=True)]
+        return "\n".join("  ".join(formats).format(*line).rstrip() for line in lines)
 
     def csv(self) -> str:
         """Return CSV with all columns and all digits."""
@@ -151,28 +110,27 @@ class Table:
 
     def markdown(self) -> str:
         """Return a markdown table between caption and note."""
-        rules = ["---:" if self.is_number(column) else "---" for column in self.columns]
-        lines = [[markdown_text(head) for head in self._heads], rules]
-        lines += [[cell.shown(markdown_text, "**{}**") for cell in row] for row in self.cells()]
+        rules = ["---:" if self.kind(column) == "number" else "---" for column in self.columns]
+        lines = [[markdown_text(self.head(column)) for column in self.columns], rules]
+        for row in self.cells():
+            lines.append([f"**{markdown_text(c.text)}**" if c.best else markdown_text(c.text) for c in row])
         shown = "\n".join(f"| {' | '.join(line)} |" for line in lines)
         return "\n\n".join(filter(None, [self.caption, shown, self.note])) + "\n"
 
     def latex(self) -> str:
-        """Return a table environment for the package booktabs."""
-        templates = r"\textbf{{{}}}", r"\textsuperscript{{{}}}", r" $\pm$ {}"
-        rows = [[cell.shown(latex_text, *templates) for cell in row] for row in self.cells()]
-        body = pd.DataFrame(rows, columns=[latex_text(head) for head in self._heads]).to_latex(
-            index=False, column_format="".join("r" if self.is_number(column) else "l" for column in self.columns)
-        )
-        caption = f"\\caption{{{latex_text(self.caption)}}}\n" if self.caption else ""
-        note = f"\\par\\smallskip\\footnotesize {latex_text(self.note)}\n" if self.note else ""
-        return f"% \\usepackage{{booktabs}}\n\\begin{{table}}[t]\n\\centering\n{caption}{body}{note}\\end{{table}}\n"
-
-    def html(self) -> str:
-        """Return an HTML table; sorting reads the raw values in ``data-value``."""
-        kinds = ["number" if self.is_number(c) else "long" if c in LONG else "" for c in self.columns]
-        heads = [re.split(_BREAK, head) for head in self._heads]
-        return _HTML.render(kinds=kinds, heads=heads, rows=list(self.cells()))
+        """Return a table environment for the package booktabs, with caption and note as its caption."""
+        rows = list(self.cells())
+        heads = [latex_text(self.head(column)) for column in self.columns]
+        texts = pd.DataFrame([[latex_text(cell.text) for cell in row] for row in rows], columns=heads)
+        bold = pd.DataFrame([["font-weight: bold" if cell.best else "" for cell in row] for row in rows], columns=heads)
+        sides = "".join("r" if self.kind(column) == "number" else "l" for column in self.columns)
+        styled = texts.style.hide(axis="index").apply(lambda _: bold, axis=None)
+        return str(
+            styled.to_latex(
+                hrules=True, convert_css=True, column_format=sides, position="t", position_float="centering",
+                caption=latex_text(f"{self.caption} {self.note}") or None,
+            )
+        )  # fmt: skip
 
     def save(self, folder: Path, name: str) -> list[Path]:
         """Write ``name`` as csv, md and tex into ``folder``; return the paths."""
@@ -222,13 +180,10 @@ HEADS = {
 }
 
 
-def heads_of(columns: Sequence[str]) -> dict[str, str]:
-    """Return the column heads for readers: "NDCG@10" for "ndcg@10", "Training (s)" for "train_seconds"."""
-    heads = {}
-    for column in columns:
-        name, at, cut = column.partition("@")
-        heads[column] = HEADS.get(column) or METRIC_NAMES.get(name, name) + at + cut
-    return heads
+def head_of(column: str) -> str:
+    """Return a column's head for readers: "NDCG@10" for "ndcg@10", "Training (s)" for "train_seconds"."""
+    name, at, cut = column.partition("@")
+    return HEADS.get(column) or METRIC_NAMES.get(name, name) + at + cut
 
 
 def is_metric(column: str) -> bool:
@@ -239,48 +194,34 @@ def is_metric(column: str) -> bool:
 def number_texts(values: Sequence[Any], form: str = "") -> list[str]:
     """Return the values of a column as text, by ``form`` or with the same number of digits.
 
-    A number that would round to 0 or lose most of its digits, such as 1e-5 beside 1e-3, is formatted by itself.
-    ``form`` is a format, "p" for p-values, or "own": each number with four digits, or with one from 100 on.
+    ``form`` is a format, "p" for p-values, or "own": each number has as many digits as it needs.
     """
-    if form == "own":
-        return [_own_digits(value) for value in values]
     if form == "p":
-        return ["" if is_missing(v) else "< 0.0001" if v < 1e-4 else f"{v:.4f}" for v in values]
-    if form:
+        return ["" if is_missing(p) else "< 0.0001" if p < 1e-4 else f"{p:.4f}" for p in values]
+    if form not in ("", "own"):
         return ["" if is_missing(value) else format(value, form) for value in values]
     numbers = [float(value) for value in values if _is_number(value) and not is_missing(value)]
-    floats = any(isinstance(value, float | np.floating) and not is_missing(value) for value in values)
-    if not floats or not numbers or any(abs(n) == math.inf for n in numbers):
-        return [f"{v:,}" if isinstance(v, int) and not isinstance(v, bool) else cell(v) for v in values]
-    largest = max(map(abs, numbers))
-    digits = 0 if all(number == int(number) for number in numbers) else 4 if largest < 10 else 1
-    if digits and largest < 0.001:
-        return [cell(value) for value in values]
-
-    def text(value: Any) -> str:
-        if not _is_number(value) or is_missing(value):
-            return cell(value)
-        number = float(value)
-        if digits == 1 and 0 < number < 0.05:
-            return "<0.1"
-        return cell(number) if digits == 4 and 0 < abs(number) < 0.001 else f"{number:,.{digits}f}"
-
-    return [text(value) for value in values]
+    digits = None if form == "own" or not numbers else 0 if all(map(float.is_integer, numbers)) else _digits(numbers)
+    return [cell(value, digits) for value in values]
 
 
-def cell(value: Any) -> str:
-    """Return one value as text: four digits, thousands separated, a dash for a missing value."""
+def cell(value: Any, digits: int | None = None) -> str:
+    """Return one value as text: four digits below 10, one above, thousands separated, a dash for a missing value.
+
+    ``digits`` are those of its column; a number that they would make 0, such as 1e-5, has three significant ones.
+    """
     if is_missing(value):
         return "-"
     if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
-    if isinstance(value, float | np.floating):
-        number = float(value)
-        if number == int(number) and abs(number) >= 100:
-            return f"{int(number):,}"
-        small = f"{number:.4f}" if abs(number) >= 0.001 else f"{number:.3g}"
-        return small if abs(number) < 10 else f"{number:,.1f}"
-    return f"{value:,}" if isinstance(value, int) and abs(value) >= 10_000 else str(value)
+    if not isinstance(value, float | np.floating):
+        return f"{value:,}" if _is_number(value) else str(value)
+    text = f"{value:,.{_digits([value]) if digits is None else digits}f}"
+    return text if value == 0 or text.strip("-0.") else f"{value:.3g}"
+
+
+def _digits(numbers: Sequence[float]) -> int:
+    return 4 if max(map(abs, numbers)) < 10 else 1
 
 
 def is_missing(value: Any) -> bool:
@@ -298,12 +239,6 @@ def latex_text(text: str) -> str:
     """Return ``text`` on one line, escaped so that LaTeX prints it literally."""
     # two hyphens would become a dash
     return "".join(_LATEX.get(letter, letter) for letter in " ".join(text.split())).replace("--", "-{}-")
-
-
-def _own_digits(value: Any) -> str:
-    if isinstance(value, float | np.floating):
-        return f"{value:.4f}" if abs(float(value)) < 100 else f"{value:.1f}"
-    return "-" if value is None else str(value)
 
 
 def _is_number(value: Any) -> bool:

@@ -1,8 +1,6 @@
 """Train several models on one split: their settings, the checks before the first run, and the runs."""
 
-import contextlib
-import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ from recbole_hyper.config.recbole_keys import TRANSLATED
 from recbole_hyper.data.download import with_data
 from recbole_hyper.evaluation.segments import check_segments
 from recbole_hyper.experiment.comparison import Comparison
-from recbole_hyper.experiment.experiment import Experiment, Run, keys_file, run_alone
+from recbole_hyper.experiment.experiment import Experiment, Run, folder_name, keys_file, run_alone
 from recbole_hyper.experiment.package import require_new
 from recbole_hyper.experiment.scores import missing_text, rank_scores, read_scores
 from recbole_hyper.experiment.seeds import read_seeds
@@ -61,30 +59,66 @@ def compare(
     settings, file_of_key = settings_per_model(models, config_files, keys)
     for name, sweep in tuned.items():
         settings[name] = {**chosen_by(sweep, name, models), **settings[name]}
-    configs = check_all(models, dataset, settings, folder, file_of_key)
+    rows = {name: name for name in models}
+    configs = check_all(rows, dataset, settings, folder, file_of_key)
+    require_shared(configs)
     first = configs[models[0]]
-    items = Path(first["data_path"]) / f"{dataset}.item"
-    check_segments(segments, items)
+    check_segments(segments, Path(first["data_path"]) / f"{dataset}.item")
+    limits = {"max_concurrent": max_concurrent, "time_budget": time_budget, "ray_address": ray_address}
+    compared = train(rows, dataset, folder, configs, settings, numbers, **limits)
+    # on data with few items, runs shorten the default cut-offs
+    first["topk"], first["valid_metric"] = compared.topk, compared.metric
+    for name, file in scores.items():
+        ranked = rank_scores(name, file, first, folder / name)
+        compared.results[name], compared.folders[name] = {None: ranked}, {None: folder / name}
+        compared.notes[name] = missing_text(ranked)
+    return compared
+
+
+def train(
+    rows: Mapping[str, str],
+    dataset: str,
+    folder: Path,
+    configs: Mapping[str, Config],
+    settings: Mapping[str, Mapping[str, Any]],
+    seeds: Sequence[int] = (),
+    *,
+    max_concurrent: int | None = None,
+    time_budget: float | None = None,
+    ray_address: str | None = None,
+) -> Comparison:
+    """Train the ``rows`` (models by name) that are not finished in ``folder``, each run in its own process.
+
+    ``configs`` and ``settings`` are those of :func:`check_all`; without ``seeds`` each row is one run. ValueError if
+    all fail.
+    """
     runs = [
-        Run(name, dataset, seed, run_keys, seed_folder(folder / name, seed), name)
-        for name in models
-        for seed, run_keys in plan_runs(name, dataset, numbers or [None], folder / name, settings[name]).items()
+        Run(model, dataset, seed, keys, seed_folder(folder / folder_name(name), seed), name)
+        for name, model in rows.items()
+        for seed, keys in plan_runs(model, dataset, seeds or [None], folder / folder_name(name), settings[name]).items()
     ]
     on_gpu = any(config["device"].type != "cpu" for config in configs.values())
     by_default = 1 if on_gpu else max(1, min(processors(), sum(run.keys is not None for run in runs)))
     connect = partial(cluster, ray_address) if ray_address else None
-    at_once = by_default if max_concurrent is None else max_concurrent
-    results, failed = train(Experiment(runs, at_once, connect, time_budget), folder)
-    folders = {name: {seed: seed_folder(folder / name, seed) for seed in by_seed} for name, by_seed in results.items()}
-    # on data with few items, runs shorten the default cut-offs
-    used = read_config(next(iter(next(iter(folders.values())).values())))
-    first["topk"], first["valid_metric"] = used["topk"], used["valid_metric"]
-    notes = {}
-    for name, file in scores.items():
-        ranked = rank_scores(name, file, first, folder / name)
-        results[name], folders[name], notes[name] = {None: ranked}, {None: folder / name}, missing_text(ranked)
+    experiment = Experiment(runs, by_default if max_concurrent is None else max_concurrent, connect, time_budget)
+    threads = experiment.threads if experiment.processes > 1 else None
+
+    def start(run: Run) -> str | None:
+        # processes of a cluster report nothing before they end
+        note = None if connect is not None else partial(experiment.progress.note, run)
+        return run_alone(run.model, run.dataset, keys_file(run, folder), threads, note)
+
+    outcome = experiment.execute(start)
+    if not outcome.results:
+        raise ValueError(f"all models failed: {'; '.join(f'{name}: {text}' for name, text in outcome.failed.items())}")
+    folders: dict[str, dict[int | None, Path]] = {name: {} for name in outcome.results}
+    for run in runs:
+        if run.name in folders:
+            folders[run.name][run.seed] = run.folder
+    first = read_config(next(iter(next(iter(folders.values())).values())))
+    items = Path(next(iter(configs.values()))["data_path"]) / f"{dataset}.item"
     metric = str(first["valid_metric"]).lower()
-    return Comparison(results, folders, metric, first["topk"], numbers, failed, notes, items)
+    return Comparison(outcome.results, folders, metric, first["topk"], list(seeds), outcome.failed, {}, items)
 
 
 def _check_names(models: Sequence[str], scores: Mapping[str, Path]) -> None:
@@ -141,31 +175,25 @@ def settings_per_model(
 
 
 def check_all(
-    models: Sequence[str], dataset: str, settings: dict[str, Any], folder: Path, file_of_key: Mapping[str, str]
+    rows: Mapping[str, str],
+    dataset: str,
+    settings: dict[str, Any],
+    folder: Path,
+    file_of_key: Mapping[str, str] | None = None,
 ) -> dict[str, Config]:
-    """Return the configuration of each model, and remove from ``settings`` the keys that a model does not read.
+    """Return the configuration of each of the ``rows`` (models by name), and remove what it does not read.
 
-    ``file_of_key`` names the file of each key that comes from one. ConfigError if a model cannot run, or if the models
-    differ in the split or in how they are ranked.
+    ``settings`` lose the keys that a model does not read. ``file_of_key`` names the file of each key that comes from
+    one. ConfigError if a model cannot run.
     """
-
-    def bound(*, early: bool = False) -> dict[str, Config]:
-        configs = {}
-        for name in models:
-            keys = Exact(settings[name], output_dir=str(folder / name))
-            if early and not keys.get("benchmark_filename"):  # parts are files, which no command prepares
-                keys["interactions"] = "given"
-            places = {key: file for key, file in file_of_key.items() if key in keys}
-            try:
-                configs[name] = with_data(partial(Config, name, dataset, config_dict=keys, keys_of_files=places))
-            except ConfigError as error:
-                raise ConfigError(f"{name}: {error}") from error
-        return configs
-
-    with _each_line_once():
-        # a refusal needs no data, which may have to be prepared first
-        _require_shared(bound(early=True))
-        configs = bound()
+    configs = {}
+    for name, model in rows.items():
+        keys = Exact(settings[name], output_dir=str(folder / folder_name(name)))
+        places = {key: file for key, file in (file_of_key or {}).items() if key in keys}
+        try:
+            configs[name] = with_data(partial(Config, model, dataset, config_dict=keys, keys_of_files=places))
+        except ConfigError as error:
+            raise ConfigError(f"{name}: {error}") from error
     for name, config in configs.items():
         # a key that a model does not read may change without a new run
         ignored = {key for key in settings[name] if config.ignores(key) or key in config.resolved.foreign}
@@ -173,7 +201,7 @@ def check_all(
     return configs
 
 
-def _require_shared(configs: Mapping[str, Config]) -> None:
+def require_shared(configs: Mapping[str, Config]) -> None:
     """Raise ConfigError if the models differ in the split or in how they are ranked; it says what to type."""
     first = next(iter(configs.values()))
     # compare exclude_seen, but not repeatable, which is translated to it
@@ -181,52 +209,6 @@ def _require_shared(configs: Mapping[str, Config]) -> None:
     if differ := [key for key in shared if any(config[key] != first[key] for config in configs.values())]:
         choices: dict[str, list[str]] = {}
         for name, config in configs.items():
-            choices.setdefault(_typed({key: config[key] for key in differ}, configs), []).append(name)
-        lines = "".join(f"\n  {typed}   (as {', '.join(names)})" for typed, names in choices.items())
+            choices.setdefault(" ".join(f'--{key}="{typed(config[key])}"' for key in differ), []).append(name)
+        lines = "".join(f"\n  {words}   (as {', '.join(names)})" for words, names in choices.items())
         raise ConfigError(f"the models must share {', '.join(differ)}; set for all of them one of{lines}")
-
-
-def _typed(values: Mapping[str, Any], configs: Mapping[str, Any]) -> str:
-    """Return the options that give all models ``values``; for eval_args only the entries in which models differ."""
-    words = []
-    for key, value in values.items():
-        if key == "eval_args":
-            others = [config[key] for config in configs.values()]
-            value = {name: own for name, own in value.items() if any(other.get(name) != own for other in others)}
-            if (mode := value.get("mode")) and mode["valid"] == mode["test"]:
-                value["mode"] = mode["test"]
-        words.append(f'--{key}="{typed(value)}"')
-    return " ".join(words)
-
-
-@contextlib.contextmanager
-def _each_line_once() -> Iterator[None]:
-    """Log no line twice inside the block: the models are configured before and after the data are there."""
-    logger, logged = logging.getLogger("recbole_hyper"), set[str]()
-
-    def is_new(record: logging.LogRecord) -> bool:
-        text, n = record.getMessage(), len(logged)
-        logged.add(text)
-        return len(logged) > n
-
-    logger.addFilter(is_new)
-    try:
-        yield
-    finally:
-        logger.removeFilter(is_new)
-
-
-def train(experiment: Experiment, folder: Path) -> tuple[dict[str, dict[int | None, dict[str, Any]]], dict[str, str]]:
-    """Train what is not finished, each run in its own process; return results and failures by model."""
-    threads = experiment.threads if experiment.processes > 1 else None
-    # processes of a cluster report nothing before they end
-    note = None if experiment.connect is not None else experiment.progress.note
-
-    def start(run: Run) -> str | None:
-        return run_alone(run.model, run.dataset, keys_file(run, folder), threads, note and partial(note, run))
-
-    outcome = experiment.execute(start)
-    if not outcome.results:
-        texts = "; ".join(f"{name}: {text}" for name, text in outcome.failed.items())
-        raise ValueError(f"all models failed: {texts}")
-    return outcome.results, outcome.failed

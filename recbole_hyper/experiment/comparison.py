@@ -10,8 +10,8 @@ from recbole_hyper.evaluation.pairs import count_users
 from recbole_hyper.evaluation.tables import Table
 
 # the result of each model and seed (content of result.json), and the folder of each
-Results = Mapping[str, Mapping[int | None, Mapping[str, Any]]]
-Folders = Mapping[str, Mapping[int | None, Path]]
+Results = dict[str, dict[int | None, dict[str, Any]]]
+Folders = dict[str, dict[int | None, Path]]
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Comparison:
     topk: Sequence[int]
     seeds: Sequence[int] = ()
     failed: Mapping[str, str] = field(default_factory=dict)
-    notes: Mapping[str, str] = field(default_factory=dict)  # by model
+    notes: dict[str, str] = field(default_factory=dict)  # by model
     items: Path | None = None  # the .item file, for segments
 
     @property

@@ -1,6 +1,6 @@
 """An experiment is a list of runs, which the executor trains: in this process, in several, or on a Ray cluster.
 
-``run --seeds``, ``compare`` and ``reproduce`` plan their runs before the first one starts, and a sweep its tested runs.
+``run --seeds``, ``compare`` and ``reproduce`` plan their runs before the first one starts.
 Each run has its own folder, so the same command continues after a kill: finished runs are not repeated, and a stopped
 run resumes. The trials of a sweep, which a search may propose one by one, go to the executor themselves.
 """
@@ -70,16 +70,13 @@ class Experiment:
     """Runs, and how they are executed.
 
     At most ``processes`` are trained at a time. ``connect`` yields ray, connected to a cluster whose machines share the
-    folders of the runs, and ``resources`` are what Ray reserves for each; None trains here. After ``time_budget``
-    seconds no run is started; None sets no limit. ``silent`` prints no line for each run.
+    folders of the runs; None trains here. After ``time_budget`` seconds no run is started; None sets no limit.
     """
 
     runs: Sequence[Run]
     processes: int = 1
     connect: Callable[[], AbstractContextManager[Any]] | None = None
     time_budget: float | None = None
-    resources: Mapping[str, float] = field(default_factory=lambda: {"num_cpus": 1})
-    silent: bool = False
 
     def __post_init__(self) -> None:
         if self.processes < 1:
@@ -95,7 +92,7 @@ class Experiment:
     @cached_property
     def progress(self) -> "Progress":
         """What is printed about these runs."""
-        return Progress(self.runs, silent=self.silent)
+        return Progress(self.runs)
 
     def execute(self, start: Start) -> Outcome:
         """Train every run that is not finished with ``start`` and return all results.
@@ -105,7 +102,7 @@ class Experiment:
         shown = self.progress
         left = {run.folder: run for run in self.runs if run.keys is not None}
         failed: dict[str, str] = {}
-        executor = Executor(self.processes, self.connect, self.resources)
+        executor = Executor(self.processes, self.connect, {"num_cpus": 1})
         for run, result in executor.run(start, shown.starting(list(left.values())), time_budget=self.time_budget):
             del left[run.folder]
             shown.n_done += 1
@@ -123,13 +120,12 @@ class Experiment:
 class Progress:
     """Prints which runs are finished or start, their epochs, and the time left at the pace of this session."""
 
-    def __init__(self, runs: Sequence[Run], *, silent: bool) -> None:
-        self.silent = silent
+    def __init__(self, runs: Sequence[Run]) -> None:
         self.numbers = {run.folder: f"[{number}/{len(runs)}] {run.label}" for number, run in enumerate(runs, 1)}
         self.begun, self.n_done, self.n_todo = perf_counter(), 0, sum(run.keys is not None for run in runs)
         for run in runs:
             if run.keys is None:
-                self.say(f"{self.numbers[run.folder]}: finished before, {run.result}")
+                self.say(run, f": finished before, {run.result}")
 
     def starting(self, runs: Iterable[Run]) -> Iterator[Run]:
         """Yield the ``runs``, and print a line when one is taken."""
@@ -138,18 +134,22 @@ class Progress:
             if self.n_done:
                 left = self.n_todo - self.n_done
                 text += f"  ({left} left, about {in_minutes((perf_counter() - self.begun) / self.n_done * left)})"
-            self.say(f"{self.numbers[run.folder]}{text}")
+            self.say(run, text)
             yield run
 
     def note(self, run: Run, line: str) -> None:
         """Print a line of the log of ``run`` if it is that of an epoch."""
         if (found := _EPOCH.search(line)) is not None:
-            self.say(f"{self.numbers[run.folder]}: {found[0]}")
+            self.say(run, f": {found[0]}")
 
-    def say(self, text: str) -> None:
-        """Print a line."""
-        if not self.silent:
-            print(text, flush=True)
+    def say(self, run: Run, text: str) -> None:
+        """Print a line about a run."""
+        print(f"{self.numbers[run.folder]}{text}", flush=True)
+
+
+def folder_name(name: str) -> str:
+    """Return the name of the folder for a row of a table: "w/o BIT" is "w-o BIT"."""
+    return name.replace("/", "-")
 
 
 def run_alone(
@@ -198,7 +198,7 @@ def run_alone(
 
 def keys_file(run: Run, folder: Path) -> Path:
     """Write the keys of ``run`` to a YAML file in ``folder`` and return its path."""
-    path = folder / f"{run.name}{'' if run.seed is None else f'-seed-{run.seed}'}.yaml"
+    path = folder / f"{folder_name(run.name)}{'' if run.seed is None else f'-seed-{run.seed}'}.yaml"
     write_yaml(path, dict(run.keys or {}))
     return path
 

@@ -7,20 +7,30 @@ repeats it. :func:`verify` checks it against itself, and against a repetition.
 """
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from recbole_hyper.data.source import CARD
-from recbole_hyper.devices import in_words
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.evaluation.compare import split_words
 from recbole_hyper.evaluation.pairs import read_cases
 from recbole_hyper.evaluation.results import candidates_text
 from recbole_hyper.evaluation.statistics import case_values
 from recbole_hyper.experiment.comparison import Comparison
-from recbole_hyper.files import digest, file_digest, read_json, replaced_folder, write_json, write_text, write_yaml
+from recbole_hyper.files import (
+    digest,
+    file_digest,
+    plain,
+    read_json,
+    replaced_folder,
+    write_json,
+    write_text,
+    write_yaml,
+)
 from recbole_hyper.host import models
 from recbole_hyper.options import PLACE
 from recbole_hyper.runs.folder import CONFIG, RESULT, seed_folder
@@ -55,31 +65,22 @@ def write_package(
     data = root / dataset if (root / dataset).is_dir() else root
     trained = [name for name in comparison.results if name not in scores]
     plugins = _plugins(comparison)
-    classes = [cls for name, cls in models.models().items() if name in trained]
-    defaults = {file for cls in classes for file in models.defaults_files(cls)}
+    # its SOURCE.json says which ids are escaped
+    files = {f"{DATA}/{dataset}/{file.name}": file for file in (*data.glob(f"{dataset}.*"), *data.glob(CARD))}
+    for name, by_seed in comparison.folders.items():
+        for seed, run in by_seed.items():
+            files |= {str(seed_folder(Path(RUNS, name), seed) / one): run / one for one in OF_A_RUN}
+    for name, sweep in tuned.items():
+        files |= {f"{SWEEPS}/{name}/{one}": sweep / one for one in ("sweep.yaml", "sweep.json", "trials.csv")}
+    files |= {f"{SCORES}/{name}{file.suffix}": file for name, file in scores.items()}
+    files |= plugins | _defaults(trained, plugins)
+    files |= {file.name: file for file in source.glob("compare*")}
     with replaced_folder(folder) as part:
-        # its SOURCE.json says which ids are escaped
-        for file in (*sorted(data.glob(f"{dataset}.*")), *data.glob(CARD)):
-            _copy(file, part / DATA / dataset / file.name)
-        for name, by_seed in comparison.folders.items():
-            for seed, run in by_seed.items():
-                for one in OF_A_RUN:
-                    if (run / one).is_file():
-                        _copy(run / one, seed_folder(part / RUNS / name, seed) / one)
-        for name, sweep in tuned.items():
-            for one in ("sweep.yaml", "sweep.json", "trials.csv"):
-                _copy(sweep / one, part / SWEEPS / name / one)
-        for name, file in scores.items():
-            _copy(file, part / SCORES / f"{name}{file.suffix}")
-        for place, file in plugins.items():
-            _copy(file, part / place)
-            for beside in defaults:
-                if beside.parent == file.absolute().parent:
-                    _copy(beside, (part / place).with_name(beside.name))
-        write_yaml(part / SETTINGS, {name: _settings(comparison.results[name]) for name in trained})
-        for file in sorted(source.glob("compare*")):
+        for place, file in files.items():
             if file.is_file():
-                _copy(file, part / file.name)
+                (part / place).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, part / place)
+        write_yaml(part / SETTINGS, {name: _settings(comparison.results[name]) for name in trained})
         command = _command(comparison, trained, scores, plugins)
         names = {dist.metadata["Name"]: dist.version for dist in distributions()}
         write_text(part / "environment.txt", "".join(f"{name}=={names[name]}\n" for name in sorted(names, key=str)))
@@ -113,6 +114,14 @@ def _plugins(comparison: Comparison) -> dict[str, Path]:
     return {f"{PLUGINS}/{number}/{file.name}": file for number, file in enumerate(files, 1)}
 
 
+def _defaults(trained: Sequence[str], plugins: Mapping[str, Path]) -> dict[str, Path]:
+    """Return the files of defaults beside plugins, of the models that were trained, by their place in the package."""
+    classes = [cls for name, cls in models.models().items() if name in trained]
+    files = {file for cls in classes for file in models.defaults_files(cls)}
+    places = [(Path(place), plugin.absolute().parent) for place, plugin in plugins.items()]
+    return {str(place.with_name(file.name)): file for place, here in places for file in files if file.parent == here}
+
+
 def require_new(folder: Path) -> None:
     """Raise ConfigError if ``folder`` has something."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -133,15 +142,6 @@ def protocol_words(result: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def training_words(result: Mapping[str, Any]) -> dict[str, str]:
-    """Return what audits ask about the training of one model, by subject."""
-    config = result["config"]
-    refit = "on train + validation, for the best number of epochs" if result.get("refit_epochs") else "none"
-    # a model that is fitted in one step has no epochs to select from, and no windows
-    steps = {"validated_every": "eval_step", "train_windows": "train_windows"}
-    return {"refit": refit, **{name: str(config[key]) for name, key in steps.items() if config.get(key) is not None}}
-
-
 def _settings(by_seed: Mapping[int | None, Mapping[str, Any]]) -> dict[str, Any]:
     """Return the keys that repeat a model's runs, with the values that "auto" chose."""
     first = next(iter(by_seed.values()))
@@ -157,7 +157,6 @@ def _about(name: str, comparison: Comparison, tuned: Mapping[str, Path]) -> dict
     content: dict[str, Any] = {"seeds": [result["seed"] for result in by_seed.values()]}
     if "scores" in first:
         return {**content, "scores": first["scores"], "missing": first["missing"]}
-    content |= training_words(first)
     content["epochs"] = [result["epochs"] for result in by_seed.values()]
     content["best_epoch"] = [result["best_epoch"] for result in by_seed.values()]
     if name not in tuned:
@@ -184,30 +183,30 @@ def _command(
 
 
 def _readme(content: Mapping[str, Any], comparison: Comparison) -> str:
-    counts = ", ".join(
-        f"{value:,} {key.removeprefix('n_').replace('_', ' ')}" for key, value in content["counts"].items()
-    )
     table, _ = comparison.tables()
-    models = [
-        f"* **{name}**: " + "; ".join(f"{key.replace('_', ' ')}: {value}" for key, value in about.items())
-        for name, about in content["models"].items()
-    ]
-    device = in_words(content["device"]) if content["device"] else "unknown"
-    environment = ", ".join(f"{name} {version}" for name, version in (content["versions"] or {}).items())
-    return "\n".join(
-        [
-            f"# {', '.join(comparison.results)} on {content['dataset']}\n",
-            f"{table.markdown()}",
-            "## Repeat\n\nIn this folder, with the packages of `environment.txt`:\n",
-            f"```sh\n{' '.join(content['command'])}\nrecbole-hyper verify . --repeated={REPEATED}\n```\n",
-            "`recbole-hyper verify .` checks every file, the metrics by the saved ranks, and the table.\n",
-            f"## Data\n\n{content['dataset']}: {counts}. Fingerprint `{content['data_fingerprint']}`.\n",
-            "## Protocol\n\n" + "\n".join(f"* {key}: {value}" for key, value in content["protocol"].items()) + "\n",
-            "## Models\n\n" + "\n".join(models) + f"\n\n`{SETTINGS}` has every value of every model.\n",
-            f"## Environment\n\n{environment}; commit {content['commit']}; {device}.\n",
-            f"## Files\n\n`{RUNS}/` has each run: result, configuration, epochs, and the rank of every case.\n",
-        ]
-    )
+    facts = {key: content[key] for key in ("counts", "data_fingerprint", "protocol", "models", "versions", "commit")}
+    return f"""# {", ".join(comparison.results)} on {content["dataset"]}
+
+{table.markdown()}
+## Repeat
+
+In this folder, with the packages of `environment.txt`:
+
+```sh
+{" ".join(content["command"])}
+recbole-hyper verify . --repeated={REPEATED}
+```
+
+`recbole-hyper verify .` checks every file, the metrics by the saved ranks, and the table.
+
+## Data, protocol, models and environment
+
+```yaml
+{yaml.safe_dump(plain(facts), sort_keys=False, width=120)}```
+
+`{SETTINGS}` has every value of every model. `{RUNS}/` has each run: result, configuration, epochs, and the rank of
+every case.
+"""
 
 
 def verify(folder: Path, repeated: Path | None = None) -> list[str]:
@@ -246,17 +245,11 @@ def verify(folder: Path, repeated: Path | None = None) -> list[str]:
     return problems
 
 
-def n_figures(folder: Path) -> int:
-    """Return how many metrics of runs a package has."""
-    results = _read(folder, read_json(folder / ABOUT)).results.values()
-    return sum(len(one[part]) for by_seed in results for one in by_seed.values() for part in ("valid", "test"))
-
-
 def _read(folder: Path, about: Mapping[str, Any]) -> Comparison:
     """Return the comparison that a package has."""
     folders: dict[str, dict[int | None, Path]] = {}
     for name in about["models"]:
-        seeds = about["seeds"] if (folder / RUNS / name / RESULT).is_file() is False else [None]
+        seeds = [None] if (folder / RUNS / name / RESULT).is_file() else about["seeds"]
         folders[name] = {seed: seed_folder(folder / RUNS / name, seed) for seed in seeds}
     results = {
         name: {seed: read_json(run / RESULT) for seed, run in by_seed.items()} for name, by_seed in folders.items()
@@ -300,8 +293,3 @@ def _files(folder: Path) -> Iterator[Path]:
         inside = file.relative_to(folder)
         if file.is_file() and inside.parts[0] != REPEATED and str(inside) != ABOUT:
             yield file
-
-
-def _copy(source: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(source, target)

@@ -74,26 +74,20 @@ class Lists:
         self.lengths = np.bincount(table["user"], minlength=len(store.user_tokens))
         self.offsets = np.concatenate([[0], np.cumsum(self.lengths)[:-1]])
         self.n_items = store.n_items
-
-    def _listed(self, cases: Prefixes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the number of each listed item's case, and its position in ``items``."""
-        users = cases.store.users[cases.rows]
-        lengths = self.lengths[users]
-        return np.repeat(np.arange(len(cases)), lengths), ranges(self.offsets[users], lengths)
+        self.pairs = pd.MultiIndex.from_frame(table[["user", "item"]])
 
     def score(self, cases: Prefixes) -> Tensor:
         """Return (n, n_items) scores."""
-        rows, index = self._listed(cases)
+        users = cases.store.users[cases.rows]
+        lengths = self.lengths[users]
+        rows, index = np.repeat(np.arange(len(cases)), lengths), ranges(self.offsets[users], lengths)
         scores = torch.full((len(cases), self.n_items), -1.0)
         scores[torch.from_numpy(rows), torch.from_numpy(self.items[index])] = torch.from_numpy(self.places[index])
         return scores
 
-    def has(self, cases: Prefixes, rows: npt.NDArray[np.int64], items: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Return whether the list of case ``rows[i]`` has ``items[i]``."""
-        own, index = self._listed(cases)
-        found: npt.NDArray[np.bool_] = np.isin(
-            rows * self.n_items + items.astype(np.int64), own * self.n_items + self.items[index]
-        )
+    def has(self, users: npt.NDArray[Any], items: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """Return whether the list of ``users[i]`` has ``items[i]``."""
+        found: npt.NDArray[np.bool_] = pd.MultiIndex.from_arrays([users, items]).isin(self.pairs)
         return found
 
     def rank(self, cases: Cases, k: int, **rules: Any) -> tuple[Ranks, npt.NDArray[np.bool_]]:
@@ -103,7 +97,7 @@ class Lists:
         item. ``rules`` are those of :func:`recbole_hyper.evaluation.ranking.rank_cases`.
         """
         ranks = rank_cases(self.score, cases, n_items=self.n_items, k=k, **rules)
-        listed = self.has(cases, np.arange(len(cases)), cases.targets)
+        listed = self.has(cases.store.users[cases.rows], cases.targets)
         assert ranks.top_scores is not None
         ended = ranks.top_scores < 0
         last = np.maximum(ranks.n_candidates, k + 1)
@@ -129,9 +123,9 @@ def rank_scores(name: str, file: Path, config: Any, folder: Path) -> dict[str, A
     rules = {"exclude_seen": config["exclude_seen"], "catalogue": split.candidates("test")}
     k = max(config["topk"])
     ranks, listed = lists.rank(cases, k, memory_budget=config["ranking_memory_budget"], **rules)
-    lengths = lists.lengths[cases.store.users[cases.rows]]
-    seen_lengths, seen = history_items(cases)
-    of_history = lists.has(cases, np.repeat(np.arange(len(cases)), seen_lengths), seen)
+    users = cases.store.users[cases.rows]
+    lengths, (seen_lengths, seen) = lists.lengths[users], history_items(cases)
+    of_history = lists.has(np.repeat(users, seen_lengths), seen)
     missing = {
         "test users without a list": int((lengths == 0).sum()),
         "test targets that are not in the list": int((~listed).sum()),

@@ -7,23 +7,49 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from recbole_hyper.evaluation.results import costs, protocol_text
-from recbole_hyper.files import read_json
+from recbole_hyper.files import read_json, validated
 from recbole_hyper.report.differences import canonical, read_settings
 from recbole_hyper.sweep.folder import OUTCOME, REQUEST, read_request
 from recbole_hyper.sweep.trial import FINISHED, RECORD, read_history, read_record
 
 RUN, TRIAL, FINAL = "run", "trial", "final"
 
-_NUMBER, _TEXT, _MAPPING = (int, float, type(None)), (str, type(None)), (dict, type(None))
-OF_NUMBERS = ("valid", "test", "seconds", "peak_memory_bytes_per_phase")
-# the fields of result.json that a report reads, and their types; the first three must be there
-FIELDS: dict[str, tuple[type, ...]] = {
-    **{"model": (str,), "dataset": (str,), "config": (dict,)},
-    **dict.fromkeys(("protocol", "commit", "data_fingerprint"), _TEXT),
-    **dict.fromkeys(("eval_args", "versions", *OF_NUMBERS), _MAPPING),
-    **dict.fromkeys(("peak_memory_bytes", "best_valid_score", "parameters", "epochs", "seed", "curvature"), _NUMBER),
-}
+Numbers = dict[str, float | None]
+
+
+class Result(BaseModel, strict=True):
+    """The fields of result.json that a report reads."""
+
+    model: str
+    dataset: str
+    config: dict[str, Any]
+    protocol: str | None = None
+    commit: str | None = None
+    data_fingerprint: str | None = None
+    eval_args: dict[str, Any] | None = None
+    versions: dict[str, str] | None = None
+    valid: Numbers | None = None
+    test: Numbers | None = None
+    seconds: Numbers | None = None
+    peak_memory_bytes_per_phase: Numbers | None = None
+    peak_memory_bytes: float | None = None
+    best_valid_score: float | None = None
+    parameters: float | None = None
+    epochs: float | None = None
+    seed: int | None = None
+    curvature: float | None = None
+
+
+class SweepOutcome(BaseModel):
+    """The fields of sweep.json that a report reads."""
+
+    trials: dict[str, int] = {}
+    best: dict[str, Any] | None = None
+    valid_metric: str = "score"
+    valid_metric_bigger: bool = True
 
 
 class ReportError(ValueError):
@@ -78,14 +104,14 @@ class Sweep:
 
     folder: Path
     request: dict[str, Any]
-    outcome: dict[str, Any]  # empty until the sweep ends
+    outcome: SweepOutcome | None  # None until the sweep ends
     trials: list[Entry]
     keys: list[str]  # keys that the space varies
 
     @property
     def bigger(self) -> bool:
         """Whether a bigger score is better."""
-        return bool(self.outcome.get("valid_metric_bigger", True))
+        return self.outcome is None or self.outcome.valid_metric_bigger
 
 
 @dataclass(frozen=True)
@@ -94,7 +120,6 @@ class Collection:
 
     entries: list[Entry]
     sweeps: list[Sweep]
-    new_data: dict[Path, list[dict[str, Any]]] = field(default_factory=dict)  # evaluations by run, oldest first
     problems: list[str] = field(default_factory=list)  # one line per unreadable file
 
     def of(self, *kinds: str) -> list[Entry]:
@@ -118,9 +143,6 @@ def collect(folders: Sequence[str | Path]) -> Collection:
                 elif "result.json" in files and "config.yaml" in files:
                     subfolders.clear()
                     collection.entries.append(run_entry(folder))
-                    new = [read_result(path) for path in sorted(folder.glob("evaluation_new_data-*.json"))]
-                    if new:
-                        collection.new_data[folder] = sorted(new, key=lambda result: result["protocol_counts"]["until"])
     entries = list({entry.folder.resolve(): entry for entry in collection.entries}.values())
     if not entries:
         raise ReportError(
@@ -128,7 +150,7 @@ def collect(folders: Sequence[str | Path]) -> Collection:
             f"sweep has {REQUEST}" + "".join(f"; {line}" for line in collection.problems[:5])
         )
     sweeps = list({sweep.folder.resolve(): sweep for sweep in collection.sweeps}.values())
-    return Collection(entries, sweeps, collection.new_data, list(dict.fromkeys(collection.problems)))
+    return Collection(entries, sweeps, list(dict.fromkeys(collection.problems)))
 
 
 @contextlib.contextmanager
@@ -148,7 +170,9 @@ def run_entry(folder: Path, kind: str = RUN, settings: dict[str, Any] | None = N
 
 def _add_sweep(folder: Path, collection: Collection) -> None:
     """Add the sweep in ``folder``, its trials and the tested runs of its winner; ValueError if it is damaged."""
-    request, outcome = read_request(folder), _outcome(folder / OUTCOME)
+    request, outcome, file = read_request(folder), None, folder / OUTCOME
+    if file.is_file():
+        outcome = validated(SweepOutcome, read_json(file), f"{file} is not the outcome of a sweep")
     trials: list[Entry] = []
     for path in sorted((folder / "trials").glob(f"*/{RECORD}")):
         with _noted(collection.problems):
@@ -163,33 +187,14 @@ def _add_sweep(folder: Path, collection: Collection) -> None:
         Sweep(folder, request, outcome, trials, list(dict.fromkeys(key for trial in trials for key in trial.settings)))
     )
     collection.entries.extend(trials)
-    best = (outcome.get("best") or {}).get("settings", {})
+    best = ((outcome and outcome.best) or {}).get("settings", {})
     for path in sorted((folder / "best").glob("*/result.json")):
         with _noted(collection.problems):
             collection.entries.append(run_entry(path.parent, FINAL, dict(best)))
 
 
-def _outcome(path: Path) -> dict[str, Any]:
-    """Read sweep.json; empty if the sweep has not ended, ValueError if the file is something else."""
-    if not path.is_file():
-        return {}
-    content = read_json(path)
-    best = {} if content.get("best") is None else content["best"]
-    mappings = [content.get("trials", {}), best, best.get("settings", {}) if isinstance(best, dict) else {}]
-    if not all(isinstance(value, dict) for value in mappings):
-        raise ValueError(f"{path} is not the outcome of a sweep")
-    return content
-
-
 def read_result(path: Path) -> dict[str, Any]:
-    """Read the result of a run; ValueError, which names the file, if it is damaged or something else."""
+    """Read the result of a run; ConfigError, which names the file, if it is damaged or something else."""
     result = read_json(path)
-    for name, kind in FIELDS.items():
-        if not isinstance(result.get(name), kind):
-            problem = f"a {type(result[name]).__name__}" if name in result else "missing"
-            raise ValueError(f"{path} is not the result of a run: {name} is {problem}")
-    for name in OF_NUMBERS:
-        wrong = [key for key, value in (result.get(name) or {}).items() if not isinstance(value, _NUMBER)]
-        if wrong:
-            raise ValueError(f"{path} is not the result of a run: {name}.{wrong[0]} is not a number")
-    return {name: value for name, value in result.items() if value is not None or name not in (*OF_NUMBERS, "versions")}
+    validated(Result, result, f"{path} is not the result of a run")
+    return {name: value for name, value in result.items() if value is not None}

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -56,10 +57,5 @@ def in_words(settings: Mapping[str, Any]) -> str:
 
 
 def legend_text(label: str) -> str:
-    """Return a label broken after commas into lines of about ``LEGEND_WIDTH`` letters, without TeX formulas."""
-    lines = [""]
-    for part in label.split(", "):
-        if lines[-1] and len(lines[-1]) + len(part) > LEGEND_WIDTH:
-            lines.append("")
-        lines[-1] += (", " if lines[-1] else "") + part
-    return ",\n".join(lines).replace("$", r"\$")
+    """Return a label broken into lines of at most ``LEGEND_WIDTH`` letters, without TeX formulas."""
+    return textwrap.fill(label, LEGEND_WIDTH, break_long_words=False).replace("$", r"\$")

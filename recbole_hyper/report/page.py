@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jinja2 import Environment
-from markupsafe import Markup
 
 from recbole_hyper.evaluation.tables import Table
 from recbole_hyper.files import write_text
@@ -45,7 +44,7 @@ class Page:
 
     def table(self, table: Table, *, folded: str = "") -> None:
         """Add a table that sorts by a click on a column head. With ``folded`` it is folded under that summary."""
-        self._add("table", table=Markup(table.html()), folded=folded)
+        self._add("table", table=table, folded=folded)
         self.text(table.note, small=True)
 
     def figure(self, svg: Path, caption: str) -> None:

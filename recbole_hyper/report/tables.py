@@ -1,6 +1,5 @@
 """The tables of a report, and the labels of its entries."""
 
-import itertools
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -12,7 +11,6 @@ from recbole_hyper.evaluation.compare import add_tests
 from recbole_hyper.evaluation.results import protocol_text
 from recbole_hyper.report.collect import FINAL, RUN, TRIAL, Collection, Entry
 from recbole_hyper.report.differences import differing, in_words
-from recbole_hyper.sweep.trial import FINISHED
 
 
 def settings_texts(entries: Sequence[Entry]) -> dict[Path, str]:
@@ -31,19 +29,11 @@ def settings_texts(entries: Sequence[Entry]) -> dict[Path, str]:
 
 
 def entry_labels(entries: Sequence[Entry]) -> list[str]:
-    """Return a unique label per entry: model and differing settings; data, protocol and seed where they differ."""
-    contexts = {entry.folder: (str(entry.result.get("dataset")), protocol_text(entry.result)) for entry in entries}
-    differ = [len(set(values)) > 1 for values in zip(*contexts.values(), strict=True)]
-    labels = []
+    """Return a unique label per entry: model, differing settings, and the seed of a run."""
+    texts, labels = settings_texts(entries), []
     for entry in entries:
-        same_model = [other for other in entries if other.model == entry.model]
-        values = {**entry.settings, **entry.read}
-        keys = dict.fromkeys([*entry.settings, *differing([other.read for other in same_model])])
-        settings = in_words({key: values[key] for key in keys if key in values})
-        seeds = {other.result.get("seed") for other in same_model if other.kind != TRIAL}
-        seed = f"seed {entry.result.get('seed')}" if len(seeds) > 1 and entry.kind != TRIAL else ""
-        context = itertools.compress(contexts[entry.folder], differ)
-        labels.append(", ".join(filter(None, [entry.model, settings, seed, *context])))
+        seed = "" if entry.kind == TRIAL else f"seed {entry.result.get('seed')}"
+        labels.append(", ".join(filter(None, [entry.model, texts[entry.folder], seed])))
     return [
         f"{label} ({entry.folder.name})" if labels.count(label) > 1 else label
         for label, entry in zip(labels, entries, strict=True)
@@ -128,45 +118,6 @@ def trial_table(collection: Collection) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def cost_table(collection: Collection, metric: str = "ndcg@10") -> pd.DataFrame:
-    """Return validation ``metric``, training time and peak memory of every finished trial and run.
-
-    Entries without ``metric`` are left out, and so are final runs, because they repeat their trial.
-    """
-
-    def value(entry: Entry) -> float | None:
-        return (entry.result.get("valid") or {}).get(metric)
-
-    done = [entry for entry in collection.of(RUN, TRIAL) if entry.status == FINISHED]
-    measured = [entry for entry in done if value(entry) is not None and None not in entry.costs.values()]
-    settings = settings_texts(measured)
-    rows = [
-        {
-            "dataset": entry.result.get("dataset"),
-            "protocol": protocol_text(entry.result),
-            "model": entry.model,
-            metric: value(entry),
-            **entry.costs,
-            "epochs": entry.result.get("epochs"),
-            "seed": entry.result.get("seed"),
-            "settings": settings[entry.folder],
-            "folder": str(entry.folder),
-        }
-        for entry in measured
-    ]
-    return pd.DataFrame(rows)
-
-
-def pareto(frame: pd.DataFrame, cost: str, value: str) -> pd.DataFrame:
-    """Return the Pareto front by ``cost`` (smaller is better) and ``value`` (larger is better), sorted by cost.
-
-    Of equal rows it has the first.
-    """
-    ordered = frame.sort_values([cost, value], ascending=[True, False], kind="stable")
-    best_before = ordered[value].cummax().shift(fill_value=-float("inf"))
-    return ordered[ordered[value] > best_before]
-
-
 def environment_table(collection: Collection) -> pd.DataFrame:
     """Return a row per environment and data set: number of runs, data, fingerprint, counts, commit and versions."""
     rows: dict[str, dict[str, Any]] = {}
@@ -196,9 +147,9 @@ def warnings_of(collection: Collection) -> list[str]:
     if len(commits) > 1:
         notes.append(f"The runs were made with {len(commits)} versions of the code.")
     for sweep in collection.sweeps:
-        name, failed = sweep.folder.name, sweep.outcome.get("trials", {}).get("failed", 0)
-        if not sweep.outcome:
+        name = sweep.folder.name
+        if sweep.outcome is None:
             notes.append(f"The sweep {name} is not finished.")
-        elif failed:
+        elif failed := sweep.outcome.trials.get("failed", 0):
             notes.append(f"{failed} trials of the sweep {name} failed; the trial table has the reasons.")
     return notes

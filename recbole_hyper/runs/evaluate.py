@@ -67,7 +67,7 @@ def evaluate(
     Returns the metrics as ``valid`` and ``test``, their intervals (``confidence``), ``changes`` (the keys of
     ``config_dict``), and the provenance of result.json. The same content is written to the run's folder as
     ``evaluation_<mode>.json``, or ``evaluation_<mode>-<keys>-<digest>.json`` if more than the mode changes. New data
-    write ``evaluation_new_data-<file>-<digest>.json``, from which a report draws a series. ConfigError for no finished
+    write ``evaluation_new_data-<file>-<digest>.json``. ConfigError for no finished
     run, or a key that changes more than the ranking; CheckpointError for weights that do not fit the data.
     """
     changes, before, folder = parse_keys(config_dict or {}), read_run(output_dir), Path(output_dir)

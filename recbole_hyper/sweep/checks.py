@@ -1,12 +1,10 @@
-"""Checks of every key and value of a space before the first trial, so that a bad one ends the sweep early."""
+"""Checks of the keys of a space and of its trials before the first one, so that a bad key ends the sweep early."""
 
 import contextlib
 import itertools
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
-
-import numpy as np
 
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.config.binding import Exact
@@ -20,12 +18,8 @@ from recbole_hyper.sweep.trial import Plan, quiet
 
 logger = logging.getLogger("recbole_hyper")
 
-# binding a configuration takes up to a tenth of a second: with more trials, only each value is bound
-ALL_TRIALS = 50
-# random settings, in search of one that reads a value
-DRAWS = 50
-# settings that are bound with a value before the value is rejected
-TRIES = 5
+# binding a configuration takes up to a tenth of a second: of more trials only the first are bound
+MOST_BOUND = 50
 
 
 def bind_base(
@@ -85,55 +79,22 @@ def readable(plan: Plan, space: Space) -> Space:
     return left
 
 
-def bind_values(plan: Plan, space: Space, trials: Sequence[Settings]) -> list[str]:
-    """Bind a configuration with each value and both ends of each range of a space, and all ``trials`` if they are few.
+def bind_trials(plan: Plan, trials: Sequence[Settings]) -> list[str]:
+    """Bind the configurations of ``trials``, and return warnings about those that cannot run, which will fail.
 
-    Returns warnings about fixed keys that none of these configurations reads, and about trials that cannot run although
-    each of their values can.
-
-    Raises:
-        ConfigError: no setting with some value can run, or no trial can.
+    Fixed keys that none of them reads get a warning too. ConfigError if none can run.
     """
-    errors: dict[str, ValueError | None] = {}
-    unread = set(plan.fixed)
-
-    def why_not(settings: Settings) -> ValueError | None:
-        """Return why ``settings`` cannot run; they are bound once."""
-        name = repr(settings)
-        if name not in errors:
-            try:
-                unread.intersection_update(plan.config(settings).resolved.unread())
-                errors[name] = None
-            except ValueError as error:
-                errors[name] = error
-        return errors[name]
-
-    for key, value in ((key, value) for key, domain in space.domains.items() for value in domain.ends):
-        why = None
-        for settings in probes(space, key, value):
-            if (why := why_not(settings)) is None:
-                break
-        if why is not None:
-            raise ConfigError(f"the space: {key}={value!r} cannot run: {why}") from why
-    checked = trials if len(trials) <= ALL_TRIALS else ()
-    bad = [(settings, why) for settings in checked if (why := why_not(settings)) is not None]
+    unread, bad = set(plan.fixed), list[tuple[Settings, ValueError]]()
+    for settings in trials[:MOST_BOUND]:
+        try:
+            unread.intersection_update(plan.config(settings).resolved.unread())
+        except ValueError as error:
+            bad.append((settings, error))
     warnings = [f"no trial reads {key}: it has no effect" for key in plan.fixed if key in unread]
     if bad:
         settings, why = bad[0]
         text = ", ".join(f"{key}={value!r}" for key, value in settings.items())
-        warnings.append(f"{len(bad)} of {len(trials)} settings cannot run, such as {text}: {why}")
-        if len(bad) == len(trials):
+        warnings.append(f"{len(bad)} of {len(trials[:MOST_BOUND])} settings cannot run, such as {text}: {why}")
+        if len(bad) == len(trials[:MOST_BOUND]):
             raise ConfigError(f"the space: {warnings[-1]}") from why
     return warnings
-
-
-def probes(space: Space, key: str, value: Any) -> Iterator[Settings]:
-    """Yield at most ``TRIES`` settings in which ``key`` has ``value``: first values of the others, then draws."""
-    generator, n_yielded = np.random.default_rng(0), 0
-    for attempt in range(1 + DRAWS):
-        ends = {name: domain.ends for name, domain in space.domains.items()}
-        drawn = {name: all_[int(generator.integers(len(all_))) if attempt else 0] for name, all_ in ends.items()}
-        settings = space.kept({**drawn, key: value})
-        if key in settings and n_yielded < TRIES:
-            n_yielded += 1
-            yield settings

@@ -1,27 +1,25 @@
 """The driver of a sweep: runs the trials that are missing, selects the winner on validation, and tests it."""
 
-import math
-import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
+from pydantic import BaseModel, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.config.binding import parse_keys
-from recbole_hyper.evaluation.compare import deviation
 from recbole_hyper.evaluation.results import commit, versions
 from recbole_hyper.evaluation.tables import table
-from recbole_hyper.experiment.experiment import Run, in_minutes
-from recbole_hyper.files import plain, write_json, write_text
+from recbole_hyper.experiment.experiment import in_minutes
+from recbole_hyper.files import plain, validated, write_json, write_text
 from recbole_hyper.host import user_files
 from recbole_hyper.models.data_defaults import MOST_EPOCHS
-from recbole_hyper.sweep.checks import bind_base, bind_values, readable
+from recbole_hyper.sweep.checks import bind_base, bind_trials, readable
 from recbole_hyper.sweep.folder import OUTCOME, REQUEST, how_to_continue, opened, read_request
 from recbole_hyper.sweep.search import Optuna, list_trials
 from recbole_hyper.sweep.space import Space, parse_space, read_space
@@ -39,15 +37,26 @@ from recbole_hyper.sweep.trial import (
     read_records,
     run_final,
 )
-from recbole_hyper.sweep.workers import SCHEDULERS, Workers, run_each, run_trials
+from recbole_hyper.sweep.workers import Workers, run_trials
 from recbole_hyper.values import is_number
-from recbole_hyper.yaml_files import config_file, merged, properties_folder
+from recbole_hyper.yaml_files import config_file, merged, properties_folder, without
 
-SEARCHES = ("grid", "random", "optuna")
-DEFAULTS = {"search": "grid", "scheduler": "none", "num_samples": None, "n_seeds": 1, "time_budget": None}
 # the space of a sweep without one, and the options of its search
 TUNE = "tune"
 TUNE_DEFAULTS = {"search": "random", "scheduler": "asha", "num_samples": 50, "time_budget": 3600.0}
+
+
+class Options(BaseModel, allow_inf_nan=False):
+    """The options of a sweep that need no configuration."""
+
+    search: Literal["grid", "random", "optuna"] = "grid"
+    scheduler: Literal["none", "asha"] = "none"
+    num_samples: PositiveInt | None = None
+    time_budget: PositiveFloat | None = None
+    max_concurrent: PositiveInt | None = None
+    cpu: PositiveFloat = 1.0
+    gpu: NonNegativeFloat = 0.0
+    ray_address: str | None = None
 
 
 def sweep(
@@ -65,9 +74,8 @@ def sweep(
     resources: Mapping[str, float] | None = None,
     time_budget: float | None = None,
     ray_address: str | None = None,
-    n_seeds: int | None = None,
 ) -> dict[str, Any]:
-    """Try the settings of a space, select on validation, test the winner once per seed.
+    """Try the settings of a space, select on validation, test the winner once.
 
     Without a space it searches "tune", which fits every model of this package: 50 random settings in an hour, with
     ASHA. A resumed sweep keeps its space and its options.
@@ -86,11 +94,10 @@ def sweep(
         resources: {"cpu": cores, "gpu": share} of each trial; the default is one core.
         time_budget: seconds for the search; a resume continues it.
         ray_address: a running Ray cluster; None starts one here.
-        n_seeds: tested runs of the winner, with its seed and those that follow (default 1).
 
     Returns:
-        The content of sweep.json: best (settings, validation), test, test_mean and test_std over seeds, counts of
-        trials by status, failures and unfinished trials with their reasons, seconds.
+        The content of sweep.json: best (settings, validation), its test and the folder of that run, counts of trials
+        by status, failures and unfinished trials with their reasons, seconds.
 
     Raises:
         ConfigError: something cannot run; raised before the first trial.
@@ -100,9 +107,7 @@ def sweep(
     files, file_of_key = user_files.read_all([config_file(path) for path in config_files])
     keys = parse_keys(config_dict or {})
     resume, output_dir = ({**files, **keys}.get(name) for name in ("resume", "output_dir"))
-    for layer in (files, keys):
-        layer.pop("resume", None)
-        layer.pop("output_dir", None)
+    files, keys = (without(("resume", "output_dir"), layer) for layer in (files, keys))
     if resume and not output_dir:
         raise ConfigError("--resume=True needs --output_dir=DIR, the folder of the sweep to continue")
     before = read_request(Path(str(output_dir))) if resume else {}
@@ -110,50 +115,36 @@ def sweep(
     if not model or not dataset:
         missing = "dataset" if model else "model"
         raise ConfigError(f"no {missing} given: use --{missing}=NAME")
-    options = {**DEFAULTS, **(TUNE_DEFAULTS if not before and str(space or TUNE) == TUNE else {})}
-    saved = {"search": search, "scheduler": scheduler, "num_samples": num_samples, "n_seeds": n_seeds}
-    for layer in ({key: before.get(key) for key in saved}, {**saved, "time_budget": time_budget}):
-        options |= {key: value for key, value in layer.items() if value is not None}
-    cpu, gpu = (float((resources or {}).get(name, default)) for name, default in (("cpu", 1), ("gpu", 0)))
-    _check_options(options, cpu, gpu, max_concurrent)
+    name = space or TUNE
+    saved = {"search": search, "scheduler": scheduler, "num_samples": num_samples}
+    given = {**saved, "time_budget": time_budget, "max_concurrent": max_concurrent, "ray_address": ray_address}
+    defaults = before or (TUNE_DEFAULTS if name == TUNE else {})
+    wanted = {**defaults, **(resources or {}), **{key: value for key, value in given.items() if value is not None}}
+    options = validated(Options, wanted, "sweep")
 
     if before and space is None:
         whole = parse_space(before["space"], REQUEST)
     else:
         own = f"{TUNE}-{model}"
-        tuned = own if (properties_folder() / "sweep" / f"{own}.yaml").is_file() else TUNE
-        whole = read_space(tuned if str(space or TUNE) == TUNE else space or TUNE, budget)
+        has_own = name == TUNE and (properties_folder() / "sweep" / f"{own}.yaml").is_file()
+        whole = read_space(own if has_own else name, budget)
     # the space wins over files, the command line over the constants of the space
-    others = {key: value for key, value in files.items() if key not in whole.content}
-    kept = {key: value for key, value in files.items() if key not in whole.domains}
-    fixed = merged(kept, whole.constants, before.get("fixed", {}), others, keys)
-    base = bind_base(model, dataset, fixed, whole, {key: file for key, file in file_of_key.items() if key not in keys})
+    others = without(whole.content, files)
+    fixed = merged(without(whole.domains, files), whole.constants, before.get("fixed", {}), others, keys)
+    base = bind_base(model, dataset, fixed, whole, without(keys, file_of_key))
     folder = Path(output_dir or f"saved/sweep-{model}-{dataset}-{datetime.now():%Y%m%d-%H%M%S}").absolute()
-    fixed = {key: value for key, value in fixed.items() if key not in base.resolved.foreign}
+    fixed = without(base.resolved.foreign, fixed)
     # trials are processes with another working folder
     fixed |= {"plugins": base["plugins"]} if fixed.get("plugins") else {}
-    fixed = {"use_gpu": gpu > 0, **fixed, "data_path": str(Path(base["data_path"]).parent.absolute())}
+    fixed = {"use_gpu": options.gpu > 0, **fixed, "data_path": str(Path(base["data_path"]).parent.absolute())}
     metric, bigger = base["valid_metric"].lower(), bool(base["valid_metric_bigger"])
     shared = _shared_fits(fixed, whole, base, folder)
-    plan = Plan(model, dataset, {**fixed, **shared}, folder, max(1, int(cpu)), metric, bigger)
+    plan = Plan(model, dataset, {**fixed, **shared}, folder, max(1, int(options.cpu)), metric, bigger)
     varied = readable(plan, whole)
     request = {"model": model, "dataset": dataset, "fixed": fixed, "space": whole.content}
-    request |= {key: options[key] for key in saved}
+    request |= options.model_dump(include=saved.keys())
     with opened(folder, plain(request, nan_to_null=False), before):
-        return _Sweep(plan, varied, base, Workers(cpu, gpu, max_concurrent, ray_address), options, start).run()
-
-
-def _check_options(options: Mapping[str, Any], cpu: float, gpu: float, max_concurrent: int | None) -> None:
-    for option, allowed in (("search", SEARCHES), ("scheduler", SCHEDULERS)):
-        if options[option] not in allowed:
-            raise ConfigError(f"{option}={options[option]!r} is unknown; allowed: {', '.join(allowed)}")
-    for option, count in (("n_seeds", options["n_seeds"]), ("max_concurrent", max_concurrent)):
-        if count is not None and count < 1:
-            raise ConfigError(f"{option}={count}: at least 1 is needed")
-    if (budget := options["time_budget"]) is not None and not 0 < budget < math.inf:
-        raise ConfigError(f"time_budget={budget}: seconds above 0 are expected")
-    if not (0 < cpu < math.inf and 0 <= gpu < math.inf):
-        raise ConfigError(f"resources: cpu={cpu:g},gpu={gpu:g}: cpu above 0 and gpu of at least 0 are expected")
+        return _Sweep(plan, varied, base, options, start).run()
 
 
 def _shared_fits(fixed: Mapping[str, Any], space: Space, base: Config, folder: Path) -> dict[str, Any]:
@@ -176,19 +167,19 @@ class _Sweep:
     plan: Plan
     space: Space
     base: Config
-    workers: Workers
-    options: Mapping[str, Any]
+    options: Options
     start: float
 
     def run(self) -> dict[str, Any]:
         """Search, test the winner, write sweep.json and return its content."""
-        self.folder, self.trials = self.plan.folder, read_records(self.plan)
+        self.folder, self.trials, options = self.plan.folder, read_records(self.plan), self.options
         trials = self._missing_trials()
         self.earlier, self.search_start = self._n_ended(), perf_counter()
         print(f"{self.folder}: {self.total} trials" + (f", {self.earlier} of them done" if self.earlier else ""))
         if self.earlier < self.total:
-            limits = {name: self.options[name] for name in ("scheduler", "time_budget")}
-            run_trials(self.plan, trials, self._on_end, self.workers, max_epochs=self._max_epochs(), **limits)
+            workers = Workers(options.cpu, options.gpu, options.max_concurrent, options.ray_address)
+            limits = {"scheduler": options.scheduler, "time_budget": options.time_budget}
+            run_trials(self.plan, trials, self._on_end, workers, max_epochs=self._max_epochs(), **limits)
         for name, trial in read_records(self.plan).items():
             unfinished = trial.status == UNFINISHED  # it was running when time was up
             self.trials[name] = close_trial(self.plan, trial, UNFINISHED, OUT_OF_TIME) if unfinished else trial
@@ -209,10 +200,10 @@ class _Sweep:
     def _missing_trials(self) -> Iterator[Trial]:
         """Check all trials and return those that have not ended; set ``total``, and ``optuna`` if it proposes them."""
         seed = int(self.base["seed"])
-        planned = list_trials(self.space, self.options["search"], self.options["num_samples"], seed)
+        planned = list_trials(self.space, self.options.search, self.options.num_samples, seed)
         self.optuna: Optuna | None = None
-        if self.options["search"] == "optuna":
-            self.total = self.options["num_samples"] or 20
+        if self.options.search == "optuna":
+            self.total = self.options.num_samples or 20
             earlier = self.trials.values()
             self.optuna = Optuna(self.space, self.total, seed, bigger=self.plan.bigger, earlier=earlier)
             missing = iter(self.optuna)
@@ -225,22 +216,12 @@ class _Sweep:
                 )
             ended = {name for name, trial in self.trials.items() if trial.status != UNFINISHED}
             missing = iter([trial for trial in planned if trial.name not in ended])
-        self._bind(planned)
+        for text in bind_trials(self.plan, [trial.settings for trial in planned]):
+            print(f"warning: {text}")
         _, split = self.plan.data(self.plan.config(planned[0].settings))
         if not len(split.valid):
             raise ConfigError("this split has no validation case, so there is nothing to select on; change eval_args")
         return missing
-
-    def _bind(self, planned: list[Trial]) -> None:
-        """Bind the values of the space; ConfigError, before the sweep begins, if one cannot run."""
-        try:
-            warnings = bind_values(self.plan, self.space, [trial.settings for trial in planned])
-        except ConfigError as error:
-            if not self.trials:
-                raise
-            warnings = [str(error)]  # a sweep that has begun keeps its space: those trials will fail
-        for text in warnings:
-            print(f"warning: {text}")
 
     def _max_epochs(self) -> int:
         """Return the most epochs of any trial."""
@@ -285,7 +266,7 @@ class _Sweep:
         if (left := self.total - ended) > 0 and ended > self.earlier:
             # at the pace of this session
             seconds = passed / (ended - self.earlier) * left
-            if (budget := self.options["time_budget"]) is not None:
+            if (budget := self.options.time_budget) is not None:
                 seconds = min(seconds, max(0.0, budget - passed))
             line += f"  ({left} left, about {in_minutes(seconds)})"
         print(line, flush=True)
@@ -302,30 +283,11 @@ class _Sweep:
         write_text(self.folder / "trials.csv", pd.DataFrame(rows).to_csv(index=False))
 
     def _test(self, best: Trial) -> dict[str, Any]:
-        """Test the winner with each seed and return what sweep.json says about it; finished runs are not repeated."""
-        first = int(self.plan.config(best.settings)["seed"])
-        folders = {seed: final_folder(self.plan, best, seed) for seed in range(first, first + self.options["n_seeds"])}
-        runs = [
-            Run(self.plan.model, self.plan.dataset, seed, {}, folder, best.name)
-            for seed, folder in folders.items()
-            if not (folder / "result.json").is_file()
-        ]
-        plan, final = self.plan, run_final
-
-        def start(run: Run) -> None:
-            final(plan, best, int(run.seed or 0))
-
-        if runs:
-            run_each(runs, start, self.workers)
-        tests = [read_final(folder) for folder in folders.values()]
-        values = {name: [test[name] for test in tests] for name in tests[0]}
-        return {
-            "test": tests[0],
-            "seeds": list(folders),
-            "test_mean": {name: statistics.fmean(scores) for name, scores in values.items()},
-            "test_std": {name: deviation(scores) for name, scores in values.items()},
-            "best_runs": [str(folder.relative_to(self.folder)) for folder in folders.values()],
-        }
+        """Test the winner, if that is not done, and return what sweep.json says about it."""
+        folder = final_folder(self.plan, best)
+        if not (folder / "result.json").is_file():
+            run_final(self.plan, best)
+        return {"test": read_final(folder), "best_run": str(folder.relative_to(self.folder))}
 
     def _print(self, best: Trial, outcome: Mapping[str, Any]) -> None:
         counts = ", ".join(f"{count} {status}" for status, count in outcome["trials"].items())
@@ -336,12 +298,8 @@ class _Sweep:
                 f"{how_to_continue(self.folder)}"
             )
         print(f"best trial {best.name}: {', '.join(f'{key}={value}' for key, value in best.settings.items())}")
-        rows = []
-        for name in outcome["test"] or best.valid:  # a split may have no test part
-            row = {"metric": name, "valid": best.valid.get(name), "test": outcome["test"].get(name)}
-            if len(outcome["seeds"]) > 1 and outcome["test"]:
-                row |= {"test mean": outcome["test_mean"][name], "std": outcome["test_std"][name]}
-            rows.append(row)
+        tested = outcome["test"]  # a split may have no test part
+        rows = [{"metric": m, "valid": best.valid.get(m), "test": tested.get(m)} for m in tested or best.valid]
         print(table(rows))
         print(self.folder / OUTCOME)
 

@@ -6,14 +6,28 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from recbole_hyper.config import ConfigError
 from recbole_hyper.errors import NoSpaceError
-from recbole_hyper.files import is_no_space, read_written_yaml, write_yaml
+from recbole_hyper.files import is_no_space, read_written_yaml, validated, write_yaml
 from recbole_hyper.runs.folder import alone_in
 
 REQUEST, OUTCOME = "sweep.yaml", "sweep.json"
-# keys of sweep.yaml that a resume may not change
-SAME = {"model": str, "dataset": str, "fixed": dict, "space": dict, "search": str, "scheduler": str}
+# what a resume may not change
+SAME = ("model", "dataset", "fixed", "space", "search", "scheduler")
+
+
+class Request(BaseModel):
+    """The content of sweep.yaml: what the user wants, with the options that a resume keeps."""
+
+    model: str
+    dataset: str
+    space: dict[str, Any]
+    fixed: dict[str, Any] = {}  # keys of every trial
+    search: str = "grid"
+    scheduler: str = "none"
+    num_samples: int | None = None
 
 
 def read_request(folder: Path) -> dict[str, Any]:
@@ -21,14 +35,7 @@ def read_request(folder: Path) -> dict[str, Any]:
     file = folder / REQUEST
     if not file.is_file():
         raise ConfigError(f"{folder} has no sweep to resume: {REQUEST} is missing")
-    content = read_written_yaml(file, "damaged")
-    for key, kind in SAME.items():
-        value = content.get(key, {} if key == "fixed" else None)
-        if not isinstance(value, kind):
-            raise ConfigError(f"{file} is damaged: {key} must be a {kind.__name__}, but is {value!r}")
-        if kind is dict and not all(isinstance(name, str) for name in value):
-            raise ConfigError(f"{file} is damaged: {key} has a key that is not text")
-    return content
+    return validated(Request, read_written_yaml(file, "damaged"), f"{file} is damaged").model_dump()
 
 
 @contextlib.contextmanager
@@ -66,11 +73,12 @@ def how_to_continue(folder: Path) -> str:
 
 def _require_same(request: Mapping[str, Any], before: Mapping[str, Any]) -> None:
     for key in SAME:
-        old, new = before.get(key), request[key]
-        if old == new:
-            continue
-        what = f"{key}: it was {old!r}, now {new!r}"
+        old, new = before[key], request[key]
         if isinstance(old, dict):
-            names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
-            what = f"{key}: " + "; ".join(f"{n} was {old.get(n)!r}, now {new.get(n)!r}" for n in names[:3])
-        raise ConfigError(f"this sweep cannot be resumed with another {what}; choose another output_dir")
+            differ = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+            old, new = ({name: one.get(name) for name in differ} for one in (old, new))
+        if old != new:
+            raise ConfigError(
+                f"this sweep cannot be resumed with another {key} ({old!r} before, {new!r} now); choose another "
+                "output_dir"
+            )

@@ -18,12 +18,7 @@ def list_trials(space: Space, search: str, num_samples: int | None, seed: int) -
 
     A "grid" has every combination of the grids, ``num_samples`` times (default 1) with new draws of the other keys. Any
     other ``search`` draws ``num_samples`` different settings (default 10).
-
-    Raises:
-        ConfigError: ``num_samples`` is less than 1.
     """
-    if num_samples is not None and num_samples < 1:
-        raise ConfigError(f"num_samples={num_samples}: at least 1 is needed")
     generator = np.random.default_rng(seed)
     by_key: dict[str, Settings] = {}
     if search == "grid":

@@ -10,8 +10,7 @@ A search space names a function of ``ray.tune`` and its arguments; any other val
     small:                                         # with --budget=small, this space replaces the one above
       learning_rate: {grid_search: [0.001, 0.01]}
 
-RecBole's hyper files (``key choice [...]``, ``uniform``, ``quniform``, ``loguniform``) are read too. In Python, a
-search space may be Ray's object: ``{"learning_rate": tune.loguniform(1e-4, 1e-2)}``.
+RecBole's hyper files (``key choice [...]``, ``uniform``, ``quniform``, ``loguniform``) are read too.
 """
 
 from __future__ import annotations
@@ -38,8 +37,6 @@ BUDGETS = ("full", "small")
 FINITE = ("grid_search", "choice")
 RANGES = ("uniform", "quniform", "loguniform", "qloguniform", "randint", "qrandint", "lograndint", "qlograndint")
 KINDS = (*FINITE, *RANGES)
-# how releases before 0.3 wrote a space
-_EARLIER = {"grid", "value", "when"}
 
 
 @dataclass(frozen=True)
@@ -48,11 +45,6 @@ class Domain:
 
     kind: str
     values: tuple[Any, ...]
-
-    @property
-    def is_finite(self) -> bool:
-        """Whether ``values`` lists every value."""
-        return self.kind in FINITE
 
     @property
     def is_grid(self) -> bool:
@@ -64,16 +56,15 @@ class Domain:
         """Ray's object; a grid is a choice, as other searches draw from it."""
         from ray import tune
 
-        return tune.choice(list(self.values)) if self.is_finite else getattr(tune, self.kind)(*self.values)
+        return tune.choice(list(self.values)) if self.kind in FINITE else getattr(tune, self.kind)(*self.values)
 
     @property
     def ends(self) -> tuple[Any, ...]:
         """The lowest and the highest value of a range, or every value."""
-        if self.is_finite:
+        if self.kind in FINITE:
             return self.values
-        domain, (low, high) = self.of_ray, self.values[:2]
         # Ray's ranges of whole numbers end before the upper bound, except with a step
-        return domain.cast(low), domain.cast(high) - (self.kind in ("randint", "lograndint"))
+        return self.values[0], self.values[1] - (self.kind in ("randint", "lograndint"))
 
     def draw(self, generator: np.random.Generator) -> Any:
         """Draw one value."""
@@ -139,7 +130,7 @@ def parse_space(content: Mapping[str, Any], name: str = "the space", budget: str
         raise ConfigError(f"{name} must contain 'key: search space' lines, but is a {type(content).__name__}")
     if budget not in BUDGETS:
         raise ConfigError(f"budget={budget!r} is unknown; allowed: {', '.join(BUDGETS)}")
-    lines = {str(key): spelled(value) for key, value in content.items() if key != "small"}
+    lines = {str(key): value for key, value in content.items() if key != "small"}
     if budget == "small":
         lines = content.get("small") or {}
         if not (isinstance(lines, dict) and lines):
@@ -151,33 +142,8 @@ def parse_space(content: Mapping[str, Any], name: str = "the space", budget: str
     return Space(varied, {key: value for key, value in lines.items() if key not in varied}, lines)
 
 
-def spelled(value: Any) -> Any:
-    """Return an object of Ray Tune as a space file spells it, anything else as it is; ConfigError if that cannot be."""
-    if not type(value).__module__.startswith("ray."):
-        return value
-    from ray.tune.search import sample
-
-    sampler: Any = value.get_sampler()
-    step: tuple[Any, ...] = ()
-    if isinstance(sampler, sample.Quantized):
-        step, sampler = (sampler.q,), sampler.sampler
-    if isinstance(value, sample.Categorical):
-        return {"choice": list(value.categories)}
-    if not isinstance(value, sample.Float | sample.Integer) or isinstance(sampler, sample.Normal):
-        raise ConfigError(f"a space cannot have {type(value).__name__}({sampler}) of Ray Tune; it can have {KINDS}")
-    name = "uniform" if isinstance(value, sample.Float) else "randint"
-    kind = f"{'q' if step else ''}{'log' if isinstance(sampler, sample.LogUniform) else ''}{name}"
-    return {kind: [value.lower, value.upper, *step]}
-
-
 def _domain(value: Any, where: str) -> Domain | None:
     """Return a search space, None for a value that is the same in every trial."""
-    for entry in value if isinstance(value, list) else [value]:
-        if isinstance(entry, dict) and not _EARLIER.isdisjoint(entry):
-            raise ConfigError(
-                f"{where}: {', '.join(_EARLIER & entry.keys())} was the notation before 0.3; write "
-                "{grid_search: [1, 2]}, and no condition: a trial leaves out what it does not read"
-            )
     if not isinstance(value, dict) or len(value) != 1:
         return None
     ((kind, values),) = value.items()
@@ -188,7 +154,7 @@ def _domain(value: Any, where: str) -> Domain | None:
     if not isinstance(values, list | tuple) or not values:
         raise ConfigError(f"{where}: {kind} needs a list, got {values!r}")
     domain = Domain(kind, tuple(values))
-    if not domain.is_finite:
+    if kind not in FINITE:
         if not all(map(is_number, values)) or values[0] >= values[1]:
             raise ConfigError(f"{where}: {kind} needs numbers, the lower bound first; got {values!r}")
         try:

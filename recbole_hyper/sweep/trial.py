@@ -11,7 +11,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 from pydantic import TypeAdapter
@@ -144,8 +143,6 @@ def _outcome(plan: Plan, trial: Trial, folder: Path, report: Report | None) -> d
         if is_no_space(error) or isinstance(error, StopTrialError):
             raise
         reason = f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"
-        if _is_out_of_memory(error):
-            reason = f"out of memory: {reason}"
         return {"status": FAILED, "reason": reason, "epochs": len(read_history(folder))}
     finally:
         # return freed memory to the system, so that the next trial measures its own peak
@@ -163,12 +160,6 @@ def _outcome(plan: Plan, trial: Trial, folder: Path, report: Report | None) -> d
 def _train(plan: Plan, trial: Trial, folder: Path, report: Report | None) -> dict[str, Any]:
     keys = {**trial.settings, "save_data": False}
     return plan.train(folder, keys, test=False, read=plan.data, on_validation=report)
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    text = f"{type(error).__name__}: {error}".lower()
-    phrases = ("out of memory", "outofmemory", "can't allocate memory", "cannot allocate memory")
-    return isinstance(error, MemoryError) or any(phrase in text for phrase in phrases)
 
 
 def resume_or_restart(folder: Path, attempt: Callable[[bool], dict[str, Any]]) -> dict[str, Any]:
@@ -198,12 +189,10 @@ def read_records(plan: Plan) -> dict[str, Trial]:
 
 
 def read_history(folder: Path) -> list[dict[str, float]]:
-    """Return the rows of train.csv, without rows that have no epoch and values that are not numbers."""
+    """Return the rows of train.csv without missing values; [] if there are none, or if the file is damaged."""
     try:
-        table = pd.read_csv(folder / "train.csv", dtype=str, encoding_errors="replace", on_bad_lines="skip")
-        numbers = table.apply(pd.to_numeric, errors="coerce")
-        rows = numbers[np.isfinite(numbers["epoch"])].to_dict("records")
-    except (OSError, ValueError, KeyError):
+        rows = pd.read_csv(folder / "train.csv", index_col="epoch").astype(float).reset_index().to_dict("records")
+    except (OSError, ValueError):
         return []
     return [{str(key): float(value) for key, value in row.items() if not math.isnan(value)} for row in rows]
 
@@ -262,9 +251,9 @@ def isolated(folder: Path, threads: int) -> Iterator[None]:
         torch.set_num_threads(before)  # a run sets its own
 
 
-def final_folder(plan: Plan, best: Trial, seed: int) -> Path:
-    """Return the folder of the tested run of the winner ``best`` with ``seed``."""
-    return plan.folder / "best" / f"{best.name}-seed-{seed}"
+def final_folder(plan: Plan, best: Trial) -> Path:
+    """Return the folder of the tested run of the winner ``best``."""
+    return plan.folder / "best" / best.name
 
 
 def read_final(folder: Path) -> dict[str, Any]:
@@ -275,19 +264,18 @@ def read_final(folder: Path) -> dict[str, Any]:
     return tested
 
 
-def run_final(plan: Plan, best: Trial, seed: int) -> None:
-    """Train and test the winner ``best`` with ``seed``, in :func:`final_folder`.
+def run_final(plan: Plan, best: Trial) -> None:
+    """Train and test the winner ``best`` in :func:`final_folder`.
 
-    With its own seed the run continues the trial: a finished trial is not trained again, only refit if the protocol
-    says so, and tested. It starts from scratch with another seed, for models that keep state outside their weights, and
-    if the trial's files are damaged.
+    The run continues the trial: a finished trial is not trained again, only refit if the protocol says so, and tested.
+    It starts from scratch for models that keep state outside their weights, and if the trial's files are damaged.
     """
-    folder, config = final_folder(plan, best, seed), plan.config(best.settings)
+    folder, config = final_folder(plan, best), plan.config(best.settings)
     folder.mkdir(parents=True, exist_ok=True)
     clear(folder)
     files = [plan.trials / best.name / name for name in CONTINUED]
-    continues = seed == config["seed"] and issubclass(config.model_class, HyperRecommender)
-    for path in files if continues and all(path.is_file() for path in files) else ():
-        shutil.copy2(path, folder)
+    if issubclass(config.model_class, HyperRecommender) and all(path.is_file() for path in files):
+        for path in files:
+            shutil.copy2(path, folder)
     # trials save no data
-    plan.train(folder, {**best.settings, "seed": seed, "save_data": config["save_data"]})
+    plan.train(folder, {**best.settings, "save_data": config["save_data"]})

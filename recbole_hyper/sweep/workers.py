@@ -3,7 +3,7 @@
 import contextlib
 import errno
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from time import perf_counter
 from types import SimpleNamespace
@@ -12,7 +12,6 @@ from typing import Any
 from recbole_hyper.cluster import cluster, death, is_full_disk, short
 from recbole_hyper.errors import ConfigError, NoSpaceError
 from recbole_hyper.experiment.executor import DiedError, Executor
-from recbole_hyper.experiment.experiment import Experiment, Run
 from recbole_hyper.sweep.trial import (
     FAILED,
     OUT_OF_TIME,
@@ -25,8 +24,6 @@ from recbole_hyper.sweep.trial import (
     run_trial,
 )
 from recbole_hyper.threads import processors
-
-SCHEDULERS = ("none", "asha")
 
 
 @dataclass(frozen=True)
@@ -69,13 +66,9 @@ class Workers:
                 if is_full_disk(error):
                     raise NoSpaceError(errno.ENOSPC, "the disk is full") from error
                 if (died := death(error)) is not None:
-                    raise _connection_error(short(died)) from error
+                    advice = "continue with --resume=True; if memory ran out, use a smaller --max_concurrent"
+                    raise ConnectionError(f"a process of Ray died: {short(died)}; {advice}") from error
                 raise
-
-
-def _connection_error(text: str) -> ConnectionError:
-    advice = "continue with --resume=True; if memory ran out, use a smaller --max_concurrent"
-    return ConnectionError(f"a process of Ray died: {text}; {advice}")
 
 
 class Asha:
@@ -133,18 +126,6 @@ def run_trials(
             ended = close_trial(plan, trial, FAILED, str(ended)) if isinstance(ended, DiedError) else ended
             if ended.status != UNFINISHED:
                 on_end(ended)
-
-
-def run_each(runs: Sequence[Run], start: Callable[[Run], None], workers: Workers) -> None:
-    """Train the ``runs`` that are not finished, in parallel; each has the resources of a trial.
-
-    ConnectionError if the process of a run died too often.
-    """
-    here = len(runs) == 1 or workers.alone
-    n_at_once, connect = (1, None) if here else (len(runs), workers.connected)
-    experiment = Experiment(runs, n_at_once, connect, resources=workers.resources, silent=True)
-    for text in experiment.execute(start).failed.values():
-        raise _connection_error(text)
 
 
 def _actor(ray: Any, kind: type, *arguments: Any) -> Any:

@@ -128,8 +128,6 @@ def test_what_is_refused(cases: pd.DataFrame, tmp_path: Path) -> None:
         check_segments(["user.new", "item.kind"], tmp_path / "gone.item")
     with refused(ConfigError, "item.price", "x.item", "item.kind"):
         segment_table(cases, ["item.price"], ["hit@5"], items=items)
-    with refused(ConfigError, "item_count"):
-        segment_table(cases.drop(columns="item_count"), ["item_popularity"], ["hit@5"])
 
 
 def test_intervals_of_few_users_are_too_narrow_and_the_note_says_so(cases: pd.DataFrame, tmp_path: Path) -> None:

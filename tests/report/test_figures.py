@@ -5,19 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from recbole_hyper.report.collect import collect
-from recbole_hyper.report.figures import cost_figure, curve_figure, parameter_figure
-from recbole_hyper.report.tables import cost_table, entry_labels
+from recbole_hyper.report.figures import curve_figure, parameter_figure
+from recbole_hyper.report.tables import entry_labels
 from tests.report.conftest import write_sweep
 
 
 def test_no_legend_names_two_things_alike(sizes: Path) -> None:
     found = collect([sizes])
-    costs = cost_table(found)
     long = [entry for entry in found.entries if entry.history]
     figures = [
         curve_figure(long, "b"),
         curve_figure([*long[:2], *long[:2]], "the same twice"),
-        cost_figure(costs, "ndcg@10", "c"),
     ]
     for figure in figures:
         assert figure is not None
@@ -26,8 +24,6 @@ def test_no_legend_names_two_things_alike(sizes: Path) -> None:
         assert names
         if figure is not figures[1]:
             assert len(set(names)) == len(names)
-    costs_axes = figures[2].axes
-    assert [axis.get_xlabel() for axis in costs_axes] == ["peak memory, MiB", "training time, s"]
     assert entry_labels(long)[0] == "SASRecCE, hidden_size=16, train_batch_size=32, epochs=9, seed 1"
 
 

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from recbole_hyper.evaluation.tables import Table
-from recbole_hyper.report.page import Page, write_page
+from recbole_hyper.report.page import Page
 
 EVIL = '<script>alert(1)</script> & "quoted"'
 TABLE = Table([{"model": EVIL, "ndcg@10": 0.5}], ["model", "ndcg@10"], note=EVIL)
@@ -44,11 +44,3 @@ def test_nothing_is_added_for_nothing() -> None:
     page.text("")
     page.notes([])
     assert page.render() == empty.render()
-
-
-def test_a_page_of_one_table(tmp_path: Path) -> None:
-    path = write_page(TABLE, tmp_path / "table.html", "A title")
-    text = path.read_text(encoding="utf-8")
-    assert "<title>A title" in text
-    assert TABLE.html() in text
-    assert "<details>" not in text

@@ -12,9 +12,11 @@ import pytest
 
 from recbole_hyper.cli import main
 from recbole_hyper.config import ConfigError
+from recbole_hyper.experiment import compare
 from recbole_hyper.report.recipes import read_recipe, recipes
 from recbole_hyper.report.reproduce import reproduce, verdict
 from recbole_hyper.yaml_files import read_yaml
+from tests.commands.test_compare import run_here
 from tests.raising import refused
 from tests.sweep.conftest import FAST, random_sequences, write_data
 
@@ -29,8 +31,9 @@ def test_verdict() -> None:
 
 
 @pytest.fixture
-def recipe(serial_sweeps: None, tmp_path: Path) -> dict[str, Any]:
+def recipe(serial_sweeps: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """A recipe file over the data set "tiny", with a row that runs and a row that sweeps."""
+    monkeypatch.setattr(compare, "run_alone", run_here([]))
     write_data(tmp_path / "data", random_sequences())
     space = tmp_path / "two.yaml"
     space.write_text("learning_rate: {grid_search: [0.001, 0.01]}\n")
@@ -51,11 +54,11 @@ def recipe(serial_sweeps: None, tmp_path: Path) -> dict[str, Any]:
     }
     file = tmp_path / "own.yaml"
     file.write_text(json.dumps(content))
-    return {"name": str(file), "output_dir": tmp_path / "out", "data_path": str(tmp_path / "data")}
+    return {"name": str(file), "output_dir": tmp_path / "out", "data_path": str(tmp_path / "data"), "max_concurrent": 1}
 
 
 def test_reproduce(recipe: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    frame = reproduce(**recipe, n_seeds=2)
+    frame = reproduce(**recipe, seeds="2020,2021")
     assert frame[["row", "metric"]].to_numpy().tolist() == [
         ["plain", "hit@5"],
         ["plain", "itemcoverage@5"],
@@ -70,28 +73,31 @@ def test_reproduce(recipe: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert frame.iloc[1][["low", "high"]].isna().all()
     assert frame.iloc[2].verdict == "above the published value"
     assert frame.iloc[2].note == "a note"
-    assert (tmp_path / "out" / "tuned" / "sweep.json").is_file()
+    assert (tmp_path / "out" / "sweeps" / "tuned" / "sweep.json").is_file()
     assert "Other" in (tmp_path / "out" / "table.html").read_text()
+    compared = pd.read_csv(tmp_path / "out" / "compare.csv").set_index("model")
+    assert hit.ours == compared.loc["plain", "hit@5"]
+    assert compared["p_value"].notna().sum() == 1
     assert pd.read_csv(tmp_path / "out" / "table.csv").ours.tolist() == pytest.approx(frame.ours.tolist())
 
     def fail(*arguments: Any, **keywords: Any) -> None:
         raise AssertionError("a finished run is repeated")
 
     monkeypatch.setattr("recbole_hyper.runs.run._train_and_test", fail)
-    again = reproduce(**recipe, n_seeds=2)
+    again = reproduce(**recipe, seeds="2020,2021")
     assert again.ours.tolist() == frame.ours.tolist()
 
 
 def test_small_budget_gives_no_verdict(recipe: dict, tmp_path: Path) -> None:
     frame = reproduce(**recipe, budget="small", rows=["plain"])
-    assert set(frame.verdict) == {"small budget: none"}
-    config = read_yaml(tmp_path / "out" / "plain" / "seed-2020" / "config.yaml")
+    assert set(frame.verdict) == {""}
+    config = read_yaml(tmp_path / "out" / "plain" / "config.yaml")
     assert (config["epochs"], config["hidden_size"]) == (1, 4)
     assert "cannot be compared" in (tmp_path / "out" / "table.html").read_text()
 
 
 def test_the_short_budget_runs_the_rows_that_have_short_settings(recipe: dict, tmp_path: Path) -> None:
-    with refused(ConfigError, "'plain'", "--budget=short"):
+    with refused(ConfigError, "no row", "--budget=short"):
         reproduce(**recipe, budget="short")
     content = json.loads(Path(recipe["name"]).read_text())
     content["rows"]["tuned"]["short"] = {"epochs": 3, "learning_rate": 0.03}
@@ -100,15 +106,9 @@ def test_the_short_budget_runs_the_rows_that_have_short_settings(recipe: dict, t
         reproduce(**recipe, budget="short", rows=["plain", "tuned"])
     frame = reproduce(**recipe, budget="short")
     assert frame[["row", "verdict"]].to_numpy().tolist() == [["tuned", "above the published value"]]
-    config = read_yaml(tmp_path / "out" / "tuned" / "seed-2020" / "config.yaml")
+    config = read_yaml(tmp_path / "out" / "tuned" / "config.yaml")
     assert (config["epochs"], config["learning_rate"]) == (3, 0.03)
     assert "quicker settings" in (tmp_path / "out" / "table.html").read_text()
-    # settings for all rows, of the table and of its data set
-    content["short"] = {"epochs": 2, "learning_rate": 0.02}
-    content["datasets"] = {content.pop("dataset"): {"short": {"weight_decay": 0.5}}}
-    Path(recipe["name"]).write_text(json.dumps(content))
-    both = read_recipe(f"{recipe['name'].removesuffix('.yaml')}-tiny")
-    assert both.short == {"epochs": 2, "learning_rate": 0.02, "weight_decay": 0.5}
 
 
 def test_the_small_budget_sweeps_the_small_space(recipe: dict, tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_the_small_budget_sweeps_the_small_space(recipe: dict, tmp_path: Path) -
     with open(tmp_path / "two.yaml", "a") as file:
         file.write("small: {learning_rate: {grid_search: [0.1]}}\n")
     reproduce(**recipe, budget="small", rows=["tuned"])
-    outcome = json.loads((tmp_path / "out" / "tuned" / "sweep.json").read_text())
+    outcome = json.loads((tmp_path / "out" / "sweeps" / "tuned" / "sweep.json").read_text())
     assert (outcome["planned"], outcome["best"]["settings"]) == (1, {"learning_rate": 0.1})
 
 
@@ -127,7 +127,7 @@ def test_a_row_that_was_not_published_shows_what_it_reaches(recipe: dict, tmp_pa
     del content["rows"]["plain"]["published"], content["rows"]["tuned"]
     Path(recipe["name"]).write_text(json.dumps(content))
     frame = reproduce(**recipe)
-    result = json.loads((tmp_path / "out" / "plain" / "seed-2020" / "result.json").read_text())
+    result = json.loads((tmp_path / "out" / "plain" / "result.json").read_text())
     assert frame.set_index("metric").ours.to_dict() == result["test"]
     assert set(frame.verdict) == {"not published"}
     assert frame[["published", "difference", "relative"]].isna().all(axis=None)
@@ -144,7 +144,7 @@ def test_runs_of_another_budget_are_not_reused(recipe: dict, tmp_path: Path) -> 
     content["small"] = {"epochs": 0, "eval_args": {"order": "TO"}}
     Path(recipe["name"]).write_text(json.dumps(content))
     recipe["output_dir"] = tmp_path / "grown"
-    file = tmp_path / "grown" / "plain" / "seed-2020" / "result.json"
+    file = tmp_path / "grown" / "plain" / "result.json"
     small = reproduce(**recipe, budget="small", rows=["plain"])
     assert json.loads(file.read_text())["epochs"] == 0
     full = reproduce(**recipe, rows=["plain"])
@@ -166,7 +166,7 @@ def test_the_epochs_of_an_earlier_budget_do_not_stay(recipe: dict, tmp_path: Pat
     Path(recipe["name"]).write_text(json.dumps(content))
     reproduce(**recipe, budget="small", rows=["plain"])
     reproduce(**recipe, rows=["plain"])
-    result = json.loads((tmp_path / "out" / "plain" / "seed-2020" / "result.json").read_text())
+    result = json.loads((tmp_path / "out" / "plain" / "result.json").read_text())
     assert result["epochs"] > 1
     assert result["config"]["epochs"] == 300
 
@@ -180,10 +180,10 @@ def test_faults(recipe: dict, tmp_path: Path, capsys: pytest.CaptureFixture[str]
         reproduce(**{**recipe, "data_path": str(tmp_path / "empty")})
     content = json.loads(Path(recipe["name"]).read_text())
     Path(recipe["name"]).write_text(json.dumps({**content, "tolerence": 1}))
-    with refused(ConfigError, "'tolerence'"):
+    with refused(ConfigError, "own.yaml", "tolerence"):
         reproduce(**recipe)
     assert main(["reproduce", "sce-table4-beaty"]) == 1
-    assert "is unknown" in capsys.readouterr().err
+    assert "did you mean sce-table4-beauty" in capsys.readouterr().err
 
 
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from recbole_hyper.report.collect import collect
 from recbole_hyper.report.tables import (
-    cost_table,
     leaderboard,
-    pareto,
     trial_table,
     warnings_of,
 )
@@ -46,28 +41,6 @@ def test_trials_show_failures(folders: Path) -> None:
     assert table.hidden_size.tolist() == [32, 64, 64, 128]
     assert table.reason.iloc[3].startswith("out of memory")
     assert table["peak MiB"].tolist()[:3] == [100, 200, 90]
-
-
-def test_costs_leave_failed_trials_and_tested_copies_out(folders: Path) -> None:
-    costs = cost_table(collect([folders / "sweep"]))
-    assert costs["ndcg@10"].tolist() == [0.20, 0.25, 0.15]
-
-
-points = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=25)
-
-
-@settings(deadline=None)
-@given(points)
-def test_pareto_against_the_definition(drawn: list[tuple[int, int]]) -> None:
-    frame = pd.DataFrame(drawn, columns=["cost", "value"])
-    front = {tuple(row) for row in pareto(frame, "cost", "value")[["cost", "value"]].to_numpy().tolist()}
-    slow = set()
-    for cost, value in drawn:
-        beaten = any((c <= cost and v > value) or (c < cost and v >= value) for c, v in drawn)
-        if not beaten:
-            slow.add((cost, value))
-    assert front == slow
-    assert len(pareto(frame, "cost", "value")) == len(slow)
 
 
 def test_warnings(folders: Path) -> None:

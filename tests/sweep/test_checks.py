@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import textwrap
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from recbole_hyper.config import ConfigError
-from recbole_hyper.sweep.checks import TRIES, probes
-from recbole_hyper.sweep.space import parse_space
 from tests.sweep.test_driver import local
 
 pytestmark = pytest.mark.usefixtures("serial_sweeps")
@@ -29,12 +26,8 @@ def tried(*values: Any) -> dict[str, Any]:
         ({"seed": tried(1)}, "seed is in the space and fixed"),
         ({"topk": tried([1], [5])}, "topk, so the scores of trials cannot be compared"),
         ({"output_dir": tried("a")}, "'output_dir', which is not a key of a trial"),
-        ({"learning_rate": tried(0.1, "fast")}, "learning_rate='fast' cannot run"),
-        ({"n_layers": tried(1, 2), "n_heads": {"choice": [1, 2, 3]}}, "n_heads=3 cannot run"),
-        ({"hidden_dropout_prob": {"uniform": [0.1, 1.5]}}, "hidden_dropout_prob=1.5 cannot run"),
-        ({"n_layers": {"randint": [0, 2]}}, "n_layers=0 cannot run"),
-        ({"epochs": tried(1, [2])}, "epochs=[2] cannot run"),
-        ({"loss_type": tried("ce", "sce"), "sce_bucket_size_y": tried(-1)}, "sce_bucket_size_y=-1"),
+        ({"learning_rate": tried("slow", "fast")}, "2 of 2 settings cannot run, such as learning_rate='slow'"),
+        ({"hidden_dropout_prob": {"uniform": [1.2, 1.5]}}, "hidden_dropout_prob"),
     ],
 )
 def test_faults_of_the_space_end_the_sweep_before_it_begins(
@@ -88,15 +81,3 @@ def test_a_space_may_vary_what_a_part_of_a_plugin_reads(keys: dict, tmp_path: Pa
     assert first["trials"] == {"finished": 2}
     varied = {"loss_type": tried("ce", "damped"), "share": tried(0.1)}
     assert local(keys, tmp_path / "two", varied, plugins=plugins)["trials"] == {"finished": 2}
-
-
-def test_probes_read_the_key_and_have_its_value() -> None:
-    content = {"kind": {"choice": ["a", "b"]}, "n": {"qrandint": [2, 10, 2]}, "only_b": tried(1, 2)}
-    space = replace(parse_space(content), unread={(None,) * 3: frozenset({"only_b"})})
-    for key in ("kind", "n"):
-        for value in space.domains[key].ends:
-            found = list(probes(space, key, value))
-            assert len(found) == TRIES
-            assert all(settings[key] == value for settings in found)
-    assert next(probes(space, "n", 10)) == {"kind": "a", "n": 10}  # the other keys have their first values
-    assert list(probes(space, "only_b", 1)) == []

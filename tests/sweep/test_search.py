@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from recbole_hyper.config import ConfigError
 from recbole_hyper.sweep.search import Optuna, list_trials
 from recbole_hyper.sweep.space import parse_space
 from recbole_hyper.sweep.trial import FAILED, FINISHED, Trial
@@ -38,12 +37,6 @@ def test_random_search_of_a_finite_space_repeats_nothing_and_ends() -> None:
 def test_name_depends_on_settings_not_on_their_order() -> None:
     assert Trial(3, {"a": 1, "b": 2}).name == Trial(3, {"b": 2, "a": 1}).name
     assert Trial(3, {"a": 1}).name != Trial(3, {"a": 2}).name
-
-
-def test_no_sample_is_refused() -> None:
-    with pytest.raises(ConfigError) as error:
-        list_trials(FINITE, "random", 0, 0)
-    assert "num_samples=0" in str(error.value)
 
 
 def distance(settings: dict) -> float:

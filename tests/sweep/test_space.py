@@ -12,7 +12,6 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ray import tune
 
 from recbole_hyper.cli import main
 from recbole_hyper.config import ConfigError
@@ -109,39 +108,12 @@ def test_loguniform_is_uniform_in_the_logarithm() -> None:
         ({"a": {"quniform": [0, 1, 0]}}, "a: quniform"),
         ({"a": {"quniform": [0, 1]}}, "a: quniform"),
         ({"a": {"quniform": [1, 7, 2]}}, "a: quniform"),
-        ({"a": tune.sample_from(lambda config: 1)}, "Function"),
-        ({"a": tune.randn(0, 1)}, "Float"),
-        # the notation of earlier releases
-        ({"a": {"grid": [1, 2]}}, "write {grid_search: [1, 2]}"),
-        ({"a": {"choice": [1], "when": {"b": 1}}}, "a: when was the notation before 0.3"),
-        ({"a": [{"value": 1, "when": {"b": 1}}, {"value": 2}]}, "a trial leaves out what it does not read"),
     ],
 )
 def test_refused(content: dict, named: str) -> None:
     with pytest.raises(ConfigError) as error:
         parse_space(content)
     assert named in str(error.value)
-
-
-def test_domains_of_ray_in_python() -> None:
-    content = {
-        "a": tune.grid_search([1, 2]),
-        "b": tune.choice(["x", "y"]),
-        "c": tune.uniform(0.0, 0.5),
-        "d": tune.loguniform(1e-4, 1e-2),
-        "e": tune.quniform(0.2, 0.6, 0.2),
-        "f": tune.randint(1, 4),
-        "g": tune.qrandint(2, 8, 2),
-        "h": tune.lograndint(1, 9),
-    }
-    space = parse_space(content)
-    # what sweep.yaml keeps gives the same space again
-    assert parse_space(yaml.safe_load(yaml.safe_dump(space.content))) == space
-    assert space.content["a"] == content["a"] == {"grid_search": [1, 2]}
-    for key in "bcdefgh":
-        generators = np.random.default_rng(3), np.random.default_rng(3)
-        drawn = [space.domains[key].draw(generators[0]) for _ in range(9)]
-        assert drawn == [content[key].sample(random_state=generators[1]) for _ in range(9)]
 
 
 def test_recbole_hyper_file(tmp_path: Path) -> None:

@@ -52,6 +52,14 @@ def test_a_record_that_no_trial_wrote_is_none(text: str, tmp_path: Path) -> None
     assert read_record(tmp_path) is None
 
 
-def test_history_of_a_damaged_table(tmp_path: Path) -> None:
-    (tmp_path / "train.csv").write_bytes(b"epoch,train_loss\n0,3.0\n\xff,1\nnan,2\n1,x\n")
-    assert read_history(tmp_path) == [{"epoch": 0.0, "train_loss": 3.0}, {"epoch": 1.0}]
+@pytest.mark.parametrize("text", [b"epoch,train_loss\n0,3.0\n\xff,1\n", b"", b"loss\n1\n", b"epoch,a\n0,x\n"])
+def test_history_of_a_damaged_table(text: bytes, tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_bytes(text)
+    assert read_history(tmp_path) == []
+
+
+def test_a_history_leaves_missing_values_out(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("epoch,train_loss,valid_hit@5\n0,3.0,\n1,2.0,0.5\n")
+    assert read_history(tmp_path) == [
+        {"epoch": 0.0, "train_loss": 3.0}, {"epoch": 1.0, "train_loss": 2.0, "valid_hit@5": 0.5},
+    ]  # fmt: skip

@@ -53,7 +53,7 @@ def test_it_ends_with_a_tested_winner(keys: dict[str, Any], tmp_path: Path, caps
     assert set(outcome["best"]["settings"]) == {
         "learning_rate", "train_batch_size", "hidden_size", "weight_decay", "hidden_dropout_prob", "attn_dropout_prob"
     }  # fmt: skip
-    assert (out / outcome["best_runs"][0] / "result.json").is_file()
+    assert (out / outcome["best_run"] / "result.json").is_file()
     assert outcome["test"]["ndcg@5"] > 0
     # the same again, with one trial more
     more = [word for word in asked if not word.startswith("--num_samples")]

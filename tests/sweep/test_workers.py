@@ -27,7 +27,7 @@ def test_one_trial_at_a_time_needs_no_ray(keys: dict, tmp_path: Path, monkeypatc
     monkeypatch.setattr("recbole_hyper.sweep.workers.cluster", None)
     config = {**{key: keys[key] for key in keys if key != "seed"}, "output_dir": str(tmp_path / "s"), "epochs": 1}
     space = {"seed": {"grid_search": [1, 2]}}
-    outcome = sweep("SASRecCE", "tiny", space=space, config_dict=config, max_concurrent=1, n_seeds=2)
+    outcome = sweep("SASRecCE", "tiny", space=space, config_dict=config, max_concurrent=1)
     assert outcome["trials"] == {"finished": 2}
     assert not workers.Workers(max_concurrent=1, address="127.0.0.1:9").alone
 
