@@ -96,8 +96,9 @@ def _board(part: pd.DataFrame) -> Table:
     valid = {"valid": f"valid {selected[0]}"} if one_metric else {}
     heads = {**_UNITS, "p_value": "p", "over": "p covers", **{name: f"test {name}" for name in shown}, **valid}
     first = ["model", "settings", "epochs", "selected by", "valid", *shown, "p_value", "over"]
-    usual = Table.of(part.drop(columns=["dataset", "protocol", "folder", *(set(metrics) - set(shown))]))
-    columns = sorted(usual.columns, key=lambda name: first.index(name) if name in first else len(first))
+    usual, dropped = Table.of(part), {"dataset", "protocol", "folder", *metrics} - set(shown)
+    columns = [name for name in usual.columns if name not in dropped]
+    columns.sort(key=lambda name: first.index(name) if name in first else len(first))
     smaller = [name for name in shown if is_smaller_better(name)]
     smaller += ["valid"] if one_metric and is_smaller_better(selected[0]) else []
     note = ""

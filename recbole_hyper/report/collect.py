@@ -43,11 +43,17 @@ class Result(BaseModel, strict=True):
     curvature: float | None = None
 
 
+class Best(BaseModel):
+    """The winner of a sweep."""
+
+    settings: dict[str, Any] = {}
+
+
 class SweepOutcome(BaseModel):
     """The fields of sweep.json that a report reads."""
 
     trials: dict[str, int] = {}
-    best: dict[str, Any] | None = None
+    best: Best | None = None
     valid_metric: str = "score"
     valid_metric_bigger: bool = True
 
@@ -187,7 +193,7 @@ def _add_sweep(folder: Path, collection: Collection) -> None:
         Sweep(folder, request, outcome, trials, list(dict.fromkeys(key for trial in trials for key in trial.settings)))
     )
     collection.entries.extend(trials)
-    best = ((outcome and outcome.best) or {}).get("settings", {})
+    best = outcome.best.settings if outcome and outcome.best else {}
     for path in sorted((folder / "best").glob("*/result.json")):
         with _noted(collection.problems):
             collection.entries.append(run_entry(path.parent, FINAL, dict(best)))

@@ -136,7 +136,7 @@ def test_a_row_that_was_not_published_shows_what_it_reaches(recipe: dict, tmp_pa
 
 def test_runs_of_another_budget_are_not_reused(recipe: dict, tmp_path: Path) -> None:
     reproduce(**recipe, budget="small", rows=["plain"])
-    with refused(ConfigError, "plain/seed-2020", "hidden_size", "output_dir"):
+    with refused(ConfigError, "out/plain", "hidden_size", "output_dir"):
         reproduce(**recipe, rows=["plain"])
     content = json.loads(Path(recipe["name"]).read_text())
     del content["rows"]["plain"]["small"]
