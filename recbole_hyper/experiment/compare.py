@@ -65,7 +65,7 @@ def compare(
     first = configs[models[0]]
     check_segments(segments, Path(first["data_path"]) / f"{dataset}.item")
     limits = {"max_concurrent": max_concurrent, "time_budget": time_budget, "ray_address": ray_address}
-    compared = train(rows, dataset, folder, configs, settings, numbers, **limits)
+    compared = train(planned(rows, dataset, folder, settings, numbers), folder, configs, **limits)
     # on data with few items, runs shorten the default cut-offs
     first["topk"], first["valid_metric"] = compared.topk, compared.metric
     for name, file in scores.items():
@@ -75,28 +75,30 @@ def compare(
     return compared
 
 
+def planned(
+    rows: Mapping[str, str], dataset: str, folder: Path, settings: Mapping[str, Mapping[str, Any]], seeds: Sequence[int]
+) -> list[Run]:
+    """Return the runs of the ``rows`` (models by name) in ``folder``; without ``seeds`` each row is one run."""
+    return [
+        Run(model, dataset, seed, keys, seed_folder(folder / folder_name(name), seed), name)
+        for name, model in rows.items()
+        for seed, keys in plan_runs(model, dataset, seeds or [None], folder / folder_name(name), settings[name]).items()
+    ]
+
+
 def train(
-    rows: Mapping[str, str],
-    dataset: str,
+    runs: Sequence[Run],
     folder: Path,
     configs: Mapping[str, Config],
-    settings: Mapping[str, Mapping[str, Any]],
-    seeds: Sequence[int] = (),
     *,
     max_concurrent: int | None = None,
     time_budget: float | None = None,
     ray_address: str | None = None,
 ) -> Comparison:
-    """Train the ``rows`` (models by name) that are not finished in ``folder``, each run in its own process.
+    """Train the ``runs`` that are not finished, each in its own process, and compare all; ValueError if all fail.
 
-    ``configs`` and ``settings`` are those of :func:`check_all`; without ``seeds`` each row is one run. ValueError if
-    all fail.
+    ``configs`` are those of :func:`check_all`; ``folder`` gets the keys of each run.
     """
-    runs = [
-        Run(model, dataset, seed, keys, seed_folder(folder / folder_name(name), seed), name)
-        for name, model in rows.items()
-        for seed, keys in plan_runs(model, dataset, seeds or [None], folder / folder_name(name), settings[name]).items()
-    ]
     on_gpu = any(config["device"].type != "cpu" for config in configs.values())
     by_default = 1 if on_gpu else max(1, min(processors(), sum(run.keys is not None for run in runs)))
     connect = partial(cluster, ray_address) if ray_address else None
@@ -116,8 +118,8 @@ def train(
         if run.name in folders:
             folders[run.name][run.seed] = run.folder
     first = read_config(next(iter(next(iter(folders.values())).values())))
-    items = Path(next(iter(configs.values()))["data_path"]) / f"{dataset}.item"
-    metric = str(first["valid_metric"]).lower()
+    items = Path(next(iter(configs.values()))["data_path"]) / f"{runs[0].dataset}.item"
+    metric, seeds = str(first["valid_metric"]).lower(), dict.fromkeys(run.seed for run in runs if run.seed is not None)
     return Comparison(outcome.results, folders, metric, first["topk"], list(seeds), outcome.failed, {}, items)
 
 

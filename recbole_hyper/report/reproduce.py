@@ -12,7 +12,7 @@ from recbole_hyper.evaluation.compare import mean
 from recbole_hyper.evaluation.pairs import mean_interval, read_cases
 from recbole_hyper.evaluation.statistics import StatisticsError, intervals
 from recbole_hyper.evaluation.tables import Table
-from recbole_hyper.experiment.compare import check_all, chosen_by, train
+from recbole_hyper.experiment.compare import check_all, chosen_by, planned, train
 from recbole_hyper.experiment.comparison import Comparison
 from recbole_hyper.experiment.experiment import folder_name
 from recbole_hyper.experiment.seeds import read_seeds
@@ -78,7 +78,8 @@ def reproduce(
         options: dict[str, Any] = {"space": row.space, "search": row.search, "num_samples": row.num_samples}
         sweep(row.model, recipe.dataset, **options, budget=budget, max_concurrent=max_concurrent, config_dict=own)
         settings[title] = Exact({**settings[title], **chosen_by(place, row.model, [row.model])})
-    compared = train(models, recipe.dataset, folder, configs, settings, numbers, max_concurrent=max_concurrent)
+    runs = planned(models, recipe.dataset, folder, settings, numbers)
+    compared = train(runs, folder, configs, max_concurrent=max_concurrent)
     frame = pd.DataFrame(published_cells(recipe, compared, comparable=budget != "small"))
     print(f"\n{recipe.about}\n{_write(recipe, budget, frame, compared, folder)}\n{folder / 'table.html'}")
     return frame
