@@ -84,7 +84,7 @@ class Table:
     def _column(self, column: str) -> list[Cell]:
         values, kind = [row.get(column) for row in self.rows], self.kind(column)
         texts = number_texts(values, self.forms.get(column, ""))
-        known = {value for value in values if not is_missing(value)} if column in self.best else set()
+        known: set[Any] = {value for value in values if not is_missing(value)} if column in self.best else set()
         best = (min if column in self.smaller else max)(known) if len(known) > 1 else None
         cells = []
         for row, value, text in zip(self.rows, values, texts, strict=True):
@@ -216,7 +216,7 @@ def cell(value: Any, digits: int | None = None) -> str:
         return "yes" if value else "no"
     if not isinstance(value, float | np.floating):
         return f"{value:,}" if _is_number(value) else str(value)
-    text = f"{value:,.{_digits([value]) if digits is None else digits}f}"
+    text = f"{value:,.{_digits([float(value)]) if digits is None else digits}f}"
     return text if value == 0 or text.strip("-0.") else f"{value:.3g}"
 
 

@@ -64,8 +64,9 @@ def compare(
     require_shared(configs)
     first = configs[models[0]]
     check_segments(segments, Path(first["data_path"]) / f"{dataset}.item")
-    limits = {"max_concurrent": max_concurrent, "time_budget": time_budget, "ray_address": ray_address}
-    compared = train(planned(rows, dataset, folder, settings, numbers), folder, configs, **limits)
+    runs = planned(rows, dataset, folder, settings, numbers)
+    options: dict[str, Any] = {"max_concurrent": max_concurrent, "time_budget": time_budget, "ray_address": ray_address}
+    compared = train(runs, folder, configs, **options)
     # on data with few items, runs shorten the default cut-offs
     first["topk"], first["valid_metric"] = compared.topk, compared.metric
     for name, file in scores.items():

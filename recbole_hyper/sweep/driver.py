@@ -107,7 +107,9 @@ def sweep(
     files, file_of_key = user_files.read_all([config_file(path) for path in config_files])
     keys = parse_keys(config_dict or {})
     resume, output_dir = ({**files, **keys}.get(name) for name in ("resume", "output_dir"))
-    files, keys = (without(("resume", "output_dir"), layer) for layer in (files, keys))
+    for layer in (files, keys):
+        layer.pop("resume", None)
+        layer.pop("output_dir", None)
     if resume and not output_dir:
         raise ConfigError("--resume=True needs --output_dir=DIR, the folder of the sweep to continue")
     before = read_request(Path(str(output_dir))) if resume else {}
@@ -142,7 +144,7 @@ def sweep(
     plan = Plan(model, dataset, {**fixed, **shared}, folder, max(1, int(options.cpu)), metric, bigger)
     varied = readable(plan, whole)
     request = {"model": model, "dataset": dataset, "fixed": fixed, "space": whole.content}
-    request |= options.model_dump(include=saved.keys())
+    request |= options.model_dump(include=set(saved))
     with opened(folder, plain(request, nan_to_null=False), before):
         return _Sweep(plan, varied, base, options, start).run()
 
@@ -178,7 +180,7 @@ class _Sweep:
         print(f"{self.folder}: {self.total} trials" + (f", {self.earlier} of them done" if self.earlier else ""))
         if self.earlier < self.total:
             workers = Workers(options.cpu, options.gpu, options.max_concurrent, options.ray_address)
-            limits = {"scheduler": options.scheduler, "time_budget": options.time_budget}
+            limits: dict[str, Any] = {"scheduler": options.scheduler, "time_budget": options.time_budget}
             run_trials(self.plan, trials, self._on_end, workers, max_epochs=self._max_epochs(), **limits)
         for name, trial in read_records(self.plan).items():
             unfinished = trial.status == UNFINISHED  # it was running when time was up
