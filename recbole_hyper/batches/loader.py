@@ -166,7 +166,7 @@ class BatchLoader:
         self.settings, self.max_length = columns, settings.MAX_ITEM_LIST_LENGTH
         self.shuffle, self.drop_last = settings.shuffle, bool(settings.drop_last)
         self.batch_size = settings.train_batch_size
-        self.generator = np.random.default_rng(settings.seed)
+        self.generator: Any = np.random.default_rng(settings.seed)
 
     def _begin(self) -> None:
         """Prepare an epoch, before its order is drawn."""
