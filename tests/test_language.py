@@ -28,7 +28,16 @@ PLAIN = {
     r"\bas they (were|are) meant\b|\bof like (length|size)\b": "'similar'",
 }
 FILES = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "results/readme_template.md", "examples/README.md")),
+    *(
+        ROOT / name
+        for name in (
+            "README.md",
+            "CONTRIBUTING.md",
+            "results/readme_template.md",
+            "examples/README.md",
+            "paper/paper.md",
+        )
+    ),
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "properties").rglob("*.yaml")),
     *sorted((ROOT / "results" / "pages").glob("*.yaml")),

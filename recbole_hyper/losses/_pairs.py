@@ -27,7 +27,7 @@ def softmax_loss(candidates: Tensor, target_logits: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Again(Generic[T]):
-    """What ``make`` yields, made anew in each pass: all of it at once would take several times the catalogue."""
+    """What ``make`` yields, made again in each pass: all of it at once would take several times the catalogue."""
 
     make: Callable[[], Iterator[T]]
 

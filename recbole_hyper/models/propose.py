@@ -12,7 +12,7 @@ from recbole_hyper.models.item_votes import PairRates
 
 #: as many of the best items of the mixture are proposed
 BEST = 50
-# share of the memory, and weight of an item relative to the next newer one; results/default_variants.csv has others
+# share of the memory, and weight of an item relative to the next newer one; docs/models/memory.md has others
 SHARE, DECAY = 0.4, 0.9
 
 
