@@ -12,6 +12,7 @@ setup(
         "recbole_hyper": ["py.typed"],
         "recbole_hyper.properties": ["**/*.yaml"],
         "recbole_hyper.report": ["page.html"],
+        "recbole_hyper.runs": ["card.md"],
         "recbole_hyper.serving.page": ["*.html", "*.js"],
     },
 )

@@ -24,7 +24,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor, nn
 
-from recbole_hyper.evaluation.ranking import rows_of_a_block
+from recbole_hyper.evaluation.scorers import rows_of_a_block
 from recbole_hyper.evaluation.tables import table
 from recbole_hyper.files import write_json
 from recbole_hyper.geometry.euclidean import Euclidean

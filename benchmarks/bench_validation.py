@@ -20,8 +20,8 @@ import torch
 from timing import seconds_of
 
 from recbole_hyper import run
-from recbole_hyper.evaluation.ranking import Scorer, rank_cases
-from recbole_hyper.evaluation.scorers import state_scorer
+from recbole_hyper.evaluation.ranking import rank_cases
+from recbole_hyper.evaluation.scorers import Scorer, state_scorer
 from recbole_hyper.evaluation.tables import table
 from recbole_hyper.models.contract import make_scorer
 from recbole_hyper.runs.load import load_model, read_finished, read_run

@@ -29,7 +29,7 @@ from recbole_hyper.data.pair_counts import pair_counts
 from recbole_hyper.evaluation.tables import Table
 from recbole_hyper.experiment.experiment import Experiment, Run, Start, keys_file, run_alone
 from recbole_hyper.files import read_json, write_json
-from recbole_hyper.runs.folder import plan_runs, seed_folder
+from recbole_hyper.runs.claim import plan_runs, seed_folder
 from recbole_hyper.runs.load import load_model, read_finished, read_run
 
 HEADS: dict[str, dict[str, Any]] = {

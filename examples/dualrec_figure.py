@@ -16,12 +16,11 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from recbole_hyper.batches.loader import gather
 from recbole_hyper.encoders.dual import DualEncoder, reversal
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.files import replaced
 from recbole_hyper.runs.load import load_model, read_finished, read_run
-from recbole_hyper.types import Cases
+from recbole_hyper.types import Cases, gather
 
 
 def histories(cases: Cases, max_length: int, batch_size: int = 256) -> Iterator[tuple[Tensor, Tensor]]:

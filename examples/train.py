@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from recbole_hyper.batches.loader import gather, windows
+from recbole_hyper.batches.loader import windows
 from recbole_hyper.curvature.estimate import estimate_curvature
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.encoders.base import initialize, supervised_states
@@ -27,7 +27,7 @@ from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.geometry.poincare import Poincare
 from recbole_hyper.losses.ce import CrossEntropy
 from recbole_hyper.protocols.leave_one_out import LeaveOneOut
-from recbole_hyper.types import Cases, Prefixes, Split
+from recbole_hyper.types import Cases, Prefixes, Split, gather
 
 LENGTH = 50  # the newest items that the encoder reads
 

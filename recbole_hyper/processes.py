@@ -2,6 +2,7 @@
 
 import os
 import sys
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 _CODE = """
@@ -24,3 +25,11 @@ def cache_folder() -> Path:
     """Return the user's cache folder: ``recbole_hyper`` in ``$XDG_CACHE_HOME`` or ~/.cache."""
     root = os.environ.get("XDG_CACHE_HOME")
     return Path(root if root else Path.home() / ".cache") / "recbole_hyper"
+
+
+def package_version(name: str = "recbole-hyper") -> str:
+    """Return the version of an installed package, by default of this one."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"

@@ -6,7 +6,7 @@ atomic files -> SequenceStore -> Split -> batches -> states -> scores -> Ranks -
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -84,6 +84,22 @@ class Cases(Prefixes):
         """(n,) times of the targets."""
         times: npt.NDArray[np.float64] = self.store.times[self.store.offsets[self.rows] + self.target_positions]
         return times
+
+
+def gather(
+    store: SequenceStore, rows: Int64, starts: Int64, ends: Int64, width: int, times: bool = False
+) -> npt.NDArray[Any]:
+    """Return (n, width) int64 items, or float64 ``times``, at positions ``starts`` to ``ends - 1`` of ``rows``.
+
+    Padding is 0.
+    """
+    values, kind = (store.times, np.float64) if times else (store.items, np.int64)
+    columns = np.arange(width)
+    inside = columns < (ends - starts)[:, None]
+    if not len(values):
+        return np.zeros(inside.shape, dtype=kind)
+    index = np.where(inside, (store.offsets[rows] + starts)[:, None] + columns, 0)
+    return np.where(inside, values[index], 0).astype(kind, copy=False)
 
 
 @dataclass(frozen=True)

@@ -86,8 +86,10 @@ def test_the_page_on_the_package_names_the_way() -> None:
 def test_opening_a_run_imports_its_own_parts_only(keys: dict[str, Any]) -> None:
     run("SASRecCE", "cycle", config_dict=keys)
     code = (
-        "import sys\nfrom recbole_hyper import load\n"
+        "import sys\nfrom pathlib import Path\nfrom recbole_hyper import load\n"
         f"load({keys['output_dir']!r}).recommend(users=['u1'], k=3)\n"
+        "files = [module.__file__ for name, module in sys.modules.items() if name.split('.')[0] == 'recbole_hyper']\n"
+        "print(sum(Path(file).read_text(encoding='utf-8').count('\\n') for file in files))\n"
         "from recbole_hyper.options import Part, part_in_file\n"
         "for kind in ('encoders', 'losses', 'geometry'):\n"
         "    start = f'recbole_hyper.{kind}.'\n"
@@ -95,4 +97,6 @@ def test_opening_a_run_imports_its_own_parts_only(keys: dict[str, Any]) -> None:
         "    print(kind, *(name for name in names if part_in_file(kind, name) is not None))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split("\n")[:3] == ["encoders transformer", "losses ce", "geometry euclidean"]
+    lines, *parts = done.stdout.splitlines()
+    assert parts == ["encoders transformer", "losses ce", "geometry euclidean"]
+    assert 5000 < int(lines) <= 9000, "lines of the package that opening a run and recommending import"

@@ -13,20 +13,21 @@ LINES, PARAMETERS = 60, 8
 
 # lines of each room at the most; a feature raises its room's figure in its own commit and says why
 ROOMS = {
-    "data": (5548, ("data",)),
-    "losses": (2476, ("losses", "functional.py")),
+    "data": (5555, ("data",)),
+    "losses": (2492, ("losses", "functional.py")),
     "config": (
         2412,
         ("config", "settings.py", "options.py", "values.py", "registry.py", "yaml_files.py", "plugin_files.py"),
     ),
     "host": (1965, ("host", "hosted")),
-    "experiment": (2347, ("sweep", "experiment")),
+    "experiment": (2350, ("sweep", "experiment")),
     "report": (2962, ("report", "evaluation")),
     # 6 more: editors and mypy see what an estimator asks its run
-    "runs": (4803, ("runs", "training")),
+    "runs": (4618, ("runs", "training")),
     "curvature": (497, ("curvature",)),
-    "serving": (3276, ("serving", "commands")),
-    "models": (2050, ("models",)),
+    # 17 more: conditions are evaluated beside the other requests, with a bound
+    "serving": (3288, ("serving", "commands")),
+    "models": (2064, ("models",)),
     "encoders": (2635, ("encoders",)),
     # 48 more: Poincare logits of far parallel states, and candidates without padding
     "geometry": (1557, ("geometry", "hyperbolic")),
@@ -35,10 +36,10 @@ ROOMS = {
     # the loaders, which were in data; the data set of a run, which was there too, is in runs
     # 20 more: the order of RecBole's loader and the draws of its sampler
     "batches": (619, ("batches",)),
-    "protocols": (1457, ("protocols", "types.py")),
+    "protocols": (1473, ("protocols", "types.py")),
 }
-ALL = 37016
-TESTS = 42042
+ALL = 36894
+TESTS = 41808
 RESULTS = 60
 # texts of errors that tests match by a regular expression
 MATCHED = 116

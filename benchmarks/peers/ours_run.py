@@ -9,7 +9,7 @@ from peer import Run
 from recbole.utils import init_seed
 from torch import Tensor
 
-from recbole_hyper.batches.loader import whole_histories
+from recbole_hyper.batches.histories import whole_histories
 from recbole_hyper.config import Config
 from recbole_hyper.data.reading import given_store
 from recbole_hyper.data.source import Source

@@ -18,7 +18,7 @@ from examples.noisy_prefix.model import check_above_zero
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.files import replaced, write_json, write_text
 from recbole_hyper.hyperbolic.riemannian import restore_training_state, riemannian_optimizer, training_state
-from recbole_hyper.runs.folder import alone_in
+from recbole_hyper.runs.claim import alone_in
 from recbole_hyper.training.checkpoint import STATE, checkpoint_errors, load_state, save_state
 
 Batch = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from recbole_hyper.experiment.experiment import Experiment, Run, keys_file, run_alone
-from recbole_hyper.runs.folder import plan_runs, seed_folder
+from recbole_hyper.runs.claim import plan_runs, seed_folder
 
 SEEDS = (2020, 2021, 2022)
 # name in results/runs.csv: model, keys, whether its result depends on the seed

@@ -23,7 +23,7 @@ import pandas as pd
 import scipy.sparse
 import torch
 
-from recbole_hyper.batches.loader import gather, history_matrix
+from recbole_hyper.batches.histories import history_matrix
 from recbole_hyper.data.pair_counts import pair_counts
 from recbole_hyper.data.sequences import ranges
 from recbole_hyper.evaluation.ranking import rank_cases
@@ -31,7 +31,7 @@ from recbole_hyper.evaluation.scorers import state_scorer
 from recbole_hyper.evaluation.statistics import case_values
 from recbole_hyper.models.memory import drawn, newest_first
 from recbole_hyper.runs.load import load_model, read_finished, read_run
-from recbole_hyper.types import Prefixes
+from recbole_hyper.types import Prefixes, gather
 
 FILE = Path(__file__).parents[2] / "results" / "memory_variants.csv"
 SHARES = np.arange(1, 8) / 10

@@ -7,18 +7,16 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse
 import torch
 from recbole.data.interaction import Interaction
 from recbole.data.transform import construct_transform
-from torch import Tensor
 from torch.utils.data import DataLoader
 
 from recbole_hyper.batches.device_windows import DeviceWindows, Names
-from recbole_hyper.data.sequences import SequenceStore, binary_matrix, ranges
+from recbole_hyper.data.sequences import SequenceStore, ranges
 from recbole_hyper.options import OfKeys
 from recbole_hyper.registry import reads_times
-from recbole_hyper.types import Cases, Int64, Prefixes
+from recbole_hyper.types import Cases, Int64, Prefixes, gather
 
 WINDOW_RULES = ("all", "last", "random")
 
@@ -46,22 +44,6 @@ def windows(
     elif rule != "last":
         raise ValueError(f"train_windows={rule!r} is unknown; allowed: {', '.join(WINDOW_RULES)}")
     return Cases.build(store, rows, ends, np.maximum(ends - max_length, 0))
-
-
-def gather(
-    store: SequenceStore, rows: Int64, starts: Int64, ends: Int64, width: int, times: bool = False
-) -> npt.NDArray:
-    """Return (n, width) int64 items, or float64 ``times``, at positions ``starts`` to ``ends - 1`` of ``rows``.
-
-    Padding is 0.
-    """
-    values, kind = (store.times, np.float64) if times else (store.items, np.int64)
-    columns = np.arange(width)
-    inside = columns < (ends - starts)[:, None]
-    if not len(values):
-        return np.zeros(inside.shape, dtype=kind)
-    index = np.where(inside, (store.offsets[rows] + starts)[:, None] + columns, 0)
-    return np.where(inside, values[index], 0).astype(kind, copy=False)
 
 
 def as_batch(columns: Mapping[str, torch.Tensor]) -> Interaction:
@@ -410,63 +392,3 @@ class _Histories:
         rows, ends = (np.atleast_1d(part[index]).astype(np.int64) for part in (self.rows, self.ends))
         items = torch.from_numpy(gather(self.store, rows, np.maximum(ends - self.width, 0), ends, self.width))
         return items if np.ndim(self.rows[index]) else items[0]
-
-
-def whole_histories(
-    store: SequenceStore, offsets: Int64, items: npt.NDArray, users: Int64, times: npt.NDArray | None = None
-) -> Prefixes:
-    """Return new histories ``items[offsets[i]:offsets[i + 1]]``, oldest first; a history may be empty.
-
-    ``users`` (n,) are their users, 0 for an unknown one; ``store`` names users and items; all ``times`` are 0 if None.
-    """
-    times = np.zeros(len(items)) if times is None else times
-    items = np.asarray(items, dtype=np.int32)
-    histories = SequenceStore(offsets, items, times, users, store.user_tokens, store.item_tokens)
-    return Prefixes.build(histories, np.arange(len(offsets) - 1), np.diff(offsets))
-
-
-def history_steps(cases: Prefixes) -> tuple[scipy.sparse.csr_matrix, npt.NDArray[np.bool_]]:
-    """Return what each history adds to the one before, as a binary (n, n_items) matrix, and (n,) whether it extends it.
-
-    If it does not, the row is the whole history. So a model that is linear in the history needs one addition per case.
-    """
-    store = cases.store
-    extends = np.zeros(len(cases), dtype=bool)
-    extends[1:] = (np.diff(cases.rows) == 0) & (np.diff(cases.starts) == 0) & (np.diff(cases.ends) >= 0)
-    starts = cases.starts.copy()
-    starts[1:][extends[1:]] = cases.ends[:-1][extends[1:]]
-    lengths = cases.ends - starts
-    items = store.items[ranges(store.offsets[cases.rows] + starts, lengths)].astype(np.int64)
-    owners = np.repeat(np.arange(len(cases)), lengths)
-    _, first = np.unique(np.cumsum(~extends)[owners] * store.n_items + items, return_index=True)
-    first.sort()
-    counts = np.bincount(owners[first], minlength=len(cases))
-    entries = np.ones(len(first), dtype=np.float32), items[first], np.concatenate([[0], np.cumsum(counts)])
-    return scipy.sparse.csr_matrix(entries, shape=(len(cases), store.n_items)), extends
-
-
-def history_items(cases: Prefixes) -> tuple[Int64, npt.NDArray[np.int32]]:
-    """Return the length of each history, and the items of all histories, concatenated."""
-    store, lengths = cases.store, cases.ends - cases.starts
-    return lengths, store.items[ranges(store.offsets[cases.rows] + cases.starts, lengths)]
-
-
-def history_matrix(cases: Prefixes) -> scipy.sparse.csr_matrix:
-    """Return the binary (n, n_items) matrix of the histories."""
-    lengths, items = history_items(cases)
-    return binary_matrix(items, lengths, cases.store.n_items)
-
-
-def multiply(matrix: scipy.sparse.csr_matrix, dense: Tensor) -> Tensor:
-    """Return a sparse (n, n_items) times a dense (n_items, m) matrix, on the device of the dense one."""
-    # the dense product is faster above a density of about 0.04, and always on a GPU
-    if dense.device.type != "cpu" or matrix.nnz > 0.04 * matrix.shape[0] * matrix.shape[1]:
-        return torch.from_numpy(matrix.toarray()).to(dense) @ dense
-    return torch.from_numpy(matrix @ dense.numpy())
-
-
-def accumulate(values: Tensor, extends: npt.NDArray[np.bool_]) -> Tensor:
-    """Add the previous row to each row of ``values`` (n, m) that extends it, in place; returns ``values``."""
-    for row in np.flatnonzero(extends).tolist():
-        values[row] += values[row - 1]
-    return values

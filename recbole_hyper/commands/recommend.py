@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,6 @@ def switch(text: str) -> bool:
     argument("--diversity_by", default="", help="column by which items are similar; default: item vectors"),
     argument("--unfinished", action="store_true", help="use a run whose training was stopped"),
     argument("--output", type=Path, help="file to write, .parquet or .csv; repeat a killed command to resume it"),
-    argument("--csv_safe", action="store_true", help="write an apostrophe before ids that look like formulas"),
     argument("--num_workers", type=int, default=1, help="processes that compute the file (default 1)"),
     argument("--ray_address", help="a running Ray cluster for --num_workers, host:port; default: one is started here"),
 )
@@ -56,7 +56,8 @@ def recommend(arguments: argparse.Namespace) -> int:
     from recbole_hyper.data.inputs import read_boosts, read_exclusions, read_history_file, read_id_file, read_table
     from recbole_hyper.evaluation.tables import frame_table
     from recbole_hyper.runs.batch import Workers
-    from recbole_hyper.runs.load import identity, load
+    from recbole_hyper.runs.folder import identity
+    from recbole_hyper.runs.load import load
     from recbole_hyper.serving import stream
 
     if arguments.users is not None and arguments.histories is not None:
@@ -99,13 +100,12 @@ def recommend(arguments: argparse.Namespace) -> int:
         print(f"{min(_SHOWN, n)} of {n} users; --output=FILE.parquet writes all")
         stream.warn_unknown(query)
         return 0
-    options: dict[str, Any] = {"csv_safe": arguments.csv_safe}
+    compute = None
     if arguments.num_workers != 1:
-        files = [str(Path(file).absolute()) for file in arguments.plugins]
-        trust = {"files": files, "everything": arguments.trust_plugins}
-        options["compute"] = Workers(arguments.run, arguments.num_workers, arguments.ray_address, trust)
+        trust = {"files": list(map(os.path.abspath, arguments.plugins)), "everything": arguments.trust_plugins}
+        compute = Workers(arguments.run, arguments.num_workers, arguments.ray_address, trust)
     resumed = stream.write_recommendations(
-        model, query, arguments.output, plan=plan, identity=identity(arguments.run) | added, **options
+        model, query, arguments.output, plan=plan, identity=identity(arguments.run) | added, compute=compute
     )
     if resumed:
         print(f"resumed after {resumed} parts of an earlier call")

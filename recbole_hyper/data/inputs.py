@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import numpy as np
@@ -16,15 +16,14 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recbole_hyper.data import guess
-from recbole_hyper.data.archives import SourceFile
-from recbole_hyper.data.formats import Layout, matching_names
 from recbole_hyper.data.ids import as_text, column_of_values, id_fault, natural, single, text_array
-from recbole_hyper.data.parsers import Frame
 from recbole_hyper.data.sequences import SequenceStore
-from recbole_hyper.data.tables import Table, open_table, read_columns
-from recbole_hyper.data.times import in_unit, to_numbers
 from recbole_hyper.errors import DataError
+
+if TYPE_CHECKING:  # the readers of tables are imported where a caller passes one
+    from recbole_hyper.data.archives import SourceFile
+    from recbole_hyper.data.formats import Layout
+    from recbole_hyper.data.tables import Table
 
 logger = logging.getLogger("recbole_hyper")
 
@@ -73,6 +72,9 @@ def read_histories(values: Any, own: Names, times: Any = None, unit: str | None 
         if times is not None:
             name = next(iter(own.get("timestamp", ())), "timestamp")
             raise ValueError(f"times: a table has its times in a column; put them into the column {name!r}")
+        from recbole_hyper.data.parsers import Frame
+        from recbole_hyper.data.tables import open_table
+
         return of_table(open_table(Frame(values, "histories"), own=own, optional=("timestamp",)), unit)
     named = isinstance(values, Mapping)
     if named:
@@ -93,6 +95,8 @@ def read_histories(values: Any, own: Names, times: Any = None, unit: str | None 
 
 def of_table(table: Table, unit: str | None = None) -> Histories:
     """Return the histories of a table of interactions, users in order of appearance, times in ``unit``."""
+    from recbole_hyper.data.parsers import Frame
+
     interactions, columns = table.read_all(unit), table.columns
     users, items = (single(interactions[name]).dictionary_encode() for name in ("user_id", "item_id"))
     codes, item_codes = np.asarray(users.indices), np.asarray(items.indices, dtype=np.int64)
@@ -115,6 +119,8 @@ def _times(
     times: Any, names: list[Any] | None, counts: npt.NDArray[np.int64], unit: str | None
 ) -> npt.NDArray[np.float64]:
     """Return the times of all items, concatenated; ``names`` are the keys if the histories are a mapping."""
+    from recbole_hyper.data.times import in_unit
+
     if (names is not None) != isinstance(times, Mapping):
         raise ValueError("times must have the form of the histories: a mapping for a mapping, else a list of lists")
     if names is not None:
@@ -147,6 +153,8 @@ def read_ids(name: str, values: Any) -> npt.NDArray[Any]:
     values = values.to_arrow() if hasattr(values, "to_arrow") else values
     try:
         if _is_table(values):
+            from recbole_hyper.data.parsers import Frame
+
             columns = Frame(values, name).names
             if len(columns) != 1:
                 raise ValueError(f"{name} is a table of {len(columns)} columns; give the one with the ids")
@@ -196,6 +204,8 @@ def _ids(name: str, values: Any) -> list[str | int | float]:
 
 def read_history_file(path: Path, own: Names, layout: Layout | None = None, unit: str | None = None) -> Histories:
     """Return the histories of a file of interactions in any format that ``prepare`` reads."""
+    from recbole_hyper.data.tables import open_table
+
     return of_table(open_table(_file(path), layout, own=own, optional=("timestamp",)), unit)
 
 
@@ -205,6 +215,9 @@ def read_id_file(path: Path, own: Names, field: str, layout: Layout | None = Non
     A text file of one column has no header, unless its first line is a name of the field. DataError if there is no such
     column.
     """
+    from recbole_hyper.data.formats import Layout, matching_names
+    from recbole_hyper.data.tables import open_table
+
     layout, lines = layout or Layout(), _lines(path)
     bare = path.suffix == ".txt" or (not layout.columns and _is_column(lines))
     if bare and not lines:
@@ -221,6 +234,8 @@ def read_id_file(path: Path, own: Names, field: str, layout: Layout | None = Non
 
 def read_exclusions(path: Path, own: Names, layout: Layout | None = None) -> Any:
     """Return the items to leave out: a mapping by user if the file has a column of users, else ids for all users."""
+    from recbole_hyper.data.tables import open_table
+
     fields = ("user_id", "item_id")
     if path.suffix != ".txt" and not _is_column(_lines(path)):
         table = open_table(_file(path), layout, fields=fields, optional=fields, own=own)
@@ -235,8 +250,12 @@ def read_boosts(path: Path, own: Names) -> dict[str, float]:
 
     DataError if the column is missing, or has a value that is not a number.
     """
+    from recbole_hyper.data.guess import OTHER
+    from recbole_hyper.data.tables import open_table
+    from recbole_hyper.data.times import to_numbers
+
     rows = open_table(_file(path), fields=("item_id",), optional=(), own=own, others=("boost",)).read_all()
-    column = single(rows[name]) if (name := guess.OTHER + "boost") in rows else pa.array([], pa.float64())
+    column = single(rows[name]) if (name := OTHER + "boost") in rows else pa.array([], pa.float64())
     values, good = to_numbers(column)
     if not good.all():
         value = as_text(column)[int(np.argmin(good))].as_py()
@@ -249,10 +268,14 @@ def read_boosts(path: Path, own: Names) -> dict[str, float]:
 
 def read_table(path: Path) -> pa.Table:
     """Return all columns of a table; columns of a text file are text."""
+    from recbole_hyper.data.tables import read_columns
+
     return read_columns(_file(path))
 
 
 def _file(path: Path) -> SourceFile:
+    from recbole_hyper.data.archives import SourceFile
+
     if not path.exists():
         raise DataError(f"{path} does not exist")
     return SourceFile(path)
@@ -260,10 +283,14 @@ def _file(path: Path) -> SourceFile:
 
 def _lines(path: Path) -> list[str]:
     """Return the first lines of a text file, [] for a parquet file."""
+    from recbole_hyper.data.guess import head
+
     file = _file(path)
-    return [] if file.first_bytes(4) == b"PAR1" else guess.head(file)
+    return [] if file.first_bytes(4) == b"PAR1" else head(file)
 
 
 def _is_column(lines: list[str]) -> bool:
     """Return whether each line is one value."""
-    return bool(lines) and guess.separator_of(lines, default="") == "" and not lines[0].lstrip().startswith(("{", "["))
+    from recbole_hyper.data.guess import separator_of
+
+    return bool(lines) and separator_of(lines, default="") == "" and not lines[0].lstrip().startswith(("{", "["))

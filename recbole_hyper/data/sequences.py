@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -144,15 +143,11 @@ class SequenceStore:
                 digest.update(f"\n{text}".encode() if start else text.encode())
         return digest.hexdigest()[:32]
 
-    def save(self, folder: Path, *, link: bool = False) -> None:
-        """Write the arrays as .npy files that :meth:`load` maps into memory, and ``meta.json`` last.
-
-        ``link`` makes hard links to files of this store on the same disk, for folders of short life.
-        """
+    def save(self, folder: Path) -> None:
+        """Write the arrays as .npy files that :meth:`load` maps into memory, and ``meta.json`` last."""
         folder.mkdir(parents=True, exist_ok=True)
         for name in (*_ARRAYS, "users", *_TOKENS):
-            if not (link and self._linked(folder / f"{name}.npy")):
-                write_texts(folder, name, getattr(self, name))
+            write_texts(folder, name, getattr(self, name))
         if self.parts is not None:
             write_array(folder / "parts.npy", self.parts)
         meta: dict[str, Any] = {"fingerprint": self.fingerprint(), **self._sizes()}
@@ -162,21 +157,6 @@ class SequenceStore:
 
     def _sizes(self) -> dict[str, int]:
         return {"n_rows": self.n_rows, "n_items": self.n_items, "nnz": len(self.items)}
-
-    def _linked(self, file: Path) -> bool:
-        """Link the array from the folder that this store was loaded from; False if that is not possible."""
-        origin: Path | None = self.__dict__.get("_folder")
-        if origin is None:
-            return False
-        try:
-            # files of a store are replaced, never modified
-            if read_json(origin / "meta.json")["fingerprint"] != self.fingerprint():
-                return False
-            with replaced(file) as part:
-                os.link(origin / file.name, part)
-        except (OSError, ValueError, KeyError):
-            return False
-        return True
 
     @classmethod
     def load(cls, folder: Path) -> SequenceStore:
@@ -192,7 +172,7 @@ class SequenceStore:
         counts = store._sizes()
         if any(meta.get(name) != count for name, count in counts.items()) or store.offsets[-1] != len(store.times):
             raise ValueError(f"{folder}: its arrays do not match; save the store again")
-        store.__dict__["_fingerprint"], store.__dict__["_folder"] = meta["fingerprint"], folder
+        store.__dict__["_fingerprint"] = meta["fingerprint"]
         return store
 
     @property

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import scipy.sparse
 from scipy.special import rel_entr
 
-from recbole_hyper.batches.loader import history_items
+from recbole_hyper.batches.histories import history_items
 from recbole_hyper.types import Cases
 
 Items = npt.NDArray[np.int64]

@@ -1,31 +1,21 @@
 """Rank the target of every case among its candidates: the same for every model, within a memory budget."""
 
-from collections.abc import Callable
-
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from recbole_hyper.batches.loader import history_items
+from recbole_hyper.batches.histories import history_items
 from recbole_hyper.devices import CPU
 from recbole_hyper.errors import NonFiniteScoreError
+from recbole_hyper.evaluation.scorers import Scorer, rows_of_a_block, scores_of
 from recbole_hyper.types import Cases, Prefixes, Ranks
 
-# a float32 score and the result of one comparison
-_BYTES_PER_SCORE = 5
-# most scores computed at once, unless 256 rows have more
-SCORES_PER_BLOCK = 6 << 20
 KERNEL_FROM = 1 << 26  # with fewer scores in all, torch ranks them before the kernel is compiled or loaded
 
-Scorer = Callable[[Prefixes], Tensor]
 # per case: rank, number of candidates, best items, their scores; and the number of targets with a tie
 _Ranked = tuple[npt.NDArray, npt.NDArray, npt.NDArray, npt.NDArray, int]
-
-
-class ScoresError(ValueError):
-    """A scorer did not return a score per case and item."""
 
 
 def rank_cases(
@@ -78,15 +68,6 @@ def rank_cases(
     *columns, ties = zip(*parts, strict=True)
     ranks, counts, lists, values = map(np.concatenate, columns)
     return Ranks(ranks, counts, lists, sum(ties) / len(cases), np.where(lists == 0, np.float32(-np.inf), values))
-
-
-def rows_of_a_block(n_items: int, memory_budget: int, device: torch.device = CPU) -> int:
-    """Return how many rows of ``n_items`` scores to compute at once within ``memory_budget`` bytes."""
-    size = max(1, int(memory_budget) // (n_items * _BYTES_PER_SCORE))
-    if device.type != "cpu":  # each block waits for its results once
-        return size
-    # small blocks stay in the cache and in memory that the allocator reuses; 256 rows make an efficient product
-    return min(size, max(256, SCORES_PER_BLOCK // n_items))
 
 
 def _rank_here(
@@ -178,18 +159,6 @@ def _require_items(name: str, items: npt.NDArray[np.int32], n_items: int) -> Non
     if items.size and not 1 <= items.min() <= items.max() < n_items:
         wrong = items[(items < 1) | (items >= n_items)]
         raise ValueError(f"{name} contain {wrong.size} item ids outside 1 to {n_items - 1}, such as {wrong[0]}")
-
-
-def scores_of(score: Scorer, cases: Prefixes, n_items: int) -> Tensor:
-    """Return the (n, n_items) scores of ``cases``; ScoresError if the scorer returns anything else."""
-    scores = score(cases)
-    if not isinstance(scores, Tensor) or scores.shape != (len(cases), n_items) or not scores.is_floating_point():
-        kind = f"{scores.dtype} of shape {tuple(scores.shape)}" if isinstance(scores, Tensor) else type(scores).__name__
-        raise ScoresError(
-            f"the scorer returned {kind}; it must return a floating-point tensor of shape ({len(cases)}, {n_items}), a "
-            "row per case and a column per item id"
-        )
-    return scores.detach()
 
 
 def _require_finite(scores: Tensor, cases: Prefixes) -> None:

@@ -5,7 +5,6 @@ import re
 import subprocess
 from collections import Counter
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import pandas as pd
 from recbole_hyper.evaluation.tables import table
 from recbole_hyper.files import replaced
 from recbole_hyper.matmul import product_library
+from recbole_hyper.processes import package_version
 from recbole_hyper.protocols.boundaries import date
 from recbole_hyper.types import Cases, Ranks, Split
 
@@ -63,14 +63,6 @@ def versions() -> dict[str, str]:
     """Return what a result depends on: Python, platform, package versions, and the library of CPU matrix products."""
     system = {"python": platform.python_version(), "platform": f"{platform.system()} {platform.machine()}"}
     return {**system, **{name: package_version(name) for name in PACKAGES}, "cpu products": product_library()}
-
-
-def package_version(name: str = PACKAGES[0]) -> str:
-    """Return the version of an installed package, by default of this one."""
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "not installed"
 
 
 def commit() -> str | None:

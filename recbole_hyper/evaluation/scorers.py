@@ -14,23 +14,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recbole_hyper.batches.loader import (
-    BatchSettings,
-    as_batch,
-    gather,
-    history_interaction,
-    history_matrix,
-    multiply,
-)
+from recbole_hyper.batches.histories import history_matrix, multiply
+from recbole_hyper.devices import CPU
 from recbole_hyper.encoders.base import length_groups
-from recbole_hyper.evaluation.ranking import Scorer
 from recbole_hyper.host.models import has_full_ranking, one_line
-from recbole_hyper.types import Prefixes, Split
+from recbole_hyper.types import Prefixes, Split, gather
 
 logger = logging.getLogger("recbole_hyper")
 
 # most positions encoded at once; bounds the activations for any eval_batch_size and MAX_ITEM_LIST_LENGTH
 TOKENS_PER_BATCH = 1 << 16
+
+
+Scorer = Callable[[Prefixes], Tensor]
+# a float32 score and the result of one comparison
+_BYTES_PER_SCORE = 5
+# most scores computed at once, unless 256 rows have more
+SCORES_PER_BLOCK = 6 << 20
+
+
+class ScoresError(ValueError):
+    """A scorer did not return a score per case and item."""
 
 
 def encode_cases(model: Any, cases: Prefixes, max_length: int, device: torch.device) -> Tensor:
@@ -77,6 +81,8 @@ def state_scorer(
 
 def full_sort_scorer(model: Any, config: Any) -> Scorer:
     """Return the scorer of a RecBole model, by its full_sort_predict or else its predict."""
+    from recbole_hyper.batches.loader import BatchSettings, history_interaction
+
     length, device = int(config["MAX_ITEM_LIST_LENGTH"]), config["device"]
     size = max(1, min(int(config["eval_batch_size"]), TOKENS_PER_BATCH // length))
     settings, has_all = BatchSettings.of(config), has_full_ranking(type(model))
@@ -114,6 +120,8 @@ def as_float32(scores: Tensor) -> Tensor:
 
 def _by_predict(model: Any, item: str, n_items: int, size: int, batch: Any) -> Tensor:
     """Return the scores of all items by ``predict`` (NeuMF), for ``size`` pairs of row and item at once."""
+    from recbole_hyper.batches.loader import as_batch
+
     scores = []
     for start in range(0, len(batch) * n_items, size):
         pair = torch.arange(start, min(start + size, len(batch) * n_items), device=batch[item].device)
@@ -169,6 +177,8 @@ def _similarity(model: Any) -> Scorer:
 
 
 def _autoencoder(model: Any) -> Scorer:
+    from recbole_hyper.batches.loader import as_batch
+
     @torch.no_grad()
     def score(cases: Prefixes) -> Tensor:
         ratings = torch.from_numpy(history_matrix(cases).toarray()).to(model.device)
@@ -188,3 +198,24 @@ FOLD_IN: dict[str, Callable[[Any], Scorer]] = {
     "RecVAE": _autoencoder,
     "MacridVAE": _autoencoder,
 }
+
+
+def rows_of_a_block(n_items: int, memory_budget: int, device: torch.device = CPU) -> int:
+    """Return how many rows of ``n_items`` scores to compute at once within ``memory_budget`` bytes."""
+    size = max(1, int(memory_budget) // (n_items * _BYTES_PER_SCORE))
+    if device.type != "cpu":  # each block waits for its results once
+        return size
+    # small blocks stay in the cache and in memory that the allocator reuses; 256 rows make an efficient product
+    return min(size, max(256, SCORES_PER_BLOCK // n_items))
+
+
+def scores_of(score: Scorer, cases: Prefixes, n_items: int) -> Tensor:
+    """Return the (n, n_items) scores of ``cases``; ScoresError if the scorer returns anything else."""
+    scores = score(cases)
+    if not isinstance(scores, Tensor) or scores.shape != (len(cases), n_items) or not scores.is_floating_point():
+        kind = f"{scores.dtype} of shape {tuple(scores.shape)}" if isinstance(scores, Tensor) else type(scores).__name__
+        raise ScoresError(
+            f"the scorer returned {kind}; it must return a floating-point tensor of shape ({len(cases)}, {n_items}), a "
+            "row per case and a column per item id"
+        )
+    return scores.detach()

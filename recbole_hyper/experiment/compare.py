@@ -19,7 +19,8 @@ from recbole_hyper.experiment.seeds import read_seeds
 from recbole_hyper.files import read_json
 from recbole_hyper.host import user_files
 from recbole_hyper.options import SCORE, SPLIT
-from recbole_hyper.runs.folder import plan_runs, read_config, seed_folder
+from recbole_hyper.runs.claim import plan_runs, seed_folder
+from recbole_hyper.runs.folder import read_config
 from recbole_hyper.settings import deciding, typed
 from recbole_hyper.threads import processors
 from recbole_hyper.yaml_files import config_file, merge, merged

@@ -33,7 +33,8 @@ from recbole_hyper.files import (
 )
 from recbole_hyper.host import models
 from recbole_hyper.options import PLACE
-from recbole_hyper.runs.folder import CONFIG, RESULT, seed_folder
+from recbole_hyper.runs.claim import seed_folder
+from recbole_hyper.runs.folder import CONFIG, RESULT
 from recbole_hyper.settings import SETTINGS as DECLARED
 from recbole_hyper.settings import deciding
 

@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from recbole_hyper.batches.loader import history_items
+from recbole_hyper.batches.histories import history_items
 from recbole_hyper.data.ids import Ids
 from recbole_hyper.data.inputs import read_table
 from recbole_hyper.data.sequences import SequenceStore, ranges

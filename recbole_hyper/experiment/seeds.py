@@ -9,7 +9,7 @@ from recbole_hyper.config.binding import Exact, parse_keys, parse_value
 from recbole_hyper.data.download import with_data
 from recbole_hyper.evaluation.compare import seeds_table
 from recbole_hyper.experiment.experiment import Experiment, Run
-from recbole_hyper.runs.folder import folder_of, plan_runs, seed_folder
+from recbole_hyper.runs.claim import folder_of, plan_runs, seed_folder
 from recbole_hyper.runs.run import run
 from recbole_hyper.settings import SETTINGS
 

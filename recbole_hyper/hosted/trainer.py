@@ -104,9 +104,6 @@ class HostedLoop(Loop):
     def _save_best(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Do nothing: RecBole's checkpoint is the only file."""
 
-    def _put_aside_best(self, state: dict[str, Any]) -> None:
-        """Do nothing, as above."""
-
     def _write_state(self) -> None:
         """Do nothing, as above."""
 

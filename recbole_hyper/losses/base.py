@@ -2,19 +2,22 @@
 
 import inspect
 from abc import ABC, abstractmethod
-from typing import Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
 from recbole_hyper.geometry.head import OutputHead
-from recbole_hyper.losses.negatives import BoundNegatives, uniform_negatives
 from recbole_hyper.options import Option, Part, check_options
 from recbole_hyper.values import PositiveInt
 
-#: what a loss uses for scores, and for negatives
+if TYPE_CHECKING:
+    from recbole_hyper.losses.negatives import BoundNegatives as Negatives
+else:
+    Negatives = Any  # a model that only ranks draws none
+
+#: what a loss uses for scores
 Head = OutputHead
-Negatives = BoundNegatives
 
 
 class Loss(Part, nn.Module, ABC):
@@ -104,6 +107,8 @@ class PairedLoss(SampledLoss):
     ) -> Tensor:
         """Return the mean loss, or the sum with the ``weights`` (n,)."""
         if negatives is None:
+            from recbole_hyper.losses.negatives import uniform_negatives
+
             drawn = uniform_negatives(targets, self.n_negatives, head.n_items, head.padding_idx)
         else:
             how = {"exclude_seen": self.exclude_seen, "replacement": self.replacement}

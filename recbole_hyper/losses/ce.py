@@ -4,22 +4,23 @@ No tensor has size rows x items: ``_stream`` works tile by tile. The forward pas
 the item gradient into the buffer that becomes weight.grad.
 """
 
+from __future__ import annotations
+
 import importlib.util
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
 from torch import Tensor
 
 from recbole_hyper.geometry.base import Geometry, Theta, as_compute
 from recbole_hyper.geometry.euclidean import Flat
-from recbole_hyper.losses._chunks import Problem
-from recbole_hyper.losses._rows import RowStream, rows_at_once
-from recbole_hyper.losses._stream import ItemStream
 from recbole_hyper.losses.base import Head, Loss, Negatives
-from recbole_hyper.losses.sampled_softmax import sampled_softmax
 from recbole_hyper.matmul import float32_products
 from recbole_hyper.options import AUTO, Option
 from recbole_hyper.values import PositiveInt, ShareBelow1
+
+if TYPE_CHECKING:
+    from recbole_hyper.losses._chunks import Problem
 
 #: logits from which on Triton is faster than whole rows, and the widest vectors, by whether the head has a link
 TRITON_FROM = {False: (1 << 24, 64), True: (1 << 24, 256)}
@@ -82,6 +83,9 @@ def exact_cross_entropy(
         ValueError: a smoothing out of range, a budget too small for the lifts and one row of logits, or a case that the
             Triton kernels do not support.
     """
+    from recbole_hyper.losses._chunks import Problem  # a model that only ranks needs none of these
+    from recbole_hyper.losses._rows import RowStream
+
     if not 0 <= label_smoothing < 1:
         raise ValueError(f"label_smoothing={label_smoothing}: a number in [0, 1) is expected")
     tensors = (states, weight, offset, theta)
@@ -109,6 +113,9 @@ def _engine_of(problem: Problem, triton_kernel: bool | None) -> Any:
 
     Only whole rows smooth the labels of a head with a link.
     """
+    from recbole_hyper.losses._rows import RowStream
+    from recbole_hyper.losses._stream import ItemStream
+
     if problem.smoothing and problem.geometry.has_link:
         return RowStream
     if triton_kernel or (triton_kernel is None and _triton_is_faster(problem)):
@@ -124,6 +131,8 @@ def _triton_is_faster(problem: Problem) -> bool:
     """Return whether Triton's kernels were faster on an H200: for many logits, or logits that do not fit."""
     if not _has_kernels(problem):
         return False
+    from recbole_hyper.losses._rows import rows_at_once
+
     sizes, width = problem.sizes, problem.weight.shape[1]
     least, widest = TRITON_FROM[sizes.link]
     return rows_at_once(sizes) < sizes.n or (sizes.n * sizes.n_items >= least and width <= widest)
@@ -220,6 +229,8 @@ class CrossEntropy(Loss):
     ) -> Tensor:
         """Return the mean cross-entropy, or the sum with the ``weights`` (n,); ``negatives`` draw ``softmax_items``."""
         if self.softmax_items is not None and negatives is not None:
+            from recbole_hyper.losses.sampled_softmax import sampled_softmax
+
             return sampled_softmax(states, targets, head, *negatives.shared(self.softmax_items), weights)
         return exact_cross_entropy(
             *(states, targets, head.weight, head.offset, head.geometry),

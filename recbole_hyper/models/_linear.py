@@ -12,9 +12,10 @@ import scipy.sparse
 import torch
 from torch import Tensor, nn
 
-from recbole_hyper.batches.loader import accumulate, as_batch, history_steps
+from recbole_hyper.batches.histories import accumulate, history_steps
+from recbole_hyper.batches.loader import as_batch
 from recbole_hyper.data.sequences import SequenceStore
-from recbole_hyper.evaluation.ranking import Scorer
+from recbole_hyper.evaluation.scorers import Scorer
 from recbole_hyper.host.dataset import StoreDataset
 from recbole_hyper.models.base import OneStepRecommender
 from recbole_hyper.types import Prefixes

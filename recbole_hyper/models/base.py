@@ -1,6 +1,8 @@
 """Base of the neural models: encoder -> output geometry -> loss, as a RecBole recommender."""
 
-from typing import Any, ClassVar, NamedTuple
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -10,26 +12,24 @@ from recbole.utils import InputType, ModelType
 from torch import Tensor, nn
 
 from recbole_hyper import registry
-from recbole_hyper.batches.device_windows import PLACES, ROWS, WEIGHTS
-from recbole_hyper.batches.loader import BatchSettings, LoaderSettings, WindowLoader
-from recbole_hyper.data.item_features import ItemFeatures
-from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.devices import total_memory
 from recbole_hyper.encoders.base import Encoder, Places, initialize
 from recbole_hyper.errors import ConfigError
-from recbole_hyper.evaluation.ranking import Scorer
-from recbole_hyper.evaluation.scorers import encode_cases, state_scorer
+from recbole_hyper.evaluation.scorers import Scorer, encode_cases, state_scorer
 from recbole_hyper.geometry.head import OutputHead, check_head
 from recbole_hyper.host.dataset import TARGET_LIST, StoreDataset
 from recbole_hyper.losses.base import Loss
-from recbole_hyper.losses.negatives import NegativeSampler
 from recbole_hyper.models.contract import OwnModel
-from recbole_hyper.models.data_defaults import RULES, stand_ins
 from recbole_hyper.models.item_vectors import FeaturedEmbedding, FeaturedHead
-from recbole_hyper.models.part_checks import blamed, is_ours
 from recbole_hyper.options import AUTO, arguments, checked_before
 from recbole_hyper.random_numbers import OwnDraws
 from recbole_hyper.types import Prefixes
+
+if TYPE_CHECKING:  # what only a training needs is imported there
+    from recbole_hyper.batches.loader import WindowLoader
+    from recbole_hyper.data.item_features import ItemFeatures
+    from recbole_hyper.data.sequences import SequenceStore
+    from recbole_hyper.losses.negatives import NegativeSampler
 
 # kind in the registry of the part that each key names
 _KINDS = {"encoder": "encoders", "geometry": "geometry", "loss_type": "losses"}
@@ -101,6 +101,8 @@ class HyperRecommender(OwnModel, SequentialRecommender):
     @classmethod
     def check_config(cls, config: Any) -> None:
         """Raise ConfigError for options that do not go together, sizes that do not fit, and plugins that fail."""
+        from recbole_hyper.models.data_defaults import stand_ins
+
         config = {**config.final_config_dict, **stand_ins(auto_keys(config))}
         geometry, learned = registry.resolve("geometry", config["geometry"]), config["curvature"] == "learn"
         # the estimate of auto is not known yet
@@ -118,6 +120,8 @@ class HyperRecommender(OwnModel, SequentialRecommender):
     @staticmethod
     def _try_plugins(config: Any, curvature: float) -> None:
         """Build the parts that come from plugins, with 4 ids, as only their constructors know what is wrong."""
+        from recbole_hyper.models.part_checks import blamed, is_ours
+
         kinds = {key: registry.resolve(kind, config[key]) for key, kind in _KINDS.items()}
         strange = {key: part for key, part in kinds.items() if not is_ours(part)}
         if not strange:
@@ -165,6 +169,8 @@ class HyperRecommender(OwnModel, SequentialRecommender):
     def training_loader(
         self, training: StoreDataset, store: SequenceStore, lengths: npt.NDArray, config: Any
     ) -> WindowLoader:
+        from recbole_hyper.batches.loader import BatchSettings, LoaderSettings, WindowLoader
+
         settings = LoaderSettings.of(config), BatchSettings.of(config)
         return WindowLoader(training, store, lengths, *settings, fills=self.loss.weighs_rows)
 
@@ -189,6 +195,8 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         return head.geometry.measure, head.geometry.similarity(vectors[items], vectors, theta=head.theta_value)
 
     def _negative_sampler(self, dataset: Any) -> NegativeSampler:
+        from recbole_hyper.losses.negatives import NegativeSampler
+
         # row u of the CSR arrays is RecBole's user u; rows of unknown users are empty
         matrix = dataset.inter_matrix("csr")
         matrix.sort_indices()
@@ -215,6 +223,8 @@ class HyperRecommender(OwnModel, SequentialRecommender):
 
         ValueError for rows (prefix, target) if the encoder reads the future.
         """
+        from recbole_hyper.batches.device_windows import PLACES, ROWS, WEIGHTS
+
         users = interaction[self.USER_ID]
         head = self.head.step_head()
         if TARGET_LIST not in interaction:
@@ -324,6 +334,8 @@ def new_embedding(
 
 def auto_keys(config: Any) -> list[str]:
     """Return the keys of ``config`` that are ``auto`` and get their value from the training data."""
+    from recbole_hyper.models.data_defaults import RULES
+
     # no .get: RecBole's Config has none
     return [key for key in RULES if key in config and config[key] == AUTO]
 

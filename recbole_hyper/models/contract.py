@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from recbole_hyper.data.sequences import SequenceStore
-from recbole_hyper.evaluation.ranking import Scorer
-from recbole_hyper.evaluation.scorers import fold_in_scorer, full_sort_scorer
+from recbole_hyper.evaluation.scorers import Scorer, fold_in_scorer, full_sort_scorer
 from recbole_hyper.host.dataset import StoreDataset
 from recbole_hyper.matmul import gpu_precision
 from recbole_hyper.registry import Model

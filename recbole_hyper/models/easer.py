@@ -10,7 +10,7 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from recbole_hyper.batches.loader import multiply
+from recbole_hyper.batches.histories import multiply
 from recbole_hyper.models._linear import LinearRecommender
 from recbole_hyper.options import Option, keyed
 from recbole_hyper.values import PositiveFloat

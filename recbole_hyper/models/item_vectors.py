@@ -1,6 +1,8 @@
 """Item vectors with features: a vector for the id and one for each feature, combined."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -8,9 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recbole_hyper.data.item_features import ItemColumn, ItemFeatures
 from recbole_hyper.geometry.base import Geometry
 from recbole_hyper.geometry.head import OutputHead
+
+if TYPE_CHECKING:
+    from recbole_hyper.data.item_features import ItemColumn, ItemFeatures
 
 
 class _Feature(nn.Module):

@@ -9,10 +9,8 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from recbole_hyper.batches.loader import gather
 from recbole_hyper.data.pair_counts import Side
-from recbole_hyper.evaluation.ranking import Scorer, rows_of_a_block
-from recbole_hyper.evaluation.scorers import encode_cases
+from recbole_hyper.evaluation.scorers import Scorer, encode_cases, rows_of_a_block
 from recbole_hyper.geometry.head import FrozenHead
 from recbole_hyper.models._linear import binary_matrix
 from recbole_hyper.models.base import HyperRecommender
@@ -22,7 +20,7 @@ from recbole_hyper.models.item_votes import EaseWeights, PairRates, is_offered
 from recbole_hyper.models.propose import Proposer
 from recbole_hyper.models.rank import N_FOLDS, Ranker
 from recbole_hyper.options import AUTO, Option, keyed
-from recbole_hyper.types import Cases, Prefixes
+from recbole_hyper.types import Cases, Prefixes, gather
 from recbole_hyper.values import Auto, PositiveInt
 
 #: at most so many validation cases fit the ranker

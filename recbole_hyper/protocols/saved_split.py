@@ -19,9 +19,9 @@ from recbole_hyper.types import Cases, Split
 ALL, ABOUT = "sequences", "split.json"
 
 
-def save_split(folder: Path, store: SequenceStore, split: Split, *, link: bool = False) -> None:
-    """Write ``split`` and all sequences, ``store``, to ``folder``; ``link`` as in :meth:`SequenceStore.save`."""
-    store.save(folder / ALL, link=link)
+def save_split(folder: Path, store: SequenceStore, split: Split) -> None:
+    """Write ``split`` and all sequences, ``store``, to ``folder``."""
+    store.save(folder / ALL)
     saved, places = {store.fingerprint(): ALL}, {}
     for name, own in (("training", split.store), ("valid", split.valid.store), ("test", split.test.store)):
         if own.fingerprint() not in saved:

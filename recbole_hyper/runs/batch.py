@@ -10,7 +10,8 @@ import torch
 
 from recbole_hyper.cluster import cluster
 from recbole_hyper.errors import ConfigError, positive_int
-from recbole_hyper.runs.load import identity, load
+from recbole_hyper.runs.folder import identity
+from recbole_hyper.runs.load import load
 from recbole_hyper.runs.plugin_files import trusting
 from recbole_hyper.serving.query import Query
 from recbole_hyper.serving.rules import Plan

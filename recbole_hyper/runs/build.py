@@ -1,37 +1,47 @@
 """Build data and split from a configuration, and a model with its training batches from those."""
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from recbole_hyper.batches.loader import BatchSettings, LoaderSettings, PrefixLoader
-from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.sequences import SequenceStore
-from recbole_hyper.host.dataset import StoreDataset
+from recbole_hyper.errors import ConfigError
 from recbole_hyper.host.models import one_line, training_loader
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.contract import OwnModel
-from recbole_hyper.protocols.base import make_split
 from recbole_hyper.random_numbers import OwnDraws, seeded
-from recbole_hyper.runs.dataset import SequenceDataset, dataset_of_model, read_dataset
 from recbole_hyper.threads import PROCESS_LOCK
 from recbole_hyper.types import Split
+
+if TYPE_CHECKING:
+    from recbole_hyper.batches.loader import PrefixLoader
+    from recbole_hyper.config import Config
+    from recbole_hyper.host.dataset import StoreDataset
+    from recbole_hyper.runs.dataset import SequenceDataset
 
 
 def read_data(config: Config) -> tuple[SequenceDataset, Split]:
     """Read the atomic files and split them."""
+    from recbole_hyper.protocols.base import make_split
+    from recbole_hyper.runs.dataset import read_dataset
+
     data = read_dataset(config)
     return data, make_split(data.store, config)
 
 
 def reader_of_store(store: SequenceStore) -> Callable[[Config], tuple[SequenceDataset, Split]]:
     """Return a :func:`read_data` for sequences that are already in memory."""
+    from recbole_hyper.protocols.base import make_split
+    from recbole_hyper.runs.dataset import dataset_of_model
+
     return lambda config: (dataset_of_model(config, store), make_split(store, config))
 
 
-def build(config: Config, data: SequenceDataset, split: Split, lengths: Any) -> tuple[Any, Any, SequenceDataset]:
+def build(config: Config, data: StoreDataset, split: Split, lengths: Any) -> tuple[Any, Any, StoreDataset]:
     """Return (model, training loader, dataset) on the first ``lengths`` of each row, the training part."""
     training = data.restrict(split.store, lengths)
     if _has_prefixes(config.model_class):
@@ -56,7 +66,7 @@ def _of_recbole(config: Config, dataset: Any) -> Any:
         return config.model_class(config, dataset).to(config["device"])
 
 
-def build_model(config: Config, data: SequenceDataset, store: SequenceStore, lengths: Any) -> Any:
+def build_model(config: Config, data: StoreDataset, store: SequenceStore, lengths: Any) -> Any:
     """Return the model of :func:`build` without loader; its random draws do not affect a run in another thread."""
     training, seed = data.restrict(store, lengths), int(config["seed"])
     if config.model_class.origin == "own":
@@ -72,5 +82,7 @@ def _has_prefixes(model_class: Any) -> bool:
     return model_class.type.name == "SEQUENTIAL" and model_class.origin != "own"
 
 
-def _prefixes(config: Any, training: StoreDataset, store: SequenceStore, lengths: Any) -> PrefixLoader:
+def _prefixes(config: Any, training: Any, store: SequenceStore, lengths: Any) -> PrefixLoader:
+    from recbole_hyper.batches.loader import BatchSettings, LoaderSettings, PrefixLoader
+
     return PrefixLoader(training, store, lengths, LoaderSettings.of(config), BatchSettings.of(config))

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from recbole_hyper.errors import ConfigError
-from recbole_hyper.evaluation.results import package_version
 from recbole_hyper.files import is_written_by, replaced_folder, write_json
 from recbole_hyper.models.base import HyperRecommender
+from recbole_hyper.processes import package_version
 from recbole_hyper.runs.load import load
 from recbole_hyper.runs.plugin_files import trusting
 from recbole_hyper.runs.saved_data import DATA
-from recbole_hyper.serving.bundle import ABOUT, ARRAYS, BUNDLE, GRAPH, MAP, SEQUENCES, fingerprint
+from recbole_hyper.serving.bundle import ABOUT, ARRAYS, BUNDLE, GRAPH, MAP, fingerprint
 from recbole_hyper.serving.export import write_graph
 from recbole_hyper.serving.page.map import item_map
 
@@ -31,6 +31,8 @@ def write_bundle(run: Path) -> Path:
     folder = run / BUNDLE
     if folder.exists() and not is_written_by(WRITTEN_BY, folder / ABOUT):
         raise ConfigError(f"{folder} was not written by 'recbole-hyper serve', which would replace it; rename it")
+    if not (run / DATA).is_dir():
+        raise ConfigError(f"{run} saved no data (save_data), from which it is served; train it again with them")
     state = fingerprint(run)
     recommender = load(run)
     if recommender.scorer.learns_users:
@@ -54,8 +56,6 @@ def write_bundle(run: Path) -> Path:
                 write_graph(model, part / GRAPH, "onnx", length, scores=True)
                 arrays = {"counts": counts, "vectors": vectors, "allowed": catalogue.allowed}
                 np.savez(part / ARRAYS, **{name: array for name, array in arrays.items() if array is not None})
-                if not (run / DATA / SEQUENCES).is_dir():
-                    recommender.store.save(part / SEQUENCES)
             except ConfigError as error:
                 logger.warning("%s; served by torch", error)
         write_json(part / MAP, item_map(vectors, counts, catalogue.item_tokens, about["curvature"]))

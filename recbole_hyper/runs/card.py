@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml
 
+from recbole_hyper.evaluation.results import metrics_table
 from recbole_hyper.files import plain, write_text
 
 CARD = "README.md"
@@ -15,6 +16,7 @@ _SETTINGS = (
     "encoder", "geometry", "loss_type", "curvature", "hidden_size", "n_layers", "n_heads", "MAX_ITEM_LIST_LENGTH",
     "learning_rate", "weight_decay", "train_batch_size", "epochs", "stopping_step", "seed",
 )  # fmt: skip
+_TEXT = Path(__file__).with_name("card.md")
 
 
 def write_card(folder: Path, result: Mapping[str, Any]) -> Path | None:
@@ -42,44 +44,16 @@ def card_of(result: Mapping[str, Any]) -> str:
         "model-index": [{"name": str(model), "results": [entry]}],
     }
     front = _MARK + "\n" + yaml.safe_dump(plain(header), sort_keys=False, allow_unicode=True)
-    settings = [f"| {key} | {config[key]} |" for key in _SETTINGS if config.get(key) is not None]
     counts = {"users": "n_users", "items": "n_items", "interactions": "n_interactions"}
     data = ", ".join(f"{result[key]:,} {name}" for name, key in counts.items() if result.get(key) is not None)
-    seen = "are left out of the ranking" if result.get("exclude_seen") else "can be ranked again"
-    lines = [
-        f"---\n{front}---\n",
-        f"# {model} on {dataset}\n",
-        "A recommender, trained by recbole_hyper: it ranks the items that may come next after a history.\n",
-        f"## Data\n\n`{dataset}`: {data}. Fingerprint `{result.get('data_fingerprint', 'unknown')}`.\n",
-        f"## Protocol\n\n{result.get('protocol', '')}, `{config.get('eval_args', result.get('eval_args'))}`. Items of "
-        f"the history {seen}. A target ranks behind every item with an equal score.\n",
-        f"## Figures\n\n{_figures(result)}\n",
-        "## Settings\n\n| key | value |\n|---|---|\n" + "\n".join(settings) + "\n\nAll of them are in `config.yaml`.\n",
-        "## Intended use\n\nRecommendations from a catalogue like that of the data, for people whose history tells "
-        "something about their next item.\n",
-        "## Limits\n\nThe figures come from one data set, one protocol and "
-        f"seed {result.get('seed')}; other seeds give other figures. Items without training interactions are not "
-        "recommended unless the model reads features. Popular items are recommended more often. The model knows only "
-        "the histories of people, and was not tested for harm to groups of them.\n",
-        "## How to load\n\n```python\nimport recbole_hyper\n\nmodel = recbole_hyper.load(\".\")  # this folder\n"
-        "print(model.recommend(histories=[list(model.item_ids[:3])], k=5))\n```\n\n"
-        "`recbole-hyper serve .` answers over HTTP.\n",
-    ]  # fmt: skip
-    return "\n".join(lines)
-
-
-def _figures(result: Mapping[str, Any]) -> str:
-    """Return the metrics of validation and test, with intervals if the run has them."""
-    parts = [part for part in ("valid", "test") if result.get(part)]
-    if not parts:
-        return "No case was ranked."
-
-    def figure(part: str, name: str) -> str:
-        value, interval = result[part].get(name), (result.get(f"{part}_intervals") or {}).get(name)
-        text = f"{value:.4f}" if isinstance(value, float) else str(value)
-        return text if not interval else f"{text} [{interval[0]:.4f}, {interval[1]:.4f}]"
-
-    rows = [["metric", *parts], *([name, *(figure(part, name) for part in parts)] for name in result[parts[-1]])]
-    lines = [f"| {' | '.join(row)} |" for row in rows]
-    note = f"\n\nIntervals: {result['interval_method']}." if result.get("interval_method") else ""
-    return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]]) + note
+    text = _TEXT.read_text(encoding="utf-8").format(
+        title=f"{model} on {dataset}",
+        data=f"`{dataset}`: {data}. Fingerprint `{result.get('data_fingerprint', 'unknown')}`.",
+        protocol=f"{result.get('protocol', '')}, `{config.get('eval_args', result.get('eval_args'))}`",
+        seen="are left out of the ranking" if result.get("exclude_seen") else "can be ranked again",
+        figures=metrics_table(result) or "No case was ranked.",
+        intervals=result.get("interval_method", "none"),
+        settings="\n".join(f"| {key} | {config[key]} |" for key in _SETTINGS if config.get(key) is not None),
+        seed=result.get("seed"),
+    )
+    return f"---\n{front}---\n\n{text}"

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recbole_hyper.config import Config, ConfigError
-from recbole_hyper.files import replaced_folder, write_yaml
+from recbole_hyper.files import replaced_folder
 from recbole_hyper.registry import register
-from recbole_hyper.runs.folder import CONFIG, LOCK, read_config
+from recbole_hyper.runs.claim import LOCK
 from recbole_hyper.runs.load import load
 from recbole_hyper.runs.run import run
 from recbole_hyper.training.checkpoint import STATE
@@ -87,7 +87,6 @@ class Estimator(Asked):
             raise ConfigError(f"{target} is not empty; choose another folder")
         with replaced_folder(target) as part:
             shutil.copytree(source, part, ignore=shutil.ignore_patterns(LOCK), dirs_exist_ok=True)
-            write_yaml(part / CONFIG, {**read_config(part), "output_dir": str(target)})
         return target
 
     def __getstate__(self) -> dict[str, Any]:

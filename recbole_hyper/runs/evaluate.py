@@ -25,8 +25,8 @@ from recbole_hyper.evaluation.segments import check_segments, segment_table, seg
 from recbole_hyper.files import digest, file_digest, plain, write_json
 from recbole_hyper.models.contract import OwnModel, make_scorer
 from recbole_hyper.options import RANKING
-from recbole_hyper.runs.folder import require_finished
-from recbole_hyper.runs.load import edited_keys, load_model, read_finished, read_run
+from recbole_hyper.runs.folder import edited_keys, require_finished
+from recbole_hyper.runs.load import load_model, read_finished, read_run
 from recbole_hyper.runs.run import evaluations, provenance, report_part
 from recbole_hyper.runs.trained_on import learned_before, not_new, training_part
 from recbole_hyper.settings import deciding

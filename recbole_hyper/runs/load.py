@@ -8,17 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from recbole_hyper.config import Config, ConfigError
+from recbole_hyper import registry
+from recbole_hyper.devices import why_no_accelerator
+from recbole_hyper.errors import ConfigError
 from recbole_hyper.evaluation.scorers import full_sort_scorer
-from recbole_hyper.files import file_digest, plain
+from recbole_hyper.files import file_digest
+from recbole_hyper.host.dataset import StoreDataset
+from recbole_hyper.host.recbole_config import ResolvedConfig
+from recbole_hyper.models import MODULES
 from recbole_hyper.models.contract import OwnModel
-from recbole_hyper.protocols.base import make_split
+from recbole_hyper.processes import package_version
 from recbole_hyper.random_numbers import seeded
 from recbole_hyper.runs.build import build_model, read_data
-from recbole_hyper.runs.dataset import SequenceDataset
-from recbole_hyper.runs.folder import CONFIG, RESULT, read_config, read_result, require_finished
+from recbole_hyper.runs.folder import RESULT, edited_keys, is_as_written, read_config, read_result, require_finished
 from recbole_hyper.runs.plugin_files import trusting, with_trusted_plugins
-from recbole_hyper.runs.saved_data import ABOUT, DATA, SavedData, differences, read_saved_data
+from recbole_hyper.runs.saved_data import SavedData, differences, read_saved_data
 from recbole_hyper.serving.model_scorer import ModelScorer
 from recbole_hyper.serving.recommender import Recommender
 from recbole_hyper.training.checkpoint import REFIT, WEIGHTS, CheckpointError, load_weights, read_weights
@@ -26,9 +30,6 @@ from recbole_hyper.types import Prefixes, Split
 from recbole_hyper.yaml_files import merge
 
 logger = logging.getLogger("recbole_hyper")
-
-# keys that change when a folder or its data move
-PLACES = ("output_dir", "data_path", "resume")
 
 
 def load(output_dir: str | Path, *, unfinished: bool = False, trust_plugins: bool = False) -> Recommender:
@@ -46,23 +47,23 @@ def load(output_dir: str | Path, *, unfinished: bool = False, trust_plugins: boo
     ConfigError for no run, a newer format, untrusted code, or features that cannot be found; CheckpointError for
     weights or data that are missing, damaged, or do not belong together.
     """
-    output_dir = Path(output_dir).expanduser()
+    folder = Path(output_dir).expanduser()
     with trusting(everything=trust_plugins):
-        content = read_run(output_dir)
+        content = read_run(folder)
     if not unfinished:
-        require_finished(Path(output_dir), ", or load it with unfinished=True")
-    saved = read_saved_data(Path(output_dir))
+        require_finished(folder, ", or load it with unfinished=True")
+    saved = read_saved_data(folder)
     if saved is not None:
         # the mode only affects the evaluation, and its file of candidates may be missing
         merge(content, {"eval_args": {"mode": "full"}})
     config, data, split = _read(content, saved, cases=False)
-    changed = [f"{output_dir} saved no data (save_data): the data set was read again"]
-    changed = changed if saved is None else differences(saved, config)
+    changed = [f"{folder} saved no data (save_data): the data set was read again"]
+    changed = changed if saved is None else differences(saved, config["data_path"])
     model, refitted = load_model(config, data, split)
-    changed += edited_keys(Path(output_dir))
-    if not (Path(output_dir) / RESULT).is_file():
-        epoch = read_weights(Path(output_dir) / (REFIT if refitted else "") / WEIGHTS)[1].get("epoch")
-        changed.append(f"{output_dir} has no result: these are the best weights so far, of epoch {epoch}")
+    changed += edited_keys(folder)
+    if not (folder / RESULT).is_file():
+        epoch = read_weights(folder / (REFIT if refitted else "") / WEIGHTS)[1].get("epoch")
+        changed.append(f"{folder} has no result: these are the best weights so far, of epoch {epoch}")
     for text in changed:
         logger.warning("%s", text)
     lengths: Any = split.refit_lengths if refitted else split.train_lengths
@@ -77,26 +78,6 @@ def load(output_dir: str | Path, *, unfinished: bool = False, trust_plugins: boo
     )
 
 
-def identity(output_dir: str | Path) -> dict[str, str]:
-    """Return digests of configuration, weights and data, which identify the model in a folder."""
-    folder = Path(output_dir)
-    files = (folder / CONFIG, folder / WEIGHTS, folder / REFIT / WEIGHTS, folder / DATA / ABOUT)
-    return {file.relative_to(folder).as_posix(): file_digest(file) for file in files if file.is_file()}
-
-
-def edited_keys(folder: Path) -> list[str]:
-    """Return a sentence on the keys of the configuration that were edited since the run in ``folder``, [] for none."""
-    result = read_result(folder)
-    written = result.get("files", {}).get(CONFIG)
-    if written is None or written == file_digest(folder / CONFIG):
-        return []
-    before, now = result["config"], plain(read_config(folder))
-    # a folder may have moved, and so may its data
-    keys = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key) and key not in PLACES)
-    changes = ", ".join(f"{key}: {before.get(key)!r} in the run, {now.get(key)!r} now" for key in keys)
-    return [f"{folder / CONFIG} was edited after the run ({changes}): {RESULT} does not describe it"] if keys else []
-
-
 def read_run(output_dir: str | Path) -> dict[str, Any]:
     """Return the configuration of a run for reading it; ConfigError for no run, or one that names untrusted code."""
     folder = Path(output_dir)
@@ -105,7 +86,7 @@ def read_run(output_dir: str | Path) -> dict[str, Any]:
 
 def read_finished(
     output_dir: str | Path, content: Mapping[str, Any], *, data_set: bool = False
-) -> tuple[Config, SequenceDataset, Split]:
+) -> tuple[Any, StoreDataset, Split]:
     """Return configuration, data and split of a run for the configuration ``content`` (:func:`read_run`).
 
     The data comes from its folder; or from the data set on request, for features, or if the folder has none.
@@ -113,11 +94,17 @@ def read_finished(
     return _read(content, None if data_set else read_saved_data(Path(output_dir)), cases=True)
 
 
-def _read(content: Mapping[str, Any], saved: SavedData | None, *, cases: bool) -> tuple[Config, SequenceDataset, Split]:
+def _read(content: Mapping[str, Any], saved: SavedData | None, *, cases: bool) -> tuple[Any, StoreDataset, Split]:
     """Return configuration, data and split; the split of ``saved`` data has cases only on request.
 
     A RecBole model that may read features needs the data set: ConfigError if it is missing or has changed.
     """
+    if saved is not None and not cases and (written := _as_written(content, saved)) is not None:
+        return written, StoreDataset(written, saved.store, saved.item_features), saved.split
+    from recbole_hyper.config import Config
+    from recbole_hyper.protocols.base import make_split
+    from recbole_hyper.runs.dataset import SequenceDataset
+
     config = Config(stored=content, with_files=saved is None)
     if saved is None:
         return config, *read_data(config)
@@ -135,14 +122,29 @@ def _read(content: Mapping[str, Any], saved: SavedData | None, *, cases: bool) -
     return config, data, split
 
 
-def _rank_once(model: Any, config: Config, split: Split) -> None:
+def _as_written(content: Mapping[str, Any], saved: SavedData) -> ResolvedConfig | None:
+    """Return the configuration of one of our models if nothing has changed since its run, which resolved all values."""
+    is_ours = content["model"] in MODULES and saved.about["version"] == package_version()
+    if not is_ours or not is_as_written(Path(content["output_dir"])):
+        return None
+    if content.get("plugins"):
+        registry.load_plugins(content["plugins"])
+    config = ResolvedConfig(content["model"], registry.resolve("models", content["model"]), content["dataset"])
+    data_path = str(Path(content["data_path"]) / content["dataset"])
+    config.complete({**config.internal_config_dict, **content, "data_path": data_path})
+    if content.get("use_gpu") and config["device"].type == "cpu":
+        logger.warning("use_gpu=True: this run uses the CPU; %s", why_no_accelerator(config["gpu_id"]))
+    return config
+
+
+def _rank_once(model: Any, config: Any, split: Split) -> None:
     """Rank a history, as some third-party models create layers when they are first called."""
     rows = np.flatnonzero(split.train_lengths)[:2]
     with seeded(int(config["seed"])), contextlib.suppress(ConfigError):  # the weights then say what does not fit
         full_sort_scorer(model.eval(), config)(Prefixes.build(split.store, rows, split.train_lengths[rows]))
 
 
-def open_model(config: Config, data: SequenceDataset, split: Split, *, refitted: bool) -> tuple[Any, Any]:
+def open_model(config: Any, data: StoreDataset, split: Split, *, refitted: bool) -> tuple[Any, Any]:
     """Return (model with the weights in ``output_dir``, their epoch), of the refit or of the selection."""
     path = Path(config["output_dir"]) / (REFIT if refitted else "") / WEIGHTS
     model = build_model(config, data, split.store, split.refit_lengths if refitted else split.train_lengths)
@@ -151,7 +153,7 @@ def open_model(config: Config, data: SequenceDataset, split: Split, *, refitted:
     return model, load_weights(path, model, split.store.fingerprint()).get("epoch")
 
 
-def load_model(config: Config, data: SequenceDataset, split: Split) -> tuple[Any, bool]:
+def load_model(config: Any, data: StoreDataset, split: Split) -> tuple[Any, bool]:
     """Return (tested model of the run in ``output_dir``, whether it was refit); CheckpointError for wrong weights."""
     folder, path = Path(config["output_dir"]), Path(config["output_dir"]) / REFIT / WEIGHTS
     result = read_result(folder)

@@ -11,17 +11,9 @@ from typing import Any
 
 logger = logging.getLogger("recbole_hyper")
 
+_WEIGHTS = ("model.safetensors", "refit/model.safetensors")
 # files of the folder that MLflow gets; the checkpoint and the data stay
-_FILES = (
-    "README.md",
-    "config.yaml",
-    "result.json",
-    "train.csv",
-    "run.log",
-    "model.safetensors",
-    "refit/model.safetensors",
-)
-_BATCH = 500  # most metrics or parameters of one call
+_FILES = ("README.md", "config.yaml", "result.json", "train.csv", "run.log", *_WEIGHTS)
 SECONDS = 20.0  # for an answer of the server; MLflow's own default is 2 minutes, seven times over
 
 
@@ -74,15 +66,9 @@ def _logged(config: Any, result: dict[str, Any], folder: Path, uri: str | None) 
         now = int(folder.joinpath("result.json").stat().st_mtime * 1000)
         params = [Param(key, str(value)[:500]) for key, value in sorted(config.plain().items()) if value is not None]
         metrics = [Metric(key, value, now, epoch) for key, value, epoch in _metrics(result, folder)]
-        card = folder / "README.md"
-        tags = [RunTag("dataset", str(result["dataset"])), RunTag("data_fingerprint", str(result["data_fingerprint"]))]
-        if card.is_file():
-            tags.append(RunTag("mlflow.note.content", card.read_text(encoding="utf-8")[:5000]))
-        client.log_batch(run, tags=tags)
-        for start in range(0, len(params), 100):
-            client.log_batch(run, params=params[start : start + 100])
-        for start in range(0, len(metrics), _BATCH):
-            client.log_batch(run, metrics=metrics[start : start + _BATCH])
+        tags = [RunTag(name, str(result[name])) for name in ("dataset", "data_fingerprint")]
+        tags.append(RunTag("mlflow.note.content", folder.joinpath("README.md").read_text(encoding="utf-8")[:5000]))
+        client.log_batch(run, metrics, params, tags)
         for file in _FILES:
             if (folder / file).is_file():
                 client.log_artifact(run, str(folder / file), str(Path(file).parent) if "/" in file else None)

@@ -34,10 +34,10 @@ _WORDS = {
     "weight_decay": "weight decay of {}",
     "epochs": "{} epochs",
 }
-CURVATURE = "curvature.json"
 # a validation by cost has at least so many cases
 _FEWEST_CASES = 10_000
-DATA_DEFAULTS = "data_defaults.json"
+# where the numbers came from: the configuration of a resumed run has only the numbers
+CHOSEN = "chosen.json"
 
 
 def shortened(config: Config, items: int) -> dict[str, Any]:
@@ -72,21 +72,25 @@ def check_against_data(config: Config, split: Split) -> None:
 def resolve_auto(config: Config, data: SequenceDataset, split: Split, output_dir: Path | None = None) -> dict[str, Any]:
     """Replace every ``auto`` in ``config`` by a number; return entries of result.json on them and on item features.
 
-    Where the numbers came from is saved in ``output_dir``: the configuration of a resumed run has only the numbers.
+    The run in ``output_dir`` keeps the entries when it is resumed.
     """
-    entries = resolve_data_defaults(config, split, output_dir)
-    entries |= estimate_auto_curvature(config, data, split, output_dir)
+    file = output_dir / CHOSEN if output_dir else None
+    before = read_json(file) if file and config["resume"] and file.is_file() else {}
+    entries = {**resolve_data_defaults(config, split), **estimate_auto_curvature(config, data, split), **before}
+    if file and {"data_defaults", "curvature_interval"} & entries.keys():
+        write_json(file, entries)
+    elif file:
+        file.unlink(missing_ok=True)  # of a run that failed
     if (features := data.item_features) is not None:
         columns = {column.name: {"type": column.kind, "size": column.size} for column in features.columns}
         entries["item_features"] = {"columns": columns, "fingerprint": features.fingerprint()}
     return entries
 
 
-def resolve_data_defaults(config: Config, split: Split, output_dir: Path | None = None) -> dict[str, Any]:
+def resolve_data_defaults(config: Config, split: Split) -> dict[str, Any]:
     """Replace each ``auto`` in ``config`` by what its rule computes from the training data; return entries."""
     if not (keys := auto_keys(config)):
-        before = _saved(config, output_dir, DATA_DEFAULTS)
-        return {"data_defaults": before} if before else {}
+        return {}
     statistics = TrainingStatistics.of(split)
     choice = choose_values(keys, statistics, None if "train_batch_size" in keys else int(config["train_batch_size"]))
     for key, value in choice.items():
@@ -101,10 +105,7 @@ def resolve_data_defaults(config: Config, split: Split, output_dir: Path | None 
         statistics.interactions_per_item,
         "; ".join(f"{_WORDS[key].format(value)} ({key}={value})" for key, value in choice.items() if key in _WORDS),
     )
-    entry = {"chosen": choice, "statistics": dataclasses.asdict(statistics)}
-    if output_dir:
-        write_json(output_dir / DATA_DEFAULTS, entry)
-    return {"data_defaults": entry}
+    return {"data_defaults": {"chosen": choice, "statistics": dataclasses.asdict(statistics)}}
 
 
 def _softmax_items(config: Config, split: Split) -> int | None:
@@ -139,15 +140,7 @@ def _valid_cases(config: Config, split: Split) -> int | None:
     return None if len(split.valid) <= allowed else allowed
 
 
-def _saved(config: Config, output_dir: Path | None, name: str) -> dict[str, Any]:
-    """Return what a resumed run saved when it started, {} for a new run."""
-    file = output_dir / name if output_dir and config["resume"] else None
-    return read_json(file) if file and file.is_file() else {}
-
-
-def estimate_auto_curvature(
-    config: Config, data: SequenceDataset, split: Split, output_dir: Path | None = None
-) -> dict[str, Any]:
+def estimate_auto_curvature(config: Config, data: SequenceDataset, split: Split) -> dict[str, Any]:
     """Replace ``auto`` by the estimate from the training data, as the curvature or as the start of a learned one.
 
     Returns the entries of result.json about it.
@@ -156,9 +149,6 @@ def estimate_auto_curvature(
         return {}
     key, learned = curvature_key(config), config["curvature"] == "learn"
     if config[key] != "auto":
-        before = _saved(config, output_dir, CURVATURE)
-        if before.get("curvature") == config[key] and "origin" in before:
-            return before["origin"]
         return {"curvature_origin": "learned" if learned else "given"}
     from recbole_hyper.curvature.estimate import estimate_curvature
 
@@ -174,13 +164,10 @@ def estimate_auto_curvature(
     )
     if learned:
         return {"curvature_origin": "learned"}
-    origin = {
+    return {
         "curvature_origin": "estimated from the training data",
         "curvature_interval": [float(estimate.lower), float(estimate.upper)],
     }
-    if output_dir:
-        write_json(output_dir / CURVATURE, {"curvature": config["curvature"], "origin": origin})
-    return origin
 
 
 def log_split(split: Split) -> None:

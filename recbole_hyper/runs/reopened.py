@@ -44,12 +44,13 @@ def check_reopened(
     chosen = cases[np.unique(np.linspace(0, len(cases) - 1, CASES).astype(np.int64))]
     try:
         fresh, _ = open_model(_anew(config), data, split, refitted=refitted)
-        difference = _difference(_scores(model, config, chosen), _scores(fresh, config, chosen))
-        does = f"scores the same cases differently (by {difference:.1g} of the largest score)"
+        before, now = (_scores(one, config, chosen) for one in (model, fresh))
+        largest = float(before.nan_to_num(0.0, 0.0, 0.0).abs().max())
+        if torch.allclose(before, now, rtol=0, atol=_ROUNDING * largest, equal_nan=True):
+            return {"reopened": SAME}
+        does = "scores the same cases differently"
     except (ValueError, CheckpointError) as error:
-        difference, does = np.inf, f"fails: {error}"
-    if difference <= _ROUNDING:
-        return {"reopened": SAME}
+        does = f"fails: {error}"
     text = _CANNOT.format(model=type(model).__name__, what=_what(model), does=does)
     logger.warning("%s", text)
     return {"reopened": text}
@@ -79,11 +80,3 @@ def _what(model: Any) -> str:
 def _scores(model: Any, config: Config, cases: Cases) -> Tensor:
     with seeded(0):
         return full_sort_scorer(model.eval(), config)(cases)
-
-
-def _difference(scores: Tensor, others: Tensor) -> float:
-    finite = torch.isfinite(scores)
-    if not torch.equal(finite, torch.isfinite(others)):
-        return float("inf")
-    largest = scores[finite].abs().max().clamp(min=1e-12) if bool(finite.any()) else torch.ones(())
-    return float(((scores - others)[finite].abs() / largest).max()) if bool(finite.any()) else 0.0

@@ -34,18 +34,19 @@ from recbole_hyper.matmul import gpu_precision
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.contract import OwnModel, n_learned
 from recbole_hyper.models.part_checks import check_parts
+from recbole_hyper.processes import package_version
 from recbole_hyper.protocols.base import sampled
 from recbole_hyper.random_numbers import seed_process, seeded
 from recbole_hyper.runs.build import build, read_data, reader_of_store
 from recbole_hyper.runs.card import write_card
-from recbole_hyper.runs.dataset import SequenceDataset, describe
-from recbole_hyper.runs.folder import ABOUT_RUN, CONFIG, RESULT, claimed_folder, logging_to, resumed_config
-from recbole_hyper.runs.load import identity
+from recbole_hyper.runs.claim import claimed_folder, logging_to, resumed_config
+from recbole_hyper.runs.dataset import SequenceDataset, describe, require_files
+from recbole_hyper.runs.folder import ABOUT_RUN, CONFIG, FORMAT, RESULT, identity
 from recbole_hyper.runs.mlflow import log_to_mlflow, tracking_uri
 from recbole_hyper.runs.plugin_files import keep_digests
 from recbole_hyper.runs.ready import check_against_data, log_split, resolve_auto
 from recbole_hyper.runs.reopened import check_reopened
-from recbole_hyper.runs.saved_data import FORMAT, reader_of_saved_data, require_saved_data, save_data
+from recbole_hyper.runs.saved_data import read_saved_data, require_saved_data, save_data
 from recbole_hyper.runs.trained_on import mask_of, not_new
 from recbole_hyper.runs.warm_start import continuation, learned_there, require_same_model, start_from
 from recbole_hyper.runs.workers import run_workers
@@ -123,7 +124,11 @@ def run(
     if interactions is not None:
         read = reader_of_store(given_store(Source.of(config), interactions))
     elif config["interactions"] == "given" and read is None:
-        read = reader_of_saved_data(config)
+        saved = read_saved_data(Path(config["output_dir"])) if config["resume"] and config["output_dir"] else None
+        if saved is None:
+            require_files(config)
+        else:
+            read = reader_of_store(saved.store)
     with PROCESS_LOCK, claimed_folder(config) as output_dir:
         if int(config["num_workers"] or 1) > 1:
             return run_workers(config, output_dir, run_claimed, read)
@@ -168,7 +173,7 @@ def run_claimed(
         if config["save_data"] and world()[0] == 0:
             save_data(output_dir, config, data, split, mask_of(data.store, learned) if learned else None)
         keep_digests(output_dir, config["plugins"])
-        write_json(output_dir / ABOUT_RUN, {"format": FORMAT, "version": results.package_version()})
+        write_json(output_dir / ABOUT_RUN, {"format": FORMAT, "version": package_version()})
         write_yaml(output_dir / CONFIG, config.plain())
         with nullcontext() if config["device"].type == "cpu" else gpu_precision(config["matmul_precision"]):
             outcome = _train_and_test(config, data, split, output_dir, on_validation)
@@ -316,8 +321,6 @@ def _select(trainer: Any, loader: Any, valid: Evaluation, progress: bool) -> Non
         if trainer.settings.model in NOT_RESUMABLE:
             how = f"another output_dir than {trainer.output_dir} and --epochs={2 * trainer.epochs}"
         logger.info("the best epoch is the last: train longer, as with %s", how)
-    elif text := trainer.would_more_help():
-        logger.info("%s (--epochs=%d in another output_dir)", text, 2 * trainer.epochs)
     trainer.load_best()
 
 
@@ -371,8 +374,7 @@ def _refit(data: SequenceDataset, split: Split, selecting: Any, progress: bool) 
         trainer.model.choose_as(selecting.model)
     trainer.epochs = selecting.best_epoch + 1
     trainer.wandblogger.log_as(REFIT)
-    validated = [row for row in selecting.history if metric in row and selecting.is_validated(row["epoch"])]
-    trainer.plateau_scores = {row["epoch"]: row[metric] for row in validated}
+    trainer.plateau_scores = {row["epoch"]: row[metric] for row in selecting.history if metric in row}
     if config["resume"]:
         trainer.resume(loader)
     trainer.fit(loader, None, progress)

@@ -6,34 +6,29 @@ data/earlier.npy   which interactions the runs before a warm start were trained 
 data/about.json    format, version, digests of the other files, and the original data set; written last
 """
 
-import hashlib
-from collections.abc import Callable
+from __future__ import annotations
+
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from recbole_hyper.config import Config, ConfigError
-from recbole_hyper.data.cache import known_digest
-from recbole_hyper.data.item_features import ItemFeatures
 from recbole_hyper.data.sequences import SequenceStore, write_array
-from recbole_hyper.data.source import Source
-from recbole_hyper.evaluation.results import package_version
 from recbole_hyper.files import file_digest, read_json, replaced_folder, write_json
-from recbole_hyper.host import models
+from recbole_hyper.processes import package_version
 from recbole_hyper.protocols.saved_split import load_split, save_split
-from recbole_hyper.runs.build import reader_of_store
-from recbole_hyper.runs.dataset import SequenceDataset, require_files
+from recbole_hyper.runs.folder import ABOUT, DATA, FORMAT, read_about
 from recbole_hyper.training.checkpoint import CheckpointError, OtherDataError, checkpoint_errors
 from recbole_hyper.types import Cases, Split
 
-DATA, ABOUT = "data", "about.json"
-# format of the folder of a run and of its data; increase it when an older package would misread them
-FORMAT = 1
-_FEATURES = "features"
-_LENGTHS = ("train_lengths", "refit_lengths", "catalogue")
+if TYPE_CHECKING:  # an opened run needs neither
+    from recbole_hyper.config import Config
+    from recbole_hyper.data.item_features import ItemFeatures
+    from recbole_hyper.runs.dataset import SequenceDataset
+
 EARLIER = "earlier"
+_FEATURES = "features"
+_NEEDED = ("version", "fingerprint", "features", "dataset", "files")
 
 
 @dataclass(frozen=True)
@@ -47,45 +42,39 @@ class SavedData:
 
 
 def save_data(folder: Path, config: Config, data: SequenceDataset, split: Split, earlier: Any = None) -> None:
-    """Write ``folder``/data in one step, unless the same data is there.
+    """Write ``folder``/data in one step; a resumed run has it, unless a refit is new.
 
     ``earlier`` (nnz,) is True for interactions that the runs before a warm start were trained on.
     """
-    arrays: dict[str, Any] = {
-        name: np.ascontiguousarray(getattr(split, name)) for name in _LENGTHS if getattr(split, name) is not None
-    }
-    features, data_folder = data.item_features, folder / DATA
-    content: dict[str, Any] = {
-        "format": FORMAT,
-        "fingerprint": data.store.fingerprint(),
-        "training_fingerprint": split.store.fingerprint(),
-        "lengths": {name: hashlib.sha256(array.tobytes()).hexdigest() for name, array in arrays.items()},
-        **({} if features is None else {"item_features": features.fingerprint()}),
-        **({} if earlier is None else {EARLIER: hashlib.sha256(earlier.tobytes()).hexdigest()}),
-    }
-    try:
-        before = read_json(data_folder / ABOUT)
-    except (OSError, ValueError):
-        before = {}
-    if content.items() <= before.items():
+    has_refit = (folder / DATA / "refit_lengths.npy").is_file()
+    if config["resume"] and (folder / DATA / ABOUT).is_file() and has_refit == (split.refit_lengths is not None):
         return
-    with replaced_folder(data_folder) as part:
-        none = Cases.build(split.store, [], [])
-        save_split(part, data.store, Split(split.store, valid=none, test=none, **arrays))
+    from recbole_hyper.data.cache import known_digest
+    from recbole_hyper.data.source import Source
+    from recbole_hyper.host import models
+
+    features, source, none = data.item_features, Source.of(config), Cases.build(split.store, [], [])
+    with replaced_folder(folder / DATA) as part:
+        kept = Split(split.store, split.train_lengths, none, none, split.refit_lengths, split.catalogue)
+        save_split(part, data.store, kept)
         if features is not None:
             features.save(part / _FEATURES)
         if earlier is not None:
             write_array(part / f"{EARLIER}.npy", earlier)
-        files, source = sorted(path for path in part.rglob("*") if path.is_file()), Source.of(config)
         # the atomic files that the run read, and the .item file of the features
         paths = dict.fromkeys([*source.files(), *([] if features is None else [source.path("item")])])
-        dataset = {
-            path.name: {"size": path.stat().st_size, "sha256": known_digest(path)} for path in paths if path.is_file()
-        }
-        content |= {
+        states = {path: path.stat() for path in paths if path.is_file()}
+        files = sorted(path for path in part.rglob("*") if path.is_file())
+        content = {
+            "format": FORMAT,
             "version": package_version(),
-            "dataset": dataset,
+            "fingerprint": data.store.fingerprint(),
+            "item_features": None if features is None else features.fingerprint(),
             "features": source.has_features or models.dataset_of(config.model_class) is not None,
+            "dataset": {
+                path.name: {"size": state.st_size, "modified": state.st_mtime_ns, "sha256": known_digest(path)}
+                for path, state in states.items()
+            },
             "files": {path.relative_to(part).as_posix(): file_digest(path) for path in files},
         }
         write_json(part / ABOUT, content)
@@ -103,6 +92,8 @@ def read_saved_data(folder: Path) -> SavedData | None:
         raise CheckpointError(f"{file} is missing: the folder of the run is incomplete; copy the whole folder")
     about = read_about(file)
     with checkpoint_errors(data_folder, "is damaged: {}; restore it from a copy"):
+        if missing := [name for name in _NEEDED if name not in about]:
+            raise ValueError(f"{ABOUT} has no {missing[0]}")
         for name, digest in about["files"].items():
             path = data_folder / name
             if not path.is_file():
@@ -110,23 +101,16 @@ def read_saved_data(folder: Path) -> SavedData | None:
             if file_digest(path) != digest:
                 raise CheckpointError(f"{path} is damaged: its content is not what was written; restore it from a copy")
         store, split = load_split(data_folder)
-        if unknown := [name for name in about["lengths"] if name not in _LENGTHS or getattr(split, name) is None]:
-            raise ValueError(f"{ABOUT} names {unknown}")
-        features = ItemFeatures.load(data_folder / _FEATURES) if (data_folder / _FEATURES).is_dir() else None
+        features: ItemFeatures | None = None
+        if (data_folder / _FEATURES).is_dir():
+            from recbole_hyper.data.item_features import ItemFeatures
+
+            features = ItemFeatures.load(data_folder / _FEATURES)
         return SavedData(store, split, about, features)
 
 
-def reader_of_saved_data(config: Config) -> Callable[[Config], tuple[SequenceDataset, Split]]:
-    """Return a reader of the data that a run on a frame saved in its folder; ConfigError if the frame is needed."""
-    saved = read_saved_data(Path(config["output_dir"])) if config["resume"] and config["output_dir"] else None
-    if saved is None:
-        require_files(config)
-        raise AssertionError("require_files raises for a run on a frame")
-    return reader_of_store(saved.store)
-
-
 def require_saved_data(folder: Path, config: Config, data: SequenceDataset) -> None:
-    """Raise OtherDataError if the run in ``folder`` saved other data than ``data``, before they are replaced."""
+    """Raise OtherDataError if the run in ``folder`` that is resumed saved other data than ``data``."""
     about = folder / DATA / ABOUT
     if not about.is_file():
         return
@@ -138,34 +122,27 @@ def require_saved_data(folder: Path, config: Config, data: SequenceDataset) -> N
         )
     if before.get("item_features") != (None if features is None else features.fingerprint()):
         raise OtherDataError(
-            f"{folder} was trained on other item features: {Source.of(config).path('item')} has changed; "
-            "restore it, or train again in another output_dir"
+            f"{folder} was trained on other item features: {config['dataset']}.item in {config['data_path']} has "
+            "changed; restore it, or train again in another output_dir"
         )
 
 
-def read_about(file: Path) -> dict[str, Any]:
-    """Read and check the format; CheckpointError for a damaged file, ConfigError for a newer format."""
-    about = read_json(file)
-    version = about.get("format")
-    if not isinstance(version, int) or version < 1:
-        raise CheckpointError(f"{file} is damaged: format={version!r}")
-    if version > FORMAT:
-        raise ConfigError(
-            f"{file} was written by recbole_hyper {about.get('version')} in format {version}; this is version "
-            f"{package_version()}, which reads formats up to {FORMAT}: install the newer package"
-        )
-    return about
-
-
-def differences(saved: SavedData, config: Config) -> list[str]:
+def differences(saved: SavedData, data_path: str) -> list[str]:
     """Describe what has changed since the run: the version of the package, the files of the data set."""
     lines = []
     if saved.about["version"] != package_version():
         lines.append(f"trained by recbole_hyper {saved.about['version']}, this is version {package_version()}")
     for name, before in saved.about["dataset"].items():
-        path, instead = Source.of(config).folder / name, "using the data in the folder of the run"
+        path, instead = Path(data_path) / name, "using the data in the folder of the run"
         if not path.is_file():
             lines.append(f"{path} does not exist; {instead}")
-        elif path.stat().st_size != before["size"] or known_digest(path) != before["sha256"]:
+        elif not _is_unchanged(path, before):
             lines.append(f"{path} has changed since the run; {instead}")
     return lines
+
+
+def _is_unchanged(path: Path, before: Mapping[str, Any]) -> bool:
+    state = path.stat()
+    if state.st_size != before["size"]:
+        return False
+    return bool(state.st_mtime_ns == before.get("modified") or file_digest(path) == before["sha256"])

@@ -4,7 +4,6 @@ serving/about.json      model, data, settings
 serving/map.json        places of the items in two dimensions, for the page
 serving/scores.onnx     graph of the scores; a model without one is served by torch
 serving/arrays.npz      with a graph: training counts, item vectors, items that the protocol allows
-serving/sequences       with a graph, if the run keeps no data: users, items and histories
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,8 @@ from recbole_hyper.serving.recommender import Recommender
 from recbole_hyper.serving.rules import Plan
 
 BUNDLE, ABOUT, MAP = "serving", "about.json", "map.json"
-GRAPH, ARRAYS, SEQUENCES = "scores.onnx", "arrays.npz", "sequences"
+GRAPH, ARRAYS = "scores.onnx", "arrays.npz"
+MOST_PLANS = 32  # that are kept
 Scores = npt.NDArray[np.float32]
 
 
@@ -89,16 +89,16 @@ class Served:
     recommender: Recommender
     about: dict[str, Any]
     places: dict[str, Any]
+    plans: dict[str, Plan] = field(default_factory=dict)  # by the request: most requests use the same rules
 
-    @cached_property
-    def _plans(self) -> Callable[..., Plan]:
-        plan = self.recommender.catalogue.plan
-        # most requests use the same rules
-        return lru_cache(32)(lambda k, seen, items, rules: plan(k, seen, items, rules=json.loads(rules)))
-
-    def plan(self, k: int, exclude_seen: bool | None, items: list[str] | None, rules: dict[str, Any]) -> Plan:
-        """Return the plan of a request; ValueError as ``Catalogue.plan``."""
-        return self._plans(k, exclude_seen, None if items is None else tuple(items), json.dumps(rules, sort_keys=True))
+    def plan(self, key: str, seconds: float) -> Plan:
+        """Return the plan of a request, ``[k, exclude_seen, items, rules]`` in JSON; raises as ``Catalogue.plan``."""
+        k, exclude_seen, items, rules = json.loads(key)
+        plan = self.recommender.catalogue.plan(k, exclude_seen, items, rules=rules, seconds=seconds)
+        if len(self.plans) >= MOST_PLANS:
+            self.plans.clear()
+        self.plans[key] = plan
+        return plan
 
 
 def fingerprint(run: Path) -> str:
@@ -130,8 +130,7 @@ def open_bundle(
     if (folder / GRAPH).is_file():
         with np.load(folder / ARRAYS, allow_pickle=False) as content:
             arrays = {name: content[name] for name in content.files}
-        own = folder / SEQUENCES
-        store = SequenceStore.load(own if own.is_dir() else run / "data" / "sequences")
+        store = SequenceStore.load(run / "data" / "sequences")
         scorer = GraphScorer(folder / GRAPH, threads, about, arrays["vectors"])
         recommender = Recommender(scorer, about, store, counts=arrays["counts"], allowed=arrays.get("allowed"))
     else:

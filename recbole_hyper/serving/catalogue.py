@@ -13,10 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recbole_hyper.data.formats import matching_names
 from recbole_hyper.data.ids import Ids, as_text
 from recbole_hyper.data.inputs import read_ids
-from recbole_hyper.data.where import parse_where
 from recbole_hyper.errors import ConfigError, did_you_mean, positive_int
 from recbole_hyper.serving.query import first_of, require_all
 from recbole_hyper.serving.rules import Plan, Rules
@@ -32,6 +30,8 @@ logger = logging.getLogger("recbole_hyper")
 
 def column_of_items(table: pa.Table, item_column: str | None, own: Collection[str]) -> str:
     """Return ``item_column``, or the column with the run's ``own`` name or a usual one; ConfigError for none."""
+    from recbole_hyper.data.formats import matching_names
+
     names = [item_column] if item_column else matching_names("item_id", table.column_names, own)
     if not names or names[0] not in table.column_names:
         missing = repr(item_column) if item_column else "of item ids"
@@ -125,8 +125,12 @@ class Catalogue:
         exclude: Any = None,
         unknown: str = "skip",
         rules: Rules | Mapping[str, Any] | None = None,
+        seconds: float = 60.0,
     ) -> Plan:
-        """Return the plan for lists of ``k`` items; arguments and errors as in ``Recommender.recommend``."""
+        """Return the plan for lists of ``k`` items; arguments and errors as in ``Recommender.recommend``.
+
+        Other threads may plan meanwhile. TooSlowError, a ValueError, if a condition takes more than ``seconds``.
+        """
         if positive_int("k", k) > self.n_recommendable:
             raise ValueError(f"k={k}: between 1 and {self.n_recommendable} items can be recommended")
         exclude_seen = self.exclude_seen if exclude_seen is None else exclude_seen
@@ -145,7 +149,7 @@ class Catalogue:
             only = np.bincount(self.numbers("items", items, unknown), minlength=self.n_items) > 0
             keep(only, "items: none of them may be recommended")
         if rules.where:
-            keep(self._meets(rules.where), f"where={rules.where!r}: no item that may be recommended meets it")
+            keep(self._meets(rules.where, seconds), f"where={rules.where!r}: no item that may be recommended meets it")
         excluded: dict[str, Int64] = {}
         if isinstance(exclude, Mapping):
             excluded = self._exclusions(exclude, unknown)
@@ -155,11 +159,13 @@ class Catalogue:
         return Plan(
             k=int(k), exclude_seen=bool(exclude_seen), hidden=None if allowed[1:].all() else ~allowed,
             boost=self._boost(rules.boost, unknown), excluded=excluded,
-            **self._limits(rules, int(k)), **self._similarity(rules),
+            **self._limits(rules, int(k), seconds), **self._similarity(rules),
         )  # fmt: skip
 
-    def _meets(self, condition: str) -> Bools:
-        mask = np.array(parse_where(condition).mask(self.columns))
+    def _meets(self, condition: str, seconds: float) -> Bools:
+        from recbole_hyper.data.where import parse_where  # imports duckdb
+
+        mask = np.array(parse_where(condition).mask(self.columns, seconds))
         mask[0] = False
         return mask
 
@@ -179,13 +185,13 @@ class Catalogue:
             result = np.where(np.asarray(pc.fill_null(pc.equal(column, ""), True)), np.int32(-1), result)
         return result
 
-    def _limits(self, rules: Rules, k: int) -> dict[str, Any]:
+    def _limits(self, rules: Rules, k: int, seconds: float) -> dict[str, Any]:
         codes = [self._codes(f"at_most {name}", name) for name in rules.at_most]
         limits = list(rules.at_most.values())
         for condition, number in rules.at_least.items():
             if number > k:
                 raise ValueError(f"at_least {condition!r}: {number} items do not fit into a list of {k}")
-            codes.append(np.where(self._meets(condition), -1, 0).astype(np.int32))
+            codes.append(np.where(self._meets(condition, seconds), -1, 0).astype(np.int32))
             limits.append(k - number)
         if not codes:
             return {}

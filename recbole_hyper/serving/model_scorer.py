@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import torch
 
-from recbole_hyper.batches.loader import whole_histories
-from recbole_hyper.data.item_features import ItemFeatures
+from recbole_hyper.batches.histories import whole_histories
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.errors import ConfigError
-from recbole_hyper.evaluation.ranking import rows_of_a_block, scores_of
-from recbole_hyper.evaluation.scorers import learns_users
+from recbole_hyper.evaluation.scorers import learns_users, rows_of_a_block, scores_of
 from recbole_hyper.models.contract import OwnModel, item_vectors, make_scorer
 from recbole_hyper.models.contract import similarity as model_similarity
 from recbole_hyper.registry import reads_times
 from recbole_hyper.serving.query import Query, Scorer
 from recbole_hyper.types import Prefixes
+
+if TYPE_CHECKING:
+    from recbole_hyper.data.item_features import ItemFeatures
 
 Scores = npt.NDArray[np.float32]
 

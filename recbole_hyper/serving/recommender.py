@@ -16,7 +16,6 @@ import pyarrow as pa
 from recbole_hyper.data.ids import Ids, as_text, text_array
 from recbole_hyper.data.inputs import FIELD_KEYS, Histories, column_names, read_histories, read_ids
 from recbole_hyper.data.sequences import SequenceStore
-from recbole_hyper.data.times import unit_of_times
 from recbole_hyper.errors import ConfigError, positive_int
 from recbole_hyper.serving.catalogue import Catalogue, column_of_items
 from recbole_hyper.serving.query import Query, Scorer, best_items, plain_query, require_all
@@ -44,7 +43,7 @@ class Recommender:
     Attributes:
         catalogue: the items, with the columns for rules.
         popularity: (n_items,) share of the training interactions; 0 for padding.
-        names, unit: column names by field, and the unit of times, in tables that continue the run's data.
+        names: column names by field in tables that continue the run's data.
     """
 
     def __init__(
@@ -62,7 +61,6 @@ class Recommender:
         self.differences = list(changed)
         self._set_items(store, counts, allowed)
         self.names = column_names(store, {field: config[key] for field, key in FIELD_KEYS.items()})
-        self.unit = unit_of_times(store.times)
         self._users, self._warned = Ids(store.user_tokens), False
         self._trained: npt.NDArray[np.bool_] | None = None
         if scorer.learns_users:
@@ -80,6 +78,13 @@ class Recommender:
     def __repr__(self) -> str:
         known = f"{len(self.user_ids):,} users, {self.n_recommendable:,} items to recommend"
         return f"<{type(self).__name__} of {self.config['model']} on {self.config['dataset']}: {known}>"
+
+    @cached_property
+    def unit(self) -> str | None:
+        """The unit of times in tables that continue the run's data."""
+        from recbole_hyper.data.times import unit_of_times
+
+        return unit_of_times(self.store.times)
 
     @property
     def model(self) -> Any:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
+from annotated_types import Ge, Le
 
-from recbole_hyper.errors import ConfigError, did_you_mean, positive_int
+from recbole_hyper.errors import ConfigError, did_you_mean
 from recbole_hyper.kernels import LOWEST
 from recbole_hyper.serving.query import best_items
+from recbole_hyper.values import PositiveInt, Share, Words, allows, in_words
 
 Bools = npt.NDArray[np.bool_]
 Int32 = npt.NDArray[np.int32]
@@ -22,6 +24,11 @@ Scores = npt.NDArray[np.float32]
 POOL = 100
 #: of a boost, so that no sum with a score leaves the range of float32
 LARGEST = 3e38
+_COUNTS = Annotated[dict[str, PositiveInt], Words("a mapping to whole numbers from 1, such as {category: 2},")]
+_BOOST = Annotated[float, Ge(-LARGEST), Le(LARGEST)]
+_BOOSTS = Annotated[dict[Any, _BOOST], Words(f"a mapping to numbers from {-LARGEST:g} to {LARGEST:g}")]
+_KINDS = {"where": str, "at_most": _COUNTS, "at_least": _COUNTS, "boost": _BOOSTS, "diversity": Share}
+_NONE = [(str, ""), (dict, {}), (float, 0.0)]
 
 
 @dataclass(frozen=True)
@@ -50,20 +57,12 @@ class Rules:
     diversity_by: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("where", "diversity_by"):
-            if not isinstance(getattr(self, name), str):
-                raise ConfigError(f"{name}={getattr(self, name)!r}: must be a string")
-        for name in ("at_most", "at_least", "boost"):
-            if not isinstance(getattr(self, name), Mapping):
-                raise ConfigError(f"{name}={getattr(self, name)!r}: must be a mapping, such as {{category: 2}}")
-        for name in ("at_most", "at_least"):
-            for key, number in getattr(self, name).items():
-                positive_int(f"{name}[{key!r}]", number)
-        for item, number in self.boost.items():
-            if not _is_between(number, -LARGEST, LARGEST):
-                raise ConfigError(f"boost[{item!r}]={number!r}: must be a number from {-LARGEST:g} to {LARGEST:g}")
-        if not _is_between(self.diversity, 0, 1):
-            raise ConfigError(f"diversity={self.diversity!r}: must be a number from 0 to 1")
+        for name, kind in {**_KINDS, "diversity_by": str}.items():
+            value = getattr(self, name)
+            plain = dict(value) if isinstance(value, Mapping) else value
+            # pydantic is not imported for lists without rules
+            if (type(plain), plain) not in _NONE and not allows(kind, plain):
+                raise ConfigError(f"{name}={str(plain)[:200]}: {in_words(kind)} is expected")
         if self.diversity_by and not self.diversity:
             raise ConfigError(f"diversity_by={self.diversity_by!r} has no effect without diversity")
 
@@ -79,10 +78,6 @@ class Rules:
             if name not in known:
                 raise ConfigError(f"unknown rule {name!r}{did_you_mean(name, known)}; rules: {', '.join(known)}")
         return cls(**dict(values or {}))
-
-
-def _is_between(number: Any, low: float, high: float) -> bool:
-    return isinstance(number, int | float) and not isinstance(number, bool) and low <= number <= high
 
 
 @dataclass(frozen=True)

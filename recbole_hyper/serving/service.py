@@ -5,6 +5,7 @@ Waiting requests are scored as one batch. A request gets an answer, or the proce
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import signal
@@ -26,6 +27,7 @@ from pydantic import AfterValidator, BaseModel, Field, FiniteFloat, StrictBool, 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
+from recbole_hyper.data.engine import TooSlowError
 from recbole_hyper.serving.bundle import Served
 from recbole_hyper.serving.query import Query, joined
 from recbole_hyper.serving.recommender import Recommender
@@ -35,8 +37,10 @@ from recbole_hyper.serving.rules import Plan
 LONGEST, MOST, BATCH, BYTES = 2000, 500, 256, 4 << 20
 # most requests that are scored together
 _TOGETHER = 32
-# after this many seconds a request is answered with an error
-_PATIENCE = 60.0
+# after this many seconds a request is answered with an error, and so is one with a condition on the catalogue
+_PATIENCE, _PLANNING = 60.0, 5.0
+# conditions that are evaluated at a time
+_PLANNERS = 4
 # a model or a catalogue that cannot be read is tried again after this many looks
 _LOOKS = 30
 _REQUESTS = Counter("recbole_hyper_requests_total", "Requests by path and status", ["path", "status"])
@@ -173,6 +177,7 @@ class Service:
     served: Served
     _queue: asyncio.Queue[Job]
     _thread: ThreadPoolExecutor
+    _planners: ThreadPoolExecutor
 
     def __init__(
         self,
@@ -191,6 +196,7 @@ class Service:
         """Answer requests and watch for a new model until the application ends; it may start again."""
         # a queue belongs to the event loop of one start; one thread, because the compiled search uses several
         self._queue, self._thread, self._stopped = asyncio.Queue(), ThreadPoolExecutor(1, "scores"), False
+        self._planners = ThreadPoolExecutor(_PLANNERS, "plans")
         tasks = [asyncio.create_task(self._answer()), asyncio.create_task(self._watch())]
         for task in tasks:
             task.add_done_callback(self._task_ended)
@@ -202,6 +208,7 @@ class Service:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             self._thread.shutdown(wait=False)
+            self._planners.shutdown(wait=False, cancel_futures=True)
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:
         if not self._stopped:
@@ -228,9 +235,23 @@ class Service:
         except TimeoutError:
             raise HTTPException(503, f"no answer within {_PATIENCE:g} seconds") from None
 
-    async def recommend(self, served: Served, body: ListRequest) -> tuple[Query, list[tuple[str, float]]]:
+    async def plan(self, served: Served, body: ListRequest) -> Plan:
+        """Return the plan of a request; conditions, which may take long, delay no request without one."""
+        key = json.dumps([body.k, body.exclude_seen, body.items, body.rules], sort_keys=True)
+        if (plan := served.plans.get(key)) is not None:
+            return plan
+        if not {"where", "at_least"} & body.rules.keys():
+            return served.plan(key, _PLANNING)
+        if self._stopped:
+            raise HTTPException(503, "the service is stopping")
+        try:
+            loop = asyncio.get_running_loop()
+            return await self._answered(loop.run_in_executor(self._planners, served.plan, key, _PLANNING))
+        except TooSlowError as error:
+            raise HTTPException(503, str(error)) from error
+
+    async def recommend(self, served: Served, body: ListRequest, plan: Plan) -> tuple[Query, list[tuple[str, float]]]:
         """Return the history of a request and its list, scored together with other waiting requests."""
-        plan = served.plan(body.k, body.exclude_seen, body.items, body.rules)
         if body.history is not None:
             query = query_of(served, body.history, body.times)
         elif body.user is not None:
@@ -408,8 +429,8 @@ def make_app(service: Service) -> FastAPI:
 
 
 def _add_model_routes(app: FastAPI, service: Service) -> None:
-    async def answered(served: Served, body: ListRequest) -> ListAnswer:
-        query, pairs = await service.recommend(served, body)
+    async def answered(served: Served, body: ListRequest, plan: Plan) -> ListAnswer:
+        query, pairs = await service.recommend(served, body, plan)
         popular = not query.warm[0]
         _LISTS.labels("popular" if popular else "model").inc()
         items = [Item.model_construct(item=item, score=score) for item, score in pairs]
@@ -419,18 +440,21 @@ def _add_model_routes(app: FastAPI, service: Service) -> None:
     async def recommend(body: ManyRequest) -> ListAnswer | list[ListAnswer] | dict[str, ListAnswer]:
         """Recommend items to one user, or after one history; with ``users`` or ``histories``, to each of them."""
         served, requests = service.served, body.each()
+        plan = await service.plan(served, body)
         if requests is None:
-            return await answered(served, body)
+            return await answered(served, body, plan)
         if isinstance(requests, list):
-            return await asyncio.gather(*(answered(served, one) for one in requests))
-        answers = await asyncio.gather(*(answered(served, one) for one in requests.values()))
+            return await asyncio.gather(*(answered(served, one, plan) for one in requests))
+        answers = await asyncio.gather(*(answered(served, one, plan) for one in requests.values()))
         return dict(zip(requests, answers, strict=True))
 
     @app.post("/recommend/batch")
     async def batch(body: BatchRequest) -> list[ListAnswer]:
         """Recommend items to several users, or after several histories, in order."""
         served = service.served
-        return await asyncio.gather(*(answered(served, one) for one in body.requests))
+        # one after another: the first condition that is refused or takes too long ends the request
+        plans = [await service.plan(served, one) for one in body.requests]
+        return await asyncio.gather(*(answered(served, *one) for one in zip(body.requests, plans, strict=True)))
 
     @app.post("/similar")
     async def similar(body: SimilarRequest) -> list[Item]:

@@ -18,8 +18,8 @@ import pyarrow.csv
 import pyarrow.parquet
 from tqdm import tqdm
 
-from recbole_hyper.evaluation.results import package_version
 from recbole_hyper.files import digest, locked, replaced, require_own
+from recbole_hyper.processes import package_version
 from recbole_hyper.serving.query import Query, array_digest
 from recbole_hyper.serving.recommender import Recommender
 from recbole_hyper.serving.rules import Plan
@@ -27,8 +27,6 @@ from recbole_hyper.serving.rules import Plan
 _TYPES = (pa.string(), pa.int32(), pa.string(), pa.float32(), pa.bool_())
 _SCHEMA = pa.schema(zip(("user_id", "position", "item_id", "score", "popular"), _TYPES, strict=True))
 _HEADER = (",".join(_SCHEMA.names) + "\n").encode()
-# start of a formula in a spreadsheet
-_FORMULA = r"^([=+\-@\t\r])"
 
 
 def is_recommendations(path: Path) -> bool:
@@ -59,11 +57,8 @@ def is_complete(part: Path) -> bool:
     return True
 
 
-def join(parts: Sequence[Path], output: Path, *, csv_safe: bool = False) -> None:
-    """Write the rows of all parts into one file, .parquet or .csv.
-
-    With ``csv_safe``, ids in a csv file that a spreadsheet would run as formulas get a leading apostrophe.
-    """
+def join(parts: Sequence[Path], output: Path) -> None:
+    """Write the rows of all parts into one file, .parquet or .csv."""
     with replaced(output) as target:
         if output.suffix == ".parquet":
             with pa.parquet.ParquetWriter(target, _SCHEMA) as writer:
@@ -73,11 +68,7 @@ def join(parts: Sequence[Path], output: Path, *, csv_safe: bool = False) -> None
         with target.open("wb") as file:
             file.write(_HEADER)
             for part in parts:
-                table = _read(part)
-                for name in ("user_id", "item_id") if csv_safe else ():
-                    safe = pa.compute.replace_substring_regex(table[name], _FORMULA, r"'\1")
-                    table = table.set_column(table.column_names.index(name), name, safe)
-                pa.csv.write_csv(table, file, pa.csv.WriteOptions(include_header=False, quoting_style="needed"))
+                pa.csv.write_csv(_read(part), file, pa.csv.WriteOptions(include_header=False, quoting_style="needed"))
 
 
 def _read(part: Path) -> pa.Table:
@@ -120,13 +111,12 @@ def write_recommendations(
     *,
     plan: Plan,
     identity: Mapping[str, Any],
-    csv_safe: bool = False,
     compute: Compute | None = None,
 ) -> int:
     """Write the recommendations for ``query`` with ``plan``; return how many parts an earlier call had computed.
 
     ``output`` ends in .parquet or .csv and is replaced once the new recommendations are complete. The plain values of
-    ``identity`` identify the model and its data; ``csv_safe`` as in :func:`join`; ``compute`` writes the missing parts,
+    ``identity`` identify the model and its data; ``compute`` writes the missing parts,
     None uses this process. ConfigError for a file with other content, ValueError for another suffix, LockedError if
     another process writes this file. After a NoSpaceError the same call can continue.
     """
@@ -151,7 +141,7 @@ def write_recommendations(
         elif missing:
             compute(query, plan, missing)
         warn_unknown(query)
-        join([part.file for part in parts], output, csv_safe=csv_safe)
+        join([part.file for part in parts], output)
         shutil.rmtree(parts_folder, ignore_errors=True)
     return len(parts) - len(missing)
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from recbole_hyper.config import ConfigError
 from recbole_hyper.errors import NoSpaceError
 from recbole_hyper.files import is_no_space, read_written_yaml, validated, write_yaml
-from recbole_hyper.runs.folder import alone_in
+from recbole_hyper.runs.claim import alone_in
 
 REQUEST, OUTCOME = "sweep.yaml", "sweep.json"
 # what a resume may not change

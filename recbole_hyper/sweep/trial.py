@@ -20,8 +20,8 @@ from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.config.binding import Exact
 from recbole_hyper.files import digest, is_no_space, locked, naming_full_disk, read_json, write_json
 from recbole_hyper.models.base import HyperRecommender
+from recbole_hyper.runs.build import read_data
 from recbole_hyper.runs.run import run
-from recbole_hyper.runs.shared import shared_data
 from recbole_hyper.sweep.space import Settings
 from recbole_hyper.training.checkpoint import CheckpointError, OtherDataError
 from recbole_hyper.training.memory import give_back_freed
@@ -92,8 +92,9 @@ class Plan:
             return Config(self.model, self.dataset, config_dict=Exact({**self.fixed, **settings}))
 
     def data(self, config: Config) -> Any:
-        """Return the data and the split of ``config``, which trials with the same data keys share."""
-        return shared_data(config, self.folder / "data")
+        """Return the data and the split of ``config`` without test cases, so that no trial can use them."""
+        data, split = read_data(config)
+        return data, split.without_test()
 
     def train(self, folder: Path, keys: Mapping[str, Any], **options: Any) -> dict[str, Any]:
         """Run with ``keys`` in ``folder``, or resume the run there, and return its result.

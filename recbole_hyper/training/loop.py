@@ -24,8 +24,7 @@ from recbole_hyper.training.graphs import StepGraphs, why_no_graphs
 from recbole_hyper.training.memory import PeakMemory, give_back_freed
 from recbole_hyper.training.optim import build_optimizer
 from recbole_hyper.training.processes import agreed, world
-from recbole_hyper.training.progress import Training, early_stopping
-from recbole_hyper.training.settings import OptimizerSettings
+from recbole_hyper.training.progress import Training
 from recbole_hyper.training.validation import Evaluation
 
 logger = logging.getLogger("recbole_hyper")
@@ -49,7 +48,7 @@ class Loop(Training):
 
     def set_up(self) -> None:
         """Make the optimizer and what a step needs."""
-        self._use_optimizer(build_optimizer(self.model, OptimizerSettings.of(self.config)))
+        self._use_optimizer(build_optimizer(self.model, self.optimizing))
         self._half = half_precision(self.device)
         scales = self.settings.enable_scaler or (self.settings.enable_amp and self._half == torch.float16)
         self.scales = bool(scales) and self.device.type != "cpu"
@@ -79,7 +78,6 @@ class Loop(Training):
         self._bar = tqdm(total=total, desc="Train", unit="step", smoothing=0, disable=not show_progress, leave=False)
         with self._bar, logging_redirect_tqdm() if show_progress else contextlib.nullcontext():
             self._train(valid, show_progress)
-        self._validate_last(valid, show_progress)
         if self.average is not None:
             self.average.enter()
 
@@ -98,9 +96,7 @@ class Loop(Training):
             self._save_state()
             if self.on_validation is not None and self._last_is_validated:
                 self.on_validation(epoch, self.history[-1][f"valid_{self.valid_metric}"])
-            # the last epoch is validated below if eval_step skips it
-            if self._last_is_validated or not self.finished or valid is None or self.eval_step <= 0:
-                self.log_epoch()
+            self.log_epoch()
 
     def train_epoch(self, show_progress: bool = False) -> None:
         """Train an epoch, or the rest of it after a resume."""
@@ -195,23 +191,8 @@ class Loop(Training):
 
     def require_finite(self, loss: float, step: int) -> None:
         """Raise DivergedError for a loss that is NaN or infinite; ``step`` counts from 1."""
-        if not math.isfinite(loss):
+        if not math.isfinite(loss):  # a batch enters few files
             super().require_finite(loss, step)
-
-    def validate(self, valid: Evaluation, show_progress: bool = False) -> float:
-        """Rank validation, save the weights if they are the best so far, and return the score."""
-        epoch = len(self.history) - 1
-        score, result = self._validate(valid, show_progress)
-        self.tensorboard.add_scalar("Vaild_score", score, epoch)
-        self.best_valid_score, self.cur_step, stop, best = early_stopping(
-            score, self.best_valid_score, self.cur_step, self.stopping_step, self.valid_metric_bigger
-        )
-        if best:
-            self.best_valid_result = dict(result)
-            self._take_best(epoch)
-        if stop:
-            logger.info("no better epoch in %d validations: the training ends", self.stopping_step + 1)
-        return score
 
     def _state(self) -> dict[str, Any]:
         state = super()._state()

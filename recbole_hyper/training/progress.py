@@ -34,9 +34,6 @@ RESTORED = ("cur_step", "best_epoch", "best_valid_score", "best_valid_result", "
 
 logger = logging.getLogger("recbole_hyper")
 
-# a gain at the last validation below this share means that the curve is level
-_LEVEL = 0.005
-
 
 def in_time(seconds: float) -> str:
     """Return a time in words: "0.4 s", "12 s", "3 min 20 s" or "2 h 5 min"."""
@@ -66,11 +63,8 @@ class Training:
     """A model in training: its epochs so far, the best epoch, and their files.
 
     ``train.csv`` has a row per epoch, ``model.safetensors`` the best weights, ``checkpoint.pt`` the state of training;
-    each file is replaced in one step. Without validation the last epoch is the best. If ``eval_step`` skips the last
-    epoch, it is validated as well, and selected if it is the best. This extra validation does not affect early
-    stopping, the learning-rate schedule or the checkpoint, so a run that is continued with more epochs or patience ends
-    like one that never stopped. With ``ema_decay``, the average is validated, saved as the best, and left in the model
-    at the end.
+    each file is replaced in one step. Without validation the last epoch is the best; with it, the last epoch is always
+    validated. With ``ema_decay``, the average is validated, saved as the best, and left in the model at the end.
 
     Attributes:
         history: rows of train.csv: mean losses over the steps, and seconds without the time to compile kernels.
@@ -94,6 +88,7 @@ class Training:
         settings = TrainSettings.of(config)
         # RecBole's trainers, loggers and models read the whole configuration
         self.config, self.settings, self.ranking = config, settings, RankSettings.of(config)
+        self.optimizing = OptimizerSettings.of(config)
         self.model, self.output_dir, self.device = model, output_dir, settings.device
         self.loss_of = loss_of or model.calculate_loss
         self.one_step = model.type.name == "TRADITIONAL"
@@ -111,8 +106,6 @@ class Training:
         self.plateau_scores: dict[int, float] = {}
         self.data_fingerprint = ""
         self._best_other: dict[str, Any] = {}
-        # weights of the best epoch by ``eval_step``, if the extra validation replaced them by those of the last epoch
-        self._best_by_step: dict[str, Tensor] | None = None
         self._saved_at, minutes = monotonic(), settings.checkpoint_minutes
         self._seconds_between_saves = math.inf if minutes is None or self.one_step else 60.0 * minutes
         self.tensorboard = EventFile(output_dir / EVENTS if settings.log_tensorboard else None)
@@ -125,7 +118,7 @@ class Training:
     def _use_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Set ``optimizer``, its scheduler, and the average of the weights."""
         settings, self.optimizer = self.settings, optimizer
-        self.scheduler = build_scheduler(optimizer, OptimizerSettings.of(self.config))
+        self.scheduler = build_scheduler(optimizer, self.optimizing)
         self.schedule = self.average = None
         if settings.lr_schedule or settings.warmup_ratio:
             self.schedule = RateSchedule(optimizer, settings.lr_schedule, settings.warmup_ratio or 0.0, settings.epochs)
@@ -149,8 +142,8 @@ class Training:
         return bool(self.history) and "valid_seconds" in self.history[-1]
 
     def is_validated(self, epoch: int) -> bool:
-        """Return whether ``eval_step`` includes ``epoch``."""
-        return self.eval_step > 0 and (epoch + 1) % self.eval_step == 0
+        """Return whether ``eval_step`` includes ``epoch``, or it is the last one."""
+        return self.eval_step > 0 and ((epoch + 1) % self.eval_step == 0 or epoch + 1 == self.epochs)
 
     def require_finite(self, loss: float, step: int) -> None:
         """Raise DivergedError for a loss that is NaN or infinite; ``step`` counts from 1."""
@@ -215,45 +208,20 @@ class Training:
             parts.append(f"at most {in_time(left)} left")
         logger.info("%s: %s", first, ", ".join(parts))
 
-    def would_more_help(self) -> str:
-        """Return in words whether more epochs may help, from the validation scores; "" if nothing is known."""
-        scores = [row[name] for row in self.history if (name := f"valid_{self.valid_metric}") in row]
-        if self.one_step or len(scores) < 2 or self.best_epoch + 1 < len(self.history) or self.finished_early:
-            return ""
-        before = max(scores[:-1]) if self.valid_metric_bigger else min(scores[:-1])
-        gain = (scores[-1] - before) * (1 if self.valid_metric_bigger else -1) / max(abs(before), 1e-12)
-        if gain < _LEVEL:
-            return f"{self.valid_metric} grew by {gain:.1%} at the last validation: more epochs would hardly help"
-        return f"{self.valid_metric} still grew by {gain:.1%} at the last validation: more epochs may help"
-
-    @property
-    def finished_early(self) -> bool:
-        """Whether early stopping ended the training."""
-        return self.cur_step > self.stopping_step
-
-    def _validate_last(self, valid: Evaluation | None, show_progress: bool) -> None:
-        """Validate the last epoch if ``eval_step`` skipped it, and select it if it is the best."""
-        if valid is None or self.eval_step <= 0 or not self.history or self._last_is_validated:
-            return
-        epoch, state = len(self.history) - 1, self._state()
+    def validate(self, valid: Evaluation, show_progress: bool = False) -> float:
+        """Rank validation, save the weights if they are the best so far, and return the score."""
+        epoch = len(self.history) - 1
         score, result = self._validate(valid, show_progress)
         self.tensorboard.add_scalar("Vaild_score", score, epoch)
-        *_, best = early_stopping(score, self.best_valid_score, 0, self.stopping_step, self.valid_metric_bigger)
+        self.best_valid_score, self.cur_step, stop, best = early_stopping(
+            score, self.best_valid_score, self.cur_step, self.stopping_step, self.valid_metric_bigger
+        )
         if best:
-            self._put_aside_best(state)
-            self.best_valid_score, self.best_valid_result = float(score), dict(result)
+            self.best_valid_result = dict(result)
             self._take_best(epoch)
-        elif self._best_by_step is not None:
-            self._save_best(self._best_by_step)
-        self.log_epoch()
-        if self.on_validation is not None:
-            self.on_validation(epoch, float(score))
-
-    def _put_aside_best(self, state: dict[str, Any]) -> None:
-        """Save the best weights by ``eval_step`` before they are replaced: a run with more epochs restores them."""
-        if self._best_by_step is None and self.best_epoch >= 0:
-            self._best_by_step, _ = checkpoint.read_weights(self.output_dir / WEIGHTS)
-            checkpoint.save_state(self.output_dir / STATE, {**state, "best_by_step": self._best_by_step})
+        if stop:
+            logger.info("no better epoch in %d validations: the training ends", self.stopping_step + 1)
+        return score
 
     def _averaged(self) -> contextlib.AbstractContextManager[None]:
         """Use the averaged weights, if there are any, inside a block."""
@@ -340,13 +308,8 @@ class Training:
         with checkpoint.checkpoint_errors(path):
             self._restore(state, batches)
         # check now that the best weights are there: they may be needed only after hours of training
-        best_by_step = state.get("best_by_step")
-        if best_by_step is not None and not self.finished:
-            self._save_best(best_by_step)
-        else:
-            self._best_by_step = best_by_step
-            if self.finished or any("valid_seconds" in row for row in self.history):
-                checkpoint.read_weights(self.output_dir / WEIGHTS)
+        if self.finished or any("valid_seconds" in row for row in self.history):
+            checkpoint.read_weights(self.output_dir / WEIGHTS)
         return len(self.history)
 
     def _restore(self, state: Mapping[str, Any], batches: Any) -> None:

@@ -55,8 +55,10 @@ class RecBoleTraining(Training):
         if not self.finished:
             self.start_epoch, callback = len(self.history), self._after_validation
             super().fit(batches, self._valid, show_progress=show_progress, callback_fn=callback)  # type: ignore[misc]
+            if self._valid and self.eval_step > 0 and not self._last_is_validated:  # RecBole's loop skipped it
+                self._after_validation(len(self.history) - 1, self.validate(self._valid, show_progress))
+                self.log_epoch()
             self._save_state()
-        self._validate_last(self._valid, show_progress)
         if self.average is not None:
             self.average.enter()
 

@@ -10,7 +10,8 @@ import scipy.sparse
 import torch
 
 from recbole_hyper.evaluation.metrics import compute_metrics
-from recbole_hyper.evaluation.ranking import Scorer, rank_cases
+from recbole_hyper.evaluation.ranking import rank_cases
+from recbole_hyper.evaluation.scorers import Scorer
 from recbole_hyper.training.processes import gathered, world
 from recbole_hyper.training.settings import RankSettings
 from recbole_hyper.types import Cases, Ranks, Split

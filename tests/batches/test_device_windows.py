@@ -13,9 +13,10 @@ from recbole_hyper.batches.device_windows import (
     rounded_count,
     rounded_width,
 )
-from recbole_hyper.batches.loader import gather, windows
+from recbole_hyper.batches.loader import windows
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.encoders.base import positions_from_end
+from recbole_hyper.types import gather
 
 NAMES = Names(user="user", items="items", length="length", targets="targets", times="times")
 CPU = torch.device("cpu")

@@ -10,15 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from recbole_hyper.batches.histories import history_items, history_matrix, whole_histories
 from recbole_hyper.batches.loader import (
     BatchSettings,
     PrefixLoader,
     WindowLoader,
     case_interaction,
     history_interaction,
-    history_items,
-    history_matrix,
-    whole_histories,
     windows,
 )
 from recbole_hyper.config import Config

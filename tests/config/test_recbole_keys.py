@@ -14,7 +14,8 @@ from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.config.recbole_keys import NO_EFFECT, REFUSED, TRANSLATED, without_effect
 from recbole_hyper.config.resolve import RECBOLE_PROPERTIES, model_class
 from recbole_hyper.files import write_yaml
-from recbole_hyper.runs.folder import CONFIG, require_continued
+from recbole_hyper.runs.claim import require_continued
+from recbole_hyper.runs.folder import CONFIG
 from recbole_hyper.settings import SETTINGS
 from recbole_hyper.yaml_files import read_yaml
 from tests.conftest import SMALL

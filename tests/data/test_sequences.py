@@ -80,21 +80,3 @@ def test_matrix_is_binary() -> None:
     expected[0, [1, 2]] = expected[1, 2] = 1
     assert (store.matrix().toarray() == expected).all()
     assert store.matrix(np.array([1, 0])).sum() == 1
-
-
-def test_what_is_mapped_is_linked_and_never_mixed_up(tmp_path: Path) -> None:
-    store = store_of([(1, 1, 0.0), (2, 3, 5.0), (1, 2, 1.0)])
-    store.save(tmp_path / "store")
-    mapped = SequenceStore.load(tmp_path / "store")
-    mapped.save(tmp_path / "again", link=True)
-    mapped.save(tmp_path / "copy")
-    for name in ("items", "times", "offsets", "users", "item_tokens"):
-        assert (tmp_path / "store" / f"{name}.npy").samefile(tmp_path / "again" / f"{name}.npy")
-        assert not (tmp_path / "store" / f"{name}.npy").samefile(tmp_path / "copy" / f"{name}.npy")
-    other = store_of([(1, 4, 0.0), (1, 5, 5.0)])
-    other.save(tmp_path / "store")  # takes the place of what is mapped
-    mapped.save(tmp_path / "third", link=True)
-    assert SequenceStore.load(tmp_path / "again").items.tolist() == [1, 2, 3]
-    assert SequenceStore.load(tmp_path / "third").items.tolist() == [1, 2, 3]
-    mapped.select(np.array([True, False, True])).save(tmp_path / "part", link=True)
-    assert SequenceStore.load(tmp_path / "part").items.tolist() == [1, 3]

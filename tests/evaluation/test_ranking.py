@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.evaluation.metrics import compute_metrics
-from recbole_hyper.evaluation.ranking import NonFiniteScoreError, ScoresError, rank_cases
+from recbole_hyper.evaluation.ranking import NonFiniteScoreError, rank_cases
+from recbole_hyper.evaluation.scorers import ScoresError
 from recbole_hyper.types import Cases
 from tests.raising import refused
 

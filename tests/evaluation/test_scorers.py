@@ -14,7 +14,7 @@ from recbole.data.interaction import Interaction
 from torch import nn
 
 from recbole_hyper import run
-from recbole_hyper.batches.loader import whole_histories
+from recbole_hyper.batches.histories import whole_histories
 from recbole_hyper.config import Config
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.evaluation.scorers import FOLD_IN, as_float32, encode_cases, fold_in_scorer, require_known_users

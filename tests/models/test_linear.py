@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from recbole_hyper import run
-from recbole_hyper.batches.loader import accumulate, history_matrix, history_steps
+from recbole_hyper.batches.histories import accumulate, history_matrix, history_steps
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.types import Cases

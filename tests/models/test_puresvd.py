@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse
 import torch
 
-from recbole_hyper.batches.loader import history_matrix
+from recbole_hyper.batches.histories import history_matrix
 from recbole_hyper.models import puresvd
 from recbole_hyper.models.puresvd import item_factors
 from tests.models.fitting import SUCCESSIVE, dense_histories, dense_train, fitted

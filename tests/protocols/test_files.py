@@ -21,9 +21,9 @@ from recbole_hyper.evaluation.statistics import intervals
 from recbole_hyper.files import read_json
 from recbole_hyper.protocols.base import ProtocolError, check, make_split
 from recbole_hyper.protocols.files import Files
+from recbole_hyper.protocols.saved_split import load_split, save_split
 from recbole_hyper.runs.dataset import FeatureDataset, SequenceDataset, stored
 from recbole_hyper.runs.evaluate import evaluate
-from recbole_hyper.runs.shared import load_split, share
 from recbole_hyper.serving.stream import all_users
 from recbole_hyper.types import Cases, Split
 from tests.conftest import HEADER, SMALL
@@ -218,7 +218,7 @@ def test_a_saved_split_keeps_the_places_of_its_targets(tmp_path: Path) -> None:
     config = configured(data, eval_args={"mode": "uni5"})
     dataset = SequenceDataset(config)
     split = make_split(dataset.store, config)
-    share(dataset, split, tmp_path / "saved")
+    save_split(tmp_path / "saved", dataset.store, split)
     _, loaded = load_split(tmp_path / "saved")
     assert unpack(loaded) == unpack(split)
     assert unpack(dataclasses.replace(loaded, test=loaded.test[2:5])) == unpack(

@@ -23,6 +23,9 @@ def test_the_bundle_follows_the_run(bundle: Path, tmp_path: Path) -> None:
     (tmp_path / BUNDLE).mkdir()
     with refused(ConfigError, "'recbole-hyper serve'"):
         write_bundle(tmp_path)
+    (tmp_path / BUNDLE).rmdir()
+    with refused(ConfigError, "save_data"):
+        write_bundle(tmp_path)
 
 
 def test_a_model_with_a_vector_per_user_is_not_served(folder: Path, tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ from recbole_hyper.cli import main
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.errors import NoSpaceError
 from recbole_hyper.files import locked
+from recbole_hyper.runs.claim import is_finished
 from recbole_hyper.runs.evaluate import evaluate
-from recbole_hyper.runs.folder import is_finished, read_config
+from recbole_hyper.runs.folder import read_config
 from recbole_hyper.training.checkpoint import CheckpointError, save_weights
 from recbole_hyper.training.loop import Loop
 from tests.conftest import SMALL
@@ -208,7 +209,7 @@ def test_a_full_disk_is_one_line(
     "name",
     [
         "data/notes.txt", "train.csv", "model.safetensors", "refit/notes.txt", "cases_test.parquet", "format.json",
-        "curvature.json", "plugins.json",
+        "chosen.json", "plugins.json",
     ],
 )  # fmt: skip
 def test_files_of_others_are_not_overwritten(name: str, random_data: Path, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from tests.raising import refused
     [
         ("about.json", b'{"format": 1, "files": 3}'),
         ("about.json", b'{"format": 1}'),
-        ("about.json", b'{"format": 1, "files": {}, "lengths": ["../../x"]}'),
+        ("about.json", b'{"format": 1, "files": {}, "version": "0.2.0"}'),
         ("sequences/meta.json", b"[]"),
         ("sequences/items.npy", b"\x93NUMPY\x01\x00\x08\x00{'descr'"),
     ],

@@ -10,8 +10,8 @@ import pytest
 
 from recbole_hyper import load, run
 from recbole_hyper.config import ConfigError
-from recbole_hyper.runs import saved_data
 from recbole_hyper.runs.evaluate import evaluate
+from recbole_hyper.runs.folder import FORMAT
 from tests.conftest import SMALL, cycle_rows, write_inter
 from tests.raising import refused
 
@@ -48,8 +48,8 @@ def test_a_folder_has_a_format_and_a_newer_one_is_refused(cycle: Path, tmp_path:
     folder = tmp_path / "run"
     run("SASRecCE", "cycle", config_dict={**SMALL, "data_path": str(cycle), "epochs": 1, "output_dir": str(folder)})
     about = json.loads((folder / "format.json").read_text())
-    assert about["format"] == saved_data.FORMAT
-    newer = json.dumps({"format": saved_data.FORMAT + 1, "version": "9.9"})
+    assert about["format"] == FORMAT
+    newer = json.dumps({"format": FORMAT + 1, "version": "9.9"})
     for call in (load, evaluate, lambda place: run(config_dict={"output_dir": str(place), "resume": True})):
         (folder / "format.json").write_text(newer)
         with refused(ConfigError, "recbole_hyper", "9.9"):

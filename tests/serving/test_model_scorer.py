@@ -17,7 +17,7 @@ from tests.serving.conftest import keys
 
 def test_more_histories_than_a_block_of_the_ranking(model: Recommender, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of scores were larger than those of the ranking from some 24 thousand items on, and refused."""
-    monkeypatch.setattr("recbole_hyper.evaluation.ranking.SCORES_PER_BLOCK", 0)
+    monkeypatch.setattr("recbole_hyper.evaluation.scorers.SCORES_PER_BLOCK", 0)
     found = model.recommend(histories=[["i1", "i2"]] * 600, k=2)
     assert found["item_id"].tolist() == found["item_id"].tolist()[:2] * 600
 

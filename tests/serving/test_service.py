@@ -16,9 +16,11 @@ import pandas as pd
 import pytest
 
 from recbole_hyper import load
+from recbole_hyper.data import where
+from recbole_hyper.data.engine import TooSlowError
 from recbole_hyper.serving.bundle import Served
 from recbole_hyper.serving.query import Query, Scorer
-from tests.serving.conftest import ask, free_port, ids, opened, until
+from tests.serving.conftest import ITEMS, ask, free_port, ids, opened, until
 
 pytest.importorskip("fastapi")
 pytest.importorskip("prometheus_client")
@@ -86,14 +88,9 @@ def test_the_service_recommends_as_the_run(client: TestClient, bundle: Path) -> 
         ("/recommend", {"history": ["i1\0"]}, 422, "an id has no NUL character"),
         ("/recommend", {"history": ["i1"], "exclude": ["i2\0\0"]}, 422, "an id has no NUL character"),
         ("/recommend", {"history": ["i1"], "rules": {"boost": {"i2\0": 1}}}, 422, "NUL character"),
-        (
-            "/recommend",
-            {"history": ["i1"], "rules": {"boost": {"i2": 10**400}}},
-            422,
-            "must be a number from -3e+38 to",
-        ),
-        ("/recommend", {"history": ["i1"], "rules": {"boost": {"i2": 1e39}}}, 422, "must be a number from -3e+38 to"),
-        ("/recommend", {"history": ["i1"], "rules": {"diversity": 10**400}}, 422, "must be a number from 0 to 1"),
+        ("/recommend", {"history": ["i1"], "rules": {"boost": {"i2": 10**400}}}, 422, "numbers from -3e+38 to"),
+        ("/recommend", {"history": ["i1"], "rules": {"boost": {"i2": 1e39}}}, 422, "numbers from -3e+38 to"),
+        ("/recommend", {"history": ["i1"], "rules": {"diversity": 10**400}}, 422, "a number in [0, 1]"),
         ("/recommend", {"history": ["i1"], "rules": {"where": f"interactions < {10**30}"}}, 200, "items"),
         ("/recommend", {"history": ["i1"], "rules": {"where": f"interactions < {10**400}"}}, 422, "at most 38"),
         ("/recommend", {"history": ["i1"], "rules": {"where": f"price > {'9' * 5000}"}}, 422, "at most 38"),
@@ -256,6 +253,52 @@ def test_a_thread_that_hangs_is_an_answer(bundle: Path, monkeypatch: pytest.Monk
         answer = client.post("/recommend", json={"history": ["i3"], "k": 3})
         assert (answer.status_code, answer.json()["detail"]) == (503, "no answer within 0.05 seconds")
         free.set()
+
+
+class Slow:
+    """A condition that takes as long as it may, unless it is freed."""
+
+    def __init__(self) -> None:
+        self.begun, self.free = threading.Event(), threading.Event()
+
+    def mask(self, columns: Any, seconds: float) -> np.ndarray:
+        self.begun.set()
+        if not self.free.wait(seconds):
+            raise TooSlowError(f"it takes more than {seconds:g} seconds")
+        return np.ones(ITEMS + 1, dtype=bool)
+
+
+def test_a_slow_condition_delays_no_other_request(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A condition of a client held up /health for seconds, and stopped the service for minutes."""
+    slow, parse = Slow(), where.parse_where
+    monkeypatch.setattr(where, "parse_where", lambda text: slow if "slow" in text else parse(text))
+    monkeypatch.setattr("recbole_hyper.serving.service._PLANNING", 2.0)
+    with TestClient(with_page(Service(lambda: opened(bundle), lambda: 0))) as client:
+
+        def asked(condition: str = "") -> Any:
+            return client.post("/recommend", json={"history": ["i3"], "rules": {"where": condition}, "k": 3})
+
+        waiting: list[Any] = []
+        thread = threading.Thread(target=lambda: waiting.append(asked("slow > price")))
+        thread.start()
+        assert slow.begun.wait(30)
+        answers = [
+            client.get("/health"),
+            asked(),
+            asked("price > 3"),
+            asked("sleep_ms(250) > price"),
+            asked("cost > 1"),
+        ]
+        assert not waiting, "the others are answered first"
+        assert [answer.status_code for answer in answers] == [200, 200, 200, 422, 422]
+        thread.join()
+        assert (waiting[0].status_code, waiting[0].json()["detail"]) == (503, "it takes more than 2 seconds")
+        many = [{"history": ["i3"], "k": 3, "rules": {"where": f"slow > {number}"}} for number in range(200)]
+        begin = time.monotonic()
+        assert client.post("/recommend/batch", json={"requests": many}).status_code == 503
+        assert time.monotonic() - begin < 30, "the first condition ends the request"
+        slow.free.set()
+        assert asked("slow > price").status_code == 200
 
 
 @pytest.mark.parametrize("name", ["_answer", "_watch"])

@@ -25,7 +25,6 @@ from recbole_hyper.files import locked
 from recbole_hyper.serving import stream
 from recbole_hyper.serving.query import Query
 from recbole_hyper.serving.recommender import Recommender
-from recbole_hyper.serving.stream import join, write_part
 from tests.raising import refused
 
 
@@ -276,18 +275,6 @@ def test_ids_given_as_words_and_ids_that_are_no_file(folder: Path, tmp_path: Pat
     assert read(output)["user_id"].unique().tolist() == ["u3", "u1"]
     assert main(["recommend", str(folder), "--users=100", "--unknown=error"]) == 1
     assert "1 users are not in the data (first: '100')" in capsys.readouterr().err
-
-
-def test_ids_that_a_spreadsheet_would_run_are_made_safe_on_request(tmp_path: Path) -> None:
-    frame = pd.DataFrame(
-        {"user_id": ["=cmd|x", "u1"], "position": 1, "item_id": ["i1", "@sum"], "score": 0.5, "popular": False}
-    )
-    write_part(frame, tmp_path / "part.parquet")
-    for name, safe in (("plain", False), ("safe", True)):
-        join([tmp_path / "part.parquet"], tmp_path / f"{name}.csv", csv_safe=safe)
-    for name, ids in (("plain", ["=cmd|x", "i1", "u1", "@sum"]), ("safe", ["'=cmd|x", "i1", "u1", "'@sum"])):
-        rows = pd.read_csv(tmp_path / f"{name}.csv")
-        assert rows[["user_id", "item_id"]].to_numpy().ravel().tolist() == ids
 
 
 def test_a_full_disk_is_one_error_and_the_parts_stay(

@@ -8,7 +8,6 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from safetensors import SafetensorError
@@ -63,7 +62,7 @@ def test_however_a_full_disk_shows_itself_the_trial_is_not_failed(
     assert run_trial(plan, entry).status == "failed"
 
 
-@pytest.mark.parametrize("place", ["weights", "state", "record", "history", "data", "table"])
+@pytest.mark.parametrize("place", ["weights", "state", "record", "history", "table"])
 def test_wherever_the_disk_is_full_a_resume_goes_on(
     place: str, keys: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,7 +71,6 @@ def test_wherever_the_disk_is_full_a_resume_goes_on(
         "state": (torch, "save", FULL[3]),
         "record": (trial, "write_json", FULL[1]),
         "history": ("recbole_hyper.training.progress.write_csv", None, FULL[0]),
-        "data": (np, "save", FULL[6]),
         "table": ("recbole_hyper.sweep.driver.pd.DataFrame.to_csv", None, FULL[0]),
     }[place]
     space = {"learning_rate": {"grid_search": [0.001, 0.01]}}

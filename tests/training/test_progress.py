@@ -14,7 +14,7 @@ from recbole_hyper.training.checkpoint import CheckpointError, load_state
 from recbole_hyper.training.loop import Loop
 from recbole_hyper.training.progress import DivergedError, Training
 from tests.raising import refused
-from tests.training.common import same, settings, weights
+from tests.training.common import same, settings
 
 
 @pytest.mark.parametrize("model", ["SASRecCE", "BPR"])
@@ -62,57 +62,6 @@ def test_the_last_epoch_is_validated(eval_step: int, model: str, random_data: Pa
     assert reported == [(epoch, pytest.approx(score)) for epoch, score in scores.items()]
     assert result["best_epoch"] == max(epoch for epoch, score in scores.items() if score == scores.max())
     assert result["best_valid_score"] == pytest.approx(scores.max(), abs=1e-6)
-
-
-def scored(monkeypatch: pytest.MonkeyPatch, scores: list[float]) -> None:
-    """Let every validation find the score of its epoch in ``scores``."""
-    validate = Loop._validate
-
-    def given(self: Loop, *arguments: Any) -> object:
-        _, result = validate(self, *arguments)
-        row = self.history[-1]
-        row["valid_ndcg@10"] = scores[row["epoch"]]
-        return scores[row["epoch"]], {**result, "ndcg@10": scores[row["epoch"]]}
-
-    monkeypatch.setattr(Loop, "_validate", given)
-
-
-@pytest.mark.parametrize(
-    ("scores", "short", "long"),
-    [
-        # validated are 1, 3 and so on; the last of a run of five epochs is 4
-        ([0, 0.5, 0, 0.4, 0.9, 0.3, 0, 0.2], 4, 1),
-        ([0, 0.5, 0, 0.4, 0.9, 0.3, 0, 0.6], 4, 7),
-        ([0, 0.5, 0, 0.4, 0.1, 0.3, 0, 0.2], 1, 1),
-    ],
-)
-def test_a_resume_forgets_the_extra_validation_of_the_last_epoch(
-    scores: list[float], short: int, long: int, random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scored(monkeypatch, scores)
-    keys = {"eval_step": 2, "stopping_step": 3, "lr_plateau": {"factor": 0.5, "patience": 1}, "learning_rate": 0.02}
-    keys |= {"refit": True, "eval_args": {"split": {"GT": {"valid": 0.7, "test": 0.85}}}}
-    parts, whole = tmp_path / "parts", tmp_path / "whole"
-    first = run("SASRecCE", "random", config_dict=settings(random_data, parts, **keys, epochs=5))
-    tested = weights(parts)
-    # what is finished stays as it is
-    again = run("SASRecCE", "random", config_dict=settings(random_data, parts, **keys, epochs=5, resume=True))
-    assert [again[key] for key in ("valid", "test")] == [first[key] for key in ("valid", "test")]
-    assert all(torch.equal(tested[name], tensor) for name, tensor in weights(parts).items())
-    last = run("SASRecCE", "random", config_dict=settings(random_data, parts, **keys, epochs=8, resume=True))
-    expected = run("SASRecCE", "random", config_dict=settings(random_data, whole, **keys, epochs=8))
-    assert (first["best_epoch"], last["best_epoch"], expected["best_epoch"]) == (short, long, long)
-    assert [last[key] for key in ("valid", "test", "refit_epochs")] == [
-        expected[key] for key in ("valid", "test", "refit_epochs")
-    ]
-    assert same(parts, whole)
-    assert same(parts / "refit", whole / "refit")
-    states = [load_state(folder / "checkpoint.pt") for folder in (parts, whole)]
-    assert states[0]["scheduler"] == states[1]["scheduler"]
-    assert [row.get("valid_ndcg@10") for row in states[0]["history"]] == [
-        row.get("valid_ndcg@10") for row in states[1]["history"]
-    ]
-    assert all(torch.equal(states[0]["model"][name], tensor) for name, tensor in states[1]["model"].items())
 
 
 def test_checkpoints_have_no_pickled_objects(random_data: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a training prints: one line an epoch, the chosen metric, whether more epochs would help."""
+"""What a training prints: one line an epoch, with the chosen metric."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from recbole_hyper import run
-from recbole_hyper.training.progress import Training, in_time
+from recbole_hyper.training.progress import in_time
 from tests.training.common import settings
 
 
@@ -46,20 +46,3 @@ def test_a_model_that_is_fitted_in_one_step_has_no_epochs(
                                                (3599.4, "59 min 59 s"), (7500, "2 h 5 min")])  # fmt: skip
 def test_times_in_words(seconds: float, text: str) -> None:
     assert in_time(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("scores", "best", "text"),
-    [
-        ([0.1, 0.12], 1, "ndcg@10 still grew by 20.0% at the last validation: more epochs may help"),
-        ([0.1, 0.1001], 1, "ndcg@10 grew by 0.1% at the last validation: more epochs would hardly help"),
-        ([0.12, 0.1], 0, ""),
-        ([0.1], 0, ""),
-    ],
-)
-def test_whether_more_epochs_would_help(scores: list[float], best: int, text: str) -> None:
-    training = Training.__new__(Training)
-    training.valid_metric, training.valid_metric_bigger, training.one_step = "ndcg@10", True, False
-    training.cur_step, training.stopping_step, training.best_epoch = 0, 5, best
-    training.history = [{"epoch": number, "valid_ndcg@10": score} for number, score in enumerate(scores)]
-    assert training.would_more_help() == text

@@ -54,7 +54,8 @@ def with_page(service: Service) -> FastAPI:
     @app.post("/explain", include_in_schema=False)
     async def explain(body: ListRequest) -> dict[str, Any]:
         recommender = service.served.recommender
-        query, pairs = await service.recommend(service.served, body)
+        served = service.served
+        query, pairs = await service.recommend(served, body, await service.plan(served, body))
         items = recommender.catalogue.ids.find([item for item, _ in pairs])
         parts = await service.in_thread(contributions, recommender, query, items)
         return {"items": describe(recommender, items), "scores": [score for _, score in pairs],

@@ -1,0 +1,283 @@
+"""A run claims its folder: its lock, its log, and what a resume may change.
+
+A finished run is reused only if its configuration and data match, so that old numbers never pass for new ones.
+"""
+
+import contextlib
+import logging
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+from tqdm import tqdm
+
+from recbole_hyper.config import Config, ConfigError
+from recbole_hyper.config.binding import Exact, parse_keys
+from recbole_hyper.config.checks import schedule_keys
+from recbole_hyper.errors import LockedError
+from recbole_hyper.files import locked, plain, read_written_yaml, require_no_link
+from recbole_hyper.host.loggers import EVENTS
+from recbole_hyper.options import AUTO, GROWS, PLACE
+from recbole_hyper.runs.build import read_data
+from recbole_hyper.runs.folder import ABOUT, ABOUT_RUN, CONFIG, DATA, NOT_A_RUN, RESULT, read_config, read_result
+from recbole_hyper.runs.plugin_files import PLUGINS
+from recbole_hyper.runs.ready import CHOSEN, shortened
+from recbole_hyper.settings import SETTINGS, deciding
+from recbole_hyper.training.checkpoint import REFIT, STATE, WEIGHTS, CheckpointError
+
+LOG = "run.log"
+# the other files that a run writes: before its configuration, and after
+_AT_START = (ABOUT_RUN, PLUGINS, CHOSEN)
+_OF_TRAINING = ("train.csv", WEIGHTS, STATE, REFIT, "cases_valid.parquet", "cases_test.parquet")
+# locked while the run trains; a sweep has another lock for the folders of its trials
+LOCK = ".run.lock"
+# keys that a resume may only raise: more epochs, more patience, a refit
+UPWARDS = sorted(deciding(GROWS, among=SETTINGS))
+
+
+def resumed_config(settings: Mapping[str, Any], *, named: bool) -> dict[str, Any]:
+    """Return the configuration of the run that ``settings`` resume, or {} for a new run.
+
+    ConfigError if there is nothing to resume and the model is not ``named`` either.
+    """
+    if not settings.get("resume") or not settings.get("output_dir"):
+        return {}
+    file = Path(settings["output_dir"]) / CONFIG
+    if file.is_file():
+        content = read_config(file.parent)
+        if content.keys() != read_written_yaml(file, NOT_A_RUN).keys():
+            raise ConfigError(
+                f"{file.parent} was written by an earlier version: it can be loaded and evaluated, but not resumed; "
+                "train again in another output_dir"
+            )
+        return content
+    if not named:
+        raise ConfigError(f"{file.parent} has no run to resume: {CONFIG} is missing")
+    return {}
+
+
+@contextlib.contextmanager
+def claimed_folder(config: Config) -> Iterator[Path]:
+    """Yield the folder of the run, locked for this process until the block ends.
+
+    ConfigError if the folder cannot be written, another process uses it, or it has a run that ``config`` does not
+    resume; CheckpointError if a finished run lacks the files that a resume needs.
+    """
+    folder = folder_of(config)
+    config["output_dir"] = config["output_dir"] or str(folder)
+    with alone_in(folder):
+        _require_no_seeds(folder)
+        if _holds_run(folder):
+            _require_resumable(config, folder)
+        else:
+            # a run that was killed before it wrote its configuration leaves its log and the files of its start
+            mine = _AT_START if not (folder / LOG).is_file() else ()
+            others = [name for name in (*_OF_TRAINING, *mine) if (folder / name).exists()]
+            if (folder / DATA).exists() and not (folder / DATA / ABOUT).is_file():
+                others.append(DATA)
+            if others:
+                raise ConfigError(
+                    f"{folder} has no run, but {', '.join(others)}, which a run would overwrite; "
+                    "choose another output_dir"
+                )
+        if config["log_tensorboard"]:
+            _require_writable(folder / EVENTS)
+        yield folder
+
+
+def _require_resumable(config: Config, folder: Path) -> None:
+    """Raise if ``config`` does not resume the run in ``folder``, or if a finished run lacks a file for a resume."""
+    if not config["resume"]:
+        raise ConfigError(f"{folder} already has a run; choose another output_dir, or continue it with --resume=True")
+    result = require_continued(config, folder)
+    parts = [folder, folder / REFIT] if result.get("refit_epochs") else [folder] if result else []
+    files = [part / name for part in parts for name in (STATE, WEIGHTS)]
+    if missing := [str(file.relative_to(folder)) for file in files if not file.is_file()]:
+        raise CheckpointError(
+            f"{folder} has a finished run without {' and '.join(missing)}: a resume would train it again and overwrite "
+            "its result; restore the file, or choose another output_dir"
+        )
+
+
+def folder_of(config: Config) -> Path:
+    """Return ``output_dir``, by default a name with model, data set and time."""
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S-%f")
+    return Path(config["output_dir"] or Path("saved") / f"{config['model']}-{config['dataset']}-{stamp}")
+
+
+def seed_folder(folder: Path, seed: int | None) -> Path:
+    """Return the folder of the run with ``seed``; None stands for a single run, in ``folder`` itself."""
+    return folder if seed is None else folder / f"seed-{seed}"
+
+
+def _holds_run(folder: Path) -> bool:
+    """Return whether ``folder`` has a run; a run that failed before its first epoch does not count."""
+    started = (folder / CONFIG).is_file() and (folder / LOG).is_file()
+    trained = (RESULT, "train.csv", STATE, WEIGHTS)
+    return any((folder / name).is_file() for name in (trained if started else (CONFIG, RESULT)))
+
+
+def _require_no_seeds(folder: Path) -> None:
+    if any(folder.glob(f"seed-*/{CONFIG}")):
+        raise ConfigError(f"{folder} has runs with several seeds; choose another output_dir, or set --seeds")
+
+
+@contextlib.contextmanager
+def alone_in(folder: Path, lock: str = LOCK, held_elsewhere: str = "") -> Iterator[None]:
+    """Create ``folder`` if needed and lock it; ConfigError, with ``held_elsewhere``, if another process has it."""
+    with contextlib.ExitStack() as stack:
+        require_no_link(folder / lock, folder / LOG)
+        _require_writable(folder)
+        try:
+            stack.enter_context(locked(folder / lock, wait=False))
+        except LockedError as error:
+            message = f"another run uses {folder}; wait until it ends, or choose another output_dir"
+            raise ConfigError(held_elsewhere or message) from error
+        yield
+
+
+def _require_writable(folder: Path) -> None:
+    """Create ``folder`` if needed; ConfigError if no file can be written there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ConfigError(f"output_dir={str(folder)!r} cannot be written: {error}") from error
+
+
+def require_continued(config: Config, folder: Path) -> dict[str, Any]:
+    """Return the result of the run in ``folder`` that ``config`` resumes, {} if it has none yet.
+
+    ConfigError if that run has another configuration, more epochs, more patience or a refit; ValueError for a damaged
+    result.
+    """
+    before = read_config(folder)
+    now = yaml.safe_load(yaml.safe_dump(plain(config.plain(), nan_to_null=False)))
+    # on data with few items, the earlier run shortened the default cut-offs
+    cuts = before.get("topk")
+    if isinstance(cuts, list) and cuts and max(cuts) < max(now["topk"]):
+        shorter = shortened(config, max(cuts))
+        now |= shorter if all(before[key] == value for key, value in shorter.items()) else {}
+    # a key that did not exist then had its present default, or was off
+    defaults = config.internal_config_dict
+    earlier = {key: defaults.get(key, None if value else value) for key, value in now.items()} | before
+    resumable = deciding(PLACE, GROWS, among=config.resolved.options)
+    # an option that is gone, and was off
+    gone = {key for key, value in before.items() if key not in now and not value}
+    keys = sorted((now.keys() | before.keys()) - resumable - gone)
+    if changed := [key for key in keys if not config.ignores(key) and now.get(key) not in (earlier.get(key), AUTO)]:
+        detail = "; ".join(f"{key}: {earlier.get(key)!r} before, {now.get(key)!r} now" for key in changed[:5])
+        raise ConfigError(
+            f"{folder}: this run cannot be resumed with another configuration ({detail}); continue it unchanged with "
+            f"'recbole-hyper run --resume=True --output_dir={folder}', or choose another output_dir"
+        )
+    if config["epochs"] == AUTO:  # the earlier run chose the number
+        config["epochs"] = before.get("epochs")
+    if schedule_keys(config) and before.get("epochs") != config["epochs"]:
+        raise ConfigError(
+            f"{folder}: the learning rate follows a schedule over epochs={before.get('epochs')}, which cannot change "
+            f"to {config['epochs']}; choose another output_dir"
+        )
+    result = read_result(folder)
+    # config.yaml may come from a resume that was killed before it had a result
+    for file, content in ((CONFIG, before), (RESULT, result.get("config", {}))):
+        for key in UPWARDS:
+            value = content.get(key, config[key]) if isinstance(content, dict) else content
+            if not isinstance(value, int):
+                raise ConfigError(f"{folder / file} is damaged: {key}={value!r}")
+            if config[key] < value and not config.ignores(key):
+                raise ConfigError(
+                    f"{folder} has a run with {key}={value!r}, which cannot be lowered to {config[key]!r}; choose "
+                    "another output_dir"
+                )
+    return result
+
+
+def is_finished(config: Config, folder: Path) -> bool:
+    """Return whether ``folder``, an output_dir, already has the result of ``config``.
+
+    False if there is no result yet, or if a resume would add to it: more of ``UPWARDS``, or saved cases. Raises as
+    :func:`require_continued`; ConfigError for a run on other data.
+    """
+    result = require_continued(config, folder) if _holds_run(folder) else {}
+    if not result:
+        return False
+    now = config.plain()
+    before = {**now, **result.get("config", {})}
+    # the same data may have moved
+    elsewhere = Path(now["data_path"]).resolve() != Path(before["data_path"]).resolve()
+    if elsewhere and read_data(config)[1].store.fingerprint() != result.get("data_fingerprint"):
+        raise ConfigError(
+            f"{folder} has a finished run on other data: data_path={before['data_path']!r} before, "
+            f"{now['data_path']!r} now; choose another output_dir"
+        )
+    return not any(not config.ignores(key) and now[key] > before[key] for key in (*UPWARDS, "save_cases"))
+
+
+def plan_runs(
+    model: str | type | None,
+    dataset: str | None,
+    seeds: Sequence[int | None],
+    folder: Path,
+    settings: Mapping[str, Any],
+    config_files: Sequence[str | Path] = (),
+) -> dict[int | None, dict[str, Any] | None]:
+    """Return, by seed, the keys of each run that remains to be done in ``folder``, and None for finished runs.
+
+    The seed None stands for a single run in ``folder`` itself, with the seed of its configuration. Raises as
+    :func:`is_finished`; ConfigError if ``folder`` has a single run where several seeds belong, or the reverse.
+    """
+    if None in seeds:
+        _require_no_seeds(folder)
+    elif _holds_run(folder):
+        raise ConfigError(f"{folder} has a single run; choose another output_dir for several seeds")
+    plans: dict[int | None, dict[str, Any] | None] = {}
+    settings = parse_keys(settings)
+    for seed in seeds:
+        keys, run_folder = Exact(settings, **({} if seed is None else {"seed": seed})), seed_folder(folder, seed)
+        config = Config(model, dataset, list(config_files), keys)
+        plans[seed] = None
+        if not is_finished(config, run_folder):
+            content = config.plain()
+            # a resumed run keeps the earlier values of missing keys, so pass all keys that may change
+            keys |= {key: content[key] for key in (*UPWARDS, "save_cases", "data_path") if key in content}
+            plans[seed] = Exact(keys, output_dir=str(run_folder), resume=_holds_run(run_folder))
+    return plans
+
+
+@contextlib.contextmanager
+def logging_to(output_dir: Path, level: str) -> Iterator[None]:
+    """Log to the terminal and to run.log, without colours in the file."""
+    root = logging.getLogger()
+    before, old_level = list(root.handlers), root.level
+    terminal, file = _AboveBars(sys.stderr), logging.FileHandler(output_dir / LOG, encoding="utf-8")
+    for handler, colours in ((terminal, sys.stderr.isatty()), (file, False)):
+        kind = logging.Formatter if colours else _NoColour
+        handler.setFormatter(kind("%(asctime)s %(message)s", "%H:%M:%S"))
+    # RecBole's loop logs all metrics of a validation; train.csv has them
+    terminal.addFilter(lambda record: "valid result" not in str(record.msg))
+    root.handlers = [terminal, file]
+    root.setLevel(str(level).upper() if str(level).upper() in logging.getLevelNamesMapping() else "INFO")
+    try:
+        yield
+    finally:
+        root.handlers = before
+        root.setLevel(old_level)
+        file.close()
+
+
+class _AboveBars(logging.StreamHandler):
+    def emit(self, record: logging.LogRecord) -> None:
+        with tqdm.external_write_mode(file=self.stream):
+            super().emit(record)
+
+
+class _NoColour(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return re.sub(r"\x1B\[[0-?]*[ -/]*[@-~]", "", super().format(record))
