@@ -19,6 +19,7 @@ from recbole_hyper.runs.run import run
 from recbole_hyper.training.averaging import WeightAverage
 from recbole_hyper.training.checkpoint import load_state
 from recbole_hyper.training.loop import Loop
+from recbole_hyper.training.optim import RowwiseAdam
 from recbole_hyper.training.progress import Training
 from tests.conftest import LEARN
 from tests.raising import refused
@@ -137,10 +138,10 @@ def test_large_tables_are_swapped_in_pieces_and_restored(monkeypatch: pytest.Mon
 def test_rows_that_a_step_leaves_alone_are_averaged_too() -> None:
     table = nn.Parameter(torch.randn(30, 4))
     model = nn.ParameterList([table])
-    average, optimizer = WeightAverage(model, 0.9), torch.optim.SparseAdam([table], lr=0.1)
+    average, optimizer = WeightAverage(model, 0.9), RowwiseAdam([table], [table], lr=0.1)
     path = [table.detach().clone()]
     for _ in range(30):
-        table.grad = (torch.randn(30, 4) * (torch.rand(30, 1) < 0.1)).to_sparse(1)
+        table.grad = torch.randn(30, 4) * (torch.rand(30, 1) < 0.1)
         optimizer.step()
         average.update()
         path.append(table.detach().clone())
@@ -184,6 +185,7 @@ def test_averages_of_another_model_are_refused() -> None:
         ("SASRecCE", {}),
         ("HSASRecCE", {"curvature": "learn", "item_bias": True}),
         ("HGRU4Rec", {"learner": "riemannian_adam", "hidden_size": 8}),
+        ("SASRecBCEPlus", {"rowwise_update": True, "n_negatives": 4}),
         ("BPR", {"embedding_size": 8}),
     ],
 )
