@@ -237,7 +237,12 @@ def export(
 
 def _on_cpu(model: HyperRecommender) -> HyperRecommender:
     """Return the model, or a copy of it on the CPU, where torch exports graphs."""
-    return model if model.head.weight.device.type == "cpu" else copy.deepcopy(model).cpu()
+    if model.head.weight.device.type == "cpu":
+        return model
+    # with the tensors copied to the CPU already, no second copy is made on the device
+    copied: dict[int, Any] = {id(one): nn.Parameter(one.detach().cpu()) for one in model.parameters()}
+    copied |= {id(one): one.cpu() for one in model.buffers()}
+    return copy.deepcopy(model, copied).cpu()
 
 
 def write_graph(model: HyperRecommender, path: Path, format: str, max_length: int, **options: Any) -> dict[str, Any]:

@@ -30,11 +30,6 @@ def test_invalid_keys_are_one_error(keys: dict[str, Any], message: str) -> None:
         SequenceDataset(Config("SASRecCE", "ml-100k", config_dict=keys))
 
 
-def test_a_folder_that_is_not_there_is_not_replaced_by_the_bundled_data(tmp_path: Path) -> None:
-    with refused(ConfigError, "exist", "leave"):
-        Config("SASRecCE", "ml-100k", config_dict={"data_path": str(tmp_path / "nothing")})
-
-
 def test_a_folder_without_ml_100k_does_not_silently_give_the_copy_of_the_package(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

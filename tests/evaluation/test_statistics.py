@@ -105,7 +105,7 @@ def test_a_run_writes_intervals_and_prints_its_protocol(
     printed = capsys.readouterr().out
     assert "Protocol: global timepoint" in printed
     counts = result["protocol_counts"]
-    for line in ("train ", "valid ", "test ", "items in no part", "users in no part", counts["test starts"]):
+    for line in ("train ", "valid ", "test ", counts["test starts"]):
         assert line in printed
     cases = pd.read_parquet(tmp_path / "out" / "cases_test.parquet")
     assert case_values("ndcg@5", cases["rank"].to_numpy()).mean() == pytest.approx(result["test"]["ndcg@5"], abs=1e-6)

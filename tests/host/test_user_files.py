@@ -222,7 +222,7 @@ def test_a_file_that_all_of_a_comparison_share(data: Path, caplog: pytest.LogCap
     file.write_text(FOREIGN + "SASRec: {n_layers: 1}\n")
     keys = {"data_path": str(data), "use_gpu": False}
     settings, of_files = compare.settings_per_model(["SASRec", "HSASRecCE"], [str(file)], keys)
-    configs = compare.check_all(["SASRec", "HSASRecCE"], "d", settings, data.parent, of_files)
+    configs = compare.check_all({name: name for name in settings}, "d", settings, data.parent, of_files)
     assert len(warnings_of(caplog)) == 1
     assert configs["SASRec"]["n_layers"] == 1
     assert not {"device", "logger_name"} & settings["HSASRecCE"].keys()

@@ -111,7 +111,7 @@ def test_files_of_histories_have_any_separator_and_known_names(
         (b"", "x.csv: cannot guess the format from its name or its first line"),
         (b"user;item;time;date\na;i3;1;2\n", "the columns time and date may both be timestamp; name one by"),
         (b"user;item;item\na;i3;1\n", "line 1: two columns have the same name, 'item'"),
-        (b"user;item;time\na;i3;noon\na;i3;5\na;i3;6\n", "x.csv, line 2: 'noon' in 'time' is not a finite time"),
+        (b"user;item;time\na;i3;noon\na;i3;5\na;i3;6\n", "x.csv, line 2: no time in 'time': 'noon'"),
     ],
 )
 def test_a_bad_file_of_histories_is_one_error(content: bytes, message: str, model: Recommender, tmp_path: Path) -> None:
