@@ -76,7 +76,8 @@ def resolve_auto(config: Config, data: SequenceDataset, split: Split, output_dir
     """
     file = output_dir / CHOSEN if output_dir else None
     before = read_json(file) if file and config["resume"] and file.is_file() else {}
-    entries = {**before, **resolve_data_defaults(config, split), **estimate_auto_curvature(config, data, split)}
+    chosen = resolve_data_defaults(config, split)
+    entries = {**estimate_auto_curvature(config, data, split), **before, **chosen}
     if file and {"data_defaults", "curvature_interval"} & entries.keys():
         write_json(file, entries)
     elif file:
