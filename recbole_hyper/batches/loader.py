@@ -139,47 +139,35 @@ class LoaderSettings(OfKeys):
 
 
 class BatchLoader:
-    """Base of the training loaders; ``seed``, or a saved ``generator``, determines the order of an epoch."""
+    """Base of the training loaders; the state of the ``generator`` determines the order of an epoch."""
 
     count: int  # rows per epoch
 
-    def __init__(self, dataset: Any, settings: LoaderSettings, columns: BatchSettings) -> None:
+    def __init__(self, dataset: Any, settings: LoaderSettings, columns: BatchSettings, generator: Any) -> None:
         self.dataset = self._dataset = dataset
         self.settings, self.max_length = columns, settings.MAX_ITEM_LIST_LENGTH
         self.shuffle, self.drop_last = settings.shuffle, bool(settings.drop_last)
         self.batch_size = settings.train_batch_size
-        self.generator: Any = np.random.default_rng(settings.seed)
-
-    def _begin(self) -> None:
-        """Prepare an epoch, before its order is drawn."""
+        self.generator = generator
 
     def _make(self, index: Int64) -> Interaction:
         """Return the batch with these row numbers."""
         raise NotImplementedError
 
+    @property
+    def _drops(self) -> bool:
+        """Whether a short last batch is left out; the only batch never is."""
+        return self.drop_last and self.count >= self.batch_size
+
     def __len__(self) -> int:
-        drops = self.drop_last and self.count >= self.batch_size
-        return self.count // self.batch_size if drops else math.ceil(self.count / self.batch_size)
+        return self.count // self.batch_size if self._drops else math.ceil(self.count / self.batch_size)
 
     def __iter__(self) -> Iterator[Interaction]:
         return map(self._make, self._batches())
 
     def _batches(self) -> Iterator[Int64]:
         """Yield the row numbers of each batch."""
-        self._begin()
-        count = self.count
-        order = self.generator.permutation(count) if self.shuffle else np.arange(count)
-        batches = [order[start : start + self.batch_size] for start in range(0, count, self.batch_size)]
-        if self.shuffle:
-            # puts the short last batch at a random place, unless it is dropped
-            self.generator.shuffle(batches)
-        if self.drop_last and len(batches) > 1:
-            batches = [batch for batch in batches if len(batch) == self.batch_size]
-        yield from map(self._arranged, batches)
-
-    def _arranged(self, index: Int64) -> Int64:
-        """Return the row numbers of a batch in the order of its rows."""
-        return index
+        raise NotImplementedError
 
 
 class WindowLoader(BatchLoader):
@@ -201,7 +189,7 @@ class WindowLoader(BatchLoader):
         *,
         fills: bool = False,
     ) -> None:
-        super().__init__(dataset, settings, columns)
+        super().__init__(dataset, settings, columns, np.random.default_rng(settings.seed))
         self.store, self.train_lengths = store, train_lengths
         self.rule = settings.train_windows or "all"
         #: makes the batches on a device; None where the host makes them
@@ -228,12 +216,21 @@ class WindowLoader(BatchLoader):
         return float(lengths.mean() / lengths[-rows:].mean())
 
     def _arranged(self, index: Int64) -> Int64:
+        """Return the row numbers of a batch by the lengths of its windows."""
         part = self._windows[index]
         return index[np.argsort(part.ends - part.starts, kind="stable")]
 
-    def _begin(self) -> None:
+    def _batches(self) -> Iterator[Int64]:
         if self.rule == "random":
             self._draw()
+        order = self.generator.permutation(self.count) if self.shuffle else np.arange(self.count)
+        batches = [order[start : start + self.batch_size] for start in range(0, self.count, self.batch_size)]
+        if self.shuffle:
+            # puts the short last batch at a random place, unless it is dropped
+            self.generator.shuffle(batches)
+        if self._drops:
+            batches = [batch for batch in batches if len(batch) == self.batch_size]
+        yield from map(self._arranged, batches)
 
     def _make(self, index: Int64) -> Any:
         """Return the batch, or on a device a ``PackedBatch``, which makes it there."""
@@ -278,8 +275,7 @@ class PrefixLoader(BatchLoader):
         settings: LoaderSettings,
         columns: BatchSettings,
     ) -> None:
-        super().__init__(dataset, settings, columns)
-        self.generator = torch.Generator().manual_seed(settings.seed)
+        super().__init__(dataset, settings, columns, torch.Generator().manual_seed(settings.seed))
         self.store, config = store, dataset.config
         users = np.flatnonzero(train_lengths > 1).astype(np.int32)
         # RecBole's table has users in the order of their first targets
@@ -314,9 +310,8 @@ class PrefixLoader(BatchLoader):
     def _batches(self) -> Iterator[Int64]:
         """Yield the row numbers of each batch as torch's loader, which RecBole's is."""
         rows: Any = range(self.count)
-        drops = self.drop_last and self.count >= self.batch_size
         yield from DataLoader(
-            rows, self.batch_size, self.shuffle, drop_last=drops, generator=self.generator, collate_fn=np.asarray
+            rows, self.batch_size, self.shuffle, drop_last=self._drops, generator=self.generator, collate_fn=np.asarray
         )
 
     def _make(self, index: Int64) -> Interaction:

@@ -72,7 +72,7 @@ def check_against_data(config: Config, split: Split) -> None:
 def resolve_auto(config: Config, data: SequenceDataset, split: Split, output_dir: Path | None = None) -> dict[str, Any]:
     """Replace every ``auto`` in ``config`` by a number; return entries of result.json on them and on item features.
 
-    The run in ``output_dir`` keeps the entries when it is resumed.
+    The run in ``output_dir`` keeps the entries when it is resumed, but for numbers that are chosen again.
     """
     file = output_dir / CHOSEN if output_dir else None
     before = read_json(file) if file and config["resume"] and file.is_file() else {}

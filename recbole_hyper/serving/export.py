@@ -242,7 +242,7 @@ def _on_cpu(model: HyperRecommender) -> HyperRecommender:
     # with the tensors copied to the CPU already, no second copy is made on the device
     copied: dict[int, Any] = {id(one): nn.Parameter(one.detach().cpu()) for one in model.parameters()}
     copied |= {id(one): one.cpu() for one in model.buffers()}
-    return copy.deepcopy(model, copied).cpu()
+    return copy.deepcopy(model, copied)
 
 
 def write_graph(model: HyperRecommender, path: Path, format: str, max_length: int, **options: Any) -> dict[str, Any]:
