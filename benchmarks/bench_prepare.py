@@ -84,7 +84,7 @@ def step(name: str, rows: int, folder: Path) -> dict[str, float]:
         started = time.perf_counter()
         write_csv(folder / "ratings.csv", rows)
     elif name in ("k-core", "pandas k-core"):
-        from recbole_hyper.data.filters import k_core
+        from recbole_hyper.data.tables.filters import k_core
 
         users, items = draw(rows)
         k_core(users[:9], items[:9], min_user=2, min_item=2)
@@ -93,7 +93,7 @@ def step(name: str, rows: int, folder: Path) -> dict[str, float]:
         mask = k_core(users, items, min_user=5, min_item=5) if name == "k-core" else pandas_k_core(users, items, 5)
         result |= {"kept": int(mask.sum()), "memory_before": before}
     else:
-        from recbole_hyper.data.prepare.pipeline import prepare
+        from recbole_hyper.data.tables.prepare.pipeline import prepare
 
         def prepared(source: Path, fewest: int) -> Any:
             changes = {"filter": "k_core", "min_user": fewest, "min_item": fewest, "duplicates": "first"}

@@ -33,7 +33,7 @@ if step == "load":
     read, given = stored, [Config("SASRecCE", "rows", config_dict={"data_path": str(folder)})]
     options = {}
 else:
-    from recbole_hyper.data.prepare.pipeline import prepare
+    from recbole_hyper.data.tables.prepare.pipeline import prepare
 
     core = {"filter": "k_core", "min_user": 5, "min_item": 5, "duplicates": "first"}
     read, given = prepare, ["ratings"]

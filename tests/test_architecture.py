@@ -152,19 +152,17 @@ def test_no_circle_of_imports() -> None:
     assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == ["b", "c"]
 
 
-# of data, what makes frames and atomic files of any table; the store and what reads it are the others
-TABLES = (
-    *("archives", "atomic", "blocks", "engine", "filters", "formats", "guess", "ids", "interactions", "parsers"),
-    *("prepare", "tables", "times", "where"),
-)
+# what the store, the loaders and runs use of the tables: readers of atomic files, of frames and of what callers pass
+READERS = ("atomic", "download", "filters", "ids", "inputs", "interactions", "prepare.items", "times")
 
 
-def test_tables_know_nothing_of_the_store() -> None:
-    place = "recbole_hyper.data."
-    of_data = {module: module.removeprefix(place).split(".")[0] for module in MODULES if module.startswith(place)}
-    assert {*TABLES} < {*of_data.values()}
-    known = {name: imports(name) & of_data.keys() for name, part in of_data.items() if part in TABLES}
-    assert {other for others in known.values() for other in others if of_data[other] not in TABLES} == set()
+def test_tables_have_one_door() -> None:
+    place = "recbole_hyper.data.tables."
+    inside = {module for module in MODULES if module.startswith(place)}
+    below = {other for module in inside for other in imports(module)} - inside - {place[:-1]}
+    assert {room(other) for other in below} == {"errors", "files", "kernels", "threads", "yaml_files"}
+    outside = {module for module in MODULES if room(module) in ("data", "batches", "runs")} - inside
+    assert {other for module in outside for other in imports(module)} & inside <= {place + name for name in READERS}
 
 
 # the rooms that know RecBole, the base class of models, and the loaders, whose batches are RecBole's

@@ -51,4 +51,4 @@ def test_no_process_of_the_package_looks_in_the_current_folder_first() -> None:
     sources = {file.relative_to(root).as_posix(): file.read_text() for file in root.rglob("*.py")}
     started = {name: re.findall(r'sys\.executable, *"(-\w)"', text) for name, text in sources.items()}
     started = {name: options for name, options in started.items() if options}
-    assert started == {"processes.py": ["-P"], "data/prepare/public.py": ["-P"]}
+    assert started == {"processes.py": ["-P"], "data/tables/prepare/public.py": ["-P"]}

@@ -13,7 +13,7 @@ LINES, PARAMETERS = 60, 8
 
 # lines of each room at the most; a feature raises its room's figure in its own commit and says why
 ROOMS = {
-    "data": (5555, ("data",)),
+    "data": (5578, ("data",)),
     "losses": (2492, ("losses", "functional.py")),
     "config": (
         2412,
@@ -38,7 +38,7 @@ ROOMS = {
     "batches": (606, ("batches",)),
     "protocols": (1473, ("protocols", "types.py")),
 }
-ALL = 36955
+ALL = 36985
 TESTS = 41905
 RESULTS = 60
 # texts of errors that tests match by a regular expression
@@ -63,7 +63,7 @@ PUBLIC = {
     "what a finished run may be asked": ("serving/recommender.py:Recommender.recommend",),
     "the options of a command, as keywords": (
         "curvature/estimate.py:estimate_curvature",
-        "data/prepare/pipeline.py:prepare",
+        "data/tables/prepare/pipeline.py:prepare",
         "evaluation/metrics.py:compute_metrics",
         "runs/batch.py:recommend_all",
         "experiment/compare.py:compare",

@@ -271,7 +271,7 @@ def flow() -> Figure:
     axes.set_xlim(0, 1)
     axes.set_ylim(9.45, -0.5)
     stages = [
-        ("tables: csv, parquet, frames", "data/tables.py"),
+        ("tables: csv, parquet, frames", "data/tables/table.py"),
         ("SequenceStore: a row per user", "data/sequences.py"),
         ("Split: train, validate, test", "protocols/"),
         ("batches of histories (B, L)", "batches/loader.py"),

@@ -41,9 +41,9 @@ from recbole_hyper.commands import argument, command, options_of
 )
 def prepare(arguments: argparse.Namespace) -> int:
     """Prepare one data set, or list what can be prepared."""
-    from recbole_hyper.data.formats import Layout
-    from recbole_hyper.data.prepare.pipeline import installed_folder, prepare
-    from recbole_hyper.data.prepare.statistics import notes, rows
+    from recbole_hyper.data.tables.formats import Layout
+    from recbole_hyper.data.tables.prepare.pipeline import installed_folder, prepare
+    from recbole_hyper.data.tables.prepare.statistics import notes, rows
     from recbole_hyper.evaluation.tables import table
 
     if arguments.source is not None and arguments.name is None:
@@ -82,7 +82,7 @@ def prepare(arguments: argparse.Namespace) -> int:
 
 
 def _changes(arguments: argparse.Namespace) -> dict[str, object]:
-    from recbole_hyper.data.prepare.cleaning import Cleaning
+    from recbole_hyper.data.tables.prepare.cleaning import Cleaning
 
     values = {key: getattr(arguments, key, None) for key in vars(Cleaning())}
     changes = {key: value for key, value in values.items() if value is not None}
@@ -122,8 +122,8 @@ def name_of(source: str) -> str:
 
 
 def _list() -> None:
-    from recbole_hyper.data.formats import formats
-    from recbole_hyper.data.prepare.public import entries
+    from recbole_hyper.data.tables.formats import formats
+    from recbole_hyper.data.tables.prepare.public import entries
 
     print("Data sets:")
     for entry in entries().values():

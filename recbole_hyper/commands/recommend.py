@@ -52,8 +52,8 @@ def switch(text: str) -> bool:
 def recommend(arguments: argparse.Namespace) -> int:
     """Recommend; without ``--output`` a table for the first few users."""
     from recbole_hyper.commands.prepare import named_columns
-    from recbole_hyper.data.formats import Layout
-    from recbole_hyper.data.inputs import read_boosts, read_exclusions, read_history_file, read_id_file, read_table
+    from recbole_hyper.data.tables import inputs
+    from recbole_hyper.data.tables.formats import Layout
     from recbole_hyper.evaluation.tables import frame_table
     from recbole_hyper.runs.batch import Workers
     from recbole_hyper.runs.folder import identity
@@ -66,32 +66,32 @@ def recommend(arguments: argparse.Namespace) -> int:
     for name in ("items", "exclude"):
         setattr(arguments, name, ids_or_file(name, getattr(arguments, name)))
     if arguments.output is not None:
-        inputs = (getattr(arguments, name) for name in ("histories", "items", "exclude", "catalogue", "boost"))
-        stream.require_output(arguments.output, (path for path in (users, *inputs) if isinstance(path, Path)))
+        paths = (getattr(arguments, name) for name in ("histories", "items", "exclude", "catalogue", "boost"))
+        stream.require_output(arguments.output, (path for path in (users, *paths) if isinstance(path, Path)))
     model = load(arguments.run, unfinished=arguments.unfinished)
     added = _add_items(model, arguments)
     how = {"unknown": arguments.unknown, "cold": arguments.cold}
     of_file = {key: getattr(arguments, key) for key in ("time_format", "missing_ids")}
     layout = Layout(named_columns(arguments.columns), **of_file)
     if arguments.histories is not None:
-        read = read_history_file(arguments.histories, model.names, layout, model.unit)
+        read = inputs.read_history_file(arguments.histories, model.names, layout, model.unit)
         print(f"histories sorted {read.order}")
         query = model.query(histories=read, **how)
     else:
-        ids = read_id_file(users, model.names, "user_id", layout) if isinstance(users, Path) else users
+        ids = inputs.read_id_file(users, model.names, "user_id", layout) if isinstance(users, Path) else users
         query = model.query(users=stream.all_users(model) if ids is None else ids, **how)
         if isinstance(users, list):
             _name_unknown(users, query.owners == 0)
     if arguments.catalogue is not None:
-        model.use_catalogue(read_table(arguments.catalogue))
+        model.use_catalogue(inputs.read_table(arguments.catalogue))
     rules = {name: getattr(arguments, name) for name in ("where", "diversity", "diversity_by")}
     rules |= {name: _mapping(name, getattr(arguments, name)) for name in ("at_most", "at_least")}
     if arguments.boost is not None:
-        rules["boost"] = read_boosts(arguments.boost, model.names)
+        rules["boost"] = inputs.read_boosts(arguments.boost, model.names)
     lists = {
         "k": min(10, model.n_recommendable) if arguments.k is None else arguments.k,
-        "items": _read(arguments.items, lambda file: read_id_file(file, model.names, "item_id")),
-        "exclude": _read(arguments.exclude, lambda file: read_exclusions(file, model.names)),
+        "items": _read(arguments.items, lambda file: inputs.read_id_file(file, model.names, "item_id")),
+        "exclude": _read(arguments.exclude, lambda file: inputs.read_exclusions(file, model.names)),
     }
     plan = model.catalogue.plan(**options_of(model.catalogue.plan, arguments) | lists | {"rules": rules})
     n = len(query)
@@ -118,7 +118,7 @@ def _add_items(model: Any, arguments: argparse.Namespace) -> dict[str, str]:
 
     Returns the digest of the file, {} if no items are added.
     """
-    from recbole_hyper.data.inputs import read_table
+    from recbole_hyper.data.tables.inputs import read_table
     from recbole_hyper.files import file_digest
 
     file, features = arguments.items, set(model.scorer.features)

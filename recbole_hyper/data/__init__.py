@@ -1,1 +1,1 @@
-"""Atomic files to sequences, batches and negatives."""
+"""From atomic files and frames to sequences: the store, its cache, features of items, counts of pairs."""

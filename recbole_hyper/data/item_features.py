@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import scipy.sparse
 
-from recbole_hyper.data.atomic import typed_header
-from recbole_hyper.data.ids import Ids, text_array
-from recbole_hyper.data.prepare.items import SEPARATORS, cleaned
 from recbole_hyper.data.sequences import binary_matrix, read_texts, write_array, write_texts
 from recbole_hyper.data.source import Source
-from recbole_hyper.data.times import to_seconds
+from recbole_hyper.data.tables.atomic import typed_header
+from recbole_hyper.data.tables.ids import Ids, text_array
+from recbole_hyper.data.tables.prepare.items import SEPARATORS, cleaned
+from recbole_hyper.data.tables.times import to_seconds
 from recbole_hyper.errors import DataError, did_you_mean
 from recbole_hyper.files import read_json, write_json
 

@@ -14,18 +14,12 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from recbole_hyper.data.archives import SourceFile
-from recbole_hyper.data.atomic import Column, nothing_in
-from recbole_hyper.data.blocks import Refused
-from recbole_hyper.data.filters import intervals, k_core, require_allowed, within
-from recbole_hyper.data.formats import Layout
-from recbole_hyper.data.guess import OTHER
-from recbole_hyper.data.ids import PAD, as_text, original_ids, text_array
-from recbole_hyper.data.interactions import Interactions, joined
-from recbole_hyper.data.parsers import Frame, Rows
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.data.source import Source
-from recbole_hyper.data.tables import open_table
+from recbole_hyper.data.tables.atomic import Column, nothing_in
+from recbole_hyper.data.tables.filters import intervals, k_core, require_allowed, within
+from recbole_hyper.data.tables.ids import PAD, as_text, original_ids, text_array
+from recbole_hyper.data.tables.interactions import Interactions, Rows, joined, of_frame, rows_of_file
 from recbole_hyper.errors import ConfigError, DataError
 
 logger = logging.getLogger("recbole_hyper")
@@ -65,16 +59,13 @@ def _blocks(source: Source, sizes: list[int], masks: list[Mask]) -> Iterator[Row
     fields = {"user_id": source.user_field, "item_id": source.item_field, "timestamp": source.time_field}
     if not source.timed:
         del fields["timestamp"]
-    layout = Layout(columns=fields, separator=source.field_separator, encoding=source.encoding)
     for path in source.inter_paths():
-        file, size = SourceFile(path), 0
-        with file.unchanged():
-            table = open_table(file, layout, format="atomic", fields=[*fields], optional=(), others=[*filtering])
-            for block in table.blocks(Refused(str(path))):
-                size += len(block.lines)
-                if filtering:
-                    masks.append(_kept_values(source, path, block, filtering))
-                yield block
+        size = 0
+        for block in rows_of_file(path, fields, [*filtering], source.field_separator, source.encoding):
+            size += len(block.lines)
+            if filtering:
+                masks.append(_kept_values(source, path, block, filtering))
+            yield block
         if not size:
             raise nothing_in(path)
         sizes.append(size)
@@ -85,7 +76,7 @@ def _kept_values(source: Source, path: Path, block: Rows, kinds: Mapping[str, st
     keep = np.ones(len(block.lines), dtype=bool)
     for name, kind in kinds.items():
         allowed = source.val_interval[name]
-        column = Column(path, name, pa.chunked_array([as_text(block.columns[OTHER + name])]), block.lines)
+        column = Column(path, name, pa.chunked_array([as_text(block.other(name))]), block.lines)
         if kind == "float":
             keep &= within(column.numbers(), allowed)
         else:
@@ -175,11 +166,8 @@ def given_store(source: Source, frame: Any) -> SequenceStore:
     """
     check_given(source)
     try:
-        names = set(Frame(frame).names)
         keys = {"user_id": source.user_field, "item_id": source.item_field, "timestamp": source.time_field}
-        columns = {field: column for field, column in keys.items() if column in names}
-        table = open_table(Frame(frame), Layout(columns=columns), fields=tuple(keys), optional=())
-        data = joined(table.blocks(Refused("the frame", "row {} (from 0)")))
+        data, columns = of_frame(frame, keys)
     except DataError as error:
         text, option, _ = str(error).partition("; name ")
         hint = "; name the columns by USER_ID_FIELD, ITEM_ID_FIELD and TIME_FIELD" if option else ""
@@ -195,7 +183,7 @@ def given_store(source: Source, frame: Any) -> SequenceStore:
             tokens, codes = user if name == source.user_field else item
             keep &= tokens.to_pandas().isin(list(allowed)).to_numpy()[codes]
     store = make_store(source, data, "interactions: the frame", keep if source.val_interval else None)
-    return replace(store, columns=table.columns)
+    return replace(store, columns=columns)
 
 
 def check_given(source: Source) -> None:

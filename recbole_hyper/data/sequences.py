@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from recbole_hyper.data.filters import by_user_and_time
-from recbole_hyper.data.ids import text_list
+from recbole_hyper.data.tables.filters import by_user_and_time
+from recbole_hyper.data.tables.ids import text_list
 from recbole_hyper.files import read_json, replaced, write_json
 
 Int64 = npt.NDArray[np.int64]

@@ -12,10 +12,10 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from recbole_hyper.data.atomic import CARD as CARD
-from recbole_hyper.data.atomic import read_atomic, typed_header
-from recbole_hyper.data.filters import require_allowed
-from recbole_hyper.data.ids import original_ids
+from recbole_hyper.data.tables.atomic import CARD as CARD
+from recbole_hyper.data.tables.atomic import read_atomic, typed_header
+from recbole_hyper.data.tables.filters import require_allowed
+from recbole_hyper.data.tables.ids import original_ids
 from recbole_hyper.errors import ConfigError, DataError, did_you_mean
 from recbole_hyper.files import read_json
 
@@ -133,7 +133,7 @@ class Source:
         return {name: kind for name, kind in self.header(suffix).items() if name in self.val_interval}
 
     def read(self, path: Path, columns: Mapping[str, str], ids: Collection[str]) -> pd.DataFrame:
-        """Return columns of a file, see :func:`~recbole_hyper.data.atomic.read_atomic`."""
+        """Return columns of a file, see :func:`~recbole_hyper.data.tables.atomic.read_atomic`."""
         form = {"separator": self.field_separator, "seq_separator": self.seq_separator, "encoding": self.encoding}
         frame = read_atomic(path, columns, ids=ids, **form)  # type: ignore[arg-type]
         for name in set(ids) & set(frame):

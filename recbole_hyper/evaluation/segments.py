@@ -11,11 +11,11 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from recbole_hyper.data.archives import SourceFile
-from recbole_hyper.data.atomic import typed_header
-from recbole_hyper.data.ids import original_ids
 from recbole_hyper.data.source import CARD
-from recbole_hyper.data.tables import read_columns
+from recbole_hyper.data.tables.archives import SourceFile
+from recbole_hyper.data.tables.atomic import typed_header
+from recbole_hyper.data.tables.ids import original_ids
+from recbole_hyper.data.tables.table import read_columns
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.evaluation.pairs import read_cases
 from recbole_hyper.evaluation.statistics import case_values, intervals

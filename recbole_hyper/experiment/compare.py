@@ -9,7 +9,7 @@ from recbole_hyper.cluster import cluster
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.config.binding import Exact, parse_keys
 from recbole_hyper.config.recbole_keys import TRANSLATED
-from recbole_hyper.data.download import with_data
+from recbole_hyper.data.tables.download import with_data
 from recbole_hyper.evaluation.segments import check_segments
 from recbole_hyper.experiment.comparison import Comparison
 from recbole_hyper.experiment.experiment import Experiment, Run, folder_name, keys_file, run_alone

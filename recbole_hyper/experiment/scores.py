@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from recbole_hyper.batches.histories import history_items
-from recbole_hyper.data.ids import Ids
-from recbole_hyper.data.inputs import read_table
 from recbole_hyper.data.sequences import SequenceStore, ranges
+from recbole_hyper.data.tables.ids import Ids
+from recbole_hyper.data.tables.inputs import read_table
 from recbole_hyper.errors import ConfigError, DataError
 from recbole_hyper.evaluation.ranking import rank_cases
 from recbole_hyper.files import file_digest, write_json

@@ -6,7 +6,7 @@ from typing import Any
 
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.config.binding import Exact, parse_keys, parse_value
-from recbole_hyper.data.download import with_data
+from recbole_hyper.data.tables.download import with_data
 from recbole_hyper.evaluation.compare import seeds_table
 from recbole_hyper.experiment.experiment import Experiment, Run
 from recbole_hyper.runs.claim import folder_of, plan_runs, seed_folder

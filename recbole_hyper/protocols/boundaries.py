@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from recbole_hyper.data.times import UNITS, unit_of
+from recbole_hyper.data.tables.times import UNITS, unit_of
 
 _DURATION = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(minute|hour|day|week|month|year)s?\s*$")
 _SECONDS = {"minute": 60, "hour": 3600, "day": 86400, "week": 7 * 86400}

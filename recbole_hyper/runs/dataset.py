@@ -11,11 +11,11 @@ import numpy as np
 from recbole_hyper import registry
 from recbole_hyper.config.recbole_keys import FEATURE_KEYS
 from recbole_hyper.data import cache
-from recbole_hyper.data.atomic import nothing_in
 from recbole_hyper.data.item_features import feature_columns, read_item_features
 from recbole_hyper.data.reading import filtered_by_recbole, part_numbers, read_store, require_items
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.data.source import Source
+from recbole_hyper.data.tables.atomic import nothing_in
 from recbole_hyper.errors import ConfigError, DataError
 from recbole_hyper.host import models
 from recbole_hyper.host.dataset import StoreDataset, TableDataset

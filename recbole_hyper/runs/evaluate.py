@@ -15,10 +15,10 @@ import pyarrow as pa
 from recbole_hyper.config import ConfigError
 from recbole_hyper.config.binding import parse_keys
 from recbole_hyper.config.checks import check_metrics, computed
-from recbole_hyper.data.ids import Ids, text_array
-from recbole_hyper.data.inputs import FIELD_KEYS, Histories, column_names, read_histories, read_history_file
 from recbole_hyper.data.sequences import SequenceStore, ranges
-from recbole_hyper.data.times import in_unit, unit_of_times
+from recbole_hyper.data.tables.ids import Ids, text_array
+from recbole_hyper.data.tables.inputs import FIELD_KEYS, Histories, column_names, read_histories, read_history_file
+from recbole_hyper.data.tables.times import in_unit, unit_of_times
 from recbole_hyper.evaluation.results import cases_frame, metrics_table, not_new_text
 from recbole_hyper.evaluation.scorers import learns_users
 from recbole_hyper.evaluation.segments import check_segments, segment_table, segments_text
@@ -168,7 +168,7 @@ def new_cases(
     ConfigError if the table has no such columns, or no new interaction.
     """
     store, unit = split.store, unit_of_times(split.store.times)
-    names = column_names(store, {field: config[key] for field, key in FIELD_KEYS.items()})
+    names = column_names(store.columns, {field: config[key] for field, key in FIELD_KEYS.items()})
     try:
         reader: Any = read_history_file if isinstance(source, str | Path) else read_histories
         read = reader(Path(source) if isinstance(source, str) else source, names, unit=unit)

@@ -16,10 +16,10 @@ from recbole_hyper import devices
 from recbole_hyper.batches.loader import BatchSettings, case_interaction
 from recbole_hyper.config import Config
 from recbole_hyper.config.binding import Exact, parse_keys
-from recbole_hyper.data.download import with_data
 from recbole_hyper.data.item_features import diversity_tokens
 from recbole_hyper.data.reading import given_store
 from recbole_hyper.data.source import Source
+from recbole_hyper.data.tables.download import with_data
 from recbole_hyper.evaluation import results, statistics
 from recbole_hyper.evaluation.metrics import SAME, chance_overlap, list_overlap
 from recbole_hyper.evaluation.results import protocol_report

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from recbole_hyper.data.ids import Ids
 from recbole_hyper.data.sequences import SequenceStore
+from recbole_hyper.data.tables.ids import Ids
 from recbole_hyper.runs.saved_data import DATA, EARLIER, SavedData
 from recbole_hyper.types import Cases, Int64, Split
 

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from recbole_hyper.config import Config
 from recbole_hyper.config.parts import PARTS
-from recbole_hyper.data.ids import Ids
 from recbole_hyper.data.item_features import ItemFeatures
+from recbole_hyper.data.tables.ids import Ids
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.files import read_json
 from recbole_hyper.models._linear import LinearRecommender

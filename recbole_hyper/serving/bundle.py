@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recbole_hyper.data.inputs import read_table
 from recbole_hyper.data.sequences import SequenceStore
+from recbole_hyper.data.tables.inputs import read_table
 from recbole_hyper.errors import ConfigError, require
 from recbole_hyper.files import digest, read_json
 from recbole_hyper.serving.catalogue import unit_vectors

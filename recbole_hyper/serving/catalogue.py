@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recbole_hyper.data.ids import Ids, as_text
-from recbole_hyper.data.inputs import read_ids
+from recbole_hyper.data.tables.ids import Ids, as_text
+from recbole_hyper.data.tables.inputs import read_ids
 from recbole_hyper.errors import ConfigError, did_you_mean, positive_int
 from recbole_hyper.serving.query import first_of, require_all
 from recbole_hyper.serving.rules import Plan, Rules
@@ -30,7 +30,7 @@ logger = logging.getLogger("recbole_hyper")
 
 def column_of_items(table: pa.Table, item_column: str | None, own: Collection[str]) -> str:
     """Return ``item_column``, or the column with the run's ``own`` name or a usual one; ConfigError for none."""
-    from recbole_hyper.data.formats import matching_names
+    from recbole_hyper.data.tables.formats import matching_names
 
     names = [item_column] if item_column else matching_names("item_id", table.column_names, own)
     if not names or names[0] not in table.column_names:
@@ -163,7 +163,7 @@ class Catalogue:
         )  # fmt: skip
 
     def _meets(self, condition: str, seconds: float) -> Bools:
-        from recbole_hyper.data.where import parse_where  # imports duckdb
+        from recbole_hyper.data.tables.where import parse_where  # imports duckdb
 
         mask = np.array(parse_where(condition).mask(self.columns, seconds))
         mask[0] = False

@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from recbole_hyper.data.ids import Ids, as_text, text_array
-from recbole_hyper.data.inputs import FIELD_KEYS, Histories, column_names, read_histories, read_ids
 from recbole_hyper.data.sequences import SequenceStore
+from recbole_hyper.data.tables.ids import Ids, as_text, text_array
+from recbole_hyper.data.tables.inputs import FIELD_KEYS, Histories, column_names, read_histories, read_ids
 from recbole_hyper.errors import ConfigError, positive_int
 from recbole_hyper.serving.catalogue import Catalogue, column_of_items
 from recbole_hyper.serving.query import Query, Scorer, best_items, plain_query, require_all
@@ -60,7 +60,7 @@ class Recommender:
         self.scorer, self.config = scorer, config
         self.differences = list(changed)
         self._set_items(store, counts, allowed)
-        self.names = column_names(store, {field: config[key] for field, key in FIELD_KEYS.items()})
+        self.names = column_names(store.columns, {field: config[key] for field, key in FIELD_KEYS.items()})
         self._users, self._warned = Ids(store.user_tokens), False
         self._trained: npt.NDArray[np.bool_] | None = None
         if scorer.learns_users:
@@ -82,7 +82,7 @@ class Recommender:
     @cached_property
     def unit(self) -> str | None:
         """The unit of times in tables that continue the run's data."""
-        from recbole_hyper.data.times import unit_of_times
+        from recbole_hyper.data.tables.times import unit_of_times
 
         return unit_of_times(self.store.times)
 

@@ -27,7 +27,7 @@ from pydantic import AfterValidator, BaseModel, Field, FiniteFloat, StrictBool, 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from recbole_hyper.data.engine import TooSlowError
+from recbole_hyper.data.tables.engine import TooSlowError
 from recbole_hyper.serving.bundle import Served
 from recbole_hyper.serving.query import Query, joined
 from recbole_hyper.serving.recommender import Recommender

@@ -9,7 +9,7 @@ from typing import Any
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.config.binding import Exact
 from recbole_hyper.config.parts import PARTS, part_keys
-from recbole_hyper.data.download import with_data
+from recbole_hyper.data.tables.download import with_data
 from recbole_hyper.errors import near_hint
 from recbole_hyper.options import SCORE
 from recbole_hyper.settings import deciding, declared

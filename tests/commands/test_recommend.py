@@ -11,7 +11,7 @@ from recbole_hyper import load, run
 from recbole_hyper.cli import main
 from recbole_hyper.commands import words
 from recbole_hyper.commands.recommend import _mapping, ids_or_file, switch
-from recbole_hyper.data.inputs import read_boosts
+from recbole_hyper.data.tables.inputs import read_boosts
 from recbole_hyper.errors import ConfigError
 from tests.conftest import SMALL, write_inter
 from tests.raising import refused

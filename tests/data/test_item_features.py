@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from recbole_hyper.config import Config
-from recbole_hyper.data.inputs import read_table
 from recbole_hyper.data.item_features import ItemFeatures
-from recbole_hyper.data.prepare.pipeline import prepare
+from recbole_hyper.data.tables.inputs import read_table
+from recbole_hyper.data.tables.prepare.pipeline import prepare
 from recbole_hyper.errors import DataError
 from recbole_hyper.runs.dataset import FeatureDataset, SequenceDataset
 from tests.conftest import SMALL, cycle_rows, write_inter
-from tests.data.raw import T
+from tests.data.tables.raw import T
 
 NAMES = ["genres", "year", "price", "text"]
 HEADER = "item_id:token\tgenres:token_seq\tyear:token\tprice:float\ttext:float_seq\n"

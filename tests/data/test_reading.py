@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from recbole_hyper.config import Config
 from recbole_hyper.data import reading
 from recbole_hyper.data.sequences import SequenceStore
+from recbole_hyper.data.tables import interactions
 from recbole_hyper.errors import DataError
 from recbole_hyper.runs.dataset import FeatureDataset, SequenceDataset, read_dataset
 from tests.conftest import HEADER, SMALL, cycle_rows, write_inter
@@ -93,8 +94,8 @@ def test_pieces_of_a_file_join(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     path = tmp_path / "d" / "d.inter"
     path.write_text(path.read_text().replace("\n", "\n\n", 30))  # blank lines
     whole, slow = both(tmp_path)
-    monkeypatch.setattr("recbole_hyper.data.blocks.FIRST_BYTES", 100)
-    monkeypatch.setattr("recbole_hyper.data.blocks.BLOCK_BYTES", 100)
+    monkeypatch.setattr("recbole_hyper.data.tables.blocks.FIRST_BYTES", 100)
+    monkeypatch.setattr("recbole_hyper.data.tables.blocks.BLOCK_BYTES", 100)
     same(SequenceDataset(configured(tmp_path)).store, slow)
     same(whole, slow)
 
@@ -106,8 +107,8 @@ def test_a_bad_value_in_a_late_piece_is_named_with_its_line(
     rows = [(f"u{n % 7}", f"i{n % 9}", n) for n in range(300)]
     rows[250] = ("u", "i", bad)  # type: ignore[assignment]
     write_inter(tmp_path, "d", rows)
-    monkeypatch.setattr("recbole_hyper.data.blocks.FIRST_BYTES", 100)
-    monkeypatch.setattr("recbole_hyper.data.blocks.BLOCK_BYTES", 100)
+    monkeypatch.setattr("recbole_hyper.data.tables.blocks.FIRST_BYTES", 100)
+    monkeypatch.setattr("recbole_hyper.data.tables.blocks.BLOCK_BYTES", 100)
     with refused(DataError, "252"):
         SequenceDataset(configured(tmp_path))
 
@@ -120,14 +121,14 @@ def test_filters_that_keep_everything_change_nothing(tmp_path: Path) -> None:
 
 def test_a_file_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_inter(tmp_path, "d", cycle_rows()) / "d" / "d.inter"
-    opened = reading.open_table
+    opened = interactions.open_table
 
     def meanwhile(*arguments: Any, **keys: Any) -> Any:
         with path.open("a") as file:
             file.write("u9\ti9\t9\n")
         return opened(*arguments, **keys)
 
-    monkeypatch.setattr(reading, "open_table", meanwhile)
+    monkeypatch.setattr(interactions, "open_table", meanwhile)
     with refused(DataError, "changed", "while"):
         SequenceDataset(configured(tmp_path))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.data.raw import lines_of
+from tests.data.tables.raw import lines_of
 
 FOLDER = Path(__file__).parents[2] / "examples" / "convert"
 BEER = "beer/beerId: {0}\nreview/time: {1}\nreview/profileName: {2}\nreview/overall: 4\n\n"

@@ -121,7 +121,7 @@ from pathlib import Path
 from recbole_hyper import load, run
 from recbole_hyper.config import Config
 from recbole_hyper.runs.dataset import stored
-from recbole_hyper.data.prepare.pipeline import prepare
+from recbole_hyper.data.tables.prepare.pipeline import prepare
 
 folder = Path(sys.argv[1])
 lines = [f"u{n % 9},i{n % 23},{n}" for n in range(99)]

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from recbole_hyper.data.where import parse_where
+from recbole_hyper.data.tables.where import parse_where
 from recbole_hyper.serving.catalogue import Catalogue
 from recbole_hyper.serving.rules import Rules
 

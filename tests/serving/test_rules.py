@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recbole_hyper.cli import main
-from recbole_hyper.data.where import parse_where
+from recbole_hyper.data.tables.where import parse_where
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.serving import rules as module
 from recbole_hyper.serving.catalogue import Catalogue

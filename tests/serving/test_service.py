@@ -16,8 +16,8 @@ import pandas as pd
 import pytest
 
 from recbole_hyper import load
-from recbole_hyper.data import where
-from recbole_hyper.data.engine import TooSlowError
+from recbole_hyper.data.tables import where
+from recbole_hyper.data.tables.engine import TooSlowError
 from recbole_hyper.serving.bundle import Served
 from recbole_hyper.serving.query import Query, Scorer
 from tests.serving.conftest import ITEMS, ask, free_port, ids, opened, until

@@ -19,7 +19,7 @@ import pytest
 
 from recbole_hyper import load
 from recbole_hyper.cli import main
-from recbole_hyper.data.inputs import read_history_file, read_id_file
+from recbole_hyper.data.tables.inputs import read_history_file, read_id_file
 from recbole_hyper.errors import NoSpaceError
 from recbole_hyper.files import locked
 from recbole_hyper.serving import stream

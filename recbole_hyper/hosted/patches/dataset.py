@@ -10,14 +10,14 @@ if TYPE_CHECKING:
 
 
 def _load_feat(self: Any, filepath: str, source: Any) -> pd.DataFrame | None:
-    """``Dataset._load_feat``: :mod:`recbole_hyper.data.atomic` reads the values exactly as they are in the file.
+    """``Dataset._load_feat``: :mod:`recbole_hyper.data.tables.atomic` reads the values exactly as they are in the file.
 
     The original joins lines between quotation marks, drops ids such as NA and, under pandas 3, fails on empty
     sequences. Lines with more or fewer values than the header give a warning.
     """
     from recbole.utils import FeatureSource, FeatureType
 
-    from recbole_hyper.data import atomic
+    from recbole_hyper.data.tables import atomic
 
     load_col, unload_col = self._get_load_and_unload_col(source)
     if load_col == set():

@@ -1,0 +1,177 @@
+"""The interactions of a table with ids as codes, and their writer to an atomic file."""
+
+import hashlib
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+
+from recbole_hyper.data.tables.archives import SourceFile
+from recbole_hyper.data.tables.atomic import MISSING
+from recbole_hyper.data.tables.blocks import Refused, mapped
+from recbole_hyper.data.tables.filters import by_user_and_time
+from recbole_hyper.data.tables.formats import Layout
+from recbole_hyper.data.tables.ids import PAD, Tokens
+from recbole_hyper.data.tables.parsers import Frame, Rows
+from recbole_hyper.data.tables.table import open_table
+from recbole_hyper.errors import DataError
+
+ROWS = 1 << 16
+# RecBole alone reads with pandas, which drops rows with these ids; this package only refuses '' and [PAD]
+NO_IDS = sorted({*MISSING, PAD})
+
+
+@dataclass
+class Interactions:
+    """Columns of equal length; users and items are codes into their token arrays."""
+
+    users: npt.NDArray[np.int32]  # (n,) codes, numbered by first appearance in the source
+    items: npt.NDArray[np.int32]  # (n,) codes, numbered in the same way
+    times: npt.NDArray[np.float64]  # (n,) Unix seconds, or positions if the source has no times
+    ratings: npt.NDArray[np.float32] | None  # (n,) None if the source has no ratings
+    user_tokens: pa.Array  # the source's user ids, by code; may include users without rows
+    item_tokens: pa.Array  # the source's item ids, by code
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+    def take(self, rows: npt.NDArray[Any]) -> None:
+        """Put the rows in this order, or keep those where a mask is True."""
+        for name in ("users", "items", "times", "ratings"):  # one after the other, to free its memory
+            if (column := getattr(self, name)) is not None:
+                setattr(self, name, column[rows])
+
+    def group_baskets(self, baskets: npt.NDArray[np.integer]) -> int:
+        """Give all rows of a user's basket the time of its first, and other baskets of the user other times.
+
+        ``baskets`` (n,) are numbers of baskets. A basket that begins less than 1 (second or step) after the one before
+        it is moved to 1 after it. Returns the number of baskets that were moved.
+        """
+        pairs = self.users.astype(np.int64) * (int(baskets.max(initial=0)) + 1) + baskets
+        _, rows, basket = np.unique(pairs, return_index=True, return_inverse=True)
+        begins = np.full(len(rows), np.inf)
+        np.minimum.at(begins, basket, self.times)
+        order = np.lexsort((rows, begins, self.users[rows]))
+        owners, starts = self.users[rows][order], begins[order]
+        places = pd.Series(owners).groupby(owners).cumcount().to_numpy()
+        spread = pd.Series(starts - places).groupby(owners).cummax().to_numpy() + places
+        moved = spread > starts
+        begins[order] = np.where(moved, spread, starts)
+        self.times = begins[basket]
+        return int(moved.sum())
+
+    def copies(self) -> npt.NDArray[np.bool_]:
+        """Return which rows equal an earlier one in user, item, time and rating."""
+        columns = {"user": self.users, "item": self.items, "time": self.times, "rating": self.ratings}
+        named = {name: column for name, column in columns.items() if column is not None}
+        return pd.DataFrame(named, copy=False).duplicated().to_numpy()
+
+    def cut(self, gap: float) -> None:
+        """Split users into sessions more than ``gap`` seconds apart, named ``a#2``; the rows must be sorted."""
+        begins = np.ones(len(self), dtype=bool)
+        begins[1:] = (self.users[1:] != self.users[:-1]) | (np.diff(self.times) > gap)
+        owners = self.users[begins]
+        places = np.arange(len(owners))
+        firsts = np.concatenate([[True], owners[1:] != owners[:-1]])
+        numbers = pa.array(places - np.maximum.accumulate(np.where(firsts, places, 0)) + 1).cast(pa.string())
+        names = self.user_tokens.take(pa.array(owners)).cast(pa.string())
+        self.user_tokens = pc.binary_join_element_wise(names, numbers, "#")
+        self.users = (np.cumsum(begins) - 1).astype(np.int32)
+
+    def number_rows(self) -> None:
+        """Set each time to the row's position among the rows of its user, from 1."""
+        order = np.argsort(self.users, kind="stable")
+        counts = np.bincount(self.users, minlength=len(self.user_tokens))
+        self.times[order] = np.arange(1.0, len(self) + 1) - np.repeat(np.cumsum(counts) - counts, counts)
+
+    def sort(self) -> None:
+        """Sort the rows by user and time; ties keep the order of the source."""
+        if len(self) >= 2**31:
+            raise DataError(f"{len(self):,} interactions are too many; at most {2**31 - 1:,} fit")
+        self.take(by_user_and_time(self.users, self.times))
+
+
+def joined(blocks: Iterable[Rows]) -> Interactions:
+    """Join all blocks and number their ids; without times, a row's time is its number, from 1."""
+    users, items = Tokens(), Tokens()
+    before, times, ratings = 0, [np.zeros(0)], []
+
+    def numbered(block: Rows) -> Rows:
+        items.add(block.columns.pop("item_id"))
+        return block
+
+    # another thread numbers the items, this one the users
+    for block in mapped(numbered, blocks, threads=1):
+        users.add(block.columns["user_id"])
+        after = before + len(block.lines)
+        timed = "timestamp" in block.columns
+        times.append(block.columns["timestamp"] if timed else np.arange(before + 1.0, after + 1.0))
+        before = after
+        if "rating" in block.columns:
+            ratings.append(block.columns["rating"])
+    user_codes, user_tokens = users.joined()
+    item_codes, item_tokens = items.joined()
+    rated = np.concatenate(ratings) if ratings else None
+    ratings.clear()
+    return Interactions(user_codes, item_codes, np.concatenate(times), rated, user_tokens, item_tokens)
+
+
+def rows_of_file(
+    path: Path, fields: Mapping[str, str], others: Collection[str], separator: str, encoding: str | None
+) -> Iterator[Rows]:
+    """Yield the rows of an atomic file, with these columns by field and the ``others``; DataError as in ``atomic``."""
+    layout, file = Layout(columns=fields, separator=separator, encoding=encoding), SourceFile(path)
+    with file.unchanged():
+        table = open_table(file, layout, format="atomic", fields=[*fields], optional=(), others=others)
+        yield from table.blocks(Refused(str(path)))
+
+
+def of_frame(frame: Any, fields: Mapping[str, str]) -> tuple[Interactions, dict[str, str]]:
+    """Return the interactions of a frame, and the columns of user, item and time: ``fields`` if it has them."""
+    source = Frame(frame)
+    given = {field: column for field, column in fields.items() if column in source.names}
+    table = open_table(source, Layout(columns=given), fields=[*fields], optional=())
+    return joined(table.blocks(Refused("the frame", "row {} (from 0)"))), table.columns
+
+
+def write_interactions(data: Interactions, path: Path, *, progress: Callable[[int], Any] | None = None) -> str:
+    """Write ``data`` as a RecBole ``.inter`` file, in their order, and return the file's sha256.
+
+    Ids are written unchanged (see ``ids.escaped``). ``progress`` is called with the number of rows since the last call.
+    """
+    users, items = data.user_tokens, data.item_tokens
+    whole = bool(np.all(data.times == np.floor(data.times)) and np.all(np.abs(data.times) < 2**53))
+    options = pacsv.WriteOptions(include_header=False, delimiter="\t", quoting_style="none")
+
+    def text(start: int) -> pa.Buffer:
+        rows = slice(start, start + ROWS)
+        columns = [users.take(pa.array(data.users[rows])), items.take(pa.array(data.items[rows]))]
+        if data.ratings is not None:
+            encoded = pa.array(data.ratings[rows], from_pandas=True).dictionary_encode()  # NaN is blank
+            columns.append(encoded.dictionary.cast(pa.string()).take(encoded.indices))  # each rating becomes text once
+        columns.append(pa.array(data.times[rows].astype(np.int64) if whole else data.times[rows]))
+        output = pa.BufferOutputStream()
+        pacsv.write_csv(pa.table(columns, names=[str(n) for n in range(len(columns))]), output, options)
+        return output.getvalue()
+
+    rated = "" if data.ratings is None else "rating:float\t"
+    header = f"user_id:token\titem_id:token\t{rated}timestamp:float\n".encode()
+    digest = hashlib.sha256(header)
+    with path.open("wb") as stream:
+        stream.write(header)
+        for count, piece in enumerate(mapped(text, range(0, len(data), ROWS))):
+            digest.update(piece)
+            stream.write(piece)
+            if progress:
+                progress(min(ROWS, len(data) - count * ROWS))
+        stream.flush()
+        os.fsync(stream.fileno())
+    return digest.hexdigest()

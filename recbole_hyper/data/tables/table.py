@@ -1,0 +1,336 @@
+"""From any table to columns of users, items, times, ratings and others, in blocks of bounded memory.
+
+A table is a file or a folder (csv, json, parquet, the formats of public data sets), or a frame of pandas, polars or
+Arrow. What the caller leaves open is guessed from names and first rows; see :mod:`recbole_hyper.data.tables.guess`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from recbole_hyper.data.tables import guess, times
+from recbole_hyper.data.tables.archives import SourceFile
+from recbole_hyper.data.tables.blocks import Block, Malformed, Refused, mapped
+from recbole_hyper.data.tables.formats import FIELDS, Format, Layout, columns_of, find
+from recbole_hyper.data.tables.ids import (
+    MISSING_IDS,
+    PAD,
+    as_mask,
+    as_text,
+    decoded,
+    id_fault,
+    is_list,
+    is_plain,
+    to_strings,
+)
+from recbole_hyper.data.tables.parsers import Frame, Rows, Source, json_keys, parsed, pieces
+from recbole_hyper.data.tables.where import Where
+from recbole_hyper.errors import DataError
+
+logger = logging.getLogger("recbole_hyper")
+
+Mask = npt.NDArray[np.bool_]
+_NO_TIME = "not a finite time; times are timestamps, dates, ISO text, or Unix seconds or milliseconds"
+_NO_NUMBER = "not a finite number (for dates see 'recbole-hyper prepare' --format=csv --time_format)"
+_NOT_NOW = "before 1990 or after tomorrow"
+_WHOLE = r"^(-?[0-9]+)[.,]0$"
+_WITH_COMMA = r"^[+-]?([0-9]+|[0-9]{1,3}(\.[0-9]{3})+)(,[0-9]+)?$"  # whole, or with a decimal comma
+_BRACKETS = r"^\s*\[.*\]\s*$"
+_SHOWN = ("user_id", "item_id", "rating", "timestamp")
+_SHORT = {"user_id": "no user", "item_id": "no item", "timestamp": "no time"}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A source and its format."""
+
+    source: Source
+    form: Format
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The column of each field of the table."""
+        return {name: column for name, column in (self.form.columns or {}).items() if name in FIELDS}
+
+    def blocks(self, malformed: Malformed, where: Where | None = None, progress: bool | None = None) -> Iterator[Rows]:
+        """Yield the readable rows that meet ``where``, in order, and count the unreadable ones.
+
+        DataError for a damaged file, too many unreadable rows, no readable row, or a value that ``where`` cannot
+        compare.
+        """
+        source_pieces = pieces(self.source, self.form, progress)
+        if where is not None and (first := next(source_pieces, None)) is not None:
+            where = where.settled(_named(where, parsed(first, self.form, Malformed(malformed.name))))
+            source_pieces = itertools.chain([first], source_pieces)
+
+        def work(piece: Block | Rows) -> tuple[Malformed, Rows]:
+            counter = malformed if isinstance(malformed, Refused) else Malformed(malformed.name, part=piece.part)
+            rows = parsed(piece, self.form, counter)
+            if where is not None and len(rows.lines):
+                rows = _meeting(where, rows, counter)
+            before = counter.count
+            rows = check(rows, self.form, counter)
+            if where is not None:
+                counter.invalid += counter.count - before
+            return counter, rows
+
+        for counter, block in mapped(work, source_pieces):
+            if counter is not malformed:
+                malformed.merge(counter)
+            yield block
+        if not isinstance(malformed, Refused):
+            malformed.check()
+
+    def read_all(self, unit: str | None = "unix") -> dict[str, Any]:
+        """Return the columns of all rows; times are in ``unit``, or unchanged if that is None or they are not dates.
+
+        Rows of a csv file without an id are skipped with a warning. DataError, with the row, for any other unreadable
+        row.
+        """
+        places = {"frame": "row {} (from 0)", "parquet": "row {} (from 1)"}
+        refused = Refused(str(self.source), places.get(self.form.kind, Malformed.place))
+        blocks = list(self.blocks(refused))
+        if refused.count:
+            logger.warning(
+                "%s: skipped %d rows without an id (the first: line %d); --missing_ids=keep reads words like NA as ids",
+                self.source, refused.count, refused.examples[0][0],
+            )  # fmt: skip
+        columns: dict[str, Any] = {}
+        for name in blocks[0].columns if blocks else self.columns:
+            parts = [block.columns[name] for block in blocks]
+            if name in ("timestamp", "rating"):
+                columns[name] = np.concatenate([np.zeros(0), *parts])
+            else:
+                columns[name] = pa.chunked_array(_alike(parts), pa.string() if name in FIELDS else None)
+        moments = columns.get("timestamp")
+        if moments is not None and unit is not None and times.unit_of_times(moments) is not None:
+            columns["timestamp"] = moments * times.UNITS[unit]
+        return columns
+
+
+def open_table(
+    source: Source,
+    layout: Layout | None = None,
+    *,
+    format: str | None = None,
+    fields: Collection[str] = FIELDS[:3],
+    optional: Collection[str] = ("rating",),
+    own: Mapping[str, Collection[str]] | None = None,
+    others: Collection[str] = (),
+    alone: bool = False,
+) -> Table:
+    """Return a table; what the layout leaves open is guessed from the source.
+
+    ``format`` of a file is a name in formats.yaml, None for a guess. The ``optional`` ones of the ``fields`` may be
+    missing; ``own`` lists preferred names of their columns. ``others`` are further columns to read. ``alone`` uses the
+    only column of a table for the field. DataError if this is not a table, a column is missing, two columns match a
+    field equally, or the format of the times is unknown.
+    """
+    form = _opened(source, layout, format, fields, optional)
+    columns = {field: column for field, column in (form.columns or {}).items() if field in fields}
+    if alone and len(form.names) == 1 and not columns:
+        columns = {next(iter(fields)): form.names[0]}
+    named = {**columns, **guess.by_values(source, form, columns, fields, own or {})}
+    chosen = columns_of(form.names, named, str(source), fields, optional, own or {})
+    _require(source, form, others)
+    for name, column in chosen.items() if form.types else ():
+        wanted, kind = "token" if name.endswith("_id") else "float", form.types[form.names.index(column)]
+        if kind != wanted:
+            raise DataError(f"{source}: column {column!r} is of type {kind!r}; expected {wanted!r}")
+    timed, of_csv = "timestamp" in chosen and not form.time_format, form.kind == "csv" and bool(form.own)
+    judged = {"timestamp": timed, "user_id": of_csv, "item_id": of_csv}
+    first = guess.sample(source, replace(form, columns=chosen), [field for field in chosen if judged.get(field)])
+    form = replace(form, columns={**chosen, **{guess.OTHER + other: other for other in others}})
+    if of_csv:  # pandas writes whole numbers beside gaps as 17850.0
+        texts = {name: to_strings(first[name])[0] for name in ("user_id", "item_id") if name in chosen}
+        whole = [name for name, some in texts.items() if whole_numbers(some) is not some]
+        form = replace(form, missing_ids=form.missing_ids or "drop", whole_ids=whole)
+        if "item_id" in chosen:
+            _refuse_lists(str(source), chosen["item_id"], texts["item_id"])
+    if timed:
+        unit = guess.time_format_of(source, first["timestamp"], chosen["timestamp"])
+        form = replace(form, time_format=unit, guessed=True)
+        if "timestamp" not in columns:
+            guess.warn_of_finer(source, form, chosen, first["timestamp"])
+    return Table(source, form)
+
+
+def _opened(
+    source: Source, layout: Layout | None, format: str | None, fields: Collection[str], optional: Collection[str]
+) -> Format:
+    """Return the format of a source with the names of its columns."""
+    if isinstance(source, Frame):
+        return Format(kind="frame", columns=(layout or Layout()).columns, names=source.names)
+    name = format or guess.format_of(source, "timestamp" in fields and "timestamp" not in optional, layout)
+    given = find(name).set(layout, name)
+    form = guess.named(source, given)
+    if form.encoding != given.encoding:
+        logger.warning("%s is read as %s; set --encoding=NAME if this guess is wrong", source, form.encoding)
+    return form
+
+
+def _require(source: Source, form: Format, others: Collection[str]) -> None:
+    """Raise DataError if the table has not all the ``others``; of JSON, the first lines may not have a key."""
+    missing = [other for other in others if not {other, other.partition(".")[0]} & set(form.names)]
+    if missing and form.kind == "json" and isinstance(source, SourceFile):
+        known = json_keys(source, form)
+        missing = [other for other in missing if not {other, other.partition(".")[0]} & set(known)]
+    if missing:
+        raise DataError(f"{source} has no column {', '.join(missing)}; its columns: {', '.join(form.names)}")
+
+
+def _refuse_lists(where: str, column: str, texts: pa.Array) -> None:
+    """Raise DataError if a column with the name of a plural, or texts in brackets, mostly has a separator in them."""
+    brackets = as_mask(pc.match_substring_regex(texts, _BRACKETS))
+    likely = len(texts) and (column.lower().endswith(("items", "ids", "list")) or brackets.mean() >= 0.5)
+    if likely and 2 * as_mask(pc.match_substring_regex(texts, "[,;| ]")).sum() >= len(texts):
+        raise DataError(
+            f"{where}: the values of {column!r}, such as {texts[0].as_py()[:80]!r}, look like lists of items: "
+            "examples/convert/lists.py makes rows of them"
+        )
+
+
+def whole_numbers(texts: pa.Array) -> pa.Array:
+    """Return whole numbers beside gaps as pandas writes them, 17850.0, without the point; other texts unchanged."""
+    if not as_mask(pc.match_substring_regex(texts, _WHOLE)).any():
+        return texts
+    if not as_mask(pc.match_substring_regex(pc.fill_null(texts, ""), r"^(-?[0-9]+([.,]0)?)?$")).all():
+        return texts
+    return pc.replace_substring_regex(texts, _WHOLE, r"\1")
+
+
+def read_columns(source: SourceFile) -> pa.Table:
+    """Return all columns of a file; those of text files as text without surrounding blanks. DataError for no table."""
+    form = guess.named(source, find(guess.format_of(source, timed=False)))
+    if form.kind == "json":
+        form = replace(form, names=json_keys(source, form))
+    table = Table(source, replace(form, columns={guess.OTHER + name: name for name in form.names}))
+    columns = {name: pa.chunked_array([], pa.string()) for name in form.names}
+    for key, column in table.read_all().items():
+        if pa.types.is_binary(column.type):
+            column = pa.chunked_array([to_strings(chunk)[0] for chunk in column.chunks], pa.string())
+        if form.separator == ";" and form.kind == "csv":  # often with a decimal comma
+            column = with_points(column)
+        columns[key.removeprefix(guess.OTHER)] = column
+    kinds = form.types or [""] * len(form.names)
+    schema = [pa.field(n, columns[n].type, metadata={"type": kind}) for n, kind in zip(form.names, kinds, strict=True)]
+    return pa.table(list(columns.values()), pa.schema(schema))
+
+
+def with_points(column: Any) -> Any:
+    """Return a column of text with decimal points for decimal commas, unchanged if it has other values.
+
+    Where a value has such a comma, points separate thousands: 1.234,50.
+    """
+    fits = pc.or_(pc.equal(column, ""), pc.match_substring_regex(column, _WITH_COMMA))
+    fits = pc.or_(fits, pc.is_in(column, value_set=pa.array(MISSING_IDS)))
+    if not pc.all(pc.fill_null(fits, True)).as_py() or not pc.any(pc.match_substring(column, ",")).as_py():
+        return column
+    return pc.replace_substring(pc.replace_substring(column, ".", ""), ",", ".")
+
+
+def _alike(parts: list[pa.Array]) -> list[pa.Array]:
+    """Return arrays of one type: a list of one entry for each value if other parts have lists."""
+    if len({part.type for part in parts}) < 2 or not any(is_list(part) for part in parts):
+        return parts
+    kind = next(part.type for part in parts if is_list(part))
+    return [
+        part if is_list(part) else pa.array([v if v is None else [v] for v in part.to_pylist()], kind) for part in parts
+    ]
+
+
+def _named(where: Where, rows: Rows) -> dict[str, pa.Array]:
+    return {name: rows.columns[guess.OTHER + name] for name in where.columns}
+
+
+def _meeting(where: Where, rows: Rows, malformed: Malformed) -> Rows:
+    """Return the rows that meet ``where``."""
+    try:
+        keep = where.mask(_named(where, rows))
+    except DataError as error:  # it names a row of this block
+        found = re.match(r"where: row (\d+) \(from 0\): ", str(error))
+        if found is None:
+            raise
+        line = malformed.place.format(int(rows.lines[int(found[1])]))
+        raise DataError(f"{rows.part or malformed.name}, {line}: {str(error)[found.end() :]}") from error
+    malformed.unmet += int(np.count_nonzero(~keep))
+    return rows.filter(keep)
+
+
+def check(rows: Rows, form: Format, malformed: Malformed) -> Rows:
+    """Return the rows with valid ids and times, as text and in Unix seconds; count others. No number is no rating."""
+    columns, good = dict(rows.columns), dict[str, Mask]()
+    for name in ("user_id", "item_id"):
+        if name in columns:
+            try:
+                columns[name], good[name] = id_texts(columns[name], form)
+            except DataError as error:
+                raise DataError(f"{malformed.name}, column {(form.columns or {}).get(name)!r}: {error}") from error
+        if name in form.whole_ids:
+            columns[name] = pc.replace_substring_regex(columns[name], _WHOLE, r"\1")
+    if "timestamp" in columns:
+        values = columns["timestamp"]
+        columns["timestamp"], good["timestamp"] = times.to_seconds(values, form.time_format or "unix")
+        if form.guessed:
+            good["timestamp"] &= times.plausible(columns["timestamp"], values.type, form.time_format)
+    if "rating" in columns:
+        numbers, readable = times.to_numbers(columns["rating"])
+        columns["rating"] = np.where(readable, numbers, np.nan).astype(np.float32)
+    good_rows = np.logical_and.reduce([np.ones(len(rows.lines), bool), *good.values()])
+    malformed.good += int(np.count_nonzero(good_rows))
+    for row in np.flatnonzero(~good_rows):
+        bad = next(name for name in _SHORT if name in good and not good[name][row])
+        _count_bad(rows, int(row), bad, form, malformed)
+    return Rows(columns, rows.lines, rows.part).filter(good_rows)
+
+
+def id_texts(values: pa.Array, form: Format) -> tuple[pa.Array, Mask]:
+    """Return ids as text, and which are valid. Blanks around ids of text files go; csv files may have words like NA."""
+    if form.exact:
+        texts = as_text(values)
+        good = as_mask(pc.greater(pc.binary_length(texts), 0)) & ~as_mask(pc.equal(texts, PAD))
+    else:
+        texts, good = to_strings(values)
+    if form.missing_ids == "drop":
+        good &= ~as_mask(pc.is_in(texts, value_set=pa.array(MISSING_IDS)))
+    if not is_plain(texts):  # numpy would cut a text at NUL
+        good &= ~as_mask(pc.match_substring(texts, "\0"))
+    return texts, good
+
+
+def _count_bad(rows: Rows, row: int, bad: str, form: Format, malformed: Malformed) -> None:
+    """Count a row whose field ``bad`` is invalid, with the reason."""
+    line, column = int(rows.lines[row]), (form.columns or {}).get(bad)
+    values = {name: rows.columns[name][row].as_py() for name in _SHOWN if name in rows.columns}
+    texts = {name: decoded(value) for name, value in values.items()}
+    value, text = values[bad], texts[bad]
+    moment = rows.columns[bad].slice(row, 1) if bad == "timestamp" and form.guessed else None
+    readable = moment is not None and bool(times.to_seconds(moment, form.time_format or "unix")[1][0])
+    missing = bad.endswith("_id") and form.missing_ids == "drop" and str(text or "").strip() in ("", *MISSING_IDS)
+    if missing and isinstance(malformed, Refused):
+        malformed.skip(line)
+        return
+    reason = f"{_SHORT[bad]} in {column!r}"
+    if any(isinstance(one, bytes) and texts[name] is None for name, one in values.items()):
+        reason = "not UTF-8; give the file's --encoding"
+    elif readable:
+        reason = f"the time is {_NOT_NOW} (--time_format={form.time_format} keeps such rows)"
+    elif missing and value:
+        reason += " (--missing_ids=keep reads such words as ids)"
+    elif bad.endswith("_id"):
+        reason += f": {id_fault(value if text is None else text)}"
+    else:
+        reason += f": {text!r} is {_NO_NUMBER if form.kind == 'atomic' else _NO_TIME}"
+    shown = [values[name].decode("utf-8", "backslashreplace") if text is None and values[name] else text
+             for name, text in texts.items()]  # fmt: skip
+    malformed.add(line, reason, "\t".join(map(str, shown)))

@@ -1,0 +1,211 @@
+"""Blocks: the same rows and line numbers wherever blocks end, and unreadable lines."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recbole_hyper.data.tables import blocks as blocks_module
+from recbole_hyper.data.tables.blocks import blocks
+from recbole_hyper.data.tables.formats import Layout
+from recbole_hyper.data.tables.prepare.pipeline import prepare
+from recbole_hyper.errors import DataError
+from tests.data.tables.raw import (
+    CASES,
+    ROWS,
+    Row,
+    T,
+    amazon_json,
+    expected,
+    lines,
+    parsed,
+    prepared,
+    read_back,
+    write_part,
+)
+from tests.raising import refused
+
+
+@pytest.mark.parametrize("size", [1, 7, 40, 1000])
+def test_small_blocks_give_the_same_rows_and_line_numbers(size: int) -> None:
+    """Blocks end anywhere: in the middle of lines, values and double colons."""
+    rows, malformed = parsed("movielens-dat", "1::10::5::100\n\nbad\n22::20::4::200\n1::30\n333::30::3::300\n", size)
+    assert rows == [("1", "10", 1), ("22", "20", 4), ("333", "30", 6)]
+    assert sorted(number for number, _, _ in malformed.examples) == [3, 5]
+
+
+@pytest.mark.parametrize("size", [5, 64, 1 << 20])
+def test_blocks_of_whole_lines_put_together_are_the_file(size: int) -> None:
+    data = b"".join(b"%d:%s\n" % (n, b"x" * (n % 17)) for n in range(200)) + b"no end"
+    seen = list(blocks(io.BytesIO(data), "raw", size=size))
+    assert b"".join(block.data for block in seen) == data
+    lines = [
+        (number, line)
+        for b in seen
+        for number, line in zip(b.numbers(np.arange(999)), b.lines().to_pylist(), strict=False)
+    ]
+    assert lines == list(enumerate(data.split(b"\n"), start=1))
+
+
+@pytest.mark.parametrize("size", [1, 30, 1 << 20])
+def test_values_over_several_lines_keep_the_numbers_of_the_lines_they_start_on(size: int, tmp_path: Path) -> None:
+    """Quotes that do not open a value are text, and two in a row stand for one."""
+    lines = ['a,i,"x\ny, ""z""\n",1', 'b,"j\n",5 pipe,2', "c,k,,noon", '"d",l,"",4', "e,m", "f,n,,6"]
+    raw = tmp_path / "my.csv"
+    raw.write_text("user,item,text,time\n" + "\n".join(lines) + "\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks_module, "FIRST_BYTES", size)
+        patch.setattr(blocks_module, "BLOCK_BYTES", size)
+        result = prepare("mine", source=raw, output=tmp_path, max_malformed=0.5)
+    assert read_back(result) == [("a", "i", "1"), ("b", "j", "2"), ("d", "l", "4"), ("f", "n", "6")]
+    assert [(line, reason.split(" in ")[0]) for line, reason, _ in result.malformed.examples] == [
+        (7, "no time"),
+        (9, "2 values instead of 4"),
+    ]
+
+
+class Endless(io.RawIOBase):
+    """A stream that repeats some bytes for ever."""
+
+    def __init__(self, first: bytes, repeated: bytes) -> None:
+        self._first, self._repeated = first, repeated
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        data = (self._first + self._repeated * (len(buffer) // len(self._repeated)))[: len(buffer)]
+        buffer[: len(data)] = data
+        self._first = b""
+        return len(data)
+
+
+@pytest.mark.parametrize("quotes", ["", ","])
+@pytest.mark.parametrize("repeated", [b"\0", b'"', b"x"])
+@pytest.mark.parametrize("first", [b"", b"a\tb\tc\n\n"])
+def test_a_record_without_an_end_is_refused_before_it_fills_the_memory(
+    first: bytes, repeated: bytes, quotes: str
+) -> None:
+    stream = io.BufferedReader(Endless(first, repeated))
+    line, seen = 1 + first.count(b"\n"), []
+    with pytest.raises(DataError, match=rf"raw\.gz, line {line}: no end within 16 MiB"):
+        seen.extend(blocks(stream, "raw.gz", quotes=quotes))
+    assert b"".join(block.data for block in seen) == first
+
+
+# line number -> line, for a file of which every other line is good
+BROKEN: dict[str, tuple[Callable[[list[Row]], str], dict[int, str]]] = {
+    "movielens-tab": (CASES["movielens-tab"][0], {2: "1\t2\t3", 3: "1\t2\t5\tx", 5: "\t2\t3\t978300760"}),
+    "movielens-dat": (CASES["movielens-dat"][0], {1: "1::2::3::4::5", 4: "1::2::3::noon"}),
+    "amazon-json": (amazon_json, {2: '{"reviewerID": "A1", "asin"', 4: "[1]", 6: '{"reviewerID": "A", "asin": "B"}'}),
+    "gowalla": (CASES["gowalla"][0], {3: "u\t2010-13-19T23:55:27Z\t1\t2\tp"}),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_malformed_lines_are_counted_numbered_and_left_out(name: str, tmp_path: Path) -> None:
+    write, broken = BROKEN[name]
+    lines = write(ROWS).splitlines()
+    for number, line in broken.items():
+        lines.insert(number - 1, line)
+    raw = tmp_path / "raw"
+    raw.write_text("\n".join(lines) + "\n")
+    result = prepare("mine", source=raw, format=name, output=tmp_path, max_malformed=0.5)
+    assert result.malformed.count == len(broken)
+    assert sorted(number for number, _, _ in result.malformed.examples) == sorted(broken)
+    assert read_back(result) == expected(ROWS, CASES[name][2])
+    with pytest.raises(DataError, match=rf"{len(broken)} of {len(lines)} lines cannot be read.*(?s:.*)line "):
+        prepare("mine", source=raw, format=name, output=tmp_path, max_malformed=0.01)
+
+
+def test_bytes_that_are_not_utf8_count_as_malformed(tmp_path: Path) -> None:
+    raw = tmp_path / "raw"
+    raw.write_bytes(b"u1\ti\t1\t1\nu\xff\ti\t1\t1\nu2\ti\t1\t1\n" + 2 * "é\té\t1\t1\n".encode())
+    result = prepare("mine", source=raw, format="movielens-tab", output=tmp_path, max_malformed=0.5)
+    assert [number for number, _, _ in result.malformed.examples] == [2]
+    assert result.statistics.users == 3
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"), [("a,b,c,1", "1 values instead of 4: 'a,b,c,1'"), ("a\tb\t1\tnoon", "no time.*noon")]
+)
+def test_a_file_of_another_format_is_given_up_early(line: str, reason: str, tmp_path: Path) -> None:
+    raw = tmp_path / "raw"
+    raw.write_text(f"{line}\n" * 30_000)
+    with pytest.raises(DataError, match=rf"lines cannot be read(?s:.*)line 1: {reason}"):
+        prepare("mine", source=raw, format="movielens-tab", output=tmp_path)
+
+
+def test_rows_that_cannot_be_read_are_named_with_their_part(tmp_path: Path) -> None:
+    write_part(tmp_path / "in" / "0.parquet", ["a", None, "b"], ["x", "y", "z"], [1, 2, 3])
+    write_part(tmp_path / "in" / "1.parquet", ["a", "b"], ["x", " "], ["5", "6"])
+    result = prepare("mine", source=tmp_path / "in", output=tmp_path, max_malformed=0.5)
+    assert lines(result) == ["a\tx\t1", "a\tx\t5", "b\tz\t3"]
+    assert [(line, reason.split(" in ")[0]) for line, reason, _ in result.malformed.examples] == [
+        (2, "0.parquet: no user"),
+        (2, "1.parquet: no item"),
+    ]
+
+
+@pytest.mark.parametrize("separator", [",", "\t"])
+def test_a_quote_inside_a_value_does_not_swallow_lines(separator: str, tmp_path: Path) -> None:
+    lines = ["user,item,time", f'a,5" disk,{T}', f'"b,c,{T}', f"d,e,{T}", f"h,i,{T}"]
+    rows, said = prepared("\n".join(lines).replace(",", separator) + "\n", tmp_path)
+    assert [row[1] for row in rows] == ["5%22 disk", "c", "e", "i"]
+    assert "--quoting=none" in said[0]
+
+
+def test_quoting_can_be_set(tmp_path: Path) -> None:
+    text = f'user,item,time\n"a",b,{T}\n'
+    assert prepared(text, tmp_path)[0][0][0] == "a"
+    assert prepared(text, tmp_path, format="csv", layout=Layout(quoting="none"))[0][0][0] == "%22a%22"
+    with refused(DataError, "'some'", "quoting="):
+        prepared(text, tmp_path, format="csv", layout=Layout(quoting="some"))
+    with refused(DataError, "--quoting=none"):
+        prepared(f'user,item,time\n"a,b,{T}\nc,d,{T}\n', tmp_path, format="csv", layout=Layout(quoting="csv"))
+
+
+def test_carriage_returns(tmp_path: Path) -> None:
+    rows, _ = prepared(f"user,item,time\ra,x,{T}\rb,y,{T}\r", tmp_path)
+    assert [row[0] for row in rows] == ["a", "b"]
+    rows, _ = prepared(f'user,item,time\ra,"x\ny",{T}\rb,y,{T}\r', tmp_path)
+    assert [row[1] for row in rows] == ["x%0Ay", "y"]
+    with refused(DataError, "carriage", "inside"):
+        prepared(f"user,item,time\na\rb,x,{T}\n", tmp_path)
+
+
+@settings(max_examples=100, deadline=None)
+@given(rows=st.lists(st.lists(st.text('a,\n"\r', max_size=5), min_size=2, max_size=2), min_size=1, max_size=5))
+def test_records_are_those_of_the_csv_module(rows: list[list[str]]) -> None:
+    stream = io.StringIO()
+    csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_ALL).writerows(rows)
+    data = stream.getvalue().encode()
+    ends = blocks_module.record_ends(data, ",", last=True)
+    assert ends is not None
+    pieces = [data[a:b].decode() for a, b in itertools.pairwise([0, *ends.tolist()])]
+    assert [next(csv.reader(io.StringIO(piece, newline=""))) for piece in pieces] == rows
+    assert blocks_module.quoted(data, ",", complete=True)
+
+
+@pytest.mark.parametrize("text", ['a,"b c\n', 'a,b\nc,"d\ne"f,g\n', 'a,5",b\nc,6",d\n', 'a,5" b,c\n'])
+def test_quotes_that_are_text(text: str) -> None:
+    assert not blocks_module.quoted(text.encode(), ",", complete=True)
+
+
+def test_the_share_of_unreadable_rows_is_among_those_that_meet_the_condition(tmp_path: Path) -> None:
+    raw = tmp_path / "raw.csv"
+    rows = ["u,i,1700000000,view"] * 300 + ["u,i,noon,buy", "u,i,1700000000,buy", "u,j,1700000000,buy"]
+    raw.write_text("user,item,time,event\n" + "\n".join(rows))
+    with refused(DataError, "33%"):
+        prepare("mine", source=raw, output=tmp_path, where="event = 'buy'", max_malformed=0.1)
+    assert prepare("mine", source=raw, output=tmp_path, where="event = 'view'", max_malformed=0.0).malformed.count == 0
+    raw.write_text("user,item,time,event\n" + "\n".join([*rows[:300], "u,i", *rows[-2:]]))  # a line without an event
+    assert prepare("mine", source=raw, output=tmp_path, where="event = 'buy'", max_malformed=0.1).malformed.count == 1

@@ -1,0 +1,86 @@
+"""Formats: the user's options, and which column is which field."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from recbole_hyper.data.tables.formats import FIELDS, Layout, columns_of, find, matching_names
+from recbole_hyper.errors import DataError
+from tests.raising import refused
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"quoting": "double"}, "quoting='double' is unknown; allowed: none, csv"),
+        ({"missing_ids": "ignore"}, "missing_ids='ignore' is unknown; allowed: drop, keep"),
+        ({"encoding": "utf8-sign"}, "encoding='utf8-sign' is unknown"),
+        ({"columns": {"user_id": "x", "item_id": "x"}}, "'x' is both user_id and item_id"),
+    ],
+)
+def test_invalid_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        Layout(**options).check()
+
+
+def test_a_published_format_takes_an_encoding_only() -> None:
+    assert find("movielens-dat").set(Layout(encoding="latin-1"), "movielens-dat").encoding == "latin-1"
+    with refused(DataError, "'movielens-dat'", "--header", "--separator"):
+        find("movielens-dat").set(Layout(separator=",", header=True), "movielens-dat")
+    with refused(DataError, "--encoding"):
+        find("parquet").set(Layout(encoding="latin-1"), "parquet")
+
+
+def test_options_replace_those_of_a_generic_format() -> None:
+    form = find("csv").set(Layout(separator=";", header=False), "csv")
+    assert (form.separator, form.header, form.quoted) == (";", False, True)
+    assert not find("csv").set(Layout(separator="::"), "csv").quoted
+
+
+@pytest.mark.parametrize(
+    ("names", "own", "expected"),
+    [
+        (["who", "user_id", "User"], ["who"], ["who"]),
+        (["who", "user_id", "User"], [], ["user_id"]),
+        (["Customer-ID", "session"], [], ["Customer-ID"]),
+        (["session", "item"], [], ["session"]),
+        (["uid", "member id", "USER"], [], ["uid", "member id", "USER"]),
+        (["a", "b"], [], []),
+    ],
+)
+def test_the_best_names_of_a_field_come_first(names: list[str], own: list[str], expected: list[str]) -> None:
+    assert matching_names("user_id", names, own) == expected
+
+
+def columns(names: list[str], given: dict[str, str] | None = None, optional: tuple[str, ...] = ("rating",)) -> Any:
+    return columns_of(names, given or {}, "raw.csv", FIELDS, optional, {})
+
+
+def test_each_field_gets_its_column() -> None:
+    fields = {"user_id": "User", "item_id": "movieId", "timestamp": "ts", "rating": "stars"}
+    assert columns(["ts", "stars", "movieId", "User", "more"]) == fields
+    assert columns(["a", "User", "movieId", "ts"], {"user_id": "a"}) == {
+        "user_id": "a", "item_id": "movieId", "timestamp": "ts",
+    }  # fmt: skip
+
+
+def test_with_named_columns_only_a_column_called_rating_is_a_rating() -> None:
+    assert "rating" not in columns(["user", "item", "time", "score"], {"user_id": "user"})
+    assert columns(["user", "item", "time", "rating"], {"user_id": "user"})["rating"] == "rating"
+
+
+@pytest.mark.parametrize(
+    ("names", "given", "message"),
+    [
+        (["user", "item"], {}, "raw.csv has no column timestamp; its columns: user, item"),
+        (["user", "item", "time"], {"user_id": "who"}, "has no column who"),
+        (["user", "item", "time", "date"], {}, "the columns time and date may both be timestamp; .*=timestamp=time"),
+        (["user", "item", "time"], {"item_id": "user"}, "column 'user' would be user_id and item_id"),
+        (["user", "item", "item", "time"], {"item_id": "item"}, "has two columns 'item'"),
+    ],
+)
+def test_columns_that_cannot_be_right_are_refused(names: list[str], given: dict[str, str], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        columns(names, given)
