@@ -37,7 +37,7 @@ def rank_cases(
     Args:
         score: returns (n, n_items) scores for a slice of the cases; column 0 (padding) is ignored.
         n_items: number of item ids, padding included.
-        k: length of the lists of best items.
+        k: length of the lists of best items; they end earlier, or with zeros, if there are fewer.
         exclude_seen: leave out the items of each case's history. A target that is in its own history, or not in
             the catalogue, then gets the last rank, below the lists of best items: a miss at every cut-off up to k.
         catalogue: (n_items,) True for items that may be recommended; None allows all.
@@ -49,7 +49,7 @@ def rank_cases(
     """
     _check_cases(cases, n_items, k, catalogue)
     hidden = np.flatnonzero(~catalogue) if catalogue is not None else np.empty(0, dtype=np.int64)
-    large, parts = len(cases) * n_items >= KERNEL_FROM, list[_Ranked]()
+    large, parts = k < n_items and len(cases) * n_items >= KERNEL_FROM, list[_Ranked]()
     start, device = 0, CPU  # where the scores are is known from the first block
     with tqdm(total=len(cases), desc=progress, disable=progress is None, unit="case", leave=False) as bar:
         while start < len(cases):
@@ -142,8 +142,8 @@ def _behind_all(
 
 def _check_cases(cases: Cases, n_items: int, k: int, catalogue: npt.NDArray[np.bool_] | None) -> None:
     """Raise ValueError for an id that would point past the scores: the compiled ranking does not check bounds."""
-    if not 1 <= k < n_items:
-        raise ValueError(f"topk={k}: a list has 1 to {n_items - 1} items here")
+    if k < 1:
+        raise ValueError(f"topk={k}: a list has 1 item or more")
     if catalogue is not None and (catalogue.shape != (n_items,) or catalogue.dtype != np.bool_):
         raise ValueError(f"catalogue is {catalogue.dtype} {catalogue.shape}; it must be bool ({n_items},)")
     _require_items("the sequences", cases.store.items, n_items)

@@ -12,7 +12,7 @@ from recbole_hyper.models._linear import OneStep
 from recbole_hyper.protocols.base import make_split
 from recbole_hyper.registry import parts_of
 from recbole_hyper.runs.dataset import SequenceDataset, read_dataset
-from recbole_hyper.runs.ready import check_against_data, log_split, resolve_auto
+from recbole_hyper.runs.ready import log_split, require_times, resolve_auto
 from recbole_hyper.runs.run import evaluations
 from recbole_hyper.threads import use_threads
 from recbole_hyper.training.validation import Evaluation
@@ -28,15 +28,15 @@ def create_dataset(config: Any) -> SequenceDataset:
 def data_preparation(config: Any, dataset: Any) -> tuple[TrainingData, Evaluation, Evaluation]:
     """Split ``dataset`` by ``eval_args``, and resolve the ``auto`` settings in ``config``.
 
-    ConfigError if :func:`create_dataset` did not make ``dataset``, if it is too small for ``topk``, or if the model is
-    too large for the memory. ProtocolError for a split that cannot be made.
+    ConfigError if :func:`create_dataset` did not make ``dataset``, or if the model is too large for the
+    memory. ProtocolError for a split that cannot be made.
     """
     if not isinstance(dataset, SequenceDataset):
         raise ConfigError(
             f"{config['model']} needs the dataset that create_dataset(config) returns, not a {type(dataset).__name__}"
         )
     split = make_split(dataset.store, config)
-    check_against_data(config, split)
+    require_times(config)
     log_split(split)
     resolve_auto(config, dataset, split)
     training = dataset.restrict(split.store, split.train_lengths)

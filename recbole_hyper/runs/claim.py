@@ -20,13 +20,13 @@ from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.config.binding import Exact, parse_keys
 from recbole_hyper.config.checks import schedule_keys
 from recbole_hyper.errors import LockedError
-from recbole_hyper.files import locked, plain, read_written_yaml, require_no_link
+from recbole_hyper.files import locked, plain, require_no_link
 from recbole_hyper.host.loggers import EVENTS
 from recbole_hyper.options import AUTO, GROWS, PLACE
 from recbole_hyper.runs.build import read_data
-from recbole_hyper.runs.folder import ABOUT, ABOUT_RUN, CONFIG, DATA, NOT_A_RUN, RESULT, read_config, read_result
+from recbole_hyper.runs.folder import ABOUT, ABOUT_RUN, CONFIG, DATA, RESULT, read_config, read_result
 from recbole_hyper.runs.plugin_files import PLUGINS
-from recbole_hyper.runs.ready import CHOSEN, shortened
+from recbole_hyper.runs.ready import CHOSEN
 from recbole_hyper.settings import SETTINGS, deciding
 from recbole_hyper.training.checkpoint import REFIT, STATE, WEIGHTS, CheckpointError
 
@@ -47,18 +47,8 @@ def resumed_config(settings: Mapping[str, Any], *, named: bool) -> dict[str, Any
     """
     if not settings.get("resume") or not settings.get("output_dir"):
         return {}
-    file = Path(settings["output_dir"]) / CONFIG
-    if file.is_file():
-        content = read_config(file.parent)
-        if content.keys() != read_written_yaml(file, NOT_A_RUN).keys():
-            raise ConfigError(
-                f"{file.parent} was written by an earlier version: it can be loaded and evaluated, but not resumed; "
-                "train again in another output_dir"
-            )
-        return content
-    if not named:
-        raise ConfigError(f"{file.parent} has no run to resume: {CONFIG} is missing")
-    return {}
+    folder = Path(settings["output_dir"])
+    return read_config(folder) if (folder / CONFIG).is_file() or not named else {}
 
 
 @contextlib.contextmanager
@@ -159,19 +149,12 @@ def require_continued(config: Config, folder: Path) -> dict[str, Any]:
     """
     before = read_config(folder)
     now = yaml.safe_load(yaml.safe_dump(plain(config.plain(), nan_to_null=False)))
-    # on data with few items, the earlier run shortened the default cut-offs
-    cuts = before.get("topk")
-    if isinstance(cuts, list) and cuts and max(cuts) < max(now["topk"]):
-        shorter = shortened(config, max(cuts))
-        now |= shorter if all(before[key] == value for key, value in shorter.items()) else {}
-    # a key that did not exist then had its present default, or was off
-    defaults = config.internal_config_dict
-    earlier = {key: defaults.get(key, None if value else value) for key, value in now.items()} | before
+    # a key that did not exist then had its present default
+    earlier = {**config.internal_config_dict, **before}
     resumable = deciding(PLACE, GROWS, among=config.resolved.options)
-    # an option that is gone, and was off
-    gone = {key for key, value in before.items() if key not in now and not value}
-    keys = sorted((now.keys() | before.keys()) - resumable - gone)
-    if changed := [key for key in keys if not config.ignores(key) and now.get(key) not in (earlier.get(key), AUTO)]:
+    keys = sorted(key for key in (now.keys() | before.keys()) - resumable if not config.ignores(key))
+    # a key that one of both versions lacks may be off
+    if changed := [key for key in keys if now.get(key) != AUTO and (now.get(key) or 0) != (earlier.get(key) or 0)]:
         detail = "; ".join(f"{key}: {earlier.get(key)!r} before, {now.get(key)!r} now" for key in changed[:5])
         raise ConfigError(
             f"{folder}: this run cannot be resumed with another configuration ({detail}); continue it unchanged with "
@@ -184,19 +167,13 @@ def require_continued(config: Config, folder: Path) -> dict[str, Any]:
             f"{folder}: the learning rate follows a schedule over epochs={before.get('epochs')}, which cannot change "
             f"to {config['epochs']}; choose another output_dir"
         )
-    result = read_result(folder)
-    # config.yaml may come from a resume that was killed before it had a result
-    for file, content in ((CONFIG, before), (RESULT, result.get("config", {}))):
-        for key in UPWARDS:
-            value = content.get(key, config[key]) if isinstance(content, dict) else content
-            if not isinstance(value, int):
-                raise ConfigError(f"{folder / file} is damaged: {key}={value!r}")
-            if config[key] < value and not config.ignores(key):
-                raise ConfigError(
-                    f"{folder} has a run with {key}={value!r}, which cannot be lowered to {config[key]!r}; choose "
-                    "another output_dir"
-                )
-    return result
+    for key in UPWARDS:
+        if config[key] < before.get(key, config[key]) and not config.ignores(key):
+            raise ConfigError(
+                f"{folder} has a run with {key}={before[key]!r}, which cannot be lowered to {config[key]!r}; choose "
+                "another output_dir"
+            )
+    return read_result(folder)
 
 
 def is_finished(config: Config, folder: Path) -> bool:

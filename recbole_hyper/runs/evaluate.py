@@ -25,7 +25,7 @@ from recbole_hyper.evaluation.segments import check_segments, segment_table, seg
 from recbole_hyper.files import digest, file_digest, plain, write_json
 from recbole_hyper.models.contract import OwnModel, make_scorer
 from recbole_hyper.options import RANKING
-from recbole_hyper.runs.folder import edited_keys, require_finished
+from recbole_hyper.runs.folder import edited_keys, read_result, require_finished
 from recbole_hyper.runs.load import load_model, read_finished, read_run
 from recbole_hyper.runs.run import evaluations, provenance, report_part
 from recbole_hyper.runs.trained_on import learned_before, not_new, training_part
@@ -72,7 +72,7 @@ def evaluate(
     """
     changes, before, folder = parse_keys(config_dict or {}), read_run(output_dir), Path(output_dir)
     require_finished(folder)
-    for text in edited_keys(folder):
+    for text in edited_keys(folder, read_result(folder)):
         logger.warning("%s", text)
     check_segments(segments)
     if since is not None and data is None:

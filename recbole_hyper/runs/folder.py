@@ -1,5 +1,6 @@
 """The folder of a finished run: the names of its files, its configuration and result, and whether they still agree."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,10 @@ from recbole_hyper.training.checkpoint import REFIT, WEIGHTS, CheckpointError
 
 CONFIG, RESULT = "config.yaml", "result.json"
 DATA, ABOUT = "data", "about.json"
-# format of the folder and version of the package that wrote it; version 0.1.0 wrote none
+# format of the folder and version of the package that wrote it
 ABOUT_RUN = "format.json"
 # format of the folder of a run and of its data; increase it when an older package would misread them
 FORMAT = 2
-NOT_A_RUN = "not the configuration of a run"
 # keys that change when a folder or its data move
 PLACES = ("output_dir", "data_path", "resume")
 
@@ -25,15 +25,13 @@ def read_config(folder: Path) -> dict[str, Any]:
     file = folder / CONFIG
     if not file.is_file():
         raise ConfigError(no_run(folder))
-    content = read_written_yaml(file, NOT_A_RUN)
+    content = read_written_yaml(file, "not the configuration of a run")
     if not {"model", "dataset"} <= set(content):
         raise ConfigError(f"{file} is not the configuration of a run: it names no model and no dataset")
     require_same_plugins(folder)
-    if (folder / ABOUT_RUN).is_file():
-        read_about(folder / ABOUT_RUN)
-    elif "exclude_seen" in content:
-        # 0.1.0 also wrote RecBole's opposite of exclude_seen, which had no effect
-        content.pop("repeatable", None)
+    if not (folder / ABOUT_RUN).is_file():
+        raise ConfigError(f"{folder} has no {ABOUT_RUN}: version 0.1.0 wrote it, which can open it; train it again")
+    read_about(folder / ABOUT_RUN)
     return content
 
 
@@ -85,15 +83,9 @@ def identity(output_dir: str | Path) -> dict[str, str]:
     return {file.relative_to(folder).as_posix(): file_digest(file) for file in files if file.is_file()}
 
 
-def is_as_written(folder: Path) -> bool:
-    """Return whether config.yaml is as the finished run in ``folder`` wrote it."""
-    return bool(read_result(folder).get("files", {}).get(CONFIG) == file_digest(folder / CONFIG))
-
-
-def edited_keys(folder: Path) -> list[str]:
-    """Return a sentence on the keys of the configuration that were edited since the run in ``folder``, [] for none."""
-    result = read_result(folder)
-    if CONFIG not in result.get("files", {}) or is_as_written(folder):
+def edited_keys(folder: Path, result: Mapping[str, Any]) -> list[str]:
+    """Return a sentence on the keys of the configuration that were edited since its ``result``, [] for none."""
+    if result.get("files", {}).get(CONFIG) in (None, file_digest(folder / CONFIG)):
         return []
     before, now = result["config"], plain(read_config(folder))
     # a folder may have moved, and so may its data

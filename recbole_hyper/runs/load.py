@@ -20,7 +20,7 @@ from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.processes import package_version
 from recbole_hyper.random_numbers import seeded
 from recbole_hyper.runs.build import build_model, read_data
-from recbole_hyper.runs.folder import RESULT, edited_keys, is_as_written, read_config, read_result, require_finished
+from recbole_hyper.runs.folder import edited_keys, read_config, read_result, require_finished
 from recbole_hyper.runs.plugin_files import trusting, with_trusted_plugins
 from recbole_hyper.runs.saved_data import SavedData, differences, read_saved_data
 from recbole_hyper.serving.model_scorer import ModelScorer
@@ -42,7 +42,7 @@ def load(output_dir: str | Path, *, unfinished: bool = False, trust_plugins: boo
         output_dir: folder of the run.
         trust_plugins: run the Python files and import the modules that the folder names; by default, only code that has
             already run in this process (see :mod:`recbole_hyper.runs.plugin_files`).
-        unfinished: load the best weights so far of a run without a result; ``differences`` then names their epoch.
+        unfinished: load the best weights so far of a run without a result; ``differences`` then says so.
 
     ConfigError for no run, a newer format, untrusted code, or features that cannot be found; CheckpointError for
     weights or data that are missing, damaged, or do not belong together.
@@ -52,18 +52,18 @@ def load(output_dir: str | Path, *, unfinished: bool = False, trust_plugins: boo
         content = read_run(folder)
     if not unfinished:
         require_finished(folder, ", or load it with unfinished=True")
-    saved = read_saved_data(folder)
+    saved, result = read_saved_data(folder), read_result(folder)
+    edited, written = edited_keys(folder, result), None
     if saved is not None:
         # the mode only affects the evaluation, and its file of candidates may be missing
         merge(content, {"eval_args": {"mode": "full"}})
-    config, data, split = _read(content, saved, cases=False)
+        written = _as_written(content, saved) if result and not edited else None
+    config, data, split = _read(content, saved, cases=False) if written is None else written
     changed = [f"{folder} saved no data (save_data): the data set was read again"]
-    changed = changed if saved is None else differences(saved, config["data_path"])
+    changed = edited + (changed if saved is None else differences(saved, config["data_path"]))
     model, refitted = load_model(config, data, split)
-    changed += edited_keys(folder)
-    if not (folder / RESULT).is_file():
-        epoch = read_weights(folder / (REFIT if refitted else "") / WEIGHTS)[1].get("epoch")
-        changed.append(f"{folder} has no result: these are the best weights so far, of epoch {epoch}")
+    if not result:
+        changed.append(f"{folder} has no result: these are the best weights so far")
     for text in changed:
         logger.warning("%s", text)
     lengths: Any = split.refit_lengths if refitted else split.train_lengths
@@ -99,8 +99,6 @@ def _read(content: Mapping[str, Any], saved: SavedData | None, *, cases: bool) -
 
     A RecBole model that may read features needs the data set: ConfigError if it is missing or has changed.
     """
-    if saved is not None and not cases and (written := _as_written(content, saved)) is not None:
-        return written, StoreDataset(written, saved.store, saved.item_features), saved.split
     from recbole_hyper.config import Config
     from recbole_hyper.protocols.base import make_split
     from recbole_hyper.runs.dataset import SequenceDataset
@@ -122,10 +120,9 @@ def _read(content: Mapping[str, Any], saved: SavedData | None, *, cases: bool) -
     return config, data, split
 
 
-def _as_written(content: Mapping[str, Any], saved: SavedData) -> ResolvedConfig | None:
-    """Return the configuration of one of our models if nothing has changed since its run, which resolved all values."""
-    is_ours = content["model"] in MODULES and saved.about["version"] == package_version()
-    if not is_ours or not is_as_written(Path(content["output_dir"])):
+def _as_written(content: Mapping[str, Any], saved: SavedData) -> tuple[Any, StoreDataset, Split] | None:
+    """Return what :func:`_read` does from the values that the run resolved; None unless model and version are ours."""
+    if content["model"] not in MODULES or saved.about["version"] != package_version():
         return None
     if content.get("plugins"):
         registry.load_plugins(content["plugins"])
@@ -134,7 +131,7 @@ def _as_written(content: Mapping[str, Any], saved: SavedData) -> ResolvedConfig 
     config.complete({**config.internal_config_dict, **content, "data_path": data_path})
     if content.get("use_gpu") and config["device"].type == "cpu":
         logger.warning("use_gpu=True: this run uses the CPU; %s", why_no_accelerator(config["gpu_id"]))
-    return config
+    return config, StoreDataset(config, saved.store, saved.item_features), saved.split
 
 
 def _rank_once(model: Any, config: Any, split: Split) -> None:
@@ -144,13 +141,14 @@ def _rank_once(model: Any, config: Any, split: Split) -> None:
         full_sort_scorer(model.eval(), config)(Prefixes.build(split.store, rows, split.train_lengths[rows]))
 
 
-def open_model(config: Any, data: StoreDataset, split: Split, *, refitted: bool) -> tuple[Any, Any]:
-    """Return (model with the weights in ``output_dir``, their epoch), of the refit or of the selection."""
+def open_model(config: Any, data: StoreDataset, split: Split, *, refitted: bool) -> Any:
+    """Return the model with the weights in ``output_dir``, of the refit or of the selection."""
     path = Path(config["output_dir"]) / (REFIT if refitted else "") / WEIGHTS
     model = build_model(config, data, split.store, split.refit_lengths if refitted else split.train_lengths)
     if not isinstance(model, OwnModel) and read_weights(path)[0].keys() - model.state_dict().keys():
         _rank_once(model, config, split)
-    return model, load_weights(path, model, split.store.fingerprint()).get("epoch")
+    load_weights(path, model, split.store.fingerprint())
+    return model
 
 
 def load_model(config: Any, data: StoreDataset, split: Split) -> tuple[Any, bool]:
@@ -159,16 +157,12 @@ def load_model(config: Any, data: StoreDataset, split: Split) -> tuple[Any, bool
     result = read_result(folder)
     refitted = split.refit_lengths is not None and (path.is_file() or bool(result.get("refit_epochs")))
     path = path if refitted else folder / WEIGHTS
-    model, epoch = open_model(config, data, split, refitted=refitted)
-    tested = result.get("refit_epochs", 0) - 1 if refitted else result.get("best_epoch")
-    if result and epoch != tested:
+    model = open_model(config, data, split, refitted=refitted)
+    if result.get("files", {}).get(path.relative_to(folder).as_posix(), digest := file_digest(path)) != digest:
         raise CheckpointError(
-            f"{path} is of epoch {epoch}, but {folder / RESULT} tested epoch {tested}: a resume was stopped here; "
-            f"finish it with 'recbole-hyper run --resume=True --output_dir={folder}'"
+            f"{path} has other weights than those of result.json; if a resume was stopped here, finish it with "
+            f"'recbole-hyper run --resume=True --output_dir={folder}', else restore them from a copy"
         )
-    written = result.get("files", {}).get(path.relative_to(folder).as_posix())
-    if written is not None and written != file_digest(path):
-        raise CheckpointError(f"{path} has other weights than those of {folder / RESULT}: restore them from a copy")
     if isinstance(model, OwnModel):
         model.complete()
     return model.eval(), refitted

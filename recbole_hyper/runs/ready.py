@@ -40,28 +40,8 @@ _FEWEST_CASES = 10_000
 CHOSEN = "chosen.json"
 
 
-def shortened(config: Config, items: int) -> dict[str, Any]:
-    """Return ``topk`` and ``valid_metric`` for so few ``items``, {} if the user set one of them."""
-    if {"topk", "valid_metric"} & config.external_config_dict.keys():
-        return {}
-    topk = sorted({min(k, items) for k in config["topk"]})
-    return {"topk": topk, "valid_metric": f"{config['valid_metric'].partition('@')[0]}@{items}"}
-
-
-def check_against_data(config: Config, split: Split) -> None:
-    """Raise ConfigError for a ``topk`` above the number of items, or an encoder that needs times but has none.
-
-    If the user did not set ``topk``, the default becomes shorter instead, and so does the cut-off of ``valid_metric``.
-    """
-    largest, items = max(config["topk"]), split.store.n_items - 1
-    if largest > items:
-        shorter = shortened(config, items)
-        if not shorter:
-            raise ConfigError(f"topk={largest}: the data has only {items} items; set topk and valid_metric to fewer")
-        config["topk"], config["valid_metric"] = shorter["topk"], shorter["valid_metric"]
-        logger.info(
-            "the data has only %d items: topk=%s, valid_metric=%s", items, config["topk"], config["valid_metric"]
-        )
+def require_times(config: Config) -> None:
+    """Raise ConfigError for an encoder that reads times on data without any."""
     if reads_times(config) and not Source.of(config).timed:
         raise ConfigError(
             f"encoder={config['encoder']} reads times, but {Source.of(config).path('inter')} is read without any: add "

@@ -43,7 +43,7 @@ def check_reopened(
         return {}
     chosen = cases[np.unique(np.linspace(0, len(cases) - 1, CASES).astype(np.int64))]
     try:
-        fresh, _ = open_model(_anew(config), data, split, refitted=refitted)
+        fresh = open_model(_anew(config), data, split, refitted=refitted)
         before, now = (_scores(one, config, chosen) for one in (model, fresh))
         largest = float(before.nan_to_num(0.0, 0.0, 0.0).abs().max())
         if torch.allclose(before, now, rtol=0, atol=_ROUNDING * largest, equal_nan=True):

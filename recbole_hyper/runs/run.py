@@ -44,7 +44,7 @@ from recbole_hyper.runs.dataset import SequenceDataset, describe, require_files
 from recbole_hyper.runs.folder import ABOUT_RUN, CONFIG, FORMAT, RESULT, identity
 from recbole_hyper.runs.mlflow import log_to_mlflow, tracking_uri
 from recbole_hyper.runs.plugin_files import keep_digests
-from recbole_hyper.runs.ready import check_against_data, log_split, resolve_auto
+from recbole_hyper.runs.ready import log_split, require_times, resolve_auto
 from recbole_hyper.runs.reopened import check_reopened
 from recbole_hyper.runs.saved_data import read_saved_data, require_saved_data, save_data
 from recbole_hyper.runs.trained_on import mask_of, not_new
@@ -160,7 +160,7 @@ def run_claimed(
         learned = learned_there(Path(config["init_from"])) if config["init_from"] else []
         if config.model_class.origin != "own":
             require_known_users(config.model_class, split)
-        check_against_data(config, split)
+        require_times(config)
         resolved = resolve_auto(config, data, split, output_dir)
         if config["valid_cases"]:
             split = sampled(split, int(config["valid_cases"]), int(config["candidate_seed"]), ["valid"])

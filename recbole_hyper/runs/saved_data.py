@@ -1,22 +1,25 @@
 """The data in a run's folder, which make the folder self-contained: ids, histories and the training part.
 
-data/              all sequences and the training part of each row, see :mod:`recbole_hyper.protocols.saved_split`
-data/features      ``selected_features`` of the items, if the model reads them
-data/earlier.npy   which interactions the runs before a warm start were trained on
-data/about.json    format, version, digests of the other files, and the original data set; written last
+data/sequences           all sequences, with the ids of users and items
+data/training            the sequences to train on, if a protocol filtered them
+data/train_lengths.npy   the first interactions of each row that are its training part; refit_lengths.npy for a refit
+data/catalogue.npy       which items may be recommended, if not all
+data/earlier.npy         which interactions the runs before a warm start were trained on
+data/features            ``selected_features`` of the items, if the model reads them
+data/about.json          format, version, digests of the other files, and the original data set; written last
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from recbole_hyper.data.sequences import SequenceStore, write_array
 from recbole_hyper.files import file_digest, read_json, replaced_folder, write_json
 from recbole_hyper.processes import package_version
-from recbole_hyper.protocols.saved_split import load_split, save_split
 from recbole_hyper.runs.folder import ABOUT, DATA, FORMAT, read_about
 from recbole_hyper.training.checkpoint import CheckpointError, OtherDataError, checkpoint_errors
 from recbole_hyper.types import Cases, Split
@@ -27,7 +30,8 @@ if TYPE_CHECKING:  # an opened run needs neither
     from recbole_hyper.runs.dataset import SequenceDataset
 
 EARLIER = "earlier"
-_FEATURES = "features"
+_ALL, _TRAINING, _FEATURES = "sequences", "training", "features"
+_OF_SPLIT = ("train_lengths", "refit_lengths", "catalogue")
 _NEEDED = ("version", "fingerprint", "features", "dataset", "files")
 
 
@@ -53,17 +57,19 @@ def save_data(folder: Path, config: Config, data: SequenceDataset, split: Split,
     from recbole_hyper.data.source import Source
     from recbole_hyper.host import models
 
-    features, source, none = data.item_features, Source.of(config), Cases.build(split.store, [], [])
+    features, source = data.item_features, Source.of(config)
+    arrays = {**{name: getattr(split, name) for name in _OF_SPLIT}, EARLIER: earlier}
     with replaced_folder(folder / DATA) as part:
-        kept = Split(split.store, split.train_lengths, none, none, split.refit_lengths, split.catalogue)
-        save_split(part, data.store, kept)
+        data.store.save(part / _ALL)
+        if split.store.fingerprint() != data.store.fingerprint():
+            split.store.save(part / _TRAINING)
+        for name, array in arrays.items():
+            if array is not None:
+                write_array(part / f"{name}.npy", array)
         if features is not None:
             features.save(part / _FEATURES)
-        if earlier is not None:
-            write_array(part / f"{EARLIER}.npy", earlier)
         # the atomic files that the run read, and the .item file of the features
         paths = dict.fromkeys([*source.files(), *([] if features is None else [source.path("item")])])
-        states = {path: path.stat() for path in paths if path.is_file()}
         files = sorted(path for path in part.rglob("*") if path.is_file())
         content = {
             "format": FORMAT,
@@ -72,8 +78,9 @@ def save_data(folder: Path, config: Config, data: SequenceDataset, split: Split,
             "item_features": None if features is None else features.fingerprint(),
             "features": source.has_features or models.dataset_of(config.model_class) is not None,
             "dataset": {
-                path.name: {"size": state.st_size, "modified": state.st_mtime_ns, "sha256": known_digest(path)}
-                for path, state in states.items()
+                path.name: {"modified": path.stat().st_mtime_ns, "sha256": known_digest(path)}
+                for path in paths
+                if path.is_file()
             },
             "files": {path.relative_to(part).as_posix(): file_digest(path) for path in files},
         }
@@ -100,7 +107,11 @@ def read_saved_data(folder: Path) -> SavedData | None:
                 raise CheckpointError(f"{path} is missing: the folder of the run is incomplete; copy the whole folder")
             if file_digest(path) != digest:
                 raise CheckpointError(f"{path} is damaged: its content is not what was written; restore it from a copy")
-        store, split = load_split(data_folder)
+        store = SequenceStore.load(data_folder / _ALL)
+        training = SequenceStore.load(data_folder / _TRAINING) if (data_folder / _TRAINING).is_dir() else store
+        places, none = {name: data_folder / f"{name}.npy" for name in _OF_SPLIT}, Cases.build(training, [], [])
+        arrays = {name: np.load(file, mmap_mode="r") for name, file in places.items() if file.is_file()}
+        split = Split(training, valid=none, test=none, **arrays)
         features: ItemFeatures | None = None
         if (data_folder / _FEATURES).is_dir():
             from recbole_hyper.data.item_features import ItemFeatures
@@ -136,13 +147,6 @@ def differences(saved: SavedData, data_path: str) -> list[str]:
         path, instead = Path(data_path) / name, "using the data in the folder of the run"
         if not path.is_file():
             lines.append(f"{path} does not exist; {instead}")
-        elif not _is_unchanged(path, before):
+        elif path.stat().st_mtime_ns != before.get("modified") and file_digest(path) != before["sha256"]:
             lines.append(f"{path} has changed since the run; {instead}")
     return lines
-
-
-def _is_unchanged(path: Path, before: Mapping[str, Any]) -> bool:
-    state = path.stat()
-    if state.st_size != before["size"]:
-        return False
-    return bool(state.st_mtime_ns == before.get("modified") or file_digest(path) == before["sha256"])

@@ -4,7 +4,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +12,18 @@ import torch.distributed as dist
 
 from recbole_hyper.cluster import cluster
 from recbole_hyper.config import Config
+from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.files import read_json
 from recbole_hyper.models.base import HyperRecommender
-from recbole_hyper.protocols.saved_split import load_split, save_split
-from recbole_hyper.runs.build import read_data
+from recbole_hyper.runs.build import read_data, reader_of_store
 from recbole_hyper.runs.dataset import SequenceDataset
 from recbole_hyper.threads import processors
 from recbole_hyper.training.checkpoint import REFIT, STATE, WEIGHTS
 from recbole_hyper.training.processes import world
 from recbole_hyper.types import Split
 
-# inside the folder of the run: Ray's files, and the data, which every process maps into memory
+# inside the folder of the run: Ray's files, and the sequences, which every process maps into memory
 SCRATCH = ".workers"
 SHARED = f"{SCRATCH}/data"
 
@@ -54,10 +53,7 @@ def run_workers(
     # remove the files of a killed run now, and those of this run at the end
     shutil.rmtree(folder / SCRATCH, ignore_errors=True)
     try:
-        data, split = (read or read_data)(config)
-        save_split(folder / SHARED, data.store, split)
-        # RecBole's tables of features are not saved: each process reads them
-        arguments["mapped"] = data.user_feat is None and data.item_feat is None
+        (read or read_data)(config)[0].store.save(folder / SHARED)
         _start(workers, config["ray_address"], arguments)
     finally:
         shutil.rmtree(folder / SCRATCH, ignore_errors=True)
@@ -120,11 +116,5 @@ def _worker(arguments: Mapping[str, Any]) -> None:
         dist.barrier()
         settings |= {"output_dir": str(own), "log_wandb": bool(settings["log_wandb"]) and rank == 0}
         config = Config(stored=settings)
-        arguments["work"](config, own, read=partial(_read, folder / SHARED) if arguments["mapped"] else None)
+        arguments["work"](config, own, read=reader_of_store(SequenceStore.load(folder / SHARED)))
         dist.barrier()
-
-
-def _read(folder: Path, config: Config) -> tuple[SequenceDataset, Split]:
-    """Return the data and the split in ``folder``, mapped into memory."""
-    store, split = load_split(folder)
-    return SequenceDataset(config, store), split

@@ -109,9 +109,12 @@ def test_candidates_only() -> None:
     assert ranks.top_items.tolist() == [[5, 2], [3, 7]]
 
 
-def test_more_than_there_is() -> None:
-    with refused(ValueError, "topk=13"):
-        rank_cases(lambda part: torch.zeros(1, N_ITEMS), cases_of([[1, 2]]), n_items=N_ITEMS, k=13)
+def test_lists_of_more_than_there_is() -> None:
+    """A target that cannot be ranked is a miss at every cut-off, also at one beyond the number of items."""
+    cases, scores = cases_of([[1, 2, 1], [3, 4]]), torch.arange(N_ITEMS, dtype=torch.float32)
+    ranks = rank_cases(lambda part: scores.repeat(len(part), 1), cases, n_items=N_ITEMS, k=20)
+    assert ranks.ranks.tolist() == [11, 21, 9]
+    assert ranks.top_items[1].tolist() == [*range(N_ITEMS - 1, 2, -1), 0, 0, 0]
 
 
 @pytest.mark.parametrize("way", ["kernel", "torch", "candidates"])

@@ -21,7 +21,6 @@ from recbole_hyper.evaluation.statistics import intervals
 from recbole_hyper.files import read_json
 from recbole_hyper.protocols.base import ProtocolError, check, make_split
 from recbole_hyper.protocols.files import Files
-from recbole_hyper.protocols.saved_split import load_split, save_split
 from recbole_hyper.runs.dataset import FeatureDataset, SequenceDataset, stored
 from recbole_hyper.runs.evaluate import evaluate
 from recbole_hyper.serving.stream import all_users
@@ -211,23 +210,6 @@ def test_the_cache_tells_parts_apart(tmp_path: Path, monkeypatch: pytest.MonkeyP
     write_parts(tmp_path, random_parts(4))
     assert SequenceDataset(configured(data)).store.fingerprint() != first.fingerprint()
     assert SequenceDataset(configured(data, use_cache=False)).store.parts[:, 0].sum() == 0
-
-
-def test_a_saved_split_keeps_the_places_of_its_targets(tmp_path: Path) -> None:
-    data = write_parts(tmp_path / "data", random_parts())
-    config = configured(data, eval_args={"mode": "uni5"})
-    dataset = SequenceDataset(config)
-    split = make_split(dataset.store, config)
-    save_split(tmp_path / "saved", dataset.store, split)
-    _, loaded = load_split(tmp_path / "saved")
-    assert unpack(loaded) == unpack(split)
-    assert unpack(dataclasses.replace(loaded, test=loaded.test[2:5])) == unpack(
-        dataclasses.replace(split, test=split.test[2:5])
-    )
-    assert loaded.test.candidates.tolist() == split.test.candidates.tolist()
-    for cases in (split.valid, split.test):
-        own = [set(dataset.store.row(row).tolist()) for row in cases.rows]
-        assert all(not items & set(drawn) for items, drawn in zip(own, cases.candidates.tolist(), strict=True))
 
 
 def test_a_target_inside_its_history_is_refused(tmp_path: Path) -> None:

@@ -89,15 +89,6 @@ def test_a_resume_cannot_lower_epochs_patience_or_refit(
     assert contents(tmp_path / "run") == before
 
 
-def test_the_epochs_of_the_result_count_after_a_killed_resume(random_data: Path, tmp_path: Path) -> None:
-    keys = settings(random_data, tmp_path / "run")
-    run("SASRecCE", "random", config_dict=keys)
-    file = tmp_path / "run" / "config.yaml"
-    file.write_text(file.read_text().replace("epochs: 2", "epochs: 1"))
-    with refused(ConfigError, "epochs=2"):
-        run(config_dict={"output_dir": str(tmp_path / "run"), "resume": True})
-
-
 @pytest.mark.parametrize(
     "gone",
     ["checkpoint.pt", "model.safetensors", "refit/checkpoint.pt", "refit/model.safetensors", "config.yaml"],
@@ -172,7 +163,7 @@ def test_the_state_of_another_model_is_refused(random_data: Path, tmp_path: Path
         run(config_dict={"output_dir": str(tmp_path / "one"), "resume": True, "epochs": 2})
 
 
-@pytest.mark.parametrize("content", ["[1, 2]", "{", "", "7", '{"config": [1]}', '{"config": {"epochs": "six"}}'])
+@pytest.mark.parametrize("content", ["[1, 2]", "{", ""])
 def test_a_damaged_result_is_named(content: str, random_data: Path, tmp_path: Path) -> None:
     keys = settings(random_data, tmp_path / "run", epochs=1)
     run("Pop", "random", config_dict=keys)

@@ -45,7 +45,7 @@ def test_a_run_that_was_killed_is_not_served(folder: Path, tmp_path: Path) -> No
     with refused(ConfigError, "result.json"):
         load(tmp_path / "killed")
     part = load(tmp_path / "killed", unfinished=True)
-    assert part.differences[-1].endswith("has no result: these are the best weights so far, of epoch 0")
+    assert part.differences[-1].endswith("has no result: these are the best weights so far")
 
 
 def test_edited_settings_of_a_run_are_named(folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
