@@ -102,7 +102,6 @@ _declare(
     ("ema_decay", None, InnerShare | None, "evaluate and save an exponential moving average of the weights"),
     ("manifold_learning_rate", None, PositiveFloat | None, "rate of parameters on a manifold; ~ is learning_rate"),
     ("stabilize", 10, PositiveInt, "steps between projections of parameters onto their manifold"),
-    ("rowwise_update", False, bool, "adam updates only the items of a step (for large catalogues)"),
     ("train_batch_size", OPEN, PositiveInt | Auto, "sequences (not rows) in a batch"),
     ("init_from", None, str | None, "folder of a finished run, whose weights are the initial weights, matched by ids"),
     ("num_workers", 1, PositiveInt, "processes of data-parallel training, started by Ray Train"),

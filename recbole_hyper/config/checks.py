@@ -87,12 +87,6 @@ def wrong_combinations(config: Mapping[str, Any]) -> Iterator[str]:
             "metrics: IntraListDiversity compares items by columns of the .item file; name these columns, such as "
             "--diversity_features=[class]"
         )
-    learner, decay = config.get("learner"), config.get("weight_decay")
-    if config.get("rowwise_update") and (str(learner).lower() != "adam" or decay):
-        yield (
-            f"rowwise_update: true goes with learner: adam and without weight_decay, which changes every row; "
-            f"got learner={learner!r}, weight_decay={decay!r}"
-        )
     if config.get("lr_plateau") and (schedule := schedule_keys(config)):
         key, value = next(iter(schedule.items()))
         yield (f"{key}={value!r} and lr_plateau={config['lr_plateau']!r} both set the learning rate; choose one")

@@ -58,7 +58,7 @@ _STEPS = (
 )
 _OF_PARTS = (
     "adam_betas item_bias item_bias_init reuse_item_embeddings curvature curvature_init curvature_learning_rate "
-    f"rowwise_update manifold_learning_rate stabilize memory_limit train_windows {_FEATURES}"
+    f"manifold_learning_rate stabilize memory_limit train_windows {_FEATURES}"
 )
 _OWN_STEPS = "the model is fitted in one step, or by a RecBole trainer with its own steps"
 

@@ -42,7 +42,7 @@ from recbole_hyper.runs.card import write_card
 from recbole_hyper.runs.claim import claimed_folder, logging_to, resumed_config
 from recbole_hyper.runs.dataset import SequenceDataset, describe, require_files
 from recbole_hyper.runs.folder import ABOUT_RUN, CONFIG, FORMAT, RESULT, identity
-from recbole_hyper.runs.mlflow import log_to_mlflow, tracking_uri
+from recbole_hyper.runs.mlflow import log_to_mlflow
 from recbole_hyper.runs.plugin_files import keep_digests
 from recbole_hyper.runs.ready import log_split, require_times, resolve_auto
 from recbole_hyper.runs.reopened import check_reopened
@@ -149,8 +149,6 @@ def run_claimed(
         use_threads(config["n_threads"])
         seed_process(config["seed"], config["reproducibility"])
         logger.info("device: %s", devices.in_words(devices.describe(config["device"])))
-        logs = config["loggers"] == "mlflow" and world()[0] == 0
-        store = tracking_uri(output_dir) if logs else None
         data, split = (read or read_data)(config)
         if not test:
             split = split.without_test()
@@ -194,8 +192,8 @@ def run_claimed(
         result["seconds"]["total"] = perf_counter() - start
         write_json(output_dir / RESULT, result)
         write_card(output_dir, result)
-        if logs:
-            log_to_mlflow(config, result, output_dir, store)
+        if config["loggers"] == "mlflow" and world()[0] == 0:
+            log_to_mlflow(result, output_dir)
         _print_summary(result, output_dir)
     return result
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import torch
@@ -69,54 +69,6 @@ class RateSchedule:
             set_rate(group, group["initial_lr"] * factor)
 
 
-class RowwiseAdam(torch.optim.Adam):
-    """Fused Adam with row-wise updates of ``tables``, parameters with one row per item.
-
-    A row without gradient keeps its values and moments, as in ``torch.optim.SparseAdam``; the other rows are updated as
-    in Adam. So the time of a step grows with the rows in use, except for reading the gradient once. The tables have no
-    weight decay, which would change every row.
-    """
-
-    def __init__(self, groups: Iterable[Any], tables: Iterable[nn.Parameter], **options: Any) -> None:
-        super().__init__(groups, fused=True, **options)
-        self._tables = {id(table) for table in tables}
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update the parameters; return the result of ``closure``."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        pairs = [(group, parameter) for group in self.param_groups for parameter in group["params"]]
-        tables = [(*pair, pair[1].grad) for pair in pairs if id(pair[1]) in self._tables and pair[1].grad is not None]
-        for _, table, _ in tables:
-            table.grad = None
-        super().step()
-        for group, table, gradient in tables:
-            self._update(table, gradient, group)
-            table.grad = gradient
-        return loss
-
-    def _update(self, table: nn.Parameter, gradient: Tensor, group: dict[str, Any]) -> None:
-        state = self.state[table]
-        if not state:
-            state["step"] = torch.zeros((), dtype=torch.float32, device=table.device)
-            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(table), torch.zeros_like(table)
-        state["step"] += 1
-        # ten times faster than any(); a gradient whose square underflows to 0 would not change the row
-        rows = torch.linalg.vector_norm(gradient.reshape(len(gradient), -1), dim=1).nonzero()[:, 0]
-        own = gradient.index_select(0, rows)
-        (beta1, beta2), steps = group["betas"], float(state["step"])
-        first = state["exp_avg"].index_select(0, rows).lerp_(own, 1 - beta1)
-        second = state["exp_avg_sq"].index_select(0, rows).mul_(beta2).addcmul_(own, own, value=1 - beta2)
-        state["exp_avg"].index_copy_(0, rows, first)
-        state["exp_avg_sq"].index_copy_(0, rows, second)
-        root = second.div_(1 - beta2**steps).sqrt_().add_(group["eps"])
-        size = float(group["lr"] / (1 - beta1**steps))
-        table.index_copy_(0, rows, table.index_select(0, rows).addcdiv_(first, root, value=-size))
-
-
 def build_optimizer(model: nn.Module, settings: OptimizerSettings) -> torch.optim.Optimizer:
     """Build the ``learner`` for the parameters of ``model``.
 
@@ -135,10 +87,6 @@ def build_optimizer(model: nn.Module, settings: OptimizerSettings) -> torch.opti
     device = next((one.device for one in (*others, *curved)), torch.device("cpu"))
     if learner in FUSED:
         betas = tuple(settings.adam_betas or (0.9, 0.999))
-        if settings.rowwise_update:
-            # parameters with one row per item
-            tables = [one for one in model.parameters() if one.dim() and len(one) == model.n_items]
-            return RowwiseAdam(groups, tables, lr=rate, betas=betas)
         if device.type != "cpu":  # rates and steps on the device, for CUDA graphs
             groups = [{**group, "lr": torch.tensor(float(group.get("lr", rate)), device=device)} for group in groups]
         return FUSED[learner](groups, lr=rate, betas=betas, fused=True, capturable=device.type != "cpu")

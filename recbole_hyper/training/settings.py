@@ -20,7 +20,6 @@ class OptimizerSettings(OfKeys):
     curvature_learning_rate: float | None
     stabilize: int | None
     adam_betas: list[float] | None
-    rowwise_update: bool | None
     lr_plateau: Mapping[str, Any] | None
     valid_metric_bigger: bool
 

@@ -83,8 +83,6 @@ def test_files_beside_the_folder_of_the_data_set(tmp_path: Path) -> None:
         ({"clip_grad_norm": {"norm_type": 2}}, ("clip_grad_norm=", "max_norm: 5.0")),
         ({"lr_plateau": {"factor": 2}}, ("lr_plateau=",)),
         ({"lr_plateau": {"patient": 2}}, ("lr_plateau=",)),
-        ({"rowwise_update": True, "learner": "adamw"}, ("rowwise_update", "learner: adam")),
-        ({"rowwise_update": True, "weight_decay": 0.1}, ("weight_decay=0.1",)),
         ({"memory_limit": "4GB"}, ("memory_limit='4GB'",)),
         ({"n_threads": -1}, ("n_threads=-1",)),
         ({"epochs": None}, ("epochs=None",)),

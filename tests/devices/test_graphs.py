@@ -140,7 +140,6 @@ def test_few_shapes_are_recorded(data: Path, tmp_path: Path, foreign: torch.devi
         ("SASRecSCE", {}, "ScalableCrossEntropy plans on the host"),
         ("FMLPRec", {}, "FMLPEncoder chooses positions by their values"),
         ("SASRecCE", {"learner": "sgd"}, "learner SGD reads values on the host"),
-        ("SASRecCE", {"rowwise_update": True}, "learner RowwiseAdam reads values on the host"),
     ],
 )
 def test_what_cannot_be_recorded_says_why(

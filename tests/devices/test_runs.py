@@ -40,7 +40,6 @@ def result_of(model: str, data: Path, folder: Path, **keys: Any) -> dict[str, An
         *({"learner": name} for name in ("adam", "adamw", "sgd", "adagrad", "rmsprop")),
         {"learner": "riemannian_adam", "curvature": "learn"},
         {"learner": "riemannian_sgd"},
-        {"rowwise_update": True, "loss_type": "gbce", "n_negatives": 4},
         {"ema_decay": 0.9, "clip_grad_norm": {"max_norm": 1.0}},
         {"lr_schedule": "cosine", "warmup_ratio": 0.2},
     ],

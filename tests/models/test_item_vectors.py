@@ -253,30 +253,6 @@ def test_a_separate_head_has_separate_features(taste: Path, tmp_path: Path) -> N
         assert table.features[0].weight.grad.any()
 
 
-def test_rows_that_a_step_does_not_touch_stay(taste: Path, tmp_path: Path) -> None:
-    """rowwise_update with features: ids that are neither read nor drawn keep their vectors, features move densely."""
-    given = keys(taste, tmp_path, rowwise_update=True, loss_type="sampled_ce", n_negatives=2, feature_fusion="concat")
-    given |= {"train_batch_size": 2}
-    config = Config("SASRecCE", "taste", config_dict=given)
-    data, split = read_data(config)
-    model, loader, _ = build(config, data, split, split.train_lengths)
-    from recbole_hyper.training.optim import build_optimizer
-    from recbole_hyper.training.settings import OptimizerSettings
-
-    optimizer = build_optimizer(model, OptimizerSettings.of(config))
-    batches = iter(loader)
-    for _ in range(3):
-        before = {name: value.detach().clone() for name, value in model.named_parameters()}
-        optimizer.zero_grad()
-        model.calculate_loss(next(batches)).backward()
-        touched = model.item_embedding.weight.grad.abs().sum(1) > 0
-        optimizer.step()
-        moved = (model.item_embedding.weight != before["item_embedding.weight"]).any(1)
-        assert moved.tolist() == touched.tolist()
-        assert 0 < int(moved.sum()) < 100
-    assert (model.item_embedding.features[0].weight != before["item_embedding.features.0.weight"]).any()
-
-
 def test_without_features_a_model_has_no_feature_weights(taste: Path, tmp_path: Path) -> None:
     plain = {name: value for name, value in keys(taste, tmp_path).items() if name != "selected_features"}
     config = Config("SASRecCE", "taste", config_dict=plain)

@@ -37,42 +37,23 @@ def test_a_run_is_logged(random_data: Path, tmp_path: Path, monkeypatch: pytest.
     assert {"README.md", "config.yaml", "result.json", "train.csv", "model.safetensors"} <= files
 
 
-def test_a_server_that_is_away_is_a_warning(random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("mlflow")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "nothing://here")
-    run("Pop", "random", config_dict=settings(random_data, tmp_path / "run", loggers="mlflow"))
-    assert "the run was not logged to MLflow (" in (tmp_path / "run" / "run.log").read_text()
-    assert (tmp_path / "run" / "result.json").is_file()
-
-
-def test_a_silent_server_is_known_before_training(
-    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_server_is_a_warning(random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The end of a run waited for minutes: MLflow tries seven times, and waits for two minutes each time."""
     pytest.importorskip("mlflow")
     from mlflow.tracking import MlflowClient
 
+    for name in ("TIMEOUT", "MAX_RETRIES"):
+        monkeypatch.delenv(f"MLFLOW_HTTP_REQUEST_{name}", raising=False)
+    monkeypatch.setattr(mlflow, "SECONDS", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:  # it accepts, and never answers
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{silent.getsockname()[1]}")
-        monkeypatch.setattr(mlflow, "SECONDS", 0.2)
+        start = time.monotonic()
         run("Pop", "random", config_dict=settings(random_data, tmp_path / "run", loggers="mlflow"))
-    log = (tmp_path / "run" / "run.log").read_text()
-    assert 0 < log.index("does not answer") < log.index("fitted in one step")
+    assert time.monotonic() - start < 60
+    assert "MLflow failed" in (tmp_path / "run" / "run.log").read_text()
     client = MlflowClient((tmp_path / "mlruns").as_uri())
     experiment = client.get_experiment_by_name("random")
     assert [one.info.status for one in client.search_runs([experiment.experiment_id])] == ["FINISHED"]
-
-
-def test_a_server_that_goes_away_later_is_not_awaited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("mlflow")
-    for name in ("TIMEOUT", "MAX_RETRIES"):
-        monkeypatch.delenv(f"MLFLOW_HTTP_REQUEST_{name}", raising=False)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{silent.getsockname()[1]}")
-        monkeypatch.setattr(mlflow, "SECONDS", 1.0)
-        start = time.monotonic()
-        assert mlflow.log_to_mlflow({}, {"dataset": "random", "model": "Pop", "seed": 1}, tmp_path) is None
-    assert time.monotonic() - start < 20
 
 
 def test_other_loggers_are_refused_before_the_data_are_read(tmp_path: Path) -> None:

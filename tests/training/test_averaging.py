@@ -185,7 +185,6 @@ def test_averages_of_another_model_are_refused() -> None:
         ("SASRecCE", {}),
         ("HSASRecCE", {"curvature": "learn", "item_bias": True}),
         ("HGRU4Rec", {"learner": "riemannian_adam", "hidden_size": 8}),
-        ("SASRecBCEPlus", {"rowwise_update": True, "n_negatives": 4}),
         ("BPR", {"embedding_size": 8}),
     ],
 )

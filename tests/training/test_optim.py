@@ -18,7 +18,6 @@ KEYS: dict[str, Any] = {
     "weight_decay": 0.2,
     "curvature_learning_rate": None,
     "adam_betas": [0.7, 0.8],
-    "rowwise_update": False,
     "lr_plateau": None,
     "valid_metric_bigger": True,
 }
