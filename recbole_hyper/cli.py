@@ -68,11 +68,25 @@ class _Once(argparse._StoreAction):
         super().__call__(parser, namespace, values, option_string)
 
 
+class _Completion(argparse.Action):
+    """An option that prints the script of a shell, and ends the command."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        try:
+            import shtab
+        except ImportError:
+            parser.error(f"{option_string} needs the package shtab: pip install shtab")
+        print(shtab.complete(parser, values))
+        parser.exit()
+
+
 def _parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="recbole-hyper", description="Sequential recommendation for RecBole.")
     parser.add_argument(
         "--version", action="store_true", help="show the versions of this package, RecBole, torch and Ray"
     )
+    about = "print a script that completes commands and options in that shell"
+    parser.add_argument("--print-completion", choices=("bash", "zsh", "tcsh"), action=_Completion, help=about)
     if argv[:1] == ["--version"]:
         print(_versions())
         raise SystemExit(0)
@@ -83,7 +97,14 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     subs: dict[str, argparse.ArgumentParser] = {}
     for name, command in commands.items():
         description = command.help.replace("%%", "%")
-        sub = subs[name] = subparsers.add_parser(name, help=command.help, description=description, allow_abbrev=False)
+        sub = subs[name] = subparsers.add_parser(
+            name,
+            help=command.help,
+            description=description,
+            epilog=f"example:\n  {parser.prog} {command.example}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
         sub.register("action", None, _Once)
         sub.add_argument("--traceback", action="store_true", help="show the traceback of an error")
         for names, settings in command.arguments:
@@ -91,8 +112,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
         sub.set_defaults(main=command.main)
         if argv[at : at + 1] == [name] and command.keys is not None:
             if command.keys and {"-h", "--help"} & set(argv):
-                sub.formatter_class = argparse.RawDescriptionHelpFormatter
-                sub.epilog = common_text(command.keys)
+                sub.epilog = f"{sub.epilog}\n\n{common_text(command.keys)}"
             others, keys = _split_keys(argv[at + 1 :], sub)
             argv = [*argv[: at + 1], *others]
     arguments, rest = parser.parse_known_args(argv)

@@ -7,6 +7,7 @@ import pytest
 
 import recbole_hyper
 from recbole_hyper import cli
+from recbole_hyper.commands import all_commands
 from recbole_hyper.files import read_json
 from tests.raising import refused
 
@@ -26,6 +27,20 @@ def test_the_versions_of_what_it_stands_on(capsys: pytest.CaptureFixture[str]) -
     assert said.startswith(f"recbole-hyper {recbole_hyper.__version__} (")
     for name in ("recbole", "torch"):
         assert f"{name} {importlib.metadata.version(name)}" in said
+
+
+def test_the_example_of_each_command_is_one() -> None:
+    for name, command in all_commands().items():
+        assert command.example.split()[0] == name
+        assert cli._parse(command.example.split()).command == name
+
+
+def test_a_shell_completes_commands_and_options(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["--print-completion", "bash"])
+    script = capsys.readouterr().out
+    assert all(f"_shtab_recbole_hyper_{name}_option_strings" in script for name in all_commands())
+    assert "--diversity_by" in script
 
 
 @pytest.mark.parametrize("model", ["SASRecCE", "BPR", "SASRec"])

@@ -18,33 +18,40 @@ Main = Callable[[argparse.Namespace], int | None]
 
 @dataclass(frozen=True)
 class Command:
-    """A subcommand; ``keys`` are the configuration keys in its help, None if it does not accept ``--key=value``."""
+    """A subcommand, with an ``example`` of its words.
+
+    ``keys`` are the configuration keys in its help, None if it does not accept ``--key=value``.
+    """
 
     help: str
     arguments: tuple[Argument, ...]
     main: Main
+    example: str
     keys: Sequence[str] | None
 
 
 # by name
 COMMANDS: dict[str, Command] = {}
+# the way of a newcomer, which --help begins with
+_FIRST = ("prepare", "run", "recommend")
 
 
-def command(text: str, *arguments: Argument, keys: Sequence[str] | None = None) -> Callable[[Main], Main]:
-    """Register the decorated function as the subcommand of its name, with the help ``text``."""
+def command(text: str, *arguments: Argument, example: str, keys: Sequence[str] | None = None) -> Callable[[Main], Main]:
+    """Register the decorated function as the subcommand of its name, with the help ``text`` and an ``example``."""
 
     def named(main: Main) -> Main:
-        COMMANDS[main.__name__.rstrip("_")] = Command(text, arguments, main, keys)
+        COMMANDS[main.__name__.rstrip("_")] = Command(text, arguments, main, example, keys)
         return main
 
     return named
 
 
 def all_commands() -> dict[str, Command]:
-    """Return every subcommand by its name."""
+    """Return every subcommand by its name, in the order of ``--help``."""
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
-    return dict(sorted(COMMANDS.items()))
+    order = [*_FIRST, *sorted(COMMANDS.keys() - _FIRST)]
+    return {name: COMMANDS[name] for name in order}
 
 
 def argument(*names: str, **settings: Any) -> Argument:

@@ -38,6 +38,7 @@ def names(text: str) -> list[str]:
     argument("--max_concurrent", type=int, help="most models that train at a time; default: one per core"),
     argument("--time_budget", type=duration, help="start no run after 90s, 30m, 1h30m; the same command continues"),
     argument("--ray_address", help="a running Ray cluster, host:port, that shares output_dir; default: this machine"),
+    example="compare --models=HSASRecCE,SASRecCE,BPR --dataset=ml-100k",
     keys=COMMON,
 )
 def compare(arguments: argparse.Namespace) -> int:

@@ -13,6 +13,7 @@ from recbole_hyper.settings import COMMON_OF_RANKING
     argument("--data", help="csv or parquet with newer interactions, which become the test cases"),
     argument("--since", help="date or time of the first test case; default: the end of the run's data"),
     argument("--segments", type=words, default="", help="such as history_length,user.new,item.COLUMN: metrics of each"),
+    example="evaluate saved/first --segments=history_length,item.popularity",
     keys=COMMON_OF_RANKING,
 )
 def evaluate(arguments: argparse.Namespace) -> None:
@@ -30,6 +31,7 @@ def evaluate(arguments: argparse.Namespace) -> None:
     argument("--output", required=True, help="file: .onnx, .pt2 or .parquet; NAME.json beside it describes it"),
     argument("--top_k", type=int, help="number of items to recommend; without it only the encoder is exported"),
     argument("--exclude_seen", action="store_true", help="with --top_k: add an input with items to leave out"),
+    example="export saved/first --top_k=20 --output=first.onnx",
 )
 def export(arguments: argparse.Namespace) -> None:
     """Write the files and print their paths."""
@@ -54,6 +56,7 @@ def export(arguments: argparse.Namespace) -> None:
     "check a package of 'compare --package': its files, its metrics, its table, and a repetition",
     argument("folder", help="the package"),
     argument("--repeated", help="output_dir of the package's command: every figure must be the same"),
+    example="verify package",
 )
 def verify(arguments: argparse.Namespace) -> int:
     """Print what is wrong, or what was checked; return 1 if something is wrong."""
@@ -72,6 +75,7 @@ def verify(arguments: argparse.Namespace) -> int:
     "write an HTML page, csv, markdown and figures about runs and sweeps",
     argument("folders", nargs="+", metavar="DIR", help="folders of runs or sweeps, or folders above them"),
     argument("--output", help="folder of the report; default: report/ in the first DIR"),
+    example="report saved",
 )
 def report(arguments: argparse.Namespace) -> None:
     """Write the report and print its path."""
@@ -89,6 +93,7 @@ def report(arguments: argparse.Namespace) -> None:
     argument("--workers", type=int, default=1, help="processes (default 1)"),
     argument("--catalogue", help="table of items for rules on their columns: text or parquet"),
     argument("--new_items", help="table with features of items that the run does not know: they are recommended too"),
+    example="serve saved/first --port=8000",
 )
 def serve(arguments: argparse.Namespace) -> None:
     """Serve until the process is stopped."""
@@ -102,6 +107,7 @@ def serve(arguments: argparse.Namespace) -> None:
     *finished_run(),
     argument("items", nargs="+", metavar="ITEM", help="original item id"),
     argument("--k", type=int, default=10, help="neighbors of each item (default 10)"),
+    example="similar saved/first 50 181",
 )
 def similar(arguments: argparse.Namespace) -> None:
     """Print a row per neighbor, and the measure of similarity."""

@@ -194,6 +194,7 @@ KINDS: dict[str, Callable[[], list[Entry]]] = {
     "list models, losses, encoders, geometries, protocols, datasets, spaces or recipes",
     argument("kind", nargs="?", help=f"{', '.join(KINDS)}; default: the names of all"),
     argument("--plugins", type=words, default="", help="Python files with your parts, separated by commas"),
+    example="list losses",
 )
 def list_(arguments: argparse.Namespace) -> None:
     """Print the entries of one kind, or the names of all kinds."""
@@ -214,6 +215,7 @@ def list_(arguments: argparse.Namespace) -> None:
 @command(
     "list the configuration keys that a model reads: default, range, source and meaning",
     argument("model", nargs="?", help="default: every key that this package declares"),
+    example="keys HSASRecCE",
     keys=(),
 )
 def keys(arguments: argparse.Namespace) -> None:

@@ -38,6 +38,7 @@ from recbole_hyper.commands import argument, command, options_of
     argument("--count", help="what --min_user and --min_item count: interactions or distinct partners"),
     argument("--max_malformed", type=float, default=0.001, help="share of unreadable lines that is accepted"),
     argument("--overwrite", action="store_true", help="replace a file that prepare did not write"),
+    example="prepare ml-1m",
 )
 def prepare(arguments: argparse.Namespace) -> int:
     """Prepare one data set, or list what can be prepared."""

@@ -48,6 +48,7 @@ def switch(text: str) -> bool:
     argument("--output", type=Path, help="file to write, .parquet or .csv; repeat a killed command to resume it"),
     argument("--num_workers", type=int, default=1, help="processes that compute the file (default 1)"),
     argument("--ray_address", help="a running Ray cluster for --num_workers, host:port; default: one is started here"),
+    example="recommend saved/first --users=196,186 --k=5",
 )
 def recommend(arguments: argparse.Namespace) -> int:
     """Recommend; without ``--output`` a table for the first few users."""

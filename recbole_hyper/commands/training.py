@@ -11,6 +11,7 @@ from recbole_hyper.settings import COMMON
     MODEL,
     *dataset(),
     argument("--seeds", help="such as 1,2,3: one run per seed in output_dir/seed-N, then mean and deviation"),
+    example="run --model=FMLPRecMemory --dataset=ml-100k --output_dir=saved/first",
     keys=COMMON,
 )
 def run(arguments: argparse.Namespace) -> None:
@@ -35,6 +36,7 @@ def run(arguments: argparse.Namespace) -> None:
     argument("--ray_address", help="a running Ray cluster, host:port; default: one is started here"),
     argument("--resources", default="cpu=1", help="resources of each trial, such as cpu=2,gpu=0.5; default cpu=1"),
     *dataset("keys of all trials"),
+    example="sweep --model=HSASRecCE --dataset=ml-100k --search=optuna --num_samples=20",
     keys=COMMON,
 )
 def sweep(arguments: argparse.Namespace) -> None:
@@ -62,6 +64,7 @@ def sweep(arguments: argparse.Namespace) -> None:
     argument("--data_path", help="folder with the data set's folder; default: dataset/"),
     argument("--seeds", help="such as 1,2,3: train every row with each; shows means"),
     argument("--max_concurrent", type=int, help="most models that train at a time; default: one per core"),
+    example="reproduce dualrec-table2-beauty --budget=small",
 )
 def reproduce(arguments: argparse.Namespace) -> None:
     """Run a recipe, or list them."""

@@ -58,8 +58,11 @@ class Proposer(nn.Module):
         network, recent = logits.log_softmax(dim=1), newest[:, : self.window]
         ages = self.both.ages(recent, [DECAY])[:, 0]
         votes, neighbours = ages[:, :, None] * self.both.weights[recent], self.both.neighbours[recent]
-        memory = torch.zeros_like(network).scatter_add_(1, neighbours.flatten(1).long(), votes.flatten(1))
+        near = neighbours.flatten(1).long()
         # the network decides alone where nothing is known of any item
         scores = network + (ages.sum(dim=1, keepdim=True) > 0) * math.log1p(-SHARE)
-        # logarithms stay finite where probabilities do not
-        return network, torch.where(memory > 0, scores.exp().add_(memory, alpha=SHARE).log_(), scores)
+        memory = torch.zeros_like(network).scatter_add_(1, near, votes.flatten(1)).gather(1, near)
+        # only neighbours change, and logarithms stay finite where probabilities do not
+        alone = scores.gather(1, near)
+        mixed = torch.where(memory > 0, alone.exp().add_(memory, alpha=SHARE).log_(), alone)
+        return network, scores.scatter_(1, near, mixed)
