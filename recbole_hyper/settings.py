@@ -177,7 +177,6 @@ _declare(
     ("show_progress", True, bool, "progress bars"),
     ("use_cache", True, bool, "cache the data in the user's cache folder, for other runs"),
     ("log_tensorboard", False, bool, "write RecBole's tensorboard events into the output folder"),
-    ("loggers", None, Literal["mlflow"] | None, "log the finished run and its epochs to MLflow"),
     ("log_wandb", OPEN, bool, "log to Weights and Biases, through RecBole's logger"),
     ("wandb_project", OPEN, str, "project in Weights and Biases"),
     ("worker", OPEN, NonNegativeInt, "processes that prepare the batches of RecBole's general models"),

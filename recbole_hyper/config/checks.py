@@ -92,8 +92,6 @@ def wrong_combinations(config: Mapping[str, Any]) -> Iterator[str]:
         yield (f"{key}={value!r} and lr_plateau={config['lr_plateau']!r} both set the learning rate; choose one")
     if config.get("selected_features") and config.get("interactions") == "given":
         yield ("selected_features needs the .item file of a data set; a frame of interactions has no such file")
-    if config.get("loggers") == "mlflow" and importlib.util.find_spec("mlflow") is None:
-        yield "loggers: mlflow needs the package mlflow: pip install 'recbole-hyper[mlflow]', or leave loggers out"
     if config.get("log_wandb") and importlib.util.find_spec("wandb") is None:
         yield ("log_wandb: true needs the package wandb: 'pip install wandb', or leave log_wandb out")
 

@@ -1,4 +1,4 @@
-"""Metrics from ranks: RecBole's, those beyond accuracy, and whether everyone gets the same items."""
+"""Metrics from ranks: RecBole's, and those beyond accuracy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
-from scipy.optimize import brentq
 
 from recbole_hyper.evaluation.beyond_accuracy import intra_list_diversity, novelty, popularity_miscalibration
 from recbole_hyper.evaluation.results import counted
@@ -97,37 +96,3 @@ def _without_zeros(key: str, lists: Lists, settings: dict[str, Any]) -> dict[str
         keys = {**settings, "topk": [listed.shape[1]]}
         result[f"{key}@{k}"] = next(iter(metric_of_recbole(key, replace(lists, items=listed), keys).values()))
     return result
-
-
-# overlap, as a share of the way from chance to equal lists, above which a run warns: the overlap is at most 0.12 after
-# two epochs on ml-100k, and 0.38 to 0.98 for untrained models and Pop
-SAME = 0.3
-# with fewer cases, or fewer candidates per position of a list, the overlap would be chance
-CASES, CANDIDATES = 100, 20
-
-
-def list_overlap(ranks: Ranks) -> float | None:
-    """Return which share of their best items two cases have in common, from 0 to 1.
-
-    It is the mean over all pairs of cases, sum_i c_i (c_i - 1) / (n (n - 1) k), where item i is in c_i lists. None if
-    it would be chance: with fewer than 100 cases or 20 k candidates.
-    """
-    n, k = ranks.top_items.shape
-    if n < CASES or ranks.n_candidates.mean() < CANDIDATES * k:
-        return None
-    counts = np.bincount(ranks.top_items.ravel()).astype(float)
-    counts[0] = 0.0  # zeros fill short lists
-    return float((counts * (counts - 1.0)).sum() / (n * (n - 1.0) * k))
-
-
-def chance_overlap(counts: npt.NDArray[np.float64], k: int) -> float:
-    """Return the overlap of two lists of k items that are drawn by popularity; ``counts`` (n_items,) of interactions.
-
-    Item i is in a list with probability q_i = 1 - exp(-m counts_i), with m such that the q_i sum to k; two lists share
-    sum_i q_i^2 of k items. The result is 1 if there are at most k items.
-    """
-    counts = counts[counts > 0] / counts.sum()
-    if len(counts) <= k:
-        return 1.0
-    m = brentq(lambda m: float(-np.expm1(-m * counts).sum()) - k, 0.0, 1e6 / counts.min())
-    return float((np.expm1(-m * counts) ** 2).sum() / k)

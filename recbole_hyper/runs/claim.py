@@ -24,16 +24,16 @@ from recbole_hyper.files import locked, plain, require_no_link
 from recbole_hyper.host.loggers import EVENTS
 from recbole_hyper.options import AUTO, GROWS, PLACE
 from recbole_hyper.runs.build import read_data
-from recbole_hyper.runs.folder import ABOUT, ABOUT_RUN, CONFIG, DATA, RESULT, read_config, read_result
+from recbole_hyper.runs.folder import ABOUT_RUN, CONFIG, DATA, RESULT, read_config, read_result
 from recbole_hyper.runs.plugin_files import PLUGINS
 from recbole_hyper.runs.ready import CHOSEN
 from recbole_hyper.settings import SETTINGS, deciding
 from recbole_hyper.training.checkpoint import REFIT, STATE, WEIGHTS, CheckpointError
 
 LOG = "run.log"
-# the other files that a run writes: before its configuration, and after
-_AT_START = (ABOUT_RUN, PLUGINS, CHOSEN)
-_OF_TRAINING = ("train.csv", WEIGHTS, STATE, REFIT, "cases_valid.parquet", "cases_test.parquet")
+# the other files that a run writes after its log
+_CASES = ("cases_valid.parquet", "cases_test.parquet")
+_WRITTEN = (ABOUT_RUN, PLUGINS, CHOSEN, DATA, "train.csv", WEIGHTS, STATE, REFIT, *_CASES)
 # locked while the run trains; a sweep has another lock for the folders of its trials
 LOCK = ".run.lock"
 # keys that a resume may only raise: more epochs, more patience, a refit
@@ -64,17 +64,11 @@ def claimed_folder(config: Config) -> Iterator[Path]:
         _require_no_seeds(folder)
         if _holds_run(folder):
             _require_resumable(config, folder)
-        else:
-            # a run that was killed before it wrote its configuration leaves its log and the files of its start
-            mine = _AT_START if not (folder / LOG).is_file() else ()
-            others = [name for name in (*_OF_TRAINING, *mine) if (folder / name).exists()]
-            if (folder / DATA).exists() and not (folder / DATA / ABOUT).is_file():
-                others.append(DATA)
-            if others:
-                raise ConfigError(
-                    f"{folder} has no run, but {', '.join(others)}, which a run would overwrite; "
-                    "choose another output_dir"
-                )
+        # a run that was killed before its first epoch leaves its log
+        elif not (folder / LOG).is_file() and (others := [name for name in _WRITTEN if (folder / name).exists()]):
+            raise ConfigError(
+                f"{folder} has no run, but {', '.join(others)}, which a run would overwrite; choose another output_dir"
+            )
         if config["log_tensorboard"]:
             _require_writable(folder / EVENTS)
         yield folder
@@ -230,13 +224,12 @@ def plan_runs(
 
 @contextlib.contextmanager
 def logging_to(output_dir: Path, level: str) -> Iterator[None]:
-    """Log to the terminal and to run.log, without colours in the file."""
+    """Log to the terminal and to run.log, without RecBole's colours."""
     root = logging.getLogger()
     before, old_level = list(root.handlers), root.level
     terminal, file = _AboveBars(sys.stderr), logging.FileHandler(output_dir / LOG, encoding="utf-8")
-    for handler, colours in ((terminal, sys.stderr.isatty()), (file, False)):
-        kind = logging.Formatter if colours else _NoColour
-        handler.setFormatter(kind("%(asctime)s %(message)s", "%H:%M:%S"))
+    for handler in (terminal, file):
+        handler.setFormatter(_NoColour("%(asctime)s %(message)s", "%H:%M:%S"))
     # RecBole's loop logs all metrics of a validation; train.csv has them
     terminal.addFilter(lambda record: "valid result" not in str(record.msg))
     root.handlers = [terminal, file]

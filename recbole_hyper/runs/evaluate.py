@@ -200,25 +200,15 @@ def new_cases(
     }
     cases = Cases.build(merged, rows[usable], ends[usable])
     if not len(cases):
-        raise ConfigError(f"--data: {_why_none(counts, read, times, start)}")
+        reasons = [f"{value} {name}" for name, value in counts.items() if name.startswith("new inter") and value]
+        why = "; ".join(reasons) or "the table has nothing newer, --since=DATE sets an earlier time"
+        raise ConfigError(f"--data: no interaction after {in_words(start)} can be ranked: {why}")
     return cases, {**counts, "until": float(cases.times.max())}
 
 
 def in_words(time: float) -> str:
     """Return a time as a date, or as the number that it is if it is no Unix time."""
     return str(pd.Timestamp(time, unit="s").round("s")) if time > 1e8 else str(time)
-
-
-def _why_none(counts: Mapping[str, Any], read: Histories, times: npt.NDArray[np.float64], start: float) -> str:
-    """Return why no interaction of a table is a test case, and what may help."""
-    if not len(times):
-        return "the table has no interaction"
-    none = f"no interaction after {in_words(start)} can be ranked"
-    reasons = [f"{value} {name}" for name, value in counts.items() if name.startswith("new interactions") and value]
-    newest = f"the newest of its {len(times)} interactions is from {in_words(float(times.max()))}"
-    if not reasons:
-        return f"{none}: the table has nothing new, {newest}; --since=DATE sets an earlier time"
-    return f"{none}: {'; '.join(reasons)} ({newest})"
 
 
 def _merged(store: SequenceStore, read: Histories, times: npt.NDArray[np.float64]) -> tuple[SequenceStore, Any]:

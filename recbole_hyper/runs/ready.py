@@ -23,17 +23,6 @@ from recbole_hyper.types import Split
 
 logger = logging.getLogger("recbole_hyper")
 
-# keys that may be auto, in words
-_WORDS = {
-    "hidden_size": "vectors of {} numbers",
-    "hidden_dropout_prob": "dropout of {}",
-    "attn_dropout_prob": "the same for attention",
-    "MAX_ITEM_LIST_LENGTH": "the newest {} items of a history",
-    "train_batch_size": "batches of {} histories",
-    "learning_rate": "a learning rate of {}",
-    "weight_decay": "weight decay of {}",
-    "epochs": "{} epochs",
-}
 # a validation by cost has at least so many cases
 _FEWEST_CASES = 10_000
 # where the numbers came from: the configuration of a resumed run has only the numbers
@@ -84,7 +73,7 @@ def resolve_data_defaults(config: Config, split: Split) -> dict[str, Any]:
         "chosen for %d sequences with %.1f interactions per item (auto): %s",
         statistics.n_sequences,
         statistics.interactions_per_item,
-        "; ".join(f"{_WORDS[key].format(value)} ({key}={value})" for key, value in choice.items() if key in _WORDS),
+        ", ".join(f"{key}={value}" for key, value in choice.items()),
     )
     return {"data_defaults": {"chosen": choice, "statistics": dataclasses.asdict(statistics)}}
 

@@ -25,10 +25,10 @@ CASES = 8  # that both models rank
 _ROUNDING = 1e-4  # of the largest score
 SAME = "a freshly opened model gives the same scores"
 _CANNOT = (
-    "{model} keeps more than its weights ({what}): opened again, it {does}, so evaluate, recommend and a resume differ "
-    "from this result. Only parameters and buffers are kept: use self.register_buffer(name, tensor)"
+    "{model} keeps more than its weights (a plain tensor, a buffer with persistent=False, a dictionary or a global): "
+    "opened again, it {does}, so evaluate, recommend and a resume differ from this result. Only parameters and buffers "
+    "are kept: use self.register_buffer(name, tensor)"
 )
-_KINDS = "a plain tensor, a buffer with persistent=False, a dictionary or a global"
 
 
 def check_reopened(
@@ -51,7 +51,7 @@ def check_reopened(
         does = "scores the same cases differently"
     except (ValueError, CheckpointError) as error:
         does = f"fails: {error}"
-    text = _CANNOT.format(model=type(model).__name__, what=_what(model), does=does)
+    text = _CANNOT.format(model=type(model).__name__, does=does)
     logger.warning("%s", text)
     return {"reopened": text}
 
@@ -63,18 +63,6 @@ def _anew(config: Config) -> Config:
         with contextlib.suppress(Exception):  # the first run of the file is good enough
             again.model_class = with_origin(getattr(plugin_files.run_anew(file), config.model_class.__name__))
     return again
-
-
-def _what(model: Any) -> str:
-    """Return the names of the attributes that are tensors and not kept, or the kinds of such things."""
-    kept = {id(value) for value in model.state_dict(keep_vars=True).values()}
-    names = [
-        f"{place}.{name}".lstrip(".")
-        for place, part in model.named_modules()
-        for name, value in {**vars(part), **part._buffers}.items()
-        if isinstance(value, Tensor) and id(value) not in kept
-    ]
-    return f"the tensors {', '.join(names[:5])}" if names else _KINDS
 
 
 def _scores(model: Any, config: Config, cases: Cases) -> Tensor:

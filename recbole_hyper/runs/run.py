@@ -9,7 +9,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import numpy as np
 import torch
 
 from recbole_hyper import devices
@@ -21,7 +20,6 @@ from recbole_hyper.data.reading import given_store
 from recbole_hyper.data.source import Source
 from recbole_hyper.data.tables.download import with_data
 from recbole_hyper.evaluation import results, statistics
-from recbole_hyper.evaluation.metrics import SAME, chance_overlap, list_overlap
 from recbole_hyper.evaluation.results import protocol_report
 from recbole_hyper.evaluation.scorers import fold_in_scorer, full_sort_scorer, require_known_users
 from recbole_hyper.files import write_json, write_yaml
@@ -42,7 +40,6 @@ from recbole_hyper.runs.card import write_card
 from recbole_hyper.runs.claim import claimed_folder, logging_to, resumed_config
 from recbole_hyper.runs.dataset import SequenceDataset, describe, require_files
 from recbole_hyper.runs.folder import ABOUT_RUN, CONFIG, FORMAT, RESULT, identity
-from recbole_hyper.runs.mlflow import log_to_mlflow
 from recbole_hyper.runs.plugin_files import keep_digests
 from recbole_hyper.runs.ready import log_split, require_times, resolve_auto
 from recbole_hyper.runs.reopened import check_reopened
@@ -66,11 +63,6 @@ logger = logging.getLogger("recbole_hyper")
 _STARTED = (
     "warm start from {run}: {known_items} items known, {new_items} new, {known_users} users known, {new_users} new; "
     "learning_rate {rate}, at most {epochs} epochs (--learning_rate and --epochs change them)"
-)
-_SAME_LISTS = (
-    "two validation cases share %.0f %% of their %d best items on average (%.0f %% if lists were drawn by popularity): "
-    "the model recommends nearly the same items to everyone, as before it learns from sequences; more epochs, a lower "
-    "learning_rate (%s) or weight_decay (%s) may help"
 )
 
 
@@ -192,8 +184,6 @@ def run_claimed(
         result["seconds"]["total"] = perf_counter() - start
         write_json(output_dir / RESULT, result)
         write_card(output_dir, result)
-        if config["loggers"] == "mlflow" and world()[0] == 0:
-            log_to_mlflow(result, output_dir)
         _print_summary(result, output_dir)
     return result
 
@@ -213,8 +203,6 @@ def _train_and_test(
         if len(valid):
             ranks = trainer.best_ranks or trainer.rank_part(valid, progress)
             outcome.update(report_part(config, valid, ranks, output_dir))
-            if config["MODEL_TYPE"].name == "SEQUENTIAL":
-                _warn_of_equal_lists(config, ranks, valid)
         seconds, tested = dict(trainer.seconds), trainer
         outcome.update(epochs=len(trainer.history), best_epoch=trainer.best_epoch, refit_epochs=0, seconds=seconds)
         if split.refit_lengths is not None:
@@ -246,17 +234,6 @@ def _train_and_test(
         "parameters": n_learned(model),
         **about,
     }
-
-
-def _warn_of_equal_lists(config: Config, ranks: Ranks, valid: Evaluation) -> None:
-    """Warn if the kept weights recommend nearly the same items to everyone, judged against lists by popularity."""
-    overlap, k = list_overlap(ranks), ranks.top_items.shape[1]
-    if overlap is None:
-        return
-    chance = chance_overlap(np.array(list(valid.item_counts.values()), dtype=float), k)
-    if overlap - chance >= SAME * (1 - chance):
-        shares = 100 * overlap, k, 100 * chance
-        logger.warning(_SAME_LISTS, *shares, config["learning_rate"], config["weight_decay"])
 
 
 def checked_for_leaks(model: Any, config: Config, split: Split) -> dict[str, str]:

@@ -5,7 +5,6 @@ Imports no torch: another process writes the bundle.
 
 import contextlib
 import errno
-import http.client
 import json
 import logging
 import os
@@ -52,7 +51,7 @@ def serve(
 
     Args:
         run: folder of the run, or a link to it.
-        host, port: address to listen on; port 0 is any free one. The address is printed once the service answers. The
+        host, port: address to listen on; port 0 is any free one. The address is printed; early requests wait. The
             service has no passwords: put a proxy with passwords in front of it.
         workers: number of processes.
         catalogue: table of items for rules, text or parquet; reloaded when the file changes.
@@ -92,8 +91,11 @@ def serve(
             _opener(settings)()  # workers that cannot start would be started again and again
         stopped = threading.Event()
         stack.callback(stopped.set)
-        for target, arguments in ((_keep_prepared, (run.absolute(), trust, stopped)), (_announce, (listener, stopped))):
-            threading.Thread(target=target, args=arguments, daemon=True).start()
+        threading.Thread(target=_keep_prepared, args=(run.absolute(), trust, stopped), daemon=True).start()
+        # the socket listens already: what comes before the workers are up waits for them
+        address, number = listener.getsockname()[:2]
+        shown = f"[{address}]" if ":" in address else address
+        print(f"http://{shown}:{number} shows the model, /docs the API", flush=True)
         uvicorn.run(
             "recbole_hyper.runs.serve:app", factory=True, fd=listener.fileno(), workers=workers, lifespan="on",
             http="recbole_hyper.serving.service:PromptProtocol", log_level="warning", access_log=False,
@@ -117,23 +119,6 @@ def _bound(host: str, port: int) -> socket.socket:
         in_use = error.errno == errno.EADDRINUSE
         hint = "; another program uses it: choose another --port" if in_use else f": {error}"
         raise ConfigError(f"cannot listen on port {port} of {host}{hint}") from error
-
-
-def _announce(listener: socket.socket, stopped: threading.Event) -> None:
-    """Print the address once the service answers."""
-    host, port = listener.getsockname()[:2]
-    while not stopped.wait(0.1):
-        connection = http.client.HTTPConnection(host, port, timeout=60)
-        try:
-            connection.request("GET", "/health")
-            if connection.getresponse().status == 200:
-                shown = f"[{host}]" if ":" in host else host
-                print(f"http://{shown}:{port} shows the model, /docs the API", flush=True)
-                return
-        except (OSError, http.client.HTTPException):
-            continue
-        finally:
-            connection.close()
 
 
 def app() -> Any:

@@ -1,6 +1,5 @@
 """The training loop of this package's models, on one page: epochs, steps, validation, early stopping, checkpoints."""
 
-import contextlib
 import itertools
 import logging
 import math
@@ -13,7 +12,6 @@ import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 from tqdm import tqdm
-from tqdm.contrib.logging import logging_redirect_tqdm
 
 from recbole_hyper.batches.device_windows import PackedBatch
 from recbole_hyper.devices import half_precision, moved
@@ -76,7 +74,7 @@ class Loop(Training):
         total = 0 if self.finished else (self.epochs - len(self.history)) * len(batches)
         # the mean over all steps, so that the time left includes validation
         self._bar = tqdm(total=total, desc="Train", unit="step", smoothing=0, disable=not show_progress, leave=False)
-        with self._bar, logging_redirect_tqdm() if show_progress else contextlib.nullcontext():
+        with self._bar:
             self._train(valid, show_progress)
         if self.average is not None:
             self.average.enter()

@@ -49,16 +49,6 @@ class DivergedError(ValueError):
     """The training loss is NaN or infinite; the message names epoch and step."""
 
 
-def early_stopping(score: float, best: float, step: int, patience: int, bigger: bool) -> tuple[float, int, bool, bool]:
-    """Return (best score, validations since then, whether to stop, whether ``score`` is the best), by RecBole's rule.
-
-    An equal score is the best too; training stops after more than ``patience`` validations that were worse.
-    """
-    if score >= best if bigger else score <= best:
-        return score, 0, False, True
-    return best, step + 1, step + 1 > patience, False
-
-
 class Training:
     """A model in training: its epochs so far, the best epoch, and their files.
 
@@ -106,6 +96,7 @@ class Training:
         self.plateau_scores: dict[int, float] = {}
         self.data_fingerprint = ""
         self._best_other: dict[str, Any] = {}
+        self._saved: int | None = None  # epoch of the weights that a resume finds, perhaps after that of its checkpoint
         self._saved_at, minutes = monotonic(), settings.checkpoint_minutes
         self._seconds_between_saves = math.inf if minutes is None or self.one_step else 60.0 * minutes
         self.tensorboard = EventFile(output_dir / EVENTS if settings.log_tensorboard else None)
@@ -142,15 +133,15 @@ class Training:
         return bool(self.history) and "valid_seconds" in self.history[-1]
 
     def is_validated(self, epoch: int) -> bool:
-        """Return whether ``eval_step`` includes ``epoch``, or it is the last one."""
-        return self.eval_step > 0 and ((epoch + 1) % self.eval_step == 0 or epoch + 1 == self.epochs)
+        """Return whether ``eval_step`` includes ``epoch``, or it is the last one, also that of a killed run."""
+        return self.eval_step > 0 and ((epoch + 1) % self.eval_step == 0 or epoch in (self.epochs - 1, self._saved))
 
     def require_finite(self, loss: float, step: int) -> None:
         """Raise DivergedError for a loss that is NaN or infinite; ``step`` counts from 1."""
         if math.isfinite(loss):
             return
         last_state = "No checkpoint was saved before"
-        if self.has_state():
+        if (self.output_dir / STATE).is_file():
             last_state = f"The last good state is in {self.output_dir}"
         raise DivergedError(
             f"the training loss is {loss} at epoch {len(self.history)}, step {step}; lower learning_rate "
@@ -169,7 +160,7 @@ class Training:
     def _note(self, phase: str, seconds: float, memory: int, row: Mapping[str, Any]) -> None:
         self.seconds[phase] += seconds
         self.peak_memory[phase] = max(self.peak_memory[phase], memory)
-        self._write_history()
+        write_csv(self.output_dir / "train.csv", self.history)
         for log in (self.tensorboard, self.wandblogger):
             log.log_row(row, phase)
 
@@ -209,17 +200,21 @@ class Training:
         logger.info("%s: %s", first, ", ".join(parts))
 
     def validate(self, valid: Evaluation, show_progress: bool = False) -> float:
-        """Rank validation, save the weights if they are the best so far, and return the score."""
+        """Rank validation, save the weights if they are the best so far, and return the score.
+
+        By RecBole's rule, an equal score is the best too, and training ends after more than ``stopping_step``
+        validations that were worse.
+        """
         epoch = len(self.history) - 1
         score, result = self._validate(valid, show_progress)
         self.tensorboard.add_scalar("Vaild_score", score, epoch)
-        self.best_valid_score, self.cur_step, stop, best = early_stopping(
-            score, self.best_valid_score, self.cur_step, self.stopping_step, self.valid_metric_bigger
-        )
-        if best:
-            self.best_valid_result = dict(result)
+        best = self.best_valid_score
+        if score >= best if self.valid_metric_bigger else score <= best:
+            self.best_valid_score, self.best_valid_result, self.cur_step = score, dict(result), 0
             self._take_best(epoch)
-        if stop:
+        else:
+            self.cur_step += 1
+        if self.cur_step > self.stopping_step:
             logger.info("no better epoch in %d validations: the training ends", self.stopping_step + 1)
         return score
 
@@ -232,9 +227,6 @@ class Training:
         self.tensorboard.close()
         self.wandblogger.close(metrics)
 
-    def _write_history(self) -> None:
-        write_csv(self.output_dir / "train.csv", self.history)
-
     # --- the best weights --------------------------------------------------------------------------------------------
     def _take_best(self, epoch: int) -> None:
         """Select the current weights, those of ``epoch``, as the best, and save them."""
@@ -243,17 +235,10 @@ class Training:
         self._best_other = dict(self.model.other_parameter())
         # without validation every epoch is the best so far: save only the last one
         if self._last_is_validated or epoch + 1 >= self.epochs:
+            about = {"model": self.settings.model, "epoch": epoch, "valid_score": float(self.best_valid_score)}
+            about["data_fingerprint"] = self.data_fingerprint
             with self._averaged():
-                self._save_best(checkpoint.learned_tensors(self.model))
-
-    def _save_best(self, tensors: Mapping[str, Tensor]) -> None:
-        metadata = {
-            "model": self.settings.model,
-            "epoch": self.best_epoch,
-            "valid_score": float(self.best_valid_score),
-            "data_fingerprint": self.data_fingerprint,
-        }
-        checkpoint.save_weights(self.output_dir / WEIGHTS, tensors, metadata)
+                checkpoint.save_weights(self.output_dir / WEIGHTS, checkpoint.learned_tensors(self.model), about)
 
     def load_best(self) -> None:
         """Load the weights of the best epoch; CheckpointError if they are missing, damaged or of another epoch."""
@@ -273,10 +258,6 @@ class Training:
     def _write_state(self) -> None:
         checkpoint.save_state(self.output_dir / STATE, self._state())
         self._saved_at = monotonic()
-
-    def has_state(self) -> bool:
-        """Return whether there is a checkpoint to resume from."""
-        return (self.output_dir / STATE).is_file()
 
     def _state(self) -> dict[str, Any]:
         return {
@@ -309,7 +290,7 @@ class Training:
             self._restore(state, batches)
         # check now that the best weights are there: they may be needed only after hours of training
         if self.finished or any("valid_seconds" in row for row in self.history):
-            checkpoint.read_weights(self.output_dir / WEIGHTS)
+            self._saved = checkpoint.read_weights(self.output_dir / WEIGHTS)[1].get("epoch")
         return len(self.history)
 
     def _restore(self, state: Mapping[str, Any], batches: Any) -> None:

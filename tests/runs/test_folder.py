@@ -196,13 +196,7 @@ def test_a_full_disk_is_one_line(
     assert json.loads((tmp_path / "run" / "result.json").read_text())["test"] == whole["test"]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "data/notes.txt", "train.csv", "model.safetensors", "refit/notes.txt", "cases_test.parquet", "format.json",
-        "chosen.json", "plugins.json",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("name", ["data/notes.txt", "train.csv", "refit/notes.txt", "format.json"])
 def test_files_of_others_are_not_overwritten(name: str, random_data: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     (out / name).parent.mkdir(parents=True)
@@ -211,15 +205,6 @@ def test_files_of_others_are_not_overwritten(name: str, random_data: Path, tmp_p
     with pytest.raises(ConfigError, match=rf"has no run, but {name.split('/')[0]}, .*choose another output_dir"):
         run("SASRecCE", "random", config_dict=settings(random_data, out))
     assert contents(out) | {".run.lock": b""} == before | {".run.lock": b""}
-
-
-def test_a_folder_with_only_the_data_of_a_killed_run_can_be_used(random_data: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    keys = settings(random_data, out, epochs=1)
-    run("SASRecCE", "random", config_dict=keys)
-    for file in [file for file in out.iterdir() if file.is_file()]:
-        file.unlink()
-    assert run("SASRecCE", "random", config_dict=keys)["epochs"] == 1
 
 
 def test_a_run_that_failed_before_training_leaves_the_folder_free(random_data: Path, tmp_path: Path) -> None:

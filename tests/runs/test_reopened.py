@@ -15,19 +15,10 @@ from tests.host.conftest import place as place  # a fixture
 SAME = "a freshly opened model gives the same scores"
 
 
-@pytest.mark.parametrize(
-    ("model", "what"),
-    [
-        ("PlainTensor", "the tensors counts"),
-        ("HiddenBuffer", "the tensors counts"),
-        ("Dictionary", "a dictionary or a global"),
-        ("Global", "a dictionary or a global"),
-    ],
-)
-def test_state_outside_the_weights_is_a_warning(model: str, what: str, place: Path) -> None:
+@pytest.mark.parametrize("model", ["PlainTensor", "HiddenBuffer", "Dictionary", "Global"])
+def test_state_outside_the_weights_is_a_warning(model: str, place: Path) -> None:
     result = run(model, "d", config_dict=keys(place, model, plugins="keepers.py", epochs=1))
     assert result["reopened"].startswith(f"{model} keeps more than its weights (")
-    assert what in result["reopened"]
     assert result["reopened"] in (place / "runs" / model / "run.log").read_text()
 
 

@@ -108,24 +108,6 @@ def test_nothing_is_announced_without_the_extra(
     assert "pip install 'recbole-hyper[serve]'" in said.err
 
 
-def test_the_address_is_printed_once_the_service_answers(capsys: pytest.CaptureFixture) -> None:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        thread = threading.Thread(target=module._announce, args=(listener, threading.Event()))
-        thread.start()
-        replies = ("HTTP/1.1 503 Service Unavailable", "HTTP/1.1 200 OK")
-        for reply in replies:
-            assert capsys.readouterr().out == ""
-            connection, _ = listener.accept()
-            connection.recv(1000)
-            connection.sendall(f"{reply}\r\ncontent-length: 0\r\n\r\n".encode())
-            connection.close()
-        thread.join(30)
-        port = listener.getsockname()[1]
-    assert capsys.readouterr().out == f"http://127.0.0.1:{port} shows the model, /docs the API\n"
-
-
 def test_the_thread_that_writes_bundles_survives_errors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

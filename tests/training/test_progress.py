@@ -64,6 +64,31 @@ def test_the_last_epoch_is_validated(eval_step: int, model: str, random_data: Pa
     assert result["best_valid_score"] == pytest.approx(scores.max(), abs=1e-6)
 
 
+def test_a_run_killed_before_its_last_checkpoint_continues_with_more_epochs(
+    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its weights are of an epoch that more epochs would not validate."""
+    keys = {"epochs": 3, "eval_step": 2, "learning_rate": 0.001}
+    run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "whole", **keys))
+    written = Training._write_state
+
+    def stopped(self: Training) -> None:
+        if len(self.history) == 3:
+            raise KeyboardInterrupt
+        written(self)
+
+    monkeypatch.setattr(Training, "_write_state", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "parts", **keys))
+    monkeypatch.undo()
+    for name in ("whole", "parts"):
+        run(config_dict={"output_dir": str(tmp_path / name), "resume": True, "epochs": 4})
+    assert same(tmp_path / "whole", tmp_path / "parts")
+    columns = ["epoch", "train_loss", "valid_ndcg@10"]
+    tables = [pd.read_csv(tmp_path / name / "train.csv")[columns] for name in ("whole", "parts")]
+    pd.testing.assert_frame_equal(*tables)
+
+
 def test_checkpoints_have_no_pickled_objects(random_data: Path, tmp_path: Path) -> None:
     run("HSASRecCE", "random", config_dict=settings(random_data, tmp_path / "run", epochs=1))
     state = torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)
