@@ -95,7 +95,7 @@ class Study:
         """Train all trials of all cells with the first seed; return what failed."""
         trials = itertools.product(self.cells, range(self.trials))
         runs = [run for cell, trial in trials for run in self.runs(cell, trial, self.seeds[:1])]
-        return Experiment(runs, self.processes).execute(start).failed
+        return Experiment(runs, self.processes).execute(start)[1]
 
     def best(self, cell: Cell) -> int | None:
         """Return the trial with the best validation, None until all trials of the cell are finished."""
@@ -108,7 +108,7 @@ class Study:
         """Train the best trial of each cell with all seeds, seed by seed; return what failed."""
         chosen = {cell: trial for cell in self.cells if (trial := self.best(cell)) is not None}
         runs = [run for seed in self.seeds for cell, trial in chosen.items() for run in self.runs(cell, trial, [seed])]
-        return Experiment(runs, self.processes).execute(start).failed
+        return Experiment(runs, self.processes).execute(start)[1]
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each finished run of the best trials."""

@@ -31,37 +31,24 @@ def warn_once(where: str | Path, text: str) -> None:
 
 
 class Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, which builds no objects from tags, with RecBole's numbers; it collects duplicate keys."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.twice: list[str] = []
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        """Return the mapping of ``node``; the last value of a duplicate key wins."""
-        values: dict[tuple[str, str], Any] = {}
-        for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
-            if isinstance(key, yaml.ScalarNode):
-                name = key.tag, key.value
-                if name in values:
-                    first, last = (self.construct_object(one, deep=True) for one in (values[name], value))
-                    self.twice.append(f"the key {key.value!r} is given twice, as {first!r} and as {last!r}")
-                values[name] = value
-        return super().construct_mapping(node, deep)
+    """PyYAML's safe loader, which builds no objects from tags, with RecBole's numbers."""
 
 
-Loader.add_implicit_resolver("tag:yaml.org,2002:float", YAML_NUMBER, list("-+0123456789."))
+class _PackagedLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Reads files of installed packages: libyaml is ten times faster, but its errors name no reason."""
+
+
+for _loader in (Loader, _PackagedLoader):
+    _loader.add_implicit_resolver("tag:yaml.org,2002:float", YAML_NUMBER, list("-+0123456789."))
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """Return the plain value that ``text`` spells; errors and warnings call the text ``where``.
+    """Return the plain value that ``text`` spells; errors call the text ``where``.
 
-    The last value of a duplicate key wins, with a warning. ConfigError if the text is not YAML, has a tag of an object,
-    or is nested too deeply.
+    ConfigError if the text is not YAML, has a tag of an object, or is nested too deeply.
     """
     try:
-        loader = Loader(text)
-        content = loader.get_single_data()
+        content = yaml.load(text, Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f", line {mark.line + 1}" if mark else ""
@@ -70,8 +57,6 @@ def parse_yaml(text: str, where: str) -> Any:
         raise ConfigError(f"{where} is not valid YAML: {' '.join(str(error).split())}") from error
     except RecursionError as error:
         raise ConfigError(f"{where} is nested too deeply to be read") from error
-    for line in loader.twice:
-        warn_once(where, f"{line}; the last counts")
     if _n_values(content, _MOST_VALUES) > _MOST_VALUES:
         raise ConfigError(f"{where} repeats values by anchors (&, *) without end, or too often to be read")
     return content
@@ -105,13 +90,6 @@ def read_yaml(path: Path) -> dict[str, Any]:
         if not isinstance(key, str):
             raise ConfigError(f"{path}: the key {key!r} is not text")
     return content
-
-
-class _PackagedLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """Reads files of installed packages: libyaml is ten times faster, but its errors name no reason."""
-
-
-_PackagedLoader.add_implicit_resolver("tag:yaml.org,2002:float", YAML_NUMBER, list("-+0123456789."))
 
 
 @functools.cache

@@ -55,11 +55,11 @@ def kernels() -> Iterator[None]:
 @pytest.fixture
 def serial_sweeps() -> Iterator[None]:
     """Sweeps run their trials one after another in this process."""
-    from recbole_hyper.sweep.workers import Workers
+    from recbole_hyper.sweep.workers import Options
 
     # apart from a test's own patches, which it may undo
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Workers, "alone", True)
+        patch.setattr(Options, "alone", True)
         yield
 
 

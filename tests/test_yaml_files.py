@@ -1,4 +1,4 @@
-"""Reading YAML: numbers, duplicate keys, depth, names of the package's files, and merging."""
+"""Reading YAML: numbers, depth, names of the package's files, and merging."""
 
 from __future__ import annotations
 
@@ -47,13 +47,6 @@ def test_numbers_as_recbole_reads_them(text: str, value: object) -> None:
         return
     read = parse_yaml(text, "here")
     assert (type(read), read) == (type(value), value)
-
-
-def test_of_a_duplicate_key_the_last_counts(caplog: pytest.LogCaptureFixture) -> None:
-    for _ in range(2):
-        assert parse_yaml("a: 1\nb: {c: 2, c: [3]}\na: 4\n", "twice.yaml") == {"a": 4, "b": {"c": [3]}}
-    assert len(caplog.messages) == 2
-    assert "twice.yaml: the key 'a' is given twice, as 1 and as 4" in caplog.text
 
 
 def test_depth() -> None:

@@ -86,8 +86,8 @@ def main() -> None:
     names = write_cuts(given.ml_1m, given.folder / "data")
     keys = {} if given.epochs is None else {"epochs": given.epochs}
     runs = plan(given.folder, names, [int(seed) for seed in given.seeds.split(",")], keys)
-    outcome = Experiment(runs).execute(lambda run: run_alone(run.model, run.dataset, keys_file(run, given.folder), 1))
-    raise SystemExit("; ".join(f"{name}: {text}" for name, text in outcome.failed.items()) or 0)
+    _, failed = Experiment(runs).execute(lambda run: run_alone(run.model, run.dataset, keys_file(run, given.folder), 1))
+    raise SystemExit("; ".join(f"{name}: {text}" for name, text in failed.items()) or 0)
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ def compare(arguments: argparse.Namespace) -> int:
     if arguments.segments:
         paths += save_segments(compared, arguments.segments, folder)
     if arguments.package:
-        paths.append(write_package(arguments.package, compared, folder, **files))
+        paths.append(write_package(arguments.package, compared, **files))
     print(*paths, sep="\n")
     return 1 if compared.failed else 0
 

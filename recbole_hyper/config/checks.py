@@ -113,7 +113,9 @@ def check_eval_args(arguments: Any, *, sequential: bool, refit: bool = False) ->
             )
         if not allows(EVALUATION[key], value):
             raise ConfigError(f"eval_args {key}={value!r}: {in_words(EVALUATION[key])} is expected")
-    for name in arguments.get("split", {}):
+    for name, argument in arguments.get("split", {}).items():
+        if argument is None and ":" in str(name):
+            raise ConfigError(f"eval_args split {name!r}: write a blank after the colon")
         _check_order(str(name), arguments, sequential=sequential)
         try:
             registry.checked_protocol(arguments, refit=refit)
@@ -221,9 +223,7 @@ def _how_to_get(name: str, *, of_recbole: bool) -> str:
         return f"'recbole-hyper prepare {name}' prepares it"
     if name in theirs:
         return "A run downloads it if its folder is empty"
-    wanted, known = name.lower().replace("_", "-"), dict.fromkeys([*ours, *theirs])
-    longer = [one for one in known if one.startswith(wanted) or one.endswith(wanted)]
-    names = [one for one in known if one == wanted] or longer or near_names(name, known, 3, 0.8)
+    names = near_names(name.lower().replace("_", "-"), dict.fromkeys([*ours, *theirs]), 3, 0.65)
     offers = [f"recbole-hyper prepare {one}" for one in names if one in ours]
     offers += [f"--dataset=recbole/{one}, which is downloaded" for one in names if one in theirs]
     if offers:

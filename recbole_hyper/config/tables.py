@@ -16,26 +16,12 @@ from recbole_hyper.values import in_words
 COLUMNS = ["key", "default", "may be", "source", "meaning"]
 
 
-def part_values() -> dict[str, dict[str, Any]]:
-    """Return the defaults of parts and models: by key, the value by part."""
-    by_key: dict[str, dict[str, Any]] = {}
-    for word, kind in (*((word, kind) for kind, word in PARTS.values()), ("model", "models")):
-        for name in registry.names(kind):
-            part = registry.resolve(kind, name)
-            for key, value in part.defaults().items():
-                by_key.setdefault(key, {})[f"{word} {name}"] = value
-    return by_key
-
-
 def declared() -> list[dict[str, str]]:
-    """Return a row for every key that this package declares, with the default of models that do not set the key."""
-    general, own = general_defaults(), part_values()
-    rows = []
+    """Return a row for every key that this package declares, with the default if all models share it."""
+    general, rows = general_defaults(), []
     for key, option in settings.declared().items():
-        by_part = own.get(key, {"settings": None})
-        value, source = general.get(key, (next(iter(by_part.values())), ", ".join(by_part)))
-        differs = key not in general and len(set(map(typed, by_part.values()))) > 1
-        shown = BY_MODEL if differs else typed(value)
+        value, source = general.get(key, (None, "models and parts"))
+        shown = typed(value) if key in general else BY_MODEL
         rows.append(dict(zip(COLUMNS, (key, shown, in_words(option.kind), source, option.about), strict=True)))
     return rows
 

@@ -214,10 +214,4 @@ def seeds_table(results: Mapping[int, Mapping[str, Any]]) -> Table:
         "have the same split and candidates."
     )
     columns = ["metric", "valid", "test"]
-    return Table(
-        rows,
-        columns,
-        heads={name: head_of(name) for name in columns},
-        forms=dict.fromkeys(("valid", "test"), ".4f"),
-        note=note,
-    )
+    return Table(rows, columns, heads={name: head_of(name) for name in columns}, note=note)

@@ -41,7 +41,7 @@ class Table:
         columns: columns to show, in this order; CSV has all of them.
         best, smaller: columns whose best value is bold; of these, the ones where smaller is better.
         heads: column heads that differ from the keys.
-        forms: format of a column, such as ",.0f"; by default all numbers of a column have the same number of digits.
+        forms: format of a column, such as ",.0f"; by default each number is formatted by itself, see :func:`cell`.
         caption, note: text above and below the table.
     """
 
@@ -57,6 +57,7 @@ class Table:
     @classmethod
     def of(cls, frame: pd.DataFrame, **more: Any) -> "Table":
         """Return the table of a frame. Empty columns are not shown; deviations and marks join their column."""
+        frame = frame.convert_dtypes()  # numbers beside gaps stay whole
         filled = [str(name) for name in frame if any(not is_missing(value) and value != "" for value in frame[name])]
         columns = [
             name for name in filled if not (name.endswith((" std", " mark")) and name.rpartition(" ")[0] in filled)
@@ -142,9 +143,8 @@ class Table:
 
 
 def table(rows: Rows, columns: Sequence[str] | None = None) -> str:
-    """Return rows as plain text. Each number is formatted by itself, because the values of a column may differ much."""
-    columns = list(columns or rows[0])
-    return printable(Table(rows, columns, forms=dict.fromkeys(columns, "own")).text())
+    """Return rows as plain text."""
+    return printable(Table(rows, list(columns or rows[0])).text())
 
 
 def frame_table(frame: pd.DataFrame) -> str:
@@ -192,23 +192,16 @@ def is_metric(column: str) -> bool:
 
 
 def number_texts(values: Sequence[Any], form: str = "") -> list[str]:
-    """Return the values of a column as text, by ``form`` or with the same number of digits.
-
-    ``form`` is a format, "p" for p-values, or "own": each number has as many digits as it needs.
-    """
+    """Return values as text, by a ``form`` such as ",.1f", or "p" for p-values, else by :func:`cell`."""
     if form == "p":
         return ["" if is_missing(p) else "< 0.0001" if p < 1e-4 else f"{p:.4f}" for p in values]
-    if form not in ("", "own"):
-        return ["" if is_missing(value) else format(value, form) for value in values]
-    numbers = [float(value) for value in values if _is_number(value) and not is_missing(value)]
-    digits = None if form == "own" or not numbers else 0 if all(map(float.is_integer, numbers)) else _digits(numbers)
-    return [cell(value, digits) for value in values]
+    return ["" if is_missing(value) else format(value, form) for value in values] if form else [*map(cell, values)]
 
 
-def cell(value: Any, digits: int | None = None) -> str:
+def cell(value: Any) -> str:
     """Return one value as text: four digits below 10, one above, thousands separated, a dash for a missing value.
 
-    ``digits`` are those of its column; a number that they would make 0, such as 1e-5, has three significant ones.
+    A number that these digits would make 0, such as 1e-5, has three significant ones.
     """
     if is_missing(value):
         return "-"
@@ -216,12 +209,8 @@ def cell(value: Any, digits: int | None = None) -> str:
         return "yes" if value else "no"
     if not isinstance(value, float | np.floating):
         return f"{value:,}" if _is_number(value) else str(value)
-    text = f"{value:,.{_digits([float(value)]) if digits is None else digits}f}"
+    text = f"{value:,.{4 if abs(float(value)) < 10 else 1}f}"
     return text if value == 0 or text.strip("-0.") else f"{value:.3g}"
-
-
-def _digits(numbers: Sequence[float]) -> int:
-    return 4 if max(map(abs, numbers)) < 10 else 1
 
 
 def is_missing(value: Any) -> bool:

@@ -53,7 +53,6 @@ def compare(
     """
     keys, scores, tuned = keys or {}, scores or {}, tuned or {}
     _check_names(models, scores)
-    check_segments(segments)
     if package is not None:
         require_new(package)
     numbers = [] if seeds is None else read_seeds(seeds, keys)
@@ -72,7 +71,7 @@ def compare(
     first["topk"], first["valid_metric"] = compared.topk, compared.metric
     for name, file in scores.items():
         ranked = rank_scores(name, file, first, folder / name)
-        compared.results[name], compared.folders[name] = {None: ranked}, {None: folder / name}
+        compared.results[name] = {None: ranked}
         compared.notes[name] = missing_text(ranked)
     return compared
 
@@ -105,37 +104,29 @@ def train(
     by_default = 1 if on_gpu else max(1, min(processors(), sum(run.keys is not None for run in runs)))
     connect = partial(cluster, ray_address) if ray_address else None
     experiment = Experiment(runs, by_default if max_concurrent is None else max_concurrent, connect, time_budget)
-    threads = experiment.threads if experiment.processes > 1 else None
+    threads = experiment.threads if experiment.executor.n_at_once != 1 else None
 
     def start(run: Run) -> str | None:
         # processes of a cluster report nothing before they end
-        note = None if connect is not None else partial(experiment.progress.note, run)
+        note = None if connect is not None else partial(experiment.note, run)
         return run_alone(run.model, run.dataset, keys_file(run, folder), threads, note)
 
-    outcome = experiment.execute(start)
-    if not outcome.results:
-        raise ValueError(f"all models failed: {'; '.join(f'{name}: {text}' for name, text in outcome.failed.items())}")
-    folders: dict[str, dict[int | None, Path]] = {name: {} for name in outcome.results}
-    for run in runs:
-        if run.name in folders:
-            folders[run.name][run.seed] = run.folder
-    first = read_config(next(iter(next(iter(folders.values())).values())))
+    results, failed = experiment.execute(start)
+    if not results:
+        raise ValueError(f"all models failed: {'; '.join(f'{name}: {text}' for name, text in failed.items())}")
+    first = read_config(next(run.folder for run in runs if run.name in results))
     items = Path(next(iter(configs.values()))["data_path"]) / f"{runs[0].dataset}.item"
     metric, seeds = str(first["valid_metric"]).lower(), dict.fromkeys(run.seed for run in runs if run.seed is not None)
-    return Comparison(outcome.results, folders, metric, first["topk"], list(seeds), outcome.failed, {}, items)
+    return Comparison(results, folder, metric, first["topk"], list(seeds), failed, {}, items)
 
 
 def _check_names(models: Sequence[str], scores: Mapping[str, Path]) -> None:
     """Check what needs no configuration."""
     if not models:
         raise ConfigError("--models='' names no model; write --models=SASRecCE,Pop, for example")
-    if twice := sorted({name for name in models if models.count(name) > 1}):
-        raise ConfigError(
-            f"--models names {twice[0]} more than once, but a model is one row; to compare two settings of it, use "
-            "'recbole-hyper run' for each, then 'recbole-hyper report'"
-        )
-    if both := sorted(scores.keys() & set(models)):
-        raise ConfigError(f"--scores={both[0]}=FILE: {both[0]} is a model of --models; choose another name")
+    names = [*models, *scores]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigError(f"--models and --scores name {twice[0]} more than once, but a name is one row of the table")
     for file in scores.values():
         read_scores(file)
 

@@ -8,24 +8,31 @@ from typing import Any
 from recbole_hyper.evaluation import compare
 from recbole_hyper.evaluation.pairs import count_users
 from recbole_hyper.evaluation.tables import Table
-
-# the result of each model and seed (content of result.json), and the folder of each
-Results = dict[str, dict[int | None, dict[str, Any]]]
-Folders = dict[str, dict[int | None, Path]]
+from recbole_hyper.experiment.experiment import Results, folder_name
+from recbole_hyper.runs.claim import seed_folder
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The results of several models on one split, what they are compared by, and the models that failed."""
+    """The results of several models on one split, what they are compared by, and the models that failed.
+
+    The run of a model is in its folder below ``folder``, or in ``seed-N`` there.
+    """
 
     results: Results
-    folders: Folders
+    folder: Path
     metric: str
     topk: Sequence[int]
     seeds: Sequence[int] = ()
     failed: Mapping[str, str] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)  # by model
     items: Path | None = None  # the .item file, for segments
+
+    @property
+    def folders(self) -> dict[str, dict[int | None, Path]]:
+        """The folder of each model and seed."""
+        places = {name: self.folder / folder_name(name) for name in self.results}
+        return {n: {seed: seed_folder(places[n], seed) for seed in by_seed} for n, by_seed in self.results.items()}
 
     @property
     def first(self) -> Mapping[str, Any]:

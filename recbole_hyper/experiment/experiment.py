@@ -10,10 +10,9 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -57,94 +56,71 @@ class Run:
         return self.folder / RESULT
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """The results (content of result.json) by name and seed, and a message for each name that failed."""
-
-    results: dict[str, dict[int | None, dict[str, Any]]] = field(default_factory=dict)
-    failed: dict[str, str] = field(default_factory=dict)
+# results (content of result.json) by name and seed
+Results = dict[str, dict[int | None, dict[str, Any]]]
 
 
-@dataclass(frozen=True)
 class Experiment:
-    """Runs, and how they are executed.
+    """Runs, how they are executed, and what is printed about them: which starts, its epochs, and the time left.
 
     At most ``processes`` are trained at a time. ``connect`` yields ray, connected to a cluster whose machines share the
     folders of the runs; None trains here. After ``time_budget`` seconds no run is started; None sets no limit.
     """
 
-    runs: Sequence[Run]
-    processes: int = 1
-    connect: Callable[[], AbstractContextManager[Any]] | None = None
-    time_budget: float | None = None
+    def __init__(
+        self,
+        runs: Sequence[Run],
+        processes: int = 1,
+        connect: Callable[[], AbstractContextManager[Any]] | None = None,
+        time_budget: float | None = None,
+    ) -> None:
+        if processes < 1:
+            raise ConfigError(f"max_concurrent={processes}: at least 1 is needed")
+        if time_budget is not None and not 0 < time_budget < float("inf"):
+            raise ConfigError(f"time_budget={time_budget}: seconds above 0 are expected")
+        self.runs, self.time_budget = runs, time_budget
+        self.executor = Executor(processes, connect, {"num_cpus": 1})
+        self.threads = max(1, processors() // processes)  # of each run: they share the cores
+        self.labels = {run.folder: f"[{number}/{len(runs)}] {run.label}" for number, run in enumerate(runs, 1)}
+        self.left = {run.folder: run for run in runs if run.keys is not None}
+        self.n_missing = len(self.left)
 
-    def __post_init__(self) -> None:
-        if self.processes < 1:
-            raise ConfigError(f"max_concurrent={self.processes}: at least 1 is needed")
-        if self.time_budget is not None and not 0 < self.time_budget < float("inf"):
-            raise ConfigError(f"time_budget={self.time_budget}: seconds above 0 are expected")
-
-    @property
-    def threads(self) -> int:
-        """How many threads each run takes: they share the cores."""
-        return max(1, processors() // self.processes)
-
-    @cached_property
-    def progress(self) -> "Progress":
-        """What is printed about these runs."""
-        return Progress(self.runs)
-
-    def execute(self, start: Start) -> Outcome:
-        """Train every run that is not finished with ``start`` and return all results.
+    def execute(self, start: Start) -> tuple[Results, dict[str, str]]:
+        """Train every run that is not finished with ``start``; return all results, and a message by failed name.
 
         A name fails if one of its runs fails, and the other runs go on. An error that ``start`` raises ends all.
         """
-        shown = self.progress
-        left = {run.folder: run for run in self.runs if run.keys is not None}
         failed: dict[str, str] = {}
-        executor = Executor(self.processes, self.connect, {"num_cpus": 1})
-        for run, result in executor.run(start, shown.starting(list(left.values())), time_budget=self.time_budget):
-            del left[run.folder]
-            shown.n_done += 1
-            if result is not None:
-                failed.setdefault(run.name, str(result) if run.seed is None else f"seed {run.seed}: {result}")
-                print(f"{run.label} failed: {result}", file=sys.stderr, flush=True)
-        failed = {run.name: OUT_OF_TIME for run in left.values()} | failed
-        results: dict[str, dict[int | None, dict[str, Any]]] = {}
+        for run in self.runs:
+            if run.keys is None:
+                self._say(run, f": finished before, {run.result}")
+        for run, error in self.executor.run(start, self._starting(), time_budget=self.time_budget):
+            del self.left[run.folder]
+            if error is not None:
+                failed.setdefault(run.name, str(error) if run.seed is None else f"seed {run.seed}: {error}")
+                print(f"{run.label} failed: {error}", file=sys.stderr, flush=True)
+        failed = {run.name: OUT_OF_TIME for run in self.left.values()} | failed
+        results: Results = {}
         for run in self.runs:
             if run.name not in failed:
                 results.setdefault(run.name, {})[run.seed] = read_json(run.result)
-        return Outcome(results, failed)
+        return results, failed
 
-
-class Progress:
-    """Prints which runs are finished or start, their epochs, and the time left at the pace of this session."""
-
-    def __init__(self, runs: Sequence[Run]) -> None:
-        self.numbers = {run.folder: f"[{number}/{len(runs)}] {run.label}" for number, run in enumerate(runs, 1)}
-        self.begun, self.n_done, self.n_todo = perf_counter(), 0, sum(run.keys is not None for run in runs)
-        for run in runs:
-            if run.keys is None:
-                self.say(run, f": finished before, {run.result}")
-
-    def starting(self, runs: Iterable[Run]) -> Iterator[Run]:
-        """Yield the ``runs``, and print a line when one is taken."""
-        for run in runs:
+    def _starting(self) -> Iterator[Run]:
+        """Yield the runs that are not finished, and print a line when one is taken."""
+        begun = perf_counter()
+        for run in list(self.left.values()):
             text = ": continues for more epochs" if run.result.is_file() else ""
-            if self.n_done:
-                left = self.n_todo - self.n_done
-                text += f"  ({left} left, about {in_minutes((perf_counter() - self.begun) / self.n_done * left)})"
-            self.say(run, text)
+            self._say(run, text + time_left(begun, self.n_missing - len(self.left), len(self.left)))
             yield run
 
     def note(self, run: Run, line: str) -> None:
         """Print a line of the log of ``run`` if it is that of an epoch."""
         if (found := _EPOCH.search(line)) is not None:
-            self.say(run, f": {found[0]}")
+            self._say(run, f": {found[0]}")
 
-    def say(self, run: Run, text: str) -> None:
-        """Print a line about a run."""
-        print(f"{self.numbers[run.folder]}{text}", flush=True)
+    def _say(self, run: Run, text: str) -> None:
+        print(f"{self.labels[run.folder]}{text}", flush=True)
 
 
 def folder_name(name: str) -> str:
@@ -203,9 +179,11 @@ def keys_file(run: Run, folder: Path) -> Path:
     return path
 
 
-def in_minutes(seconds: float) -> str:
-    """Return a time in words: 40 s, 12 min, 3 h 20 min."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
+def time_left(begun: float, n_done: int, n_left: int) -> str:
+    """Return what remains at the pace since ``begun``: "  (3 left, about 12 min)"; "" if nothing is done or left."""
+    if not (n_done and n_left):
+        return ""
+    seconds = (perf_counter() - begun) / n_done * n_left
     minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+    words = f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+    return f"  ({n_left} left, about {f'{seconds:.0f} s' if seconds < 90 else words})"

@@ -3,30 +3,31 @@
 Audits of the field ask for code and settings of every baseline, how they were tuned, the split, the candidates, and
 what was selected on. The folder has the data with their fingerprint, the protocol in words, search space, budget and
 chosen values of every model, its seeds, the rank of every test case, the environment, the table, and the command that
-repeats it. :func:`verify` checks it against itself, and against a repetition.
+repeats it. :func:`verify` checks it against itself, and against a repetition; ``sha256sum -c SHA256SUMS`` its files.
 """
 
+import math
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
+from pydantic import BaseModel, Field
 
 from recbole_hyper.data.source import CARD
 from recbole_hyper.errors import ConfigError
-from recbole_hyper.evaluation.compare import split_words
 from recbole_hyper.evaluation.pairs import read_cases
-from recbole_hyper.evaluation.results import candidates_text
 from recbole_hyper.evaluation.statistics import case_values
 from recbole_hyper.experiment.comparison import Comparison
+from recbole_hyper.experiment.experiment import Results
 from recbole_hyper.files import (
-    digest,
     file_digest,
     plain,
     read_json,
     replaced_folder,
+    validated,
     write_json,
     write_text,
     write_yaml,
@@ -38,8 +39,7 @@ from recbole_hyper.runs.folder import CONFIG, RESULT
 from recbole_hyper.settings import SETTINGS as DECLARED
 from recbole_hyper.settings import deciding
 
-ABOUT, README, SETTINGS = "package.json", "README.md", "settings.yaml"
-FORMAT = 2
+ABOUT, README, SETTINGS, SUMS = "package.json", "README.md", "settings.yaml", "SHA256SUMS"
 RUNS, DATA, SWEEPS, SCORES, PLUGINS = "runs", "data", "sweeps", "scores", "plugins"
 REPEATED = "repeated"
 OF_A_RUN = (RESULT, CONFIG, "cases_test.parquet", "cases_valid.parquet", "train.csv")
@@ -48,15 +48,23 @@ _SET_ELSEWHERE = {"model", "dataset", "data_path", "output_dir", "resume", "plug
 _PLACES = 6  # a figure in a repetition may differ in the digits behind
 
 
+class About(BaseModel):
+    """The content of package.json: the command that repeats the comparison, and what its table is made of."""
+
+    format: Literal[3] = 3
+    command: list[str]
+    models: dict[str, str] = Field(min_length=1)  # how the settings of each were chosen
+    metric: str
+    topk: list[int]
+    seeds: list[int]
+    failed: dict[str, str]
+    notes: dict[str, str]
+
+
 def write_package(
-    folder: Path,
-    comparison: Comparison,
-    source: Path,
-    *,
-    tuned: Mapping[str, Path],
-    scores: Mapping[str, Path],
+    folder: Path, comparison: Comparison, *, tuned: Mapping[str, Path], scores: Mapping[str, Path]
 ) -> Path:
-    """Write the package of the ``comparison`` in the folder ``source`` to ``folder``, which must not exist.
+    """Write the package of the ``comparison`` to ``folder``, which must not exist.
 
     ``tuned`` are the sweeps that chose a model's settings, ``scores`` the files of other libraries, both by name.
     """
@@ -65,7 +73,7 @@ def write_package(
     dataset, root = first["dataset"], Path(first["config"]["data_path"])
     data = root / dataset if (root / dataset).is_dir() else root
     trained = [name for name in comparison.results if name not in scores]
-    plugins = _plugins(comparison)
+    plugins = _plugins(comparison, trained)
     # its SOURCE.json says which ids are escaped
     files = {f"{DATA}/{dataset}/{file.name}": file for file in (*data.glob(f"{dataset}.*"), *data.glob(CARD))}
     for name, by_seed in comparison.folders.items():
@@ -74,73 +82,43 @@ def write_package(
     for name, sweep in tuned.items():
         files |= {f"{SWEEPS}/{name}/{one}": sweep / one for one in ("sweep.yaml", "sweep.json", "trials.csv")}
     files |= {f"{SCORES}/{name}{file.suffix}": file for name, file in scores.items()}
-    files |= plugins | _defaults(trained, plugins)
-    files |= {file.name: file for file in source.glob("compare*")}
+    files |= plugins
+    files |= {file.name: file for file in comparison.folder.glob("compare*")}
     with replaced_folder(folder) as part:
         for place, file in files.items():
             if file.is_file():
                 (part / place).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(file, part / place)
         write_yaml(part / SETTINGS, {name: _settings(comparison.results[name]) for name in trained})
-        command = _command(comparison, trained, scores, plugins)
         names = {dist.metadata["Name"]: dist.version for dist in distributions()}
         write_text(part / "environment.txt", "".join(f"{name}=={names[name]}\n" for name in sorted(names, key=str)))
-        content = {
-            "format": FORMAT,
-            "command": command,
-            "dataset": dataset,
-            "data_fingerprint": first["data_fingerprint"],
-            "counts": {key: first[key] for key in ("n_users", "n_items", "n_interactions", "n_test_cases")},
-            "protocol": protocol_words(first),
-            "models": {name: _about(name, comparison, tuned) for name in comparison.results},
-            "versions": first["versions"],
-            "commit": first["commit"],
-            "device": first.get("device"),
-            "metric": comparison.metric,
-            "topk": list(comparison.topk),
-            "seeds": list(comparison.seeds),
-            "failed": dict(comparison.failed),
-            "notes": dict(comparison.notes),
-        }
-        write_text(part / README, _readme(content, comparison))
-        content["files"] = {str(file.relative_to(part)): file_digest(file) for file in _files(part)}
-        write_json(part / ABOUT, {**content, "digest": digest(content, 64)})
+        command = _command(comparison, trained, scores, plugins)
+        chosen = {name: _chosen(name, trained, tuned) for name in comparison.results}
+        facts = {key: getattr(comparison, key) for key in ("metric", "topk", "seeds", "failed", "notes")}
+        about = About(command=command, models=chosen, **facts)
+        write_json(part / ABOUT, about.model_dump())
+        write_text(part / README, _readme(about, comparison))
+        write_text(part / SUMS, "".join(f"{file_digest(file)}  {name}\n" for name, file in _files(part).items()))
     return folder / README
 
 
-def _plugins(comparison: Comparison) -> dict[str, Path]:
-    """Return the plugin files of all models by their place in the package, where two of one name do not meet."""
-    lists = [result["config"].get("plugins") or [] for runs in comparison.results.values() for result in runs.values()]
-    files = dict.fromkeys(Path(file) for one in lists for file in one)
-    return {f"{PLUGINS}/{number}/{file.name}": file for number, file in enumerate(files, 1)}
-
-
-def _defaults(trained: Sequence[str], plugins: Mapping[str, Path]) -> dict[str, Path]:
-    """Return the files of defaults beside plugins, of the models that were trained, by their place in the package."""
+def _plugins(comparison: Comparison, trained: Sequence[str]) -> dict[str, Path]:
+    """Return the plugin files by place, where two of one name do not meet, with the models' defaults beside them."""
+    configs = [result["config"] for runs in comparison.results.values() for result in runs.values()]
+    plugins = dict.fromkeys(Path(file) for config in configs for file in config.get("plugins") or ())
     classes = [cls for name, cls in models.models().items() if name in trained]
-    files = {file for cls in classes for file in models.defaults_files(cls)}
-    places = [(Path(place), plugin.absolute().parent) for place, plugin in plugins.items()]
-    return {str(place.with_name(file.name)): file for place, here in places for file in files if file.parent == here}
+    defaults = {file for cls in classes for file in models.defaults_files(cls)}
+    files = dict[str, Path]()
+    for number, plugin in enumerate(plugins, 1):
+        beside = [file for file in defaults if file.parent == plugin.absolute().parent]
+        files |= {f"{PLUGINS}/{number}/{file.name}": file for file in (plugin, *beside)}
+    return files
 
 
 def require_new(folder: Path) -> None:
     """Raise ConfigError if ``folder`` has something."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"--package={folder} exists; name a new folder")
-
-
-def protocol_words(result: Mapping[str, Any]) -> dict[str, str]:
-    """Return what audits ask about the protocol that all models share, by subject."""
-    words = split_words(result["eval_args"]["split"])
-    seen = "not candidates" if result["exclude_seen"] else "candidates"
-    return {
-        "split": f"{result['protocol']}{words and f' ({words})'}",
-        "selection": f"the epoch with the best {result['config'].get('valid_metric')} on validation; the test is "
-        "ranked once, at the end",
-        "candidates": candidates_text(result["eval_args"].get("mode", "full")),
-        "seen items": f"items of the history are {seen}",
-        "ties": str(result.get("ties", "a target ranks behind every candidate with an equal score")),
-    }
 
 
 def _settings(by_seed: Mapping[int | None, Mapping[str, Any]]) -> dict[str, Any]:
@@ -151,26 +129,13 @@ def _settings(by_seed: Mapping[int | None, Mapping[str, Any]]) -> dict[str, Any]
     return {**keys, "n_threads": first.get("threads")}
 
 
-def _about(name: str, comparison: Comparison, tuned: Mapping[str, Path]) -> dict[str, Any]:
-    """Return how a model's settings were chosen, and its seeds."""
-    by_seed = comparison.results[name]
-    first = next(iter(by_seed.values()))
-    content: dict[str, Any] = {"seeds": [result["seed"] for result in by_seed.values()]}
-    if "scores" in first:
-        return {**content, "scores": first["scores"], "missing": first["missing"]}
-    content["epochs"] = [result["epochs"] for result in by_seed.values()]
-    content["best_epoch"] = [result["best_epoch"] for result in by_seed.values()]
-    if name not in tuned:
-        return {**content, "tuning": "none: defaults of the model, data set and command"}
-    request, outcome = tuned[name] / "sweep.yaml", read_json(tuned[name] / "sweep.json")
-    return {
-        **content,
-        "tuning": f"{SWEEPS}/{name}/{request.name} has the space, trials.csv every trial",
-        "trials": outcome["trials"],
-        "chosen": outcome["best"]["settings"],
-        "budget_seconds": outcome["seconds"]["trials"],
-        "selected_by": outcome["valid_metric"],
-    }
+def _chosen(name: str, trained: Sequence[str], tuned: Mapping[str, Path]) -> str:
+    """Return how the settings of a model were chosen."""
+    if name not in trained:
+        return "scores of another library"
+    if name in tuned:
+        return f"tuned: {SWEEPS}/{name}/ has the space, every trial, their seconds, and the winner"
+    return "not tuned: defaults of the model, data set and command"
 
 
 def _command(
@@ -179,31 +144,35 @@ def _command(
     words = ["recbole-hyper", "compare", f"--models={','.join(trained)}", f"--dataset={comparison.first['dataset']}"]
     words += [f"--config_files={SETTINGS}", f"--data_path={DATA}", f"--output_dir={REPEATED}", "--max_concurrent=1"]
     words += [f"--seeds={','.join(map(str, comparison.seeds))}"] if comparison.seeds else []
-    words += [f"--plugins={','.join(plugins)}"] if plugins else []
+    words += [f"--plugins={','.join(one for one in plugins if one.endswith('.py'))}"] if plugins else []
     return [*words, *(f"--scores={name}={SCORES}/{name}{file.suffix}" for name, file in scores.items())]
 
 
-def _readme(content: Mapping[str, Any], comparison: Comparison) -> str:
+def _readme(about: About, comparison: Comparison) -> str:
     table, _ = comparison.tables()
-    facts = {key: content[key] for key in ("counts", "data_fingerprint", "protocol", "models", "versions", "commit")}
-    return f"""# {", ".join(comparison.results)} on {content["dataset"]}
+    first = comparison.first
+    counts = ("data_fingerprint", "n_users", "n_items", "n_interactions", "n_test_cases")
+    facts = {key: first.get(key) for key in (*counts, "eval_args", "ties", "device", "commit", "versions")}
+    return f"""# {", ".join(comparison.results)} on {first["dataset"]}
 
 {table.markdown()}
+Each run tests the epoch with the best {comparison.metric} on validation, once, at the end.
+
 ## Repeat
 
 In this folder, with the packages of `environment.txt`:
 
 ```sh
-{" ".join(content["command"])}
+{" ".join(about.command)}
 recbole-hyper verify . --repeated={REPEATED}
 ```
 
 `recbole-hyper verify .` checks every file, the metrics by the saved ranks, and the table.
 
-## Data, protocol, models and environment
+## Models, data, protocol and environment
 
 ```yaml
-{yaml.safe_dump(plain(facts), sort_keys=False, width=120)}```
+{yaml.safe_dump(plain({"models": about.models} | facts), sort_keys=False, width=120)}```
 
 `{SETTINGS}` has every value of every model. `{RUNS}/` has each run: result, configuration, epochs, and the rank of
 every case.
@@ -216,81 +185,66 @@ def verify(folder: Path, repeated: Path | None = None) -> list[str]:
     Checks that no file is changed, missing or new; that the saved ranks give the metrics of the results; and that the
     results give the table. ``repeated`` is the output_dir of its command: every figure must be equal to six places.
     """
-    if not (folder / ABOUT).is_file():
-        raise ConfigError(f"{folder} has no package: {ABOUT} is missing")
-    about = read_json(folder / ABOUT)
-    if about.get("format") != FORMAT or not isinstance(about.get("files"), dict):
-        raise ConfigError(f"{folder / ABOUT} has format {about.get('format')!r}, but this release reads {FORMAT}")
-    if about.pop("digest", None) != digest(about, 64):
-        return [f"{ABOUT} has changed"]
-    there = {str(file.relative_to(folder)): file for file in _files(folder)}
-    problems = [f"{name} is missing" for name in about["files"] if name not in there]
-    problems += [f"{name} is new" for name in there if name not in about["files"]]
+    if not (folder / SUMS).is_file():
+        raise ConfigError(f"{folder} has no package: {SUMS} is missing")
+    lines = (folder / SUMS).read_text(encoding="utf-8").splitlines()
+    listed, there = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}, _files(folder)
+    problems = [f"{name} is missing" for name in listed if name not in there]
+    problems += [f"{name} is new" for name in there if name not in listed]
     problems += [f"{name} is a link" for name, file in there.items() if file.is_symlink()]
-    changed = [name for name, file in there.items() if about["files"].get(name, "") not in ("", file_digest(file))]
-    problems += [f"{name} has changed" for name in changed]
-    if problems or not about["models"]:
-        return problems or [f"{ABOUT} names no model"]
+    both = listed.keys() & there.keys()
+    problems += [f"{name} has changed" for name in sorted(both) if listed[name] != file_digest(there[name])]
+    if problems:
+        return problems
+    about = validated(About, read_json(folder / ABOUT), folder / ABOUT)
     comparison = _read(folder, about)
     for name, by_seed in comparison.results.items():
         for seed, result in by_seed.items():
             run = comparison.folders[name][seed]
-            problems += [f"{run.relative_to(folder)}: {text}" for text in _wrong_metrics(run, result)]
-            if repeated is not None:
-                problems += _differences(result, seed_folder(repeated / name, seed) / RESULT)
+            again = None if repeated is None else seed_folder(repeated / name, seed)
+            problems += [f"{run.relative_to(folder)}: {text}" for text in _wrong_figures(run, result, again)]
     if problems:
         return problems
     table, _ = comparison.tables()
-    if table.csv() != (folder / "compare.csv").read_text(encoding="utf-8"):
-        problems.append("compare.csv is not the table of the results")
-    return problems
+    same = table.csv() == (folder / "compare.csv").read_text(encoding="utf-8")
+    return [] if same else ["compare.csv is not the table of the results"]
 
 
-def _read(folder: Path, about: Mapping[str, Any]) -> Comparison:
+def _read(folder: Path, about: About) -> Comparison:
     """Return the comparison that a package has."""
-    folders: dict[str, dict[int | None, Path]] = {}
-    for name in about["models"]:
-        seeds = [None] if (folder / RUNS / name / RESULT).is_file() else about["seeds"]
-        folders[name] = {seed: seed_folder(folder / RUNS / name, seed) for seed in seeds}
-    results = {
-        name: {seed: read_json(run / RESULT) for seed, run in by_seed.items()} for name, by_seed in folders.items()
-    }
-    facts = {key: about[key] for key in ("metric", "topk", "seeds", "failed", "notes")}
-    return Comparison(results, folders, **facts)
+    results: Results = {}
+    for name in about.models:
+        # scores of another library have no seed
+        seeds = [None] if (folder / RUNS / name / RESULT).is_file() else about.seeds
+        results[name] = {seed: read_json(seed_folder(folder / RUNS / name, seed) / RESULT) for seed in seeds}
+    return Comparison(results, folder / RUNS, **about.model_dump(exclude={"format", "command", "models"}))
 
 
-def _wrong_metrics(run: Path, result: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the metrics that the saved ranks do not give; metrics that are not means over cases are not checked."""
+def _wrong_figures(run: Path, result: Mapping[str, Any], again: Path | None) -> Iterator[str]:
+    """Yield the metrics that the saved ranks do not give, or that a repeated run, in the folder ``again``, has not.
+
+    Metrics that are not means over cases do not follow from ranks.
+    """
     places = result["config"].get("metric_decimal_place", _PLACES)
     if not DECLARED["metric_decimal_place"].allows(places):
         yield f"metric_decimal_place is {places}"
         return
+    if again is not None and not (again / RESULT).is_file():
+        yield f"{again / RESULT} is missing"
+        return
+    repeated = None if again is None else read_json(again / RESULT)
     for part in ("valid", "test"):
-        if not (run / f"cases_{part}.parquet").is_file():
-            continue
-        ranks = read_cases(run, part)["rank"].to_numpy()
+        saved = (run / f"cases_{part}.parquet").is_file()
+        ranks = read_cases(run, part)["rank"].to_numpy() if saved else None
         for metric, value in result[part].items():
-            values = case_values(metric, ranks)
+            values = None if ranks is None else case_values(metric, ranks)
             if values is not None and not abs(values.mean() - value) <= 0.5 * 10.0**-places + 1e-9:
                 yield f"{part} {metric} is {value}, but the ranks give {values.mean():.6f}"
+            if repeated and not abs(repeated[part].get(metric, math.nan) - value) <= 0.5 * 10**-_PLACES:
+                yield f"{part} {metric} was {value}, and is {repeated[part].get(metric)} in {again}"
 
 
-def _differences(result: Mapping[str, Any], file: Path) -> Iterator[str]:
-    """Yield the figures that a repeated run does not have."""
-    if not file.is_file():
-        yield f"{file} is missing"
-        return
-    other = read_json(file)
-    for part in ("valid", "test"):
-        for metric, value in result[part].items():
-            again = other[part].get(metric)
-            if again is None or not abs(again - value) <= 0.5 * 10**-_PLACES:
-                yield f"{file.parent}: {part} {metric} was {value}, and is {again}"
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    """Yield the files of a package, without its list and its repetition."""
-    for file in sorted(folder.rglob("*")):
-        inside = file.relative_to(folder)
-        if file.is_file() and inside.parts[0] != REPEATED and str(inside) != ABOUT:
-            yield file
+def _files(folder: Path) -> dict[str, Path]:
+    """Return the files of a package by name, without its list and its repetition."""
+    files = {str(file.relative_to(folder)): file for file in sorted(folder.rglob("*")) if file.is_file()}
+    return {name: file for name, file in files.items() if name != SUMS and Path(name).parts[0] != REPEATED}

@@ -11,7 +11,6 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from recbole_hyper.batches.histories import history_items
 from recbole_hyper.data.sequences import SequenceStore, ranges
 from recbole_hyper.data.tables.ids import Ids
 from recbole_hyper.data.tables.inputs import read_table
@@ -29,34 +28,25 @@ _COLUMNS = ("user_id", "item_id", "score")
 def read_scores(file: Path) -> pd.DataFrame:
     """Return the columns user_id and item_id as text, and score, of a csv or parquet file.
 
-    Without a column score, a column rank counts: 1 is the best. DataError for missing columns, a score that is not a
-    finite number, or an item that a user has twice.
+    Without a column score, a column rank counts: 1 is the best. DataError for missing columns, or a score that is not a
+    finite number.
     """
-    frame = read_table(file).to_pandas()
+    frame = read_table(file).to_pandas(types_mapper=pd.ArrowDtype)
     if "score" not in frame and "rank" in frame:
         frame["score"] = -pd.to_numeric(frame["rank"], errors="coerce")
     if missing := [name for name in _COLUMNS if name not in frame]:
         raise DataError(f"{file} has no column {missing[0]!r}: user_id, item_id and score (or rank) are needed")
-    frame["score"] = pd.to_numeric(frame["score"], errors="coerce").astype(np.float64)
-    bad = ~np.isfinite(frame["score"].to_numpy())
-    if bad.any():
-        raise DataError(f"{file}: the score in row {int(np.argmax(bad)) + 1} is not a finite number")
-    for name in ("user_id", "item_id"):
-        column = frame[name]
-        # a column with a gap makes numbers out of ids
-        whole = pd.api.types.is_float_dtype(column) and (column.dropna() % 1 == 0).all()
-        frame[name] = (column.astype("Int64") if whole else column).astype(str)
-    twice = frame.duplicated(["user_id", "item_id"])
-    if twice.any():
-        user, item = frame.loc[twice.idxmax(), ["user_id", "item_id"]]
-        raise DataError(f"{file}: user {user} has item {item} twice")
-    return frame[list(_COLUMNS)]
+    scores = pd.to_numeric(frame["score"], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    if not (finite := np.isfinite(scores)).all():
+        raise DataError(f"{file}: the score in row {int(np.argmin(finite)) + 1} is not a finite number")
+    return frame[["user_id", "item_id"]].astype(str).assign(score=scores)
 
 
 class Lists:
     """Each user's listed items, with their places as scores: the worst item of a list has 0, equal scores are equal.
 
-    Places instead of scores, because the ranking compares float32 numbers. An item that is not listed has -1.
+    Places instead of scores, because the ranking compares float32 numbers. An item that is not listed has -1. Of an
+    item that a user has twice, the better score counts.
     """
 
     def __init__(self, frame: pd.DataFrame, store: SequenceStore) -> None:
@@ -68,7 +58,7 @@ class Lists:
         }
         known = (users > 0) & (items > 0)
         table = pd.DataFrame({"user": users, "item": items, "score": frame["score"]})[known]
-        table = table.sort_values(["user", "score"], kind="stable")
+        table = table.sort_values(["user", "score"], kind="stable").drop_duplicates(["user", "item"], keep="last")
         self.items = table["item"].to_numpy(dtype=np.int64)
         self.places = table.groupby("user")["score"].rank(method="dense").to_numpy(dtype=np.float32) - 1
         self.lengths = np.bincount(table["user"], minlength=len(store.user_tokens))
@@ -85,11 +75,6 @@ class Lists:
         scores[torch.from_numpy(rows), torch.from_numpy(self.items[index])] = torch.from_numpy(self.places[index])
         return scores
 
-    def has(self, users: npt.NDArray[Any], items: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Return whether the list of ``users[i]`` has ``items[i]``."""
-        found: npt.NDArray[np.bool_] = pd.MultiIndex.from_arrays([users, items]).isin(self.pairs)
-        return found
-
     def rank(self, cases: Cases, k: int, **rules: Any) -> tuple[Ranks, npt.NDArray[np.bool_]]:
         """Return the ranks of the targets, and which targets are listed.
 
@@ -97,7 +82,7 @@ class Lists:
         item. ``rules`` are those of :func:`recbole_hyper.evaluation.ranking.rank_cases`.
         """
         ranks = rank_cases(self.score, cases, n_items=self.n_items, k=k, **rules)
-        listed = self.has(cases.store.users[cases.rows], cases.targets)
+        listed = pd.MultiIndex.from_arrays([cases.store.users[cases.rows], cases.targets]).isin(self.pairs)
         assert ranks.top_scores is not None
         ended = ranks.top_scores < 0
         last = np.maximum(ranks.n_candidates, k + 1)
@@ -124,13 +109,9 @@ def rank_scores(name: str, file: Path, config: Any, folder: Path) -> dict[str, A
     k = max(config["topk"])
     ranks, listed = lists.rank(cases, k, memory_budget=config["ranking_memory_budget"], **rules)
     users = cases.store.users[cases.rows]
-    lengths, (seen_lengths, seen) = lists.lengths[users], history_items(cases)
-    of_history = lists.has(np.repeat(users, seen_lengths), seen)
     missing = {
-        "test users without a list": int((lengths == 0).sum()),
+        "test users without a list": int((lists.lengths[users] == 0).sum()),
         "test targets that are not in the list": int((~listed).sum()),
-        f"test users with fewer than {k} items": int((lengths < k).sum()),
-        "listed items that the user has seen": int(of_history.sum()),
         **lists.counts,
     }
     folder.mkdir(parents=True, exist_ok=True)

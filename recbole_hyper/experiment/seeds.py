@@ -53,7 +53,7 @@ def run_seeds(
     def start(one: Run) -> None:
         run(model, dataset, interactions=interactions, config_files=files, config_dict=Exact(one.keys or {}))
 
-    by_seed = Experiment(runs).execute(start).results[""]
+    by_seed = Experiment(runs).execute(start)[0][""]
     results = {seed: by_seed[seed] for seed in seeds}
     table = seeds_table(results)
     print(f"\n{table.text()}\n\n{table.note}", *table.save(folder, "seeds"), sep="\n")

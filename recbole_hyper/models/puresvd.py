@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from recbole_hyper.batches.histories import multiply
-from recbole_hyper.errors import ConfigError
 from recbole_hyper.models._linear import LinearRecommender
-from recbole_hyper.options import PLACE, Option, keyed
+from recbole_hyper.options import Option, keyed
 from recbole_hyper.svd import check_rank, scaled_columns, top_eigenpairs
 from recbole_hyper.values import PositiveInt, Share
 
@@ -32,8 +31,7 @@ def item_factors(matrix: scipy.sparse.csr_matrix, rank: int, scaling: float, see
 class PureSVDN(LinearRecommender):
     """PureSVD-N (Nikolakopoulos et al., 2019; HSASRec paper, appendix E): scores ``V V^T x`` of a binary history x.
 
-    Popularity scales the columns of the training matrix (see :func:`item_factors`), but not the history. One
-    decomposition serves all ranks up to ``max_rank``.
+    Popularity scales the columns of the training matrix (see :func:`item_factors`), but not the history.
     """
 
     own_options = keyed(
@@ -43,15 +41,6 @@ class PureSVDN(LinearRecommender):
             kind=Share,
             default=0.6,
         ),
-        max_rank=Option(
-            "factors to cache for runs with other ranks", kind=PositiveInt | None, default=None, decides=(PLACE,)
-        ),
-        fit_cache=Option(
-            "folder that caches decompositions for other runs; ~: no cache",
-            kind=str | None,
-            default=None,
-            decides=(PLACE,),
-        ),
     )
     factors: Tensor
 
@@ -59,31 +48,20 @@ class PureSVDN(LinearRecommender):
         super().__init__(config, dataset)
         self.rank, self.scaling, self.seed = int(config["rank"]), float(config["scaling"]), int(config["seed"])
         users = int((np.diff(self.matrix.indptr) > 0).sum())
-        self.largest = min(users, self.n_items - 1)
-        if self.rank > self.largest:
+        largest = min(users, self.n_items - 1)
+        if self.rank > largest:
             raise ValueError(
-                f"rank={self.rank} is above {self.largest}, the most that {users} users and {self.n_items - 1} items "
+                f"rank={self.rank} is above {largest}, the most that {users} users and {self.n_items - 1} items "
                 "of the training part allow; choose a smaller rank"
             )
-        self.computed_rank = min(self.largest, max(self.rank, int(config["max_rank"] or 0)))
-        check_rank(self.matrix.shape[1], self.computed_rank, dense=GRAM_ITEMS)
-        self.cache_folder = config["fit_cache"]
+        check_rank(self.matrix.shape[1], self.rank, dense=GRAM_ITEMS)
         self.keep_learned("factors")
         self.n_learned = (self.n_items - 1) * self.rank
 
-    @classmethod
-    def check_config(cls, config: Any) -> None:
-        largest = config["max_rank"]
-        if largest is not None and largest < config["rank"]:
-            raise ConfigError(f"max_rank={largest!r} is below rank={config['rank']}; raise it, or set it to ~")
-
     def fit(self) -> None:
-        """Take the factors from the cache, or else decompose the training matrix."""
-        from joblib import Memory  # only when it is needed: importing it takes a third of a second
-
-        factors = Memory(self.cache_folder, verbose=0).cache(item_factors)
-        found = factors(self.matrix, self.computed_rank, self.scaling, self.seed)
-        self.factors = torch.from_numpy(np.ascontiguousarray(found[:, : self.rank])).to(self.device)
+        """Decompose the training matrix."""
+        factors = item_factors(self.matrix, self.rank, self.scaling, self.seed)
+        self.factors = torch.from_numpy(factors).to(self.device)
 
     def item_vectors(self) -> Tensor:
         return self.factors

@@ -16,12 +16,7 @@ from recbole_hyper.host.metrics import is_smaller_better
 from recbole_hyper.report import figures
 from recbole_hyper.report.collect import FINAL, RUN, TRIAL, Collection, Entry, collect
 from recbole_hyper.report.page import Page
-from recbole_hyper.report.tables import (
-    environment_table,
-    leaderboard,
-    trial_table,
-    warnings_of,
-)
+from recbole_hyper.report.tables import leaderboard, trial_table, warnings_of
 from recbole_hyper.sweep.trial import FINISHED
 
 _UNITS = {"train seconds": "training,\u00a0s", "peak MiB": "peak memory,\u00a0MiB"}
@@ -60,7 +55,6 @@ def build_report(folders: Sequence[str | Path], output: str | Path) -> Path:
     _leaderboard(page, leaderboard(collection))
     _parameters(page, collection)
     _curves(page, collection)
-    _environment(page, collection)
     write_text(page.folder / "report.html", page.render())
     return page.folder / "report.html"
 
@@ -139,16 +133,3 @@ def _curves(page: _Report, collection: Collection) -> None:
         page.section("Training curves", "At most six in each figure. The loss is the mean over the steps of an epoch.")
     for title, figure in curves.items():
         page.draw(figure, f"{title}: training loss and validation by epoch.", "curves", title)
-
-
-def _environment(page: _Report, collection: Collection) -> None:
-    frame = environment_table(collection)
-    page.section(
-        "Environment", "Versions, commit and data of the runs. Equal fingerprints mean equal data in the same order."
-    )
-    Table.of(frame).save(page.folder, "environment")
-    versions = list(frame)[list(frame).index("commit") + 1 :]
-    equal = [name for name in versions if frame[name].map(str).nunique() == 1 and frame[name].notna().all()]
-    page.text(", ".join(f"{name} {frame[name].iloc[0]}" for name in equal), small=True)
-    short = frame["data fingerprint"].map(lambda text: str(text)[:12])
-    page.table(Table.of(frame.assign(**{"data fingerprint": short}).drop(columns=equal)))

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, field_validator
 
 from recbole_hyper.errors import ConfigError, did_you_mean
 from recbole_hyper.files import validated
-from recbole_hyper.yaml_files import config_file, merged, properties_file, properties_folder, read_yaml
+from recbole_hyper.yaml_files import config_file, merged, packaged_yaml, properties_file, properties_folder, read_yaml
 
 Keys = dict[str, Any]
 
@@ -56,7 +56,7 @@ class Recipe(BaseModel, extra="forbid"):
 def recipes() -> dict[str, Path]:
     """Return the file of every recipe, by name."""
     files = sorted((properties_folder() / "reproduce").glob("*.yaml"))
-    return {f"{path.stem}-{dataset}": path for path in files for dataset in read_yaml(path)["datasets"]}
+    return {f"{path.stem}-{dataset}": path for path in files for dataset in packaged_yaml(path)["datasets"]}
 
 
 def read_recipe(name: str) -> Recipe:
@@ -66,7 +66,7 @@ def read_recipe(name: str) -> Recipe:
     if not path.is_file():
         hint = did_you_mean(name, known) or "; see recbole-hyper reproduce --list"
         raise ConfigError(f"recipe {name!r} is unknown{hint}")
-    content = read_yaml(path)
+    content = dict(packaged_yaml(path)) if name in known else read_yaml(path)
     if name in known:
         content = _of_dataset(content, name.removeprefix(f"{path.stem}-"))
     if protocol := content.pop("protocol", None):

@@ -1,6 +1,5 @@
 """The tables of a report, and the labels of its entries."""
 
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -90,7 +89,6 @@ def leaderboard(collection: Collection) -> pd.DataFrame:
     for (*_, metric), same in comparable.items():
         add_tests(same, metric, folders)
     frame = pd.DataFrame(rows).drop(columns=["difference", "low", "high", "note", "_data"], errors="ignore")
-    frame["epochs"] = frame["epochs"].convert_dtypes()
     return frame.sort_values(["dataset", "protocol", "_order"], kind="stable").drop(columns="_order")
 
 
@@ -116,21 +114,6 @@ def trial_table(collection: Collection) -> pd.DataFrame:
         for entry in sweep.trials
     ]
     return pd.DataFrame(rows)
-
-
-def environment_table(collection: Collection) -> pd.DataFrame:
-    """Return a row per environment and data set: number of runs, data, fingerprint, counts, commit and versions."""
-    rows: dict[str, dict[str, Any]] = {}
-    for result in (entry.result for entry in collection.entries if entry.result):
-        row = {
-            "dataset": result.get("dataset"),
-            "data fingerprint": result.get("data_fingerprint"),
-            **{name: result.get(f"n_{name}") for name in ("users", "items", "interactions")},
-            "commit": (result.get("commit") or "-")[:12],
-            **(result.get("versions") or {}),
-        }
-        rows.setdefault(json.dumps(row, sort_keys=True), {"runs": 0, **row})["runs"] += 1
-    return pd.DataFrame(list(rows.values()))
 
 
 def warnings_of(collection: Collection) -> list[str]:

@@ -73,12 +73,7 @@ def how_to_continue(folder: Path) -> str:
 
 def _require_same(request: Mapping[str, Any], before: Mapping[str, Any]) -> None:
     for key in SAME:
-        old, new = before[key], request[key]
-        if isinstance(old, dict):
-            differ = [name for name in {**old, **new} if old.get(name) != new.get(name)]
-            old, new = ({name: one.get(name) for name in differ} for one in (old, new))
-        if old != new:
-            raise ConfigError(
-                f"this sweep cannot be resumed with another {key} ({old!r} before, {new!r} now); choose another "
-                "output_dir"
-            )
+        old, new = (one[key] if isinstance(one[key], dict) else {key: one[key]} for one in (before, request))
+        pairs = {name: (old.get(name), new.get(name)) for name in {**old, **new}}
+        if differ := {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}:
+            raise ConfigError(f"a resume cannot change {key} (before, now): {differ}; choose another output_dir")

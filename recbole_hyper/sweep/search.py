@@ -22,7 +22,7 @@ def list_trials(space: Space, search: str, num_samples: int | None, seed: int) -
     generator = np.random.default_rng(seed)
     by_key: dict[str, Settings] = {}
     if search == "grid":
-        for _ in range(1 if all(domain.is_grid for domain in space.domains.values()) else num_samples or 1):
+        for _ in range(num_samples or 1):
             for settings in space.grid(generator):
                 by_key.setdefault(_key(settings), settings)
     else:
@@ -63,9 +63,9 @@ class Optuna:
         taken = {trial.number for trial in earlier}
         self._numbers = [number for number in range(num_samples) if number not in taken]
         # optuna wants a value of every key, also of those that a trial did not read
-        whole = {key: domain.ends[0] for key, domain in space.domains.items()}
+        whole = {key: domain.sample(random_state=0) for key, domain in space.of_ray.items()}
         self.search = OptunaSearch(
-            OptunaSearch.convert_search_space({key: domain.of_ray for key, domain in space.domains.items()}),
+            OptunaSearch.convert_search_space(space.of_ray),
             metric="score",
             mode="max" if bigger else "min",
             points_to_evaluate=[whole | trial.settings for trial in self._unfinished],

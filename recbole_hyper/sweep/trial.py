@@ -9,29 +9,33 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 import torch
 from pydantic import TypeAdapter
 from threadpoolctl import threadpool_limits
 
-from recbole_hyper.config import Config, ConfigError
+from recbole_hyper.config import Config
 from recbole_hyper.config.binding import Exact
-from recbole_hyper.files import digest, is_no_space, locked, naming_full_disk, read_json, write_json
+from recbole_hyper.files import digest, is_no_space, locked, naming_full_disk, write_json
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.runs.build import read_data
+from recbole_hyper.runs.folder import ABOUT_RUN, CONFIG, RESULT
 from recbole_hyper.runs.run import run
 from recbole_hyper.sweep.space import Settings
 from recbole_hyper.training.checkpoint import CheckpointError, OtherDataError
 from recbole_hyper.training.memory import give_back_freed
-from recbole_hyper.values import is_number
 
 RECORD = "trial.json"
-FINISHED, FAILED, STOPPED, UNFINISHED = "finished", "failed", "stopped", "unfinished"
+Status = Literal["finished", "failed", "stopped", "unfinished"]
+FINISHED: Status = "finished"
+FAILED: Status = "failed"
+STOPPED: Status = "stopped"
+UNFINISHED: Status = "unfinished"
 OUT_OF_TIME = "the time budget ran out"
 # files of the winner's trial from which its tested run continues
-CONTINUED = ("config.yaml", "checkpoint.pt", "model.safetensors", "train.csv")
+CONTINUED = (ABOUT_RUN, CONFIG, "checkpoint.pt", "model.safetensors", "train.csv")
 
 Report = Callable[[int, float], None]
 
@@ -39,7 +43,7 @@ Report = Callable[[int, float], None]
 class StopTrialError(Exception):
     """What ``report`` of :func:`run_trial` raises to end the trial with this status and reason."""
 
-    def __init__(self, status: str, reason: str) -> None:
+    def __init__(self, status: Status, reason: str) -> None:
         super().__init__(status, reason)
         self.status, self.reason = status, reason
 
@@ -50,7 +54,7 @@ class Trial:
 
     number: int  # in the sweep, from 0
     settings: Settings  # values of the keys of the space
-    status: str = UNFINISHED  # finished, failed, stopped by the scheduler, or unfinished (a resume continues it)
+    status: Status = UNFINISHED  # stopped is what the scheduler did; a resume continues what is unfinished
     reason: str = ""  # why it failed, was stopped or was left unfinished
     score: float | None = None  # best validation score
     best_epoch: int | None = None  # epoch of the score, from 0
@@ -99,14 +103,20 @@ class Plan:
     def train(self, folder: Path, keys: Mapping[str, Any], **options: Any) -> dict[str, Any]:
         """Run with ``keys`` in ``folder``, or resume the run there, and return its result.
 
-        Trials that run side by side share the cores and the terminal, so a run is limited to the plan's threads and
-        prints to a file. OtherDataError if the run in ``folder`` was trained on other data.
+        A run that a killed process left in a state that cannot be resumed starts again. Trials that run side by side
+        share the cores and the terminal, so a run is limited to the plan's threads and prints to a file.
+        OtherDataError if the run in ``folder`` was trained on other data.
         """
         keys = {**self.fixed, **keys, "output_dir": str(folder), "n_threads": self.threads, "show_progress": False}
         with isolated(folder, self.threads):
-            return resume_or_restart(
-                folder, lambda resume: run(self.model, self.dataset, config_dict=Exact(keys, resume=resume), **options)
-            )
+            try:
+                resume = (folder / CONFIG).is_file()
+                return run(self.model, self.dataset, config_dict=Exact(keys, resume=resume), **options)
+            except OtherDataError:
+                raise
+            except CheckpointError:
+                clear(folder)
+                return run(self.model, self.dataset, config_dict=Exact(keys, resume=False), **options)
 
 
 def run_trial(plan: Plan, trial: Trial, report: Report | None = None) -> Trial:
@@ -124,24 +134,32 @@ def run_trial(plan: Plan, trial: Trial, report: Report | None = None) -> Trial:
             earlier = read_record(folder)
             if earlier is not None and earlier.status != UNFINISHED:
                 return earlier
-            trial = Trial(trial.number, trial.settings)
-            write_json(folder / RECORD, trial.content())
             start = perf_counter()
-            try:
-                outcome = _outcome(plan, trial, folder, report)
-            except StopTrialError as stop:
-                return close_trial(plan, trial, stop.status, stop.reason)
-            trial = replace(trial, **outcome, seconds=perf_counter() - start)
-            write_json(folder / RECORD, trial.content())
-            return trial
+            recorded(plan, trial, reason=OUT_OF_TIME)
+            outcome = _outcome(plan, trial, folder, report)
+            return recorded(plan, trial, **outcome, seconds=perf_counter() - start)
+
+
+def recorded(plan: Plan, trial: Trial, **outcome: Any) -> Trial:
+    """Write the record of a trial with its ``outcome``, and return it."""
+    trial = replace(trial, **outcome)
+    folder = plan.trials / trial.name
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / RECORD, trial.content())
+    return trial
 
 
 def _outcome(plan: Plan, trial: Trial, folder: Path, report: Report | None) -> dict[str, Any]:
     """Train, and return the fields of the trial's record."""
+    keys = {**trial.settings, "save_data": False}
     try:
-        result = _train(plan, trial, folder, report)
+        result = plan.train(folder, keys, test=False, read=plan.data, on_validation=report)
+    except StopTrialError as stop:
+        history, name = read_history(folder), f"valid_{plan.metric}"
+        best = (max if plan.bigger else min)((row[name] for row in history if name in row), default=None)
+        return {"status": stop.status, "reason": stop.reason, "score": best, "epochs": len(history)}
     except Exception as error:
-        if is_no_space(error) or isinstance(error, StopTrialError):
+        if is_no_space(error):
             raise
         reason = f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"
         return {"status": FAILED, "reason": reason, "epochs": len(read_history(folder))}
@@ -158,29 +176,12 @@ def _outcome(plan: Plan, trial: Trial, folder: Path, report: Report | None) -> d
     return {"status": FINISHED, "score": float(score), **values}
 
 
-def _train(plan: Plan, trial: Trial, folder: Path, report: Report | None) -> dict[str, Any]:
-    keys = {**trial.settings, "save_data": False}
-    return plan.train(folder, keys, test=False, read=plan.data, on_validation=report)
-
-
-def resume_or_restart(folder: Path, attempt: Callable[[bool], dict[str, Any]]) -> dict[str, Any]:
-    """Return ``attempt(resume)``; starts again if a process that was killed left a run that cannot be resumed."""
-    try:
-        return attempt((folder / "config.yaml").is_file())
-    except OtherDataError:
-        raise
-    except CheckpointError:
-        clear(folder)
-        return attempt(False)
-
-
 def read_record(folder: Path) -> Trial | None:
     """Return the trial that trial.json in ``folder`` describes, None if it is missing or damaged."""
     try:
-        trial = TypeAdapter(Trial).validate_json((folder / RECORD).read_bytes(), strict=True)
+        return TypeAdapter(Trial).validate_json((folder / RECORD).read_bytes(), strict=True)
     except (OSError, ValueError):  # pydantic's errors are ValueErrors
         return None
-    return trial if trial.status in (FINISHED, FAILED, STOPPED, UNFINISHED) else None
 
 
 def read_records(plan: Plan) -> dict[str, Trial]:
@@ -198,24 +199,6 @@ def read_history(folder: Path) -> list[dict[str, float]]:
     return [{str(key): float(value) for key, value in row.items() if not math.isnan(value)} for row in rows]
 
 
-def close_trial(plan: Plan, trial: Trial, status: str, reason: str) -> Trial:
-    """Write and return the record of a trial that was ended from outside, with the best score of its train.csv."""
-    folder = plan.trials / trial.name
-    history = read_history(folder)
-    name = f"valid_{plan.metric}"
-    scores = {int(row["epoch"]): row[name] for row in history if math.isfinite(row.get(name, math.nan))}
-    best = (max if plan.bigger else min)(scores, key=scores.__getitem__, default=None)
-    ended = Trial(
-        *(trial.number, trial.settings, status, reason),
-        score=None if best is None else scores[best],
-        best_epoch=best,
-        epochs=len(history),
-        seconds=sum(row.get("train_seconds", 0.0) + row.get("valid_seconds", 0.0) for row in history),
-    )
-    write_json(folder / RECORD, ended.content())
-    return ended
-
-
 def clear(folder: Path) -> None:
     """Remove everything from ``folder`` but the trial's lock and record."""
     for path in folder.iterdir():
@@ -228,12 +211,11 @@ def clear(folder: Path) -> None:
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Log no warnings in this block, such as about a key that only other trials read."""
-    before = logging.root.manager.disable
-    logging.disable(max(before, logging.WARNING))
+    logging.disable(logging.WARNING)
     try:
         yield
     finally:
-        logging.disable(before)
+        logging.disable(logging.NOTSET)
 
 
 @contextlib.contextmanager
@@ -252,26 +234,15 @@ def isolated(folder: Path, threads: int) -> Iterator[None]:
         torch.set_num_threads(before)  # a run sets its own
 
 
-def final_folder(plan: Plan, best: Trial) -> Path:
-    """Return the folder of the tested run of the winner ``best``."""
-    return plan.folder / "best" / best.name
+def run_final(plan: Plan, best: Trial) -> Path:
+    """Train and test the winner ``best``, if that is not done, and return the folder of this run.
 
-
-def read_final(folder: Path) -> dict[str, Any]:
-    """Return the test metrics of the run in ``folder``; ConfigError if its result is damaged."""
-    tested = read_json(folder / "result.json").get("test")
-    if not isinstance(tested, dict) or not all(is_number(value) for value in tested.values()):
-        raise ConfigError(f"{folder / 'result.json'} is damaged: 'test' has no numbers; remove {folder} and resume")
-    return tested
-
-
-def run_final(plan: Plan, best: Trial) -> None:
-    """Train and test the winner ``best`` in :func:`final_folder`.
-
-    The run continues the trial: a finished trial is not trained again, only refit if the protocol says so, and tested.
-    It starts from scratch for models that keep state outside their weights, and if the trial's files are damaged.
+    The run continues the trial: it is not trained again, only refit if the protocol says so, and tested. It starts from
+    scratch for models that keep state outside their weights, and if the trial's files are damaged.
     """
-    folder, config = final_folder(plan, best), plan.config(best.settings)
+    folder, config = plan.folder / "best" / best.name, plan.config(best.settings)
+    if (folder / RESULT).is_file():
+        return folder
     folder.mkdir(parents=True, exist_ok=True)
     clear(folder)
     files = [plan.trials / best.name / name for name in CONTINUED]
@@ -280,3 +251,4 @@ def run_final(plan: Plan, best: Trial) -> None:
             shutil.copy2(path, folder)
     # trials save no data
     plan.train(folder, {**best.settings, "save_data": config["save_data"]})
+    return folder

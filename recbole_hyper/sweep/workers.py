@@ -4,10 +4,11 @@ import contextlib
 import errno
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from time import perf_counter
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import BaseModel, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from recbole_hyper.cluster import cluster, death, is_full_disk, short
 from recbole_hyper.errors import ConfigError, NoSpaceError
@@ -20,29 +21,33 @@ from recbole_hyper.sweep.trial import (
     Plan,
     StopTrialError,
     Trial,
-    close_trial,
+    recorded,
     run_trial,
 )
 from recbole_hyper.threads import processors
 
 
-@dataclass(frozen=True)
-class Workers:
-    """Where trials run: each has ``cpu`` cores, which are also its threads, and the share ``gpu`` of a GPU.
+class Options(BaseModel, allow_inf_nan=False):
+    """The options of a sweep that need no configuration.
 
-    At most ``max_concurrent`` run at a time, None for as many as fit. ``address`` is a running Ray cluster, whose
-    machines must share the folder of the sweep; None starts Ray on this machine.
+    Each trial has ``cpu`` cores, which are also its threads, and the share ``gpu`` of a GPU. At most ``max_concurrent``
+    run at a time, None for as many as fit. ``ray_address`` is a running Ray cluster, whose machines must share the
+    folder of the sweep; None starts Ray on this machine.
     """
 
-    cpu: float = 1.0
-    gpu: float = 0.0
-    max_concurrent: int | None = None
-    address: str | None = None
+    search: Literal["grid", "random", "optuna"] = "grid"
+    scheduler: Literal["none", "asha"] = "none"
+    num_samples: PositiveInt | None = None
+    time_budget: PositiveFloat | None = None
+    max_concurrent: PositiveInt | None = None
+    cpu: PositiveFloat = 1.0
+    gpu: NonNegativeFloat = 0.0
+    ray_address: str | None = None
 
     @property
     def alone(self) -> bool:
         """Whether trials run one by one on this machine, which needs no Ray."""
-        return self.address is None and 1 in (self.max_concurrent, processors() // self.cpu)
+        return self.ray_address is None and 1 in (self.max_concurrent, processors() // self.cpu)
 
     @property
     def resources(self) -> dict[str, float]:
@@ -55,7 +60,7 @@ class Workers:
 
         ConfigError if there is none, NoSpaceError for a full disk, ConnectionError if a process of Ray died.
         """
-        with cluster(self.address) as ray:
+        with cluster(self.ray_address) as ray:
             total = ray.cluster_resources()
             for name, wanted in (("CPU", self.cpu), ("GPU", self.gpu)):
                 if wanted > (have := total.get(name, 0)):
@@ -74,11 +79,11 @@ class Workers:
 class Asha:
     """Ray's ASHA scheduler, which the processes of all trials ask whether to stop."""
 
-    def __init__(self, mode: str, max_epochs: int) -> None:
+    def __init__(self, mode: str) -> None:
         from ray.tune.schedulers import ASHAScheduler
 
-        # one more than the last epoch, so that the limit itself stops nothing
-        self.scheduler = ASHAScheduler("epoch", "score", mode, max_t=max_epochs + 2)
+        # a limit beyond the epochs of any trial, so that it stops nothing itself
+        self.scheduler = ASHAScheduler("epoch", "score", mode, max_t=10**6)
         self.names: set[str] = set()
 
     def stops(self, name: str, epoch: int, score: float) -> bool:
@@ -92,38 +97,30 @@ class Asha:
         return bool(self.scheduler.on_trial_result(tuner, trial, result) == self.scheduler.STOP)
 
 
-def run_trials(
-    plan: Plan,
-    trials: Iterator[Trial],
-    on_end: Callable[[Trial], None],
-    workers: Workers,
-    *,
-    scheduler: str = "none",
-    max_epochs: int = 1,
-    time_budget: float | None = None,
-) -> None:
-    """Run ``trials`` until there are no more or ``time_budget`` seconds have passed; call ``on_end`` with each.
+def run_trials(plan: Plan, trials: Iterator[Trial], on_end: Callable[[Trial], None], options: Options) -> None:
+    """Run ``trials`` until there are no more or the time budget has passed; call ``on_end`` with each.
 
-    The ``scheduler`` "asha" stops trials that fall behind, which train for at most ``max_epochs`` epochs. A trial that
-    is running when time is up, or at Ctrl-C, stays unfinished. Raises the errors of :meth:`Workers.connected`.
+    A trial that is running when time is up, or at Ctrl-C, stays unfinished. Raises the errors of
+    :meth:`Options.connected`.
     """
-    mode = "max" if plan.bigger else "min"
+    mode, time_budget = "max" if plan.bigger else "min", options.time_budget
     with contextlib.ExitStack() as stack:
         asha: Any = None
-        if workers.alone:
+        if options.alone:
             deadline = None if time_budget is None else perf_counter() + time_budget
-            asha = Asha(mode, max_epochs) if scheduler == "asha" else None
+            asha = Asha(mode) if options.scheduler == "asha" else None
             executor, start = Executor(), _start(plan, asha and asha.stops, deadline)
         else:
-            ray = stack.enter_context(workers.connected())
-            asha = _actor(ray, Asha, mode, max_epochs) if scheduler == "asha" else None
-            executor = Executor(workers.max_concurrent, lambda: contextlib.nullcontext(ray), workers.resources)
+            ray = stack.enter_context(options.connected())
+            asha = _actor(ray, Asha, mode) if options.scheduler == "asha" else None
+            executor = Executor(options.max_concurrent, lambda: contextlib.nullcontext(ray), options.resources)
             start = _start(plan, asha and (lambda *arguments: ray.get(asha.stops.remote(*arguments))))
         results = executor.run(start, trials, time_budget=time_budget, stop=True)
         # if ``on_end`` fails, the trials stop while Ray is connected
         stack.enter_context(contextlib.closing(results))
         for trial, ended in results:
-            ended = close_trial(plan, trial, FAILED, str(ended)) if isinstance(ended, DiedError) else ended
+            if isinstance(ended, DiedError):
+                ended = recorded(plan, trial, status=FAILED, reason=str(ended))
             if ended.status != UNFINISHED:
                 on_end(ended)
 

@@ -4,12 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from recbole_hyper import registry
 from recbole_hyper.cli import _parse
 from recbole_hyper.config import Config, ConfigError
-from recbole_hyper.config.binding import parse_keys, parse_value
-from recbole_hyper.sweep.checks import bind_base
-from recbole_hyper.sweep.space import parse_space
+from recbole_hyper.config.binding import parse_value
 from recbole_hyper.yaml_files import properties_folder, read_yaml
 from tests.conftest import SMALL
 from tests.raising import refused
@@ -44,11 +41,6 @@ def test_lists_and_intervals_as_they_are_typed(cycle: Path) -> None:
     config = make(cycle, topk="5,10", valid_metric="NDCG@10", user_inter_num_interval="[5,10]")
     assert config["topk"] == [5, 10]
     assert config["user_inter_num_interval"] == "[5,10]"
-
-
-def test_every_command_reads_typed_keys_alike() -> None:
-    typed = {"user_inter_num_interval": "[5,10]", "output_dir": "1", "topk": "5,10", "learning_rate": "1e-3"}
-    assert parse_keys(typed) == {**typed, "topk": [5, 10], "learning_rate": 0.001}
 
 
 def test_keys_that_the_model_does_not_read_are_named(cycle: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -98,13 +90,6 @@ def test_every_model_yaml_names_a_model_and_binds(cycle: Path) -> None:
             "cycle",
             config_dict={"data_path": str(cycle), "metrics": ["NDCG"], "topk": [5], "valid_metric": "NDCG@5"},
         )
-
-
-def test_every_model_of_parts_has_a_yaml() -> None:
-    names = [name for name in registry.names("models") if registry.resolve("models", name).parts]
-    assert len(names) >= 20
-    missing = [name for name in names if not (properties_folder() / "model" / f"{name}.yaml").is_file()]
-    assert not missing
 
 
 def test_plain_config_runs_again(cycle: Path, tmp_path: Path) -> None:
@@ -183,15 +168,3 @@ def test_a_key_that_is_no_flag_needs_its_value(key: str, capsys: pytest.CaptureF
 def test_metrics_without_brackets_are_a_list(cycle: Path) -> None:
     config = make(cycle, **_parse(["run", "--model=SASRecCE", "--metrics=NDCG,Hit", "--topk=5,10"]).keys)
     assert (config["metrics"], config["topk"]) == (["NDCG", "Hit"], [5, 10])
-
-
-def test_a_key_that_the_sweep_sets_is_no_misspelling_of_itself(cycle: Path) -> None:
-    for key in ("output_dir", "resume"):
-        with pytest.raises(ConfigError, match=f"names '{key}', which is not a key of a trial; the sweep sets it"):
-            bind_base("SASRecCE", "cycle", {"data_path": str(cycle)}, parse_space({key: {"grid_search": [1, 2]}}))
-    with refused(ConfigError, "hidden_size"):
-        bind_base("SASRecCE", "cycle", {"data_path": str(cycle)}, parse_space({"hiden_size": {"grid_search": [1, 2]}}))
-
-
-def test_the_encoding_that_an_error_asks_for_is_a_key(cycle: Path) -> None:
-    assert make(cycle, encoding="latin-1")["encoding"] == "latin-1"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -72,13 +71,6 @@ def test_a_part_that_replaces_another_brings_its_settings(model: str) -> None:
 )
 def test_what_a_run_is_bound_to(cycle: Path, model: str, given: dict[str, Any], key: str, value: object) -> None:
     assert Config(model, "cycle", config_dict={"data_path": str(cycle), **given})[key] == value
-
-
-@pytest.mark.parametrize(("model", "loss"), list(product(["SASRecCE", "HSASRec"], registry.names("losses"))))
-def test_every_loss_is_bound_with_its_own_settings(cycle: Path, model: str, loss: str) -> None:
-    config = Config(model, "cycle", config_dict={"data_path": str(cycle), "loss_type": loss})
-    stated = part_defaults("loss_type", loss)
-    assert {key: config[key] for key in stated} == stated
 
 
 def test_a_curvature_of_what_is_flat_has_no_effect(random_data: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -13,9 +13,9 @@ from recbole_hyper import registry, run
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.config.recbole_keys import NO_EFFECT, REFUSED, TRANSLATED, without_effect
 from recbole_hyper.config.resolve import RECBOLE_PROPERTIES, model_class
-from recbole_hyper.files import write_yaml
+from recbole_hyper.files import write_json, write_yaml
 from recbole_hyper.runs.claim import require_continued
-from recbole_hyper.runs.folder import CONFIG
+from recbole_hyper.runs.folder import ABOUT_RUN, CONFIG, FORMAT
 from recbole_hyper.settings import SETTINGS
 from recbole_hyper.yaml_files import read_yaml
 from tests.conftest import SMALL
@@ -149,6 +149,7 @@ def test_an_option_of_a_part_that_no_yaml_of_it_names_is_read(cycle: Path, caplo
 def test_a_run_that_recorded_keys_without_effect_is_still_the_same_run(cycle: Path, tmp_path: Path) -> None:
     config = bound(cycle, "SASRecCE")
     before = {**config.plain(), "train_neg_sample_args": {"sample_num": 1}, "save_dataset": True, "embedding_size": 128}
+    write_json(tmp_path / ABOUT_RUN, {"format": FORMAT})
     write_yaml(tmp_path / CONFIG, before)
     require_continued(config, tmp_path)
     write_yaml(tmp_path / CONFIG, {**before, "hidden_size": 8})

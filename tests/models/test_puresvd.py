@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse
-import torch
 
 from recbole_hyper.batches.histories import history_matrix
 from recbole_hyper.models import puresvd
@@ -45,19 +44,3 @@ def test_leading_factors_do_not_depend_on_the_rank(random_data: Path) -> None:
 def test_a_rank_beyond_the_matrix_is_refused(random_data: Path) -> None:
     with refused(ValueError, "rank=60"):
         fitted("PureSVDN", random_data, rank=60)
-
-
-def test_one_fit_serves_a_sweep(random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also of another process, but not of another training part."""
-    solved = []
-    original = puresvd.top_eigenpairs
-    monkeypatch.setattr(puresvd, "top_eigenpairs", lambda *a, **k: solved.append(1) or original(*a, **k))
-    shared = {"fit_cache": str(tmp_path / "fits"), "max_rank": 9}
-    for rank in (9, 4, 4):
-        net, _, split = fitted("PureSVDN", random_data, rank=rank, **shared)
-    assert len(solved) == 1
-    alone, _, _ = fitted("PureSVDN", random_data, rank=4)
-    expected = alone.score_cases(split.test)
-    torch.testing.assert_close(net.score_cases(split.test), expected, atol=1e-5, rtol=1e-5)
-    fitted("PureSVDN", random_data, rank=4, eval_args=SUCCESSIVE, **shared)
-    assert len(solved) == 3

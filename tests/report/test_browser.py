@@ -110,14 +110,6 @@ def test_nothing_is_cut_off(page: Path, tmp_path: Path) -> None:
     assert all(natural > 0 and 0 < shown < WIDTH for natural, shown in found["images"])
 
 
-def test_what_would_be_cut_off_is_seen(tmp_path: Path) -> None:
-    """The measurement itself: a table of forty columns is wider than the page."""
-    write_run(tmp_path / "run", versions={f"package-{number}": "1.2.3" for number in range(40)})
-    write_run(tmp_path / "other", versions={f"package-{number}": "1.2.4" for number in range(40)})
-    found = found_by(MEASURE, build_report([tmp_path], tmp_path / "report"), tmp_path)
-    assert len(found["cut"]) == 1
-
-
 @pytest.mark.parametrize(("head", "numeric"), [("test ndcg@10", True), ("model", False), ("training,\u00a0s", True)])
 def test_a_click_sorts(head: str, numeric: bool, page: Path, tmp_path: Path) -> None:
     (before, first, second), state = found_by(SORT.replace("NAME", json.dumps(head)), page, tmp_path)

@@ -37,10 +37,3 @@ def test_all_text_is_escaped(tmp_path: Path) -> None:
     # title, heading, subtitle; section, link, text; heading; note; summary, cell twice, note of the table; figure twice
     assert text.count("&lt;script&gt;alert(1)&lt;/script&gt;") == 14
     assert base64.b64encode(EVIL.encode()).decode() in text
-
-
-def test_nothing_is_added_for_nothing() -> None:
-    empty, page = Page("a", "b"), Page("a", "b")
-    page.text("")
-    page.notes([])
-    assert page.render() == empty.render()

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+
+from recbole_hyper.sweep import sweep
+from recbole_hyper.sweep.workers import Options
 
 FAST: dict[str, Any] = {
     "epochs": 2,
@@ -46,3 +51,25 @@ def data(tmp_path: Path) -> Path:
 def keys(data: Path) -> dict[str, Any]:
     """Keys of a quick run on "tiny"."""
     return {**FAST, "data_path": str(data)}
+
+
+# not in the order of the alphabet: a resume must keep the order of the file
+SPACE = {"n_layers": {"grid_search": [1, 2]}, "learning_rate": {"grid_search": [0.001, 0.01]}}
+
+
+def local(keys: dict[str, Any], folder: Path, space: Any = SPACE, **more: Any) -> dict[str, Any]:
+    options = {key: more.pop(key) for key in ("search", "num_samples", "time_budget") if key in more}
+    config = {**{key: keys[key] for key in keys if key not in space}, "output_dir": str(folder), **more}
+    return sweep("SASRecCE", "tiny", space=space, config_dict=config, **options)
+
+
+@pytest.fixture(scope="session")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path, dict[str, Any], str]:
+    """The keys, folder, outcome and printed text of a whole sweep of SPACE."""
+    folder = tmp_path_factory.mktemp("swept")
+    write_data(folder / "data", random_sequences())
+    keys = {**FAST, "data_path": str(folder / "data")}
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as printed:
+        patch.setattr(Options, "alone", True)
+        outcome = local(keys, folder / "s")
+    return keys, folder / "s", outcome, printed.getvalue()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,20 +11,20 @@ from recbole_hyper.config import ConfigError
 from recbole_hyper.files import locked
 from recbole_hyper.sweep import sweep
 from tests.raising import refused
-from tests.sweep.test_driver import SPACE, local
+from tests.sweep.conftest import SPACE, local
 
 pytestmark = pytest.mark.usefixtures("serial_sweeps")
 
 
-def test_resume_refuses_a_changed_space(keys: dict, tmp_path: Path) -> None:
-    local(keys, tmp_path / "s")
+def test_resume_refuses_a_changed_space(swept: Any) -> None:
+    keys, folder, _, _ = swept
     changed = {**SPACE, "learning_rate": {"grid_search": [0.001, 0.02]}}
     with refused(ConfigError, "learning_rate"):
-        local(keys, tmp_path / "s", changed, resume=True)
+        local(keys, folder, changed, resume=True)
     with refused(ConfigError, "epochs"):
-        local(keys, tmp_path / "s", resume=True, epochs=3)
+        local(keys, folder, resume=True, epochs=3)
     with refused(ConfigError, "already", "sweep"):
-        local(keys, tmp_path / "s")
+        local(keys, folder)
 
 
 EVIL = [

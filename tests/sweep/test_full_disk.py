@@ -17,7 +17,7 @@ from recbole_hyper.sweep import sweep, trial
 from recbole_hyper.sweep.trial import Plan, Trial, read_record, run_trial
 from recbole_hyper.training import checkpoint
 from tests.raising import refused
-from tests.sweep.test_driver import local
+from tests.sweep.conftest import local
 
 pytestmark = pytest.mark.usefixtures("serial_sweeps")
 
@@ -52,13 +52,13 @@ def test_however_a_full_disk_shows_itself_the_trial_is_not_failed(
     error: Exception, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry = Trial(0, {"n_layers": 1})
-    monkeypatch.setattr(trial, "_train", failing(error))
+    monkeypatch.setattr(Plan, "train", failing(error))
     with refused(NoSpaceError, "0000"):
         run_trial(plan, entry)
     record = read_record(plan.trials / entry.name)
     assert record is not None
     assert record.status == "unfinished"
-    monkeypatch.setattr(trial, "_train", failing(RuntimeError("the loss is odd")))
+    monkeypatch.setattr(Plan, "train", failing(RuntimeError("the loss is odd")))
     assert run_trial(plan, entry).status == "failed"
 
 
@@ -73,14 +73,14 @@ def test_wherever_the_disk_is_full_a_resume_goes_on(
         "history": ("recbole_hyper.training.progress.write_csv", None, FULL[0]),
         "table": ("recbole_hyper.sweep.driver.pd.DataFrame.to_csv", None, FULL[0]),
     }[place]
-    space = {"learning_rate": {"grid_search": [0.001, 0.01]}}
+    space = {"learning_rate": {"grid_search": [0.01]}}
     with monkeypatch.context() as patch:
         patch.setattr(target, *([name] if name else []), failing(error))
         with refused(NoSpaceError, "--resume=True", "--output_dir="):
             local({**keys, "epochs": 1}, tmp_path / "s", space)
     assert not list((tmp_path / "s").rglob("*.part"))
     outcome = local({**keys, "epochs": 1}, tmp_path / "s", space, resume=True)
-    assert outcome["trials"] == {"finished": 2}
+    assert outcome["trials"] == {"finished": 1}
     assert outcome["best"]["epochs"] == 1
 
 

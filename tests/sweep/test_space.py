@@ -20,6 +20,7 @@ from recbole_hyper.sweep.checks import readable
 from recbole_hyper.sweep.space import parse_space, read_space
 from recbole_hyper.sweep.trial import Plan
 from recbole_hyper.yaml_files import properties_folder, read_yaml
+from tests.raising import refused
 from tests.sweep.conftest import FAST
 
 
@@ -47,9 +48,8 @@ def test_a_trial_leaves_out_what_its_parts_do_not_read(capsys: pytest.CaptureFix
     assert grid_of("SASRecCE", dropout) == [{"learning_rate": 0.1}]
     assert "SASRecCE does not read dropout_prob" in capsys.readouterr().out
     assert len(grid_of("SASRecCE", dropout, encoder="gru")) == 2
-    with pytest.raises(ConfigError) as error:
+    with refused(ConfigError, "varies nothing that EASER reads: dropout_prob, learning_rate"):
         grid_of("EASER", dropout)
-    assert "varies nothing that EASER reads: dropout_prob, learning_rate" in str(error.value)
 
 
 def test_what_is_no_function_of_ray_is_the_same_in_every_trial() -> None:
@@ -81,22 +81,11 @@ def test_draws_keep_their_bounds(seed: int) -> None:
     assert drawn["m"] in (1, 2, 3)
     assert isinstance(drawn["n"], int)
     assert drawn["c"] in ("x", "y")
-    ends = [space.domains[key].ends for key in "uqnmc"]
-    assert ends == [(-1.5, 2.0), (0.1, 0.6), (2, 8), (1, 3), ("x", "y")]
-
-
-def test_loguniform_is_uniform_in_the_logarithm() -> None:
-    space = parse_space({"l": {"loguniform": [1e-4, 1.0]}})
-    generator = np.random.default_rng(0)
-    logs = np.log10([space.draw(generator)["l"] for _ in range(4000)])
-    # counts of four equal quarters, each 1000 with a deviation of 27
-    assert np.abs(np.histogram(logs, bins=4, range=(-4, 0))[0] - 1000).max() < 120
 
 
 @pytest.mark.parametrize(
     ("content", "named"),
     [
-        ({}, "empty"),
         ({"a": {"grid_search": []}}, "a: grid_search"),
         ({"a": {"grid_serch": [1]}}, "did you mean grid_search"),
         ({"a": {"grid_search": 3}}, "a: grid_search"),
@@ -111,9 +100,8 @@ def test_loguniform_is_uniform_in_the_logarithm() -> None:
     ],
 )
 def test_refused(content: dict, named: str) -> None:
-    with pytest.raises(ConfigError) as error:
+    with refused(ConfigError, named):
         parse_space(content)
-    assert named in str(error.value)
 
 
 def test_recbole_hyper_file(tmp_path: Path) -> None:
@@ -126,14 +114,14 @@ def test_recbole_hyper_file(tmp_path: Path) -> None:
         "n_layers quniform 1,4,1\n"
         "n_heads quniform 2,8,2\n"
     )
-    domains = {key: (domain.kind, domain.values) for key, domain in read_space(file).domains.items()}
-    assert domains.pop("learning_rate") == ("loguniform", pytest.approx((math.exp(-8), 1.0)))
-    assert domains == {
-        "embedding_size": ("grid_search", (64, 96, 128)),
-        "mlp_hidden_size": ("grid_search", ([64], [64, 32])),
-        "dropout_prob": ("uniform", (0.0, 1.0)),
-        "n_layers": ("randint", (1, 5)),
-        "n_heads": ("qrandint", (2, 8, 2)),
+    content = dict(read_space(file).content)
+    assert content.pop("learning_rate") == {"loguniform": [pytest.approx(math.exp(-8)), 1.0]}
+    assert content == {
+        "embedding_size": {"grid_search": [64, 96, 128]},
+        "mlp_hidden_size": {"grid_search": [[64], [64, 32]]},
+        "dropout_prob": {"uniform": [0.0, 1.0]},
+        "n_layers": {"randint": [1, 5]},
+        "n_heads": {"qrandint": [2, 8, 2]},
     }
 
 
@@ -141,9 +129,8 @@ def test_recbole_hyper_file(tmp_path: Path) -> None:
 def test_recbole_hyper_file_runs_no_code(tmp_path: Path, line: str) -> None:
     file = tmp_path / "hyper.test"
     file.write_text(line + "\n")
-    with pytest.raises(ConfigError) as error:
+    with refused(ConfigError, "line 1"):
         read_space(file)
-    assert "line 1" in str(error.value)
 
 
 def test_a_space_of_the_project_goes_by_its_name_and_a_file_comes_first(
@@ -153,9 +140,8 @@ def test_a_space_of_the_project_goes_by_its_name_and_a_file_comes_first(
     assert read_space("sce") == read_space(properties_folder() / "sweep" / "sce.yaml") == read_space("sce.yaml")
     (tmp_path / "sce").write_text("n_layers choice [1,2]\n")
     assert [*read_space("sce").domains] == ["n_layers"]
-    with pytest.raises(ConfigError) as error:
+    with refused(ConfigError, "did you mean sasrec-ce"):
         read_space("sasrec-cee")
-    assert "did you mean sasrec-ce" in str(error.value)
 
 
 @pytest.mark.usefixtures("serial_sweeps")
@@ -179,12 +165,10 @@ def test_the_command_sweeps_the_small_space_under_a_protocol_by_name(
 
 @pytest.mark.parametrize("small", [{}, {"small": {}}, {"small": 3}])
 def test_the_small_budget_needs_a_small_space(small: dict) -> None:
-    with pytest.raises(ConfigError) as error:
+    with refused(ConfigError, "full.yaml has no small space"):
         parse_space({"a": {"grid_search": [1]}, **small}, "full.yaml", "small")
-    assert "full.yaml has no small space" in str(error.value)
-    with pytest.raises(ConfigError) as error:
+    with refused(ConfigError, "budget='tiny'"):
         parse_space({"a": {"grid_search": [1]}}, budget="tiny")
-    assert "budget='tiny'" in str(error.value)
 
 
 def test_every_space_of_the_project_is_read_and_has_a_small_version() -> None:

@@ -4,41 +4,30 @@ from pathlib import Path
 
 import pytest
 
-from recbole_hyper import run
-from recbole_hyper.sweep.trial import read_history, read_record, resume_or_restart
-from recbole_hyper.training.checkpoint import CheckpointError, OtherDataError
+from recbole_hyper.sweep.trial import Plan, read_history, read_record
+from recbole_hyper.training.checkpoint import OtherDataError
 from tests.conftest import SMALL
 from tests.raising import refused
 
 
-def test_a_trial_on_other_data_is_refused_and_kept(random_data: Path, tmp_path: Path) -> None:
-    keys = {**SMALL, "data_path": str(random_data), "output_dir": str(tmp_path / "trial"), "epochs": 1}
-    run("SASRecCE", "random", config_dict=keys)
-    before = (tmp_path / "trial" / "model.safetensors").read_bytes()
+def test_a_trial_on_other_data_is_refused_and_one_that_cannot_be_read_starts_anew(
+    random_data: Path, tmp_path: Path
+) -> None:
+    plan, trial = Plan("SASRecCE", "random", {**SMALL, "data_path": str(random_data)}, tmp_path), tmp_path / "trial"
+    trial.mkdir()
+    plan.train(trial, {"epochs": 1})
+    before = (trial / "model.safetensors").read_bytes()
     file = random_data / "random" / "random.inter"
-    header, *rows = file.read_text().splitlines(keepends=True)
+    text = file.read_text()
+    header, *rows = text.splitlines(keepends=True)
     file.write_text(header + "".join(reversed(rows)))
-
-    def attempt(resume: bool) -> dict:
-        return run("SASRecCE", "random", config_dict={**keys, "epochs": 2, "resume": resume})
-
     with refused(OtherDataError, "trained", "other"):
-        resume_or_restart(tmp_path / "trial", attempt)
-    assert (tmp_path / "trial" / "model.safetensors").read_bytes() == before
-
-
-def test_a_trial_that_cannot_be_read_starts_anew(tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").touch()
-    tried = []
-
-    def attempt(resume: bool) -> dict:
-        tried.append(resume)
-        if resume:
-            raise CheckpointError("damaged")
-        return {"anew": True}
-
-    assert resume_or_restart(tmp_path, attempt) == {"anew": True}
-    assert tried == [True, False]
+        plan.train(trial, {"epochs": 2})
+    assert (trial / "model.safetensors").read_bytes() == before
+    file.write_text(text)
+    (trial / "checkpoint.pt").write_bytes(b"half")
+    plan.train(trial, {"epochs": 1})
+    assert (trial / "model.safetensors").read_bytes() == before
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def test_one_trial_at_a_time_needs_no_ray(keys: dict, tmp_path: Path, monkeypatc
     space = {"seed": {"grid_search": [1, 2]}}
     outcome = sweep("SASRecCE", "tiny", space=space, config_dict=config, max_concurrent=1)
     assert outcome["trials"] == {"finished": 2}
-    assert not workers.Workers(max_concurrent=1, address="127.0.0.1:9").alone
+    assert not workers.Options(max_concurrent=1, ray_address="127.0.0.1:9").alone
 
 
 @pytest.mark.parametrize("n_failures", [1, 2])
@@ -78,7 +78,7 @@ def test_a_full_disk_in_the_words_of_the_system_and_of_ray() -> None:
 
 
 def test_asha_stops_the_worst_of_a_rung_and_no_trial_at_its_last_epoch() -> None:
-    asha = workers.Asha("max", 4)
+    asha = workers.Asha("max")
     assert not any(asha.stops(name, 1, score) for name, score in (("a", 0.5), ("b", 0.6), ("c", 0.7)))
     assert asha.stops("d", 1, 0.1)
     assert asha.stops("e", 1, -float("inf"))
