@@ -93,6 +93,7 @@ def report(arguments: argparse.Namespace) -> None:
     argument("--workers", type=int, default=1, help="processes (default 1)"),
     argument("--catalogue", help="table of items for rules on their columns: text or parquet"),
     argument("--new_items", help="table with features of items that the run does not know: they are recommended too"),
+    argument("--item_column", help="column of item ids in these two tables, if its name is not a usual one"),
     example="serve saved/first --port=8000",
 )
 def serve(arguments: argparse.Namespace) -> None:

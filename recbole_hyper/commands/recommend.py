@@ -38,6 +38,7 @@ def switch(text: str) -> bool:
     argument("--time_format", help="format of their times, as for prepare; default: guessed"),
     argument("--missing_ids", help="for csv: drop or keep ids such as NA"),
     argument("--catalogue", type=Path, help="table of items for the rules below: text or parquet"),
+    argument("--item_column", help="column of item ids in the catalogue, if its name is not a usual one"),
     argument("--where", default="", help="condition on items: \"category != 'Garden' and price < 50\""),
     argument("--at_most", default="", help="most items with the same value of a column: {category: 2}"),
     argument("--at_least", default="", help="fewest items that meet a condition: {interactions = 0: 2}"),
@@ -84,7 +85,7 @@ def recommend(arguments: argparse.Namespace) -> int:
         if isinstance(users, list):
             _name_unknown(users, query.owners == 0)
     if arguments.catalogue is not None:
-        model.use_catalogue(inputs.read_table(arguments.catalogue))
+        model.use_catalogue(inputs.read_table(arguments.catalogue), arguments.item_column)
     rules = {name: getattr(arguments, name) for name in ("where", "diversity", "diversity_by")}
     rules |= {name: _mapping(name, getattr(arguments, name)) for name in ("at_most", "at_least")}
     if arguments.boost is not None:

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ _VARIABLE = "RECBOLE_HYPER_SERVE"
 # tables that workers read again when they change
 _TABLES = ("catalogue", "new_items")
 EVERY = 2.0  # seconds between checks of the run; workers check twice as often
+PATIENCE = 120.0  # seconds that a worker waits for a bundle
 
 logger = logging.getLogger("recbole_hyper")
 
@@ -41,6 +43,7 @@ def serve(
     workers: int = 1,
     catalogue: str | Path | None = None,
     new_items: str | Path | None = None,
+    item_column: str | None = None,
     plugins: Sequence[str | Path] = (),
     trust_plugins: bool = False,
 ) -> None:
@@ -57,6 +60,7 @@ def serve(
         catalogue: table of items for rules, text or parquet; reloaded when the file changes.
         new_items: table with the features of items, of which those that the run does not know are recommended too;
             reloaded when the file changes.
+        item_column: the column of item ids of both tables; None looks for a usual name.
         plugins, trust_plugins: trusted Python files of the run, or trust all that its folder names; see
             :mod:`recbole_hyper.runs.plugin_files`.
     """
@@ -75,6 +79,7 @@ def serve(
     trust = {"files": [str(Path(file).absolute()) for file in plugins], "everything": trust_plugins}
     threads = max(1, processors() // workers)
     settings = {"run": str(run.absolute()), "threads": threads, "trust": trust, "every": EVERY / 2}
+    settings["item_column"] = item_column
     settings |= {name: str(Path(file).absolute()) for name, file in tables.items()}
     with contextlib.ExitStack() as stack:
         # the port first: a port that is in use is known before the long work
@@ -130,8 +135,11 @@ def app() -> Any:
     run, tables = Path(settings["run"]), [file for file in map(settings.get, _TABLES) if file]
 
     def state() -> Hashable:
-        """Return a value that changes with the bundle or a table."""
-        files = [run.resolve() / BUNDLE / ABOUT, *map(Path, tables)]
+        """Return a value that changes with the bundle or a table; None until the bundle of another run is written."""
+        about = run.resolve() / BUNDLE / ABOUT
+        if not about.is_file():
+            return None
+        files = [about, *map(Path, tables)]
         return tuple((str(file), (status := file.stat()).st_mtime_ns, status.st_size, status.st_ino) for file in files)
 
     return with_page(Service(_opener(settings), state, settings.get("every", 1.0)))
@@ -147,7 +155,15 @@ def _opener(settings: Mapping[str, Any]) -> Callable[[], Served]:
             return load(place)
 
     tables = [file and Path(file) for file in map(settings.get, _TABLES)]
-    return lambda: open_bundle(Path(settings["run"]).resolve(), load_run, settings["threads"], *tables)
+
+    def opened() -> Served:
+        place, end = Path(settings["run"]).resolve(), time.monotonic() + PATIENCE
+        # a worker may start while the bundle of another run is being written
+        while not (place / BUNDLE / ABOUT).is_file() and time.monotonic() < end:
+            time.sleep(0.1)
+        return open_bundle(place, load_run, settings["threads"], *tables, settings.get("item_column"))
+
+    return opened
 
 
 def prepare(run: Path, trust: Mapping[str, Any] | None = None) -> bool:

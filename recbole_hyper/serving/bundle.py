@@ -117,11 +117,12 @@ def open_bundle(
     threads: int = 1,
     table: Path | None = None,
     new_items: Path | None = None,
+    item_column: str | None = None,
 ) -> Served:
     """Return the model of a run with a bundle, with the catalogue in the file ``table``.
 
     The graph uses ``threads`` threads; ``load`` reads a run without a graph, and one that has to score the items in
-    the file ``new_items``. ConfigError if the run has no bundle, or the catalogue no item of the model.
+    the file ``new_items``; ``item_column`` has the ids of both tables. ConfigError if the run has no bundle, or the catalogue no item of the model.
     """
     folder = run / BUNDLE
     if not (folder / ABOUT).is_file():
@@ -135,10 +136,10 @@ def open_bundle(
         recommender = Recommender(scorer, about, store, counts=arrays["counts"], allowed=arrays.get("allowed"))
     else:
         recommender = load(run)
-    if new_items is not None and len(new := recommender.unknown_items(read_table(new_items))):
+    if new_items is not None and len(new := recommender.unknown_items(read_table(new_items), item_column)):
         # a graph has the vectors of its items, and the vectors of others come from the weights
-        recommender = (load(run) if recommender.model is None else recommender).add_items(new)
+        recommender = (load(run) if recommender.model is None else recommender).add_items(new, item_column)
         about = {**about, "n_items": recommender.catalogue.n_recommendable}
     if table is not None:
-        recommender.use_catalogue(read_table(table))
+        recommender.use_catalogue(read_table(table), item_column)
     return Served(recommender, about, read_json(folder / MAP))

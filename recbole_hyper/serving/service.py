@@ -171,7 +171,7 @@ class Service:
     """The model in use, and the queue of its requests.
 
     ``open_run`` returns the current model; it is called again when the value of ``state``, checked ``every`` so many
-    seconds, changes. ``fail`` is called if a task of the service ends; by default the process ends too.
+    seconds, changes. It is None while the model is being replaced. ``fail`` is called if a task of the service ends; by default the process ends too.
     """
 
     served: Served
@@ -295,7 +295,7 @@ class Service:
                 state = self._state()
                 looks += 1
                 # what cannot be read is not read every second
-                if state == self._seen or (failed and failed[0] == state and looks < _LOOKS):
+                if state is None or state == self._seen or (failed and failed[0] == state and looks < _LOOKS):
                     continue
                 # meanwhile the old model answers
                 self.served = await asyncio.to_thread(self._open)

@@ -98,9 +98,12 @@ def look(server: str, width: int, tmp_path: Path) -> None:
         until(lambda: browser.script("return document.querySelectorAll('#near li').length == 10"))
         browser.script(press.format("+"))
         until(lambda: browser.script("return document.querySelectorAll('#history li').length == 1"))
+        heads = "return [...document.querySelectorAll('#recommended th')].map((one) => one.innerText)"
+        until(lambda: browser.script(heads) == ["item", "score"])  # nothing is left without the only item
         browser.script("document.querySelector('#near li button').click()")
         until(lambda: browser.script("return document.querySelectorAll('#history li').length == 2"))
-        history = browser.script("return [...document.querySelectorAll('#recommended th')].map((one) => one.innerText)")
+        until(lambda: len(browser.script(heads)) == 4)
+        history = browser.script(heads)
         assert history[:3] == ["item", "score", "i0"]
         names = browser.script("return [...document.querySelectorAll('#near li .name')].map((one) => one.innerText)")
         assert all(name.endswith(")") for name in names)  # a title before the id

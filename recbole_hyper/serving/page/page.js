@@ -24,8 +24,7 @@ function element(tag, text, more = {}) {
 }
 
 function label(item) {
-  const title = item.title ?? item.name ?? item.item_name ?? item.movie_title;
-  return title ? `${title} (${item.item})` : item.item;
+  return item.title ? `${item.title} (${item.item})` : item.item;
 }
 
 function line(item, note, ...buttons) {
@@ -61,9 +60,9 @@ async function recommend(user) {
   history = found.history.map((item) => item.item);
   at("history").replaceChildren(...found.history.map((item, place) => line(item, `${place + 1}`,
     element("button", "x", { title: "take out", onclick: () => { history.splice(place, 1); recommend(); } }))));
-  const shown = found.history.slice(-8);  // the newest ones fit beside a table
-  const first = found.history.length - shown.length;
   const parts = found.contributions;
+  const shown = parts.length ? found.history.slice(-8) : [];  // the newest ones fit beside a table
+  const first = found.history.length - shown.length;
   const largest = Math.max(1e-9, ...parts.flat().map(Math.abs));
   const head = element("tr", null);
   head.append(element("th", "item"), element("th", "score"), ...shown.map((item) => element("th", item.item)));
@@ -71,7 +70,7 @@ async function recommend(user) {
     const row = element("tr", null);
     row.append(element("td", label(item), { title: label(item) }), element("td", found.scores[column].toFixed(3)));
     shown.forEach((_, place) => {
-      const value = parts.length ? parts[first + place][column] : 0;
+      const value = parts[first + place][column];
       const cell = element("td", value.toFixed(2));
       const strength = Math.round(60 * Math.abs(value) / largest);
       cell.style.background = `color-mix(in srgb, ${value < 0 ? "#c8611b" : "#2a6fb0"} ${strength}%, white)`;
@@ -82,7 +81,9 @@ async function recommend(user) {
   at("recommended").replaceChildren(head, ...rows);
   at("hint").textContent = found.popular
     ? "The model knows nothing of this history: these are the most popular items."
-    : "A cell shows how much the score of the recommended item falls when the item of the history is left out.";
+    : parts.length
+      ? "A cell shows how much the score of the recommended item falls when the item of the history is left out."
+      : "With a second item, cells show how much a score falls when an item of the history is left out.";
   marked = found.items.map((item) => item.item);
   draw();
 }

@@ -1,5 +1,6 @@
 """The page of the service and its routes: search, neighbours, map, contributions of the items of a history."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from recbole_hyper.serving.service import Identifier, ListRequest, Service, know
 PAGE = Path(__file__).parent
 # contributions are computed for this many newest items of a history
 _EXPLAINED = 50
+# names of the column that a reader calls an item by, without case and signs, the first one first
+_TITLES = ("title", "name", "itemname", "itemtitle", "productname", "producttitle", "movietitle")
 
 
 def with_page(service: Service) -> FastAPI:
@@ -68,20 +71,21 @@ def with_page(service: Service) -> FastAPI:
 def contributions(recommender: Recommender, query: Query, items: Any) -> list[list[float]]:
     """Return, for each item of the history, how much the scores of ``items`` fall without it.
 
-    The result is 0 for all but the newest 50 items, and for a history of one item.
+    The result is 0 for all but the newest 50 items, and empty for a history of one item, without which none is left.
     """
     history, length = query.items.tolist(), len(query.items)
+    if length < 2:
+        return []
     result = np.zeros((length, len(items)))
-    if length > 1:
-        times = [0.0] * length if query.times is None else query.times.tolist()
-        first = max(0, length - _EXPLAINED)
-        # the whole history, then the history without each item
-        left_out = (-1, *range(first, length))
-        histories, their_times = (
-            [[value for at, value in enumerate(values) if at != out] for out in left_out] for values in (history, times)
-        )
-        scores = recommender.scorer.scores(plain_query(histories, their_times))[:, items]
-        result[first:] = scores[:1] - scores[1:]
+    times = [0.0] * length if query.times is None else query.times.tolist()
+    first = max(0, length - _EXPLAINED)
+    # the whole history, then the history without each item
+    left_out = (-1, *range(first, length))
+    histories, their_times = (
+        [[value for at, value in enumerate(values) if at != out] for out in left_out] for values in (history, times)
+    )
+    scores = recommender.scorer.scores(plain_query(histories, their_times))[:, items]
+    result[first:] = scores[:1] - scores[1:]
     return result.tolist()
 
 
@@ -100,13 +104,16 @@ def find(recommender: Recommender, text: str, most: int) -> list[dict[str, Any]]
 
 
 def describe(recommender: Recommender, numbers: Any) -> list[dict[str, Any]]:
-    """Return the columns of each item, and its id as ``item``."""
+    """Return the columns of each item, its id as ``item``, and what a reader calls it as ``title`` (None: nothing)."""
     catalogue = recommender.catalogue
-    return [
-        {name: values[number].as_py() for name, values in catalogue.columns.items()}
-        | {"item": str(catalogue.item_tokens[number])}
-        for number in numbers.tolist()
-    ]
+    bare = {re.sub("[^a-z]", "", name.lower()): name for name in reversed(catalogue.columns)}
+    title = next((bare[name] for name in _TITLES if name in bare), None)
+    described = []
+    for number in numbers.tolist():
+        item = {name: values[number].as_py() for name, values in catalogue.columns.items()}
+        own = {"item": str(catalogue.item_tokens[number]), "title": (title and item[title]) or None}
+        described.append(item | own)
+    return described
 
 
 def coloured(recommender: Recommender, places: dict[str, Any], column: str) -> dict[str, Any]:
