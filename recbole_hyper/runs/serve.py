@@ -154,14 +154,14 @@ def _opener(settings: Mapping[str, Any]) -> Callable[[], Served]:
         with trusting(**settings["trust"]):
             return load(place)
 
-    tables = [file and Path(file) for file in map(settings.get, _TABLES)]
+    table, new_items = (file and Path(file) for file in map(settings.get, _TABLES))
 
     def opened() -> Served:
         place, end = Path(settings["run"]).resolve(), time.monotonic() + PATIENCE
         # a worker may start while the bundle of another run is being written
         while not (place / BUNDLE / ABOUT).is_file() and time.monotonic() < end:
             time.sleep(0.1)
-        return open_bundle(place, load_run, settings["threads"], *tables, settings.get("item_column"))
+        return open_bundle(place, load_run, settings["threads"], table, new_items, settings.get("item_column"))
 
     return opened
 

@@ -122,7 +122,8 @@ def open_bundle(
     """Return the model of a run with a bundle, with the catalogue in the file ``table``.
 
     The graph uses ``threads`` threads; ``load`` reads a run without a graph, and one that has to score the items in
-    the file ``new_items``; ``item_column`` has the ids of both tables. ConfigError if the run has no bundle, or the catalogue no item of the model.
+    the file ``new_items``; ``item_column`` has the ids of both tables. ConfigError if the run has no bundle, or the
+    catalogue no item of the model.
     """
     folder = run / BUNDLE
     if not (folder / ABOUT).is_file():

@@ -171,7 +171,8 @@ class Service:
     """The model in use, and the queue of its requests.
 
     ``open_run`` returns the current model; it is called again when the value of ``state``, checked ``every`` so many
-    seconds, changes. It is None while the model is being replaced. ``fail`` is called if a task of the service ends; by default the process ends too.
+    seconds, changes. It is None while the model is being replaced. ``fail`` is called if a task of the service ends; by
+    default the process ends too.
     """
 
     served: Served
