@@ -39,7 +39,7 @@ ROOMS = {
     "protocols": (1417, ("protocols", "types.py")),
 }
 ALL = 36279
-TESTS = 41300
+TESTS = 41301
 RESULTS = 60
 # texts of errors that tests match by a regular expression
 MATCHED = 113
@@ -66,6 +66,7 @@ PUBLIC = {
         "data/tables/prepare/pipeline.py:prepare",
         "evaluation/metrics.py:compute_metrics",
         "runs/batch.py:recommend_all",
+        "runs/serve.py:serve",
         "experiment/compare.py:compare",
         "sweep/driver.py:sweep",
         "hyperbolic/riemannian.py:riemannian_optimizer",
