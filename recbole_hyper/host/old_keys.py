@@ -97,13 +97,7 @@ def _evaluation(old: dict[str, Any], sequential: bool) -> dict[str, Any]:
     }
 
 
-def _refused(old: dict[str, Any], _: bool) -> None:
-    if any(value is not None for value in old.values()):
-        raise ConfigError(f"RecBole no longer has {', '.join(old)}: alias_of_user_id and alias_of_item_id share ids")
-
-
 RENAMED = (
-    Renamed(("fields_in_same_space",), "alias_of_item_id", _refused),
     Renamed(("real_time_process",), "", "batches are always made when they are needed"),
     Renamed(("drop_filter_field",), "", "a column that is only read to filter by is always dropped"),
     Renamed(("fill_nan",), "", "missing values are always filled"),

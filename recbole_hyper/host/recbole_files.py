@@ -27,13 +27,6 @@ def recbole_models(folders: Sequence[str] = MODEL_FOLDERS) -> dict[str, Path]:
     return files
 
 
-def data_arguments() -> list[str]:
-    """Return RecBole's keys that determine the data."""
-    from recbole.utils.argument_list import dataset_arguments
-
-    return list(dataset_arguments)
-
-
 def recbole_comments(model: str | None = None) -> dict[str, str]:
     """Return the meaning of each key that RecBole's YAML files, and that of ``model``, explain."""
     files = [recbole_folder() / "properties" / name for name in ("overall.yaml", "dataset/sample.yaml")]

@@ -1,4 +1,4 @@
-"""Reads users' configuration files: old keys, the word None, duplicate keys and unknown keys."""
+"""Reads users' configuration files: old keys, the word None and unknown keys."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

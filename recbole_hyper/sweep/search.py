@@ -1,11 +1,11 @@
 """Which settings a sweep tries: a grid, random draws, or what optuna proposes."""
 
-import json
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from recbole_hyper.config import ConfigError
+from recbole_hyper.files import digest
 from recbole_hyper.sweep.space import Settings, Space
 from recbole_hyper.sweep.trial import UNFINISHED, Trial
 
@@ -24,18 +24,14 @@ def list_trials(space: Space, search: str, num_samples: int | None, seed: int) -
     if search == "grid":
         for _ in range(num_samples or 1):
             for settings in space.grid(generator):
-                by_key.setdefault(_key(settings), settings)
+                by_key.setdefault(digest(settings, 64), settings)
     else:
         stale = 0
         while len(by_key) < (num_samples or 10) and stale < PATIENCE:
             settings = space.draw(generator)
-            stale = stale + 1 if _key(settings) in by_key else 0
-            by_key.setdefault(_key(settings), settings)
+            stale = stale + 1 if digest(settings, 64) in by_key else 0
+            by_key.setdefault(digest(settings, 64), settings)
     return [Trial(number, settings) for number, settings in enumerate(by_key.values())]
-
-
-def _key(settings: Settings) -> str:
-    return json.dumps(settings, sort_keys=True, default=str)
 
 
 class Optuna:

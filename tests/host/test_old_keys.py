@@ -60,7 +60,6 @@ def test_other_old_keys(given: dict[str, Any], found: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        ({"fields_in_same_space": [["a", "b"]]}, ("fields_in_same_space", "alias_of_user_id")),
         ({"eval_setting": "TO_LS,full", "leave_one_num": 1}, ("leave_one_num=1", "{LS: test_only}")),
         ({"eval_setting": "by_value"}, ("eval_setting='by_value'", "TO_LS,full")),
         ({"neg_sampling": 5}, ("neg_sampling=5", "{uniform: 1}")),
