@@ -20,6 +20,7 @@ from claims import DEFAULT, TABLE, of_default, published, welch_test, without_re
 from table import mean  # noqa: E402
 
 BLUE = "#0072B2"
+DATA = "Amazon: reviews to 2014, 5-core; MovieLens-1M: 2003; leave-one-out"
 # name, color, marker
 TUNED = {
     "dot-product": ("dot product", "#4d4d4d", "s"),
@@ -32,7 +33,7 @@ TUNED = {
 
 def first() -> Figure:
     """Draw README's figure: one panel for each data set, a row for each published model, ours on top."""
-    figure, panels = plt.subplots(1, len(TABLE), figsize=(9, 2.8), layout="constrained")
+    figure, panels = plt.subplots(1, len(TABLE), figsize=(9, 2.95), layout="constrained")
     for axes, (dataset, title) in zip(panels, TABLE.items(), strict=True):
         own = (of_default(dataset), without_reranker(dataset))
         others = published(dataset)[:5]
@@ -53,14 +54,14 @@ def first() -> Figure:
         axes.margins(x=0.08)
         axes.spines[["top", "right"]].set_visible(False)
     text = "blue: three seeds and their mean; grey: published, most one seed; *: fits a reranker to validation targets"
-    figure.supxlabel(text, fontsize=8)
+    figure.supxlabel(f"{text}\n{DATA}; no axis begins at 0", fontsize=8)
     return figure
 
 
 def curvature() -> Figure:
     """Draw how far each head is ahead of the flat limit, with its own settings and 95 % intervals of Welch's test."""
     rows = pd.read_csv(HERE / "curvature_tuned.csv")
-    figure, panels = plt.subplots(1, len(TABLE), figsize=(10, 3.9), sharey=True, layout="constrained")
+    figure, panels = plt.subplots(1, len(TABLE), figsize=(10, 4.05), sharey=True, layout="constrained")
     for axes, (data, title) in zip(panels, TABLE.items(), strict=True):
         cell = rows[rows["data"] == data].pivot(index=["d", "seed"], columns="head", values="ndcg@10")
         for number, (head, (name, color, marker)) in enumerate(TUNED.items()):
@@ -81,6 +82,7 @@ def curvature() -> Figure:
         axes.spines[["top", "right"]].set_visible(False)
         axes.set_xlim(6.5, 80)
     panels[0].set_ylabel("test NDCG@10, ahead of the flat limit, %")
+    figure.supxlabel(DATA, fontsize=8)
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False, fontsize=9)
     return figure

@@ -142,7 +142,12 @@ def figure(done: pd.DataFrame) -> None:
     means.insert(0, "seeds", groups["seed"].nunique())
     means.to_csv(FILE.with_name("curvature_means.csv"))
     _, axes = plt.subplots(1, 3, figsize=(12.5, 3.8))
-    panels = [("tree", "d", "walks on a tree"), ("ml-100k", "d", "ml-100k"), ("ml-100k", "coverage@10", "ml-100k")]
+    movies = "MovieLens-100K (1998), axis cut"
+    panels = [
+        ("tree", "d", "walks on a tree (generated)"),
+        ("ml-100k", "d", movies),
+        ("ml-100k", "coverage@10", movies),
+    ]
     for axis, (data, across, title) in zip(axes, panels, strict=True):
         for head, rows in done[done["data"] == data].groupby("head", sort=False):
             by = rows.groupby("d")

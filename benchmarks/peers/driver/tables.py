@@ -101,12 +101,15 @@ def figure(results: Sequence[Result], settings: Mapping[str, Any], file: Path) -
     chart, axes = plt.subplots(figsize=(8.6, 3.8), layout="constrained")
     for result in drawn:
         seconds = [point["seconds"] for point in result["curve"]]
+        values = [point[QUALITY] for point in result["curve"]]
+        rises = " (still rises)" if values[-1] == max(values) > values[0] else ""
         axes.plot(
-            seconds, [point[QUALITY] for point in result["curve"]], marker="o", markersize=2, linewidth=1.3,
-            label=result["label"], linestyle="-" if result["peer"].startswith("ours") else "--",
+            seconds, values, marker="o", markersize=2, linewidth=1.3,
+            label=f"{result['label']}{rises}", linestyle="-" if result["peer"].startswith("ours") else "--",
         )  # fmt: skip
     label = f"seconds of training on {settings['dataset']}, {settings['threads']} threads"
-    axes.set(xscale="log", xlabel=label, ylabel="NDCG@10, validation", ylim=(0, None))
+    title = f"{settings['dataset']} (data {settings['data_fingerprint'][:12]}), validation"
+    axes.set(xscale="log", xlabel=label, ylabel="NDCG@10", ylim=(0, None), title=title)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
     chart.legend(frameon=False, loc="outside right center", fontsize=7)
