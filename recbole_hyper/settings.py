@@ -104,7 +104,6 @@ _declare(
     ("stabilize", 10, PositiveInt, "steps between projections of parameters onto their manifold"),
     ("train_batch_size", OPEN, PositiveInt | Auto, "sequences (not rows) in a batch"),
     ("init_from", None, str | None, "folder of a finished run, whose weights are the initial weights, matched by ids"),
-    ("num_workers", 1, PositiveInt, "processes of data-parallel training, started by Ray Train"),
     ("train_windows", "all", Literal["all", "last", "random"], "targets: all, the last L, or one random window"),
     ("drop_last", False, bool, "drop the last, smaller batch of an epoch"),
     (
@@ -169,7 +168,6 @@ _declare(
     ("checkpoint_step", 1, PositiveInt, "epochs between resumable checkpoints"),
     ("checkpoint_minutes", 10, PositiveFloat | None, "minutes between checkpoints within an epoch; ~ writes none"),
     ("n_threads", None, PositiveInt | None, "torch threads; ~ is torch's choice, within affinity and cgroup"),
-    ("ray_address", None, str | None, "a running Ray cluster for num_workers, host:port; ~ starts one here"),
     ("memory_limit", None, PositiveInt | None, "bytes that training may use; ~ is the free memory"),
     ("protocol_report", False, bool, "print how the protocol splits the data before training"),
     ("save_cases", True, bool, "write the rank of every case to a parquet file"),

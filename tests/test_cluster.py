@@ -16,8 +16,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-import torch
-from safetensors.torch import load_file
 
 from recbole_hyper import load, run
 from recbole_hyper.cluster import RAY_ENVIRONMENT
@@ -25,7 +23,6 @@ from recbole_hyper.runs.batch import recommend_all
 from recbole_hyper.serving import stream
 from recbole_hyper.sweep.driver import sweep
 from tests.conftest import SMALL
-from tests.raising import refused
 
 KEYS = {**SMALL, "hidden_dropout_prob": 0.0, "attn_dropout_prob": 0.0, "use_gpu": False, "n_threads": 1}
 KEYS |= {"topk": [5], "valid_metric": "NDCG@5", "learning_rate": 0.01, "stopping_step": 1000}
@@ -86,33 +83,6 @@ def once(condition: Callable[[], bool], do: Callable[[], None], seconds: float =
 def epochs_in(folder: Path) -> int:
     file = folder / "train.csv"
     return len(list(csv.DictReader(file.open()))) if file.is_file() else 0
-
-
-@pytest.mark.slow
-def test_training_over_two_nodes_goes_on_after_one_is_killed(
-    nodes: TwoNodes, random_data: Path, tmp_path: Path
-) -> None:
-    keys = {**KEYS, "data_path": str(random_data), "num_workers": 2, "ray_address": nodes.address, "epochs": 150}
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    start = time.monotonic()
-    expected = run("SASRecCE", "random", config_dict={**keys, "output_dir": str(whole)})
-    print(f"150 epochs over two nodes: {time.monotonic() - start:.0f} s")
-    assert expected["workers"] == 2
-
-    killing = once(lambda: epochs_in(broken) >= 5, nodes.kill)
-    start = time.monotonic()
-    with refused(RuntimeError, "training", "workers"):
-        run("SASRecCE", "random", config_dict={**keys, "output_dir": str(broken)})
-    killing.join()
-    done = epochs_in(broken)
-    print(f"killed in epoch {done}; the driver gave up after {time.monotonic() - start:.0f} s")
-    assert 5 <= done < 150
-    nodes.replace()
-    resumed = run("SASRecCE", "random", config_dict={**keys, "output_dir": str(broken), "resume": True})
-    assert resumed["test"] == expected["test"]
-    found, wanted = (load_file(folder / "model.safetensors") for folder in (broken, whole))
-    for name, tensor in wanted.items():
-        torch.testing.assert_close(found[name], tensor, rtol=0, atol=0)
 
 
 @pytest.mark.slow

@@ -97,7 +97,7 @@ NO_EFFECT = (
 
 # refused keys: the values that are allowed because they have no effect, and why others are refused
 _FOLDER = "data are read from the atomic files; set data_path to their folder"
-_DISTRIBUTED = "RecBole's own distributed training is not supported; use num_workers or a sweep"
+_DISTRIBUTED = "RecBole's own distributed training is not supported; use torchrun or a sweep"
 REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     **dict.fromkeys(("dataset_save_path", "dataloaders_save_path"), ((None, ""), _FOLDER)),
     "nproc": ((None, 1), _DISTRIBUTED),

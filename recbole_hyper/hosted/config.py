@@ -28,14 +28,12 @@ RUN_ONLY = {
     "checkpoint_dir": "",  # RecBole's functions read it
     **dict.fromkeys(("output_dir", "save_data", "checkpoint_step", "checkpoint_minutes"), _FOLDER),
     **dict.fromkeys(("save_cases", "confidence", "protocol_report"), _REPORT),
-    "ray_address": "RecBole's functions train in one process",
 }
 # keys that RecBole's functions cannot follow: the values that do nothing, and what to do instead
 REFUSED = {
     "resume": ((None, False), "call trainer.resume_checkpoint(file)"),
     "refit": ((None, False), "recbole_hyper.run trains the final model on train + validation"),
     "init_from": ((None,), "recbole_hyper.run starts from the weights of an earlier run"),
-    "num_workers": ((None, 1), "recbole_hyper.run trains in several processes"),
 }
 
 

@@ -1,6 +1,7 @@
 """A run: from a configuration to a result."""
 
 import logging
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -10,6 +11,7 @@ from time import perf_counter
 from typing import Any
 
 import torch
+from torch.distributed import is_torchelastic_launched
 
 from recbole_hyper import devices
 from recbole_hyper.batches.loader import BatchSettings, case_interaction
@@ -46,13 +48,13 @@ from recbole_hyper.runs.reopened import check_reopened
 from recbole_hyper.runs.saved_data import read_saved_data, require_saved_data, save_data
 from recbole_hyper.runs.trained_on import mask_of, not_new
 from recbole_hyper.runs.warm_start import continuation, learned_there, require_same_model, start_from
-from recbole_hyper.runs.workers import run_workers
+from recbole_hyper.runs.workers import helping_folder, require_several
 from recbole_hyper.threads import PROCESS_LOCK, use_threads
 from recbole_hyper.training.checkpoint import REFIT
 from recbole_hyper.training.cost import plan
 from recbole_hyper.training.loop import Loop
 from recbole_hyper.training.memory import PeakMemory, try_step
-from recbole_hyper.training.processes import shared_work, world
+from recbole_hyper.training.processes import joined, shared_work, world
 from recbole_hyper.training.recbole_training import NOT_RESUMABLE, recbole_training
 from recbole_hyper.training.settings import RankSettings, TrainSettings
 from recbole_hyper.training.validation import Evaluation, metrics
@@ -103,8 +105,8 @@ def run(
         DivergedError, NonFiniteScoreError: training diverged.
     """
     settings = parse_keys(config_dict or {}).copy()
-    if interactions is not None:
-        settings["interactions"] = "given"
+    settings |= {} if interactions is None else {"interactions": "given"}
+    settings |= {"gpu_id": os.environ["LOCAL_RANK"]} if is_torchelastic_launched() else {}
     named = bool(model or settings.get("model") or config_files or settings.get("init_from"))
     stored, files = resumed_config(settings, named=named), list(config_files or [])
     if settings.get("init_from") and not stored:
@@ -121,9 +123,12 @@ def run(
             require_files(config)
         else:
             read = reader_of_store(saved.store)
-    with PROCESS_LOCK, claimed_folder(config) as output_dir:
-        if int(config["num_workers"] or 1) > 1:
-            return run_workers(config, output_dir, run_claimed, read)
+    with (
+        PROCESS_LOCK,
+        joined(config["device"]) as rank,
+        claimed_folder(config) if rank == 0 else helping_folder(config) as output_dir,
+    ):
+        require_several(config)
         return run_claimed(config, output_dir, test=test, read=read, on_validation=on_validation)
 
 

@@ -35,8 +35,6 @@ def bind_base(
         lists = [key for key, value in space.constants.items() if isinstance(value, list)]
         hint = f"; to try each value of {', '.join(lists)}, write {{grid_search: [...]}}" if lists else ""
         raise ConfigError(f"{error}{hint}") from error
-    if (base["num_workers"] or 1) > 1:
-        raise ConfigError("a trial runs in one process: remove num_workers")
     for key in space.domains:
         if key in fixed:
             raise ConfigError(f"{key} is in the space and fixed to {fixed[key]!r}; leave one of them out")

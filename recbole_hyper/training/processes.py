@@ -1,11 +1,12 @@
 """Training on several processes: each gets a share of every batch, and the loss is that of the whole batch.
 
-Every process has the whole model and computes the loss of its share of each batch's sequences. Shares are weighted by
-their number of targets, so the summed gradient is that of the whole batch. Without dropout, and with a loss that is a
-mean over positions without sampling (ce), training equals that of one process up to rounding. Each process draws
-negatives, dropout and the buckets of sce for its own share.
+``torchrun --nproc_per_node=2 -m recbole_hyper run ...`` starts them. Every process has the whole model and computes the
+loss of its share of each batch's sequences. Shares are weighted by their number of targets, so the summed gradient is
+that of the whole batch. Without dropout, and with a loss that is a mean over positions without sampling (ce), training
+equals that of one process up to rounding. Each process draws negatives, dropout and the buckets of sce for its share.
 """
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +22,19 @@ def world() -> tuple[int, int]:
     """Return (rank of this process, number of processes), (0, 1) for a single process."""
     many = dist.is_available() and dist.is_initialized()
     return (dist.get_rank(), dist.get_world_size()) if many else (0, 1)
+
+
+@contextlib.contextmanager
+def joined(device: torch.device) -> Iterator[int]:
+    """Join the processes that torchrun started during a block, and yield the rank of this one; 0 without torchrun."""
+    if not dist.is_torchelastic_launched():
+        yield 0
+        return
+    dist.init_process_group("gloo" if device.type == "cpu" else "nccl")
+    try:
+        yield dist.get_rank()
+    finally:
+        dist.destroy_process_group()
 
 
 def gathered(value: Any) -> list[Any]:

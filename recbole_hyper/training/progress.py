@@ -304,6 +304,9 @@ class Training:
             self.average.load_state_dict(state["average"])
         for name in RESTORED:
             setattr(self, name, state[name])
-        # earlier versions saved the state of one process
-        states = state["random"] if isinstance(state["random"], list) else [state["random"]]
-        restore_random_state(states[world()[0]], batches)
+        (rank, size), states = world(), state["random"]
+        if len(states) != size:
+            raise CheckpointError(
+                f"{self.output_dir} was trained by {len(states)} processes: start as many, not {size}"
+            )
+        restore_random_state(states[rank], batches)

@@ -53,7 +53,7 @@ def test_the_command_line_wins(
         Config("SASRecCE", "random", config_dict=settings)
 
 
-@pytest.mark.parametrize(("key", "value"), [("refit", True), ("resume", True), ("num_workers", 2)])
+@pytest.mark.parametrize(("key", "value"), [("refit", True), ("resume", True)])
 def test_keys_that_only_a_run_supports_are_refused(key: str, value: Any, settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=f"{key}={value} does not work with RecBole's own functions"):
         Config("SASRecCE", "random", config_dict={**settings, key: value})

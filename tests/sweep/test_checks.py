@@ -29,7 +29,6 @@ def tried(*values: Any) -> dict[str, Any]:
         ({"output_dir": tried("a")}, "the sweep sets it"),
         ({"learning_rate": tried("slow", "fast")}, "no trial can run, such as learning_rate='slow'"),
         ({"hidden_dropout_prob": {"uniform": [1.2, 1.5]}}, "hidden_dropout_prob"),
-        ({"num_workers": 2, "learning_rate": tried(0.1)}, "remove num_workers"),
     ],
 )
 def test_faults_of_the_space_end_the_sweep_before_it_begins(

@@ -3,7 +3,7 @@
 One import serves all of them. Reads {"folder", "keys", "kills"} as JSON from its input; writes for every kill how the
 two processes ended, and whether weights, state of training and test equal those of a run that was not killed. With a
 "space" sweeps are killed; where "warm" is set, runs that start from the weights of an earlier one. With
-``num_workers`` among the keys a run is two forks more, joined as Ray joins its workers, of which one kills itself.
+"workers" a run is so many forks more, joined as torchrun joins its processes, of which one kills itself.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,7 +25,6 @@ from safetensors.torch import load_file
 
 from recbole_hyper import files, run
 from recbole_hyper.config import Config
-from recbole_hyper.runs import workers
 from recbole_hyper.sweep import sweep
 from recbole_hyper.sweep.folder import REQUEST
 from recbole_hyper.training import checkpoint
@@ -89,17 +89,21 @@ def kill_in_write(name: str, number: int, point: str) -> None:
     files.replaced = checkpoint.replaced = replaced
 
 
-def start_forks(count: int, address: str | None, arguments: dict[str, Any]) -> None:
-    """Take the place of ``workers._start``: fork a process for each worker, and end all where one dies."""
-    meeting = Path(arguments["folder"]) / workers.SCRATCH / "meeting"
+def run_together(count: int, keys: dict[str, Any]) -> None:
+    """Run in so many forks, as torchrun starts processes, and end all where one dies."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
     left = {}
     for rank in range(count):
         process = os.fork()
         if not process:
             status = 1
+            places = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "RANK": rank, "LOCAL_RANK": rank}
+            places |= {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count, "TORCHELASTIC_RUN_ID": "test"}
+            os.environ |= {name: str(value) for name, value in places.items()}
             try:
-                torch.distributed.init_process_group("gloo", f"file://{meeting}", rank=rank, world_size=count)
-                workers._worker(arguments)
+                run("SASRecCE", "cycle", config_dict=keys)
                 status = 0
             finally:
                 os._exit(status)
@@ -121,8 +125,8 @@ HOOKS: dict[str, Callable[..., None]] = {
 }
 
 
-def forked(keys: dict[str, Any], kill: list[Any], space: Any = None) -> int:
-    """Run, or sweep ``space``, in a fork of this process; return its exit status, negative for a signal."""
+def forked(keys: dict[str, Any], kill: list[Any], space: Any = None, workers: int = 1) -> int:
+    """Run, with ``workers`` or alone, or sweep ``space``, in a fork; return its exit status, negative for a signal."""
     process = os.fork()
     if process:
         return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
@@ -135,8 +139,9 @@ def forked(keys: dict[str, Any], kill: list[Any], space: Any = None) -> int:
             if space:
                 begun = (Path(keys["output_dir"]) / REQUEST).is_file()
                 sweep("SASRecCE", "cycle", space=space, config_dict={**keys, "resume": begun}, max_concurrent=1)
+            elif workers > 1:
+                run_together(workers, keys)
             else:
-                workers._start = start_forks
                 run("SASRecCE", "cycle", config_dict=keys)
             status = 0
     except RuntimeError as error:
@@ -170,18 +175,19 @@ def equal(one: Path, other: Path) -> bool:
 def main() -> None:
     torch.set_num_threads(1)
     asked = json.loads(sys.stdin.read())
-    folder, keys, space = Path(asked["folder"]), asked["keys"], asked.get("space")
+    folder, keys = Path(asked["folder"]), asked["keys"]
+    how = asked.get("space"), asked.get("workers", 1)
     # what a first use loads, once and not in every fork; no thread is started
     Config("SASRecCE", "cycle", config_dict=keys)
     numba.njit(lambda number: number)(1)
     if asked.get("warm"):
         assert forked({**keys, "output_dir": str(folder / "earlier")}, []) == 0
         keys = {**keys, "init_from": str(folder / "earlier")}
-    assert forked({**keys, "output_dir": str(folder / "whole")}, [], space) == 0
+    assert forked({**keys, "output_dir": str(folder / "whole")}, [], *how) == 0
     answers = []
     for number, kill in enumerate(asked["kills"]):
         own = {**keys, "output_dir": str(folder / str(number)), "resume": True}
-        killed, resumed = forked(own, kill, space), forked(own, [], space)
+        killed, resumed = forked(own, kill, *how), forked(own, [], *how)
         left = [path.name for path in Path(own["output_dir"]).rglob("*.part")]
         same = resumed == 0 and equal(folder / "whole", folder / str(number))
         answers.append({"killed": killed, "resumed": resumed, "equal": same, "left": left})

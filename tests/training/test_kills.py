@@ -91,7 +91,7 @@ IN_WARM_STARTS = [
     *(["write", "checkpoint.pt", number, point] for number in (1, 3) for point in POINTS),
 ]
 # dropout and negatives of both workers; a step of the first or the second, a file, and, at the 14th step, in the refit
-OF_WORKERS = {**INSIDE, "num_workers": 2, "hidden_dropout_prob": 0.2}
+OF_WORKERS = {"about": {"workers": 2}, **INSIDE, "hidden_dropout_prob": 0.2}
 IN_WORKERS = [
     *(["step", number, rank] for number in (1, 2, 5, 8, 10, 14) for rank in (0, 1)),
     ["validation", 1],
