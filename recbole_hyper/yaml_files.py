@@ -4,6 +4,7 @@ import functools
 import importlib.util
 import logging
 import os
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,17 @@ def warn_once(where: str | Path, text: str) -> None:
 
 
 class Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, which builds no objects from tags, with RecBole's numbers."""
+    """PyYAML's safe loader, which builds no objects from tags, with RecBole's numbers; it lists keys that are twice."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.twice: list[str] = []
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        """Return the mapping of ``node``; of a key that is twice the last value counts."""
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        self.twice += [key for key, count in Counter(keys).items() if count > 1]
+        return super().construct_mapping(node, deep)
 
 
 class _PackagedLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -43,12 +54,13 @@ for _loader in (Loader, _PackagedLoader):
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """Return the plain value that ``text`` spells; errors call the text ``where``.
+    """Return the plain value that ``text`` spells; errors, and a warning of keys that are twice, name ``where``.
 
     ConfigError if the text is not YAML, has a tag of an object, or is nested too deeply.
     """
     try:
-        content = yaml.load(text, Loader)
+        loader = Loader(text)
+        content = loader.get_single_data()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f", line {mark.line + 1}" if mark else ""
@@ -57,6 +69,8 @@ def parse_yaml(text: str, where: str) -> Any:
         raise ConfigError(f"{where} is not valid YAML: {' '.join(str(error).split())}") from error
     except RecursionError as error:
         raise ConfigError(f"{where} is nested too deeply to be read") from error
+    for key in loader.twice:
+        warn_once(where, f"the key {key!r} is given twice; the last value counts")
     if _n_values(content, _MOST_VALUES) > _MOST_VALUES:
         raise ConfigError(f"{where} repeats values by anchors (&, *) without end, or too often to be read")
     return content

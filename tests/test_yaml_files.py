@@ -49,6 +49,13 @@ def test_numbers_as_recbole_reads_them(text: str, value: object) -> None:
     assert (type(read), read) == (type(value), value)
 
 
+def test_of_a_duplicate_key_the_last_counts(caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        assert parse_yaml("a: 1\nb: {c: 2, c: [3]}\na: 4\n", "twice.yaml") == {"a": 4, "b": {"c": [3]}}
+    assert len(caplog.messages) == 2
+    assert "twice.yaml: the key 'a'" in caplog.text
+
+
 def test_depth() -> None:
     assert parse_yaml("[" * 300 + "]" * 300, "here") is not None
     # many intervals, each with one bracket that stays open, are no depth once they are closed elsewhere
