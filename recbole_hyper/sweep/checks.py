@@ -22,7 +22,7 @@ _SET_HERE = ("output_dir", "resume", "epochs_done", "model", "dataset")
 
 
 def bind_base(
-    model: str, dataset: str, fixed: Mapping[str, Any], space: Space, file_of_key: Mapping[str, str] | None = None
+    model: str | None, dataset: str | None, fixed: Mapping[str, Any], space: Space, file_of_key: Mapping[str, str]
 ) -> Config:
     """Return the configuration of the fixed keys alone, and check the keys of the space.
 

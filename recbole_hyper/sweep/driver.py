@@ -86,9 +86,6 @@ def sweep(
         raise ConfigError("--resume=True needs --output_dir=DIR, the folder of the sweep to continue")
     before = read_request(Path(str(output_dir))) if resume else {}
     model, dataset = model or before.get("model"), dataset or before.get("dataset")
-    if not model or not dataset:
-        missing = "dataset" if model else "model"
-        raise ConfigError(f"no {missing} given: use --{missing}=NAME")
     name = space or TUNE
     saved = {"search": search, "scheduler": scheduler, "num_samples": num_samples}
     given = {**saved, "time_budget": time_budget, "max_concurrent": max_concurrent, "ray_address": ray_address}
@@ -112,6 +109,7 @@ def sweep(
     fixed |= {"plugins": base["plugins"]} if fixed.get("plugins") else {}
     fixed = {"use_gpu": options.gpu > 0, **fixed, "data_path": str(Path(base["data_path"]).parent.absolute())}
     metric, bigger = base["valid_metric"].lower(), bool(base["valid_metric_bigger"])
+    model, dataset = str(model), str(dataset)
     plan = Plan(model, dataset, fixed, folder, max(1, int(options.cpu)), metric, bigger)
     varied = readable(plan, whole)
     request = {"model": model, "dataset": dataset, "fixed": fixed, "space": whole.content}
@@ -151,8 +149,8 @@ class _Sweep:
         if best is None:
             reasons = Counter(trial.reason for trial in self.trials.values()).most_common(3)
             why = "; ".join(f"{reason} ({count} times)" for reason, count in reasons) or OUT_OF_TIME
-            advice = f"see {folder / 'trials.csv'}; {how_to_continue(folder)}"
-            raise ConfigError(f"none of {self.total} trials finished: {why}; {advice}")
+            advice = f"; {how_to_continue(folder)}" if self._n_ended() < self.total else ""
+            raise ConfigError(f"none of {self.total} trials finished: {why}; see {folder / 'trials.csv'}{advice}")
         final = run_final(plan, best)
         result = read_json(final / RESULT)
         tested = validated(Tested, result, f"{final / RESULT} is damaged; remove it and resume").test

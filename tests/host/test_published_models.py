@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any
 import pytest
 
 from recbole_hyper import cli, load, run
-from recbole_hyper.files import read_json
 from recbole_hyper.host import models
 from recbole_hyper.sweep import sweep
 from tests.conftest import write_inter
@@ -108,24 +106,6 @@ def test_equal_to_recboles_own_trainer_and_evaluator(place: Path) -> None:
     assert {name: ours["test"][name] for name in result} == dict(result)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("split", ["{split: {LS: valid_and_test}}", "{split: {GT: {valid: 0.7, test: 0.85}}}"])
-def test_compared_on_identical_cases(split: str, place: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    words = [f"--{key}={value}" for key, value in keys(place, "x", plugins="").items() if key != "plugins"]
-    names = ["GatedAverage", "Fading", "Together", "SASRec", "FMLPRecCE"]
-    plugins = "--plugins=gated_average.py,fading.py,together.py"
-    command = ["compare", plugins, f"--models={','.join(names)}", "--dataset=d", f"--eval_args={split}", *words]
-    assert cli.main(command) == 0
-    table = capfd.readouterr().out
-    assert all(name in table for name in names)
-    results = [read_json(place / "runs" / "x" / name / "result.json") for name in names]
-    assert len({result["n_test_cases"] for result in results}) == 1
-    # a comparison that was stopped resumes with the unfinished runs
-    shutil.rmtree(place / "runs" / "x" / "Fading")
-    assert cli.main(command) == 0
-    assert capfd.readouterr().out.count("finished before") == len(names) - 1
-
-
 class Stopped(RuntimeError):
     """Replaces a kill."""
 
@@ -188,10 +168,8 @@ def test_resumes_after_kill_9(place: Path) -> None:
         ]
 
 
-@pytest.mark.parametrize("serial", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_swept_over_two_keys(serial: bool, place: Path, request: pytest.FixtureRequest) -> None:
-    if serial:
-        request.getfixturevalue("serial_sweeps")
+@pytest.mark.usefixtures("serial_sweeps")
+def test_swept_over_two_keys(place: Path) -> None:
     space = place / "space.yaml"
     space.write_text("mix_alpha: {grid_search: [0.2, 0.8]}\nn_layers: {grid_search: [1, 2]}\n")
     settings = keys(place, "GatedAverage", epochs=1)

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from recbole_hyper.cli import main
 from recbole_hyper.report.build import build_report
 from recbole_hyper.report.collect import collect
 from recbole_hyper.report.tables import (
@@ -112,11 +111,6 @@ def test_the_best_of_a_metric_that_should_be_small_is_the_smallest(tmp_path: Pat
     assert 'class="number best" data-value="7.5"' in page
     assert 'class="number best" data-value="8.5"' in page
     assert 'class="number best" data-value="12.5"' not in page
-
-
-def test_command(folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", str(folders), "--output", str(tmp_path / "out")]) == 0
-    assert capsys.readouterr().out.strip() == str(tmp_path / "out" / "report.html")
 
 
 def test_p_values_are_in_the_report(tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ import torch
 from safetensors import SafetensorError
 
 from recbole_hyper.errors import NoSpaceError
-from recbole_hyper.sweep import sweep, trial
+from recbole_hyper.sweep import trial
 from recbole_hyper.sweep.trial import Plan, Trial, read_record, run_trial
 from recbole_hyper.training import checkpoint
 from tests.raising import refused
@@ -82,37 +80,3 @@ def test_wherever_the_disk_is_full_a_resume_goes_on(
     outcome = local({**keys, "epochs": 1}, tmp_path / "s", space, resume=True)
     assert outcome["trials"] == {"finished": 1}
     assert outcome["best"]["epochs"] == 1
-
-
-@pytest.mark.slow
-def test_a_small_disk(keys: dict, tmp_path: Path) -> None:
-    """On a file system of 4 MiB, filled but for a bit: the sweep stops, and with room it ends as one with room did."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip("no file system can be mounted here")
-    keys = {**keys, "epochs": 1}
-    space = {"learning_rate": {"grid_search": [0.001, 0.01, 0.1]}}
-    try:
-        whole = local(keys, disk / "whole", space)
-        used = sum(path.stat().st_size for path in (disk / "whole").rglob("*") if path.is_file())
-        stops = 0
-        for room in range(used // 8, used, used // 2):
-            free = os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize
-            (disk / "ballast").write_bytes(b"x" * max(0, free - room))
-            try:
-                local(keys, disk / "s", space, resume=(disk / "s" / "sweep.yaml").is_file())
-            except NoSpaceError:
-                stops += 1
-            (disk / "ballast").unlink()
-        assert stops >= 2
-        outcome = sweep(config_dict={"output_dir": str(disk / "s"), "resume": True})
-        assert outcome["trials"] == {"finished": 3}
-        assert (outcome["best"]["name"], outcome["best"]["score"]) == (whole["best"]["name"], whole["best"]["score"])
-        assert outcome["test"] == whole["test"]
-    finally:
-        # lazily: the data that the trials shared are still mapped into this process
-        subprocess.run(["umount", "-l", str(disk)], check=True)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import yaml
 
@@ -68,20 +66,3 @@ def test_a_model_without_an_encoder_has_its_own_keys(keys: dict[str, Any], tmp_p
     assert main([*asked, *(f"--{key}={value}" for key, value in kept.items()), f"--output_dir={tmp_path / 't'}"]) == 0
     outcome = json.loads((tmp_path / "t" / "sweep.json").read_text())
     assert set(outcome["best"]["settings"]) == {"reg_weight"}
-
-
-def test_an_encoder_of_a_plugin_is_thought_of(tmp_path: Path) -> None:
-    code = """
-        from recbole_hyper.registry import register
-        from recbole_hyper.encoders.base import Encoder
-        @register("encoders", "dropped")
-        class Dropped(Encoder):
-            def __init__(self, item_embedding, *, dropout_prob: float = 0.1) -> None:
-                super().__init__(item_embedding)
-            def forward(self, items, lengths):
-                return self.item_embedding(items)
-    """
-    (tmp_path / "mine.py").write_text(textwrap.dedent(code))
-    given = {"plugins": [str(tmp_path / "mine.py")], "encoder": "dropped"}
-    found = readable(planned("SASRecCE", **given), read_space("tune")).draw(np.random.default_rng(0))
-    assert set(found) == {"learning_rate", "train_batch_size", "hidden_size", "weight_decay", "dropout_prob"}
