@@ -87,7 +87,13 @@ def commit() -> str | None:
 def headline(result: Mapping[str, Any]) -> str:
     """Return one line on what was run and how targets were ranked, without the seed."""
     texts = protocol_text(result), repeats_text(result), not_new_text(result)
-    return f"{result['model']} on {result['dataset']}: {''.join(texts)}"
+    return f"{model_text(result)} on {result['dataset']}: {''.join(texts)}"
+
+
+def model_text(result: Mapping[str, Any]) -> str:
+    """Return the model with the parts that are not its own: "SASRecCE with encoder=gru"."""
+    others = ", ".join(f"{key}={name}" for key, name in (result.get("other_parts") or {}).items())
+    return f"{result['model']} with {others}" if others else str(result["model"])
 
 
 def protocol_text(result: Mapping[str, Any], part: str = "") -> str:

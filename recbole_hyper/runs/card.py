@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from recbole_hyper.evaluation.results import metrics_table
+from recbole_hyper.evaluation.results import metrics_table, model_text
 from recbole_hyper.files import plain, write_text
 
 CARD = "README.md"
@@ -47,7 +47,7 @@ def card_of(result: Mapping[str, Any]) -> str:
     counts = {"users": "n_users", "items": "n_items", "interactions": "n_interactions"}
     data = ", ".join(f"{result[key]:,} {name}" for name, key in counts.items() if result.get(key) is not None)
     text = _TEXT.read_text(encoding="utf-8").format(
-        title=f"{model} on {dataset}",
+        title=f"{model_text(result)} on {dataset}",
         data=f"`{dataset}`: {data}. Fingerprint `{result.get('data_fingerprint', 'unknown')}`.",
         protocol=f"{result.get('protocol', '')}, `{config.get('eval_args', result.get('eval_args'))}`",
         seen="are left out of the ranking" if result.get("exclude_seen") else "can be ranked again",

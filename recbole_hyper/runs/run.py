@@ -17,6 +17,7 @@ from recbole_hyper import devices
 from recbole_hyper.batches.loader import BatchSettings, case_interaction
 from recbole_hyper.config import Config
 from recbole_hyper.config.binding import Exact, parse_keys
+from recbole_hyper.config.parts import part_name
 from recbole_hyper.data.item_features import diversity_tokens
 from recbole_hyper.data.reading import given_store
 from recbole_hyper.data.source import Source
@@ -37,6 +38,7 @@ from recbole_hyper.models.part_checks import check_parts
 from recbole_hyper.processes import package_version
 from recbole_hyper.protocols.base import sampled
 from recbole_hyper.random_numbers import seed_process, seeded
+from recbole_hyper.registry import parts_of
 from recbole_hyper.runs.build import build, read_data, reader_of_store
 from recbole_hyper.runs.card import write_card
 from recbole_hyper.runs.claim import claimed_folder, logging_to, resumed_config
@@ -306,8 +308,10 @@ def _select(trainer: Any, loader: Any, valid: Evaluation, progress: bool) -> Non
 
 def provenance(config: Config, split: Split) -> dict[str, Any]:
     """Return where a result comes from: model, data, protocol, seed, counts, versions, configuration."""
+    parts = {key: part_name(key, part) for key, part in parts_of(config.model_class).items()}
     return {
         **{key: config[key] for key in ("model", "dataset")},
+        "other_parts": {key: name for key in parts if (name := part_name(key, config[key])) != parts[key]},
         "protocol": split.counts["protocol"],
         **{key: config[key] for key in ("eval_args", "exclude_seen", "seed")},
         **describe(split),

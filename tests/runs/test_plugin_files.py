@@ -6,6 +6,7 @@ import pytest
 
 from recbole_hyper import load, registry, run
 from recbole_hyper.config import ConfigError
+from recbole_hyper.evaluation.results import headline
 from recbole_hyper.runs.evaluate import evaluate
 from tests.conftest import SMALL
 from tests.raising import refused
@@ -28,6 +29,7 @@ def test_a_plugin_that_changed_is_not_run(random_data: Path, tmp_path: Path, mon
     keys = {**SMALL, "data_path": str(random_data), "output_dir": str(tmp_path / "run"), "epochs": 1}
     keys |= {"plugins": [str(file)], "encoder": f"shifted_{tmp_path.name}"}
     first = run("SASRecCE", "random", config_dict=keys)
+    assert headline(first).startswith(f"SASRecCE with encoder={keys['encoder']} on random: ")
     assert evaluate(tmp_path / "run")["test"] == first["test"]
     file.write_text(PLUGIN.format(tag=tmp_path.name, sign="-"))
     monkeypatch.setattr(registry, "load_plugins", lambda files: pytest.fail("the file was run"))
