@@ -48,6 +48,9 @@ def read_store(source: Source) -> SequenceStore:
     parts = part_numbers(sizes) if source.parts else None
     keep = np.concatenate(masks) if masks else None
     store = make_store(source, data, str(source.path("inter")), keep, parts)
+    removed = sum(sizes) - len(store.items)
+    told = f"; filters removed {removed:,}" if removed else ""
+    logger.info("read %s: %s interactions%s", ", ".join(map(str, source.inter_paths())), f"{sum(sizes):,}", told)
     return replace(store, columns=source.columns_of_source)
 
 

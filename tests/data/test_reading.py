@@ -87,6 +87,13 @@ def test_filters_are_recboles(
     same(*both(tmp_path, val_interval=values, load_col={"inter": COLUMNS}, **keys))
 
 
+def test_the_log_names_the_file_and_what_filters_removed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_inter(tmp_path, "d", [*((f"u{n % 3}", f"i{n % 5}", n) for n in range(30)), ("u0", "rare", 31)])
+    with caplog.at_level("INFO", "recbole_hyper"):
+        SequenceDataset(configured(tmp_path, item_inter_num_interval="[2,inf)"))
+    assert f"{tmp_path / 'd' / 'd.inter'}: 31 interactions; filters removed 1" in caplog.text
+
+
 def test_pieces_of_a_file_join(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     draw = random.Random(3)
     rows = [(f"u{draw.randrange(20)}", f"i{draw.randrange(30)}", draw.randrange(9)) for _ in range(400)]
