@@ -73,10 +73,6 @@ class LinearRecommender(OneStepRecommender):
         """Return the scores (n, n_items) of states (n, d); by default the states are the scores."""
         return states
 
-    def score_histories(self, histories: scipy.sparse.csr_matrix) -> Tensor:
-        """Return the scores (n, n_items) of binary histories (n, n_items)."""
-        return self.scores(self.fold_in(histories))
-
     def score_cases(self, cases: Prefixes) -> Tensor:
         """Return the scores (n, n_items) of cases; a successive case only adds its newest items to the state before."""
         steps, continues = history_steps(cases)
@@ -98,12 +94,7 @@ class LinearRecommender(OneStepRecommender):
 
     def full_sort_predict(self, interaction: Any) -> Tensor:
         """Return the scores (B, n_items) of training users, from their training histories."""
-        return self.score_histories(self.matrix[interaction[self.USER_ID].cpu().numpy()])
-
-    def predict(self, interaction: Any) -> Tensor:
-        """Return the score (B,) of each row's user and item."""
-        scores = self.full_sort_predict(interaction)
-        return scores.gather(1, interaction[self.ITEM_ID].to(scores.device)[:, None])[:, 0]
+        return self.scores(self.fold_in(self.matrix[interaction[self.USER_ID].cpu().numpy()]))
 
 
 class OneStep:

@@ -134,7 +134,7 @@ def run_trial(plan: Plan, trial: Trial, report: Report | None = None) -> Trial:
             earlier = read_record(folder)
             if earlier is not None and earlier.status != UNFINISHED:
                 return earlier
-            start = perf_counter()
+            start, trial = perf_counter(), Trial(trial.number, trial.settings)
             recorded(plan, trial, reason=OUT_OF_TIME)
             outcome = _outcome(plan, trial, folder, report)
             return recorded(plan, trial, **outcome, seconds=perf_counter() - start)

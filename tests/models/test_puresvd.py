@@ -21,7 +21,7 @@ def test_puresvd_equals_a_dense_svd(random_data: Path, scaling: float) -> None:
     net, _, split = fitted("PureSVDN", random_data, rank=7, scaling=scaling, eval_args=SUCCESSIVE)
     expected = pure_svd_scores(dense_train(net), 7, scaling, dense_histories(split.test))
     np.testing.assert_allclose(net.score_cases(split.test).numpy(), expected, atol=2e-6)
-    np.testing.assert_allclose(net.score_histories(history_matrix(split.test)).numpy(), expected, atol=2e-6)
+    np.testing.assert_allclose(net.scores(net.fold_in(history_matrix(split.test))).numpy(), expected, atol=2e-6)
 
 
 def test_many_items_are_decomposed_by_the_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
