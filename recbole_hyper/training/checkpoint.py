@@ -59,7 +59,7 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             raise CheckpointError(f"{path} was not written by this package")
         text = header[_METADATA]
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it is not a mapping
-        if header.get(_DIGEST, digest := _digest(tensors, text)) != digest:
+        if header.get(_DIGEST) != _digest(tensors, text):
             raise CheckpointError(f"{path} {_DAMAGED}")
         return tensors, dict(json.loads(text))
 

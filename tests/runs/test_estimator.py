@@ -146,13 +146,8 @@ def test_an_estimator_of_a_users_model(frame: pd.DataFrame, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
-@pytest.mark.parametrize("used", [False, True])
-def test_copies_and_pickles_outlive_the_estimator(
-    copied: Callable, used: bool, frame: pd.DataFrame, tmp_path: Path
-) -> None:
+def test_copies_and_pickles_outlive_the_estimator(copied: Callable, frame: pd.DataFrame, tmp_path: Path) -> None:
     model = Estimator("SASRecCE", **{**SMALL, "epochs": 1}).fit(frame)
-    if used:
-        model.recommend(users=["u1"], k=3)
     again, folder = copied(model), model.folder
     expected, result = model.recommend(users=["u1"], k=3), model.result
     del model

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -17,6 +18,14 @@ from tests.raising import refused
 
 def settings(path: Path, out: Path, **keys: object) -> dict:
     return {**SMALL, "data_path": str(path), "epochs": 1, "output_dir": str(out), **keys}
+
+
+@pytest.fixture(scope="module")
+def finished(random_data_once: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run, into which evaluations write."""
+    folder = tmp_path_factory.mktemp("finished") / "my run"
+    run("SASRecCE", "random", config_dict=settings(random_data_once, folder))
+    return folder
 
 
 def test_the_same_settings_give_the_same_metrics(random_data: Path, tmp_path: Path) -> None:
@@ -81,21 +90,18 @@ def test_a_refit_run_is_ranked_on_the_test_alone(random_data: Path, tmp_path: Pa
         ({"eval_args": {"split": {"RS": [0.8, 0.1, 0.1]}}}, "only the mode of a finished run can change"),
         ({"eval_args": {"mode": "some"}}, "eval_args mode='some'"),
         ({"metrics": ["Foo"]}, "metric 'Foo' is unknown"),
-        ({"metrics": []}, r"metrics=\[\]"),
         ({"metrics": None}, "metrics=None"),
-        ({"metrics": 3}, "metrics=3"),
-        ({"topk": []}, r"topk=\[\]"),
-        ({"topk": None}, "topk=None"),
+        ({"topk": []}, "topk=[]"),
     ],
 )
-def test_invalid_settings_of_a_ranking_are_refused(keys: dict, message: str, random_data: Path, tmp_path: Path) -> None:
-    run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run"))
-    with pytest.raises(ConfigError, match=message):
-        evaluate(tmp_path / "run", keys)
+def test_invalid_settings_of_a_ranking_are_refused(keys: dict, message: str, finished: Path) -> None:
+    with refused(ConfigError, message):
+        evaluate(finished, keys)
 
 
-def test_every_ranking_has_its_file_and_its_origin(random_data: Path, tmp_path: Path) -> None:
-    result = run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run"))
+def test_every_ranking_has_its_file_and_its_origin(finished: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished, tmp_path / "run")
+    result = json.loads((finished / "result.json").read_text())
     rankings = [{}, {"topk": [3]}, {"topk": [5]}, {"exclude_seen": False}, {"eval_args": {"mode": "uni9"}}]
     rankings.append({"exclude_seen": False, "eval_args": {"mode": "uni9"}})
     for keys in [*rankings, {"eval_args": {"mode": "full"}}]:  # the last is the first
@@ -110,20 +116,16 @@ def test_every_ranking_has_its_file_and_its_origin(random_data: Path, tmp_path: 
         assert content["config"]["topk"] == content["changes"].get("topk", [1, 5, 10])
 
 
-def test_a_run_without_a_result_is_not_finished(random_data: Path, tmp_path: Path) -> None:
-    run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run"))
+def test_a_run_without_a_result_is_not_finished(finished: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished, tmp_path / "run")
     (tmp_path / "run" / "result.json").unlink()
     with refused(ConfigError, "--resume=True", "--output_dir="):
         evaluate(tmp_path / "run")
 
 
-def test_the_order_of_keys_and_run_does_not_matter(
-    random_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
-    folder = str(tmp_path / "my run")
-    run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "my run"))
-    assert main(["evaluate", "--eval_args={mode: uni9}", folder]) == 0
-    assert main(["evaluate", "--eval_args", "{mode: uni7}", "--traceback", folder]) == 0
+def test_the_order_of_keys_and_run_does_not_matter(finished: Path, capsys: pytest.CaptureFixture) -> None:
+    assert main(["evaluate", "--eval_args={mode: uni9}", str(finished)]) == 0
+    assert main(["evaluate", "--eval_args", "{mode: uni7}", "--traceback", str(finished)]) == 0
     out = capsys.readouterr().out
     assert "evaluation_uni9.json" in out
     assert "evaluation_uni7.json" in out

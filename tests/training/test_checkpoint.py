@@ -1,6 +1,5 @@
 """Files of weights and states: what is damaged, foreign or does not fit is one error; a full disk is another."""
 
-import json
 import os
 import resource
 from collections.abc import Callable, Iterator
@@ -10,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import nn
 
 from recbole_hyper.errors import NoSpaceError
@@ -94,22 +93,7 @@ def test_a_flipped_bit_is_noticed_or_changes_nothing(
 
 
 @FILES
-def test_every_value_is_covered(name: str, write: Callable, read: Callable, tmp_path: Path) -> None:
-    path = tmp_path / name
-    write(path)
-    whole = path.read_bytes()
-    raw = TENSORS["a"].numpy().tobytes()
-    assert whole.count(raw) == 1
-    for offset in range(len(raw)):
-        changed = bytearray(whole)
-        changed[whole.index(raw) + offset] ^= 16
-        path.write_bytes(changed)
-        with refused(CheckpointError, "is damaged"):
-            read(path)
-
-
-@FILES
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"no checkpoint at all" * 50, bytes(500), None])
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", None])
 def test_a_file_that_is_not_a_checkpoint_is_named(
     content: bytes | None, name: str, write: Callable, read: Callable, tmp_path: Path
 ) -> None:
@@ -133,24 +117,6 @@ def test_foreign_files_are_refused(tmp_path: Path) -> None:
     with refused(CheckpointError, "this", "model") as caught:
         load_weights(tmp_path / "model.safetensors", nn.Linear(2, 2))
     assert "\n" not in str(caught.value)
-
-
-def test_weights_from_before_the_digest_are_read(tmp_path: Path) -> None:
-    path = tmp_path / "model.safetensors"
-    save_file(TENSORS, str(path), metadata={"recbole_hyper": json.dumps({"epoch": 3})})
-    tensors, metadata = read_weights(path)
-    assert metadata == {"epoch": 3}
-    assert equal(dict(sorted(tensors.items())), dict(sorted(load_file(path).items())))
-
-
-def test_older_states_are_read_and_their_checksums_verified(tmp_path: Path) -> None:
-    path = tmp_path / "checkpoint.pt"
-    torch.save(STATE, path)
-    assert equal(load_state(path), STATE)
-    whole, raw = path.read_bytes(), TENSORS["a"].numpy().tobytes()
-    path.write_bytes(whole.replace(raw, raw[:-1] + b"\x01"))
-    with refused(CheckpointError, "is damaged"):
-        load_state(path)
 
 
 def test_tensors_that_share_memory_are_saved_separately(tmp_path: Path) -> None:

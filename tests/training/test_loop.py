@@ -35,7 +35,7 @@ def test_resume_equals_an_uninterrupted_run(
     assert parts["epochs"] == whole["epochs"] == 6
 
 
-@pytest.mark.parametrize("more", [{}, {"lr_plateau": {"factor": 0.5, "patience": 0}}, {"lr_schedule": "cosine"}])
+@pytest.mark.parametrize("more", [{"lr_plateau": {"factor": 0.5, "patience": 0}}, {"lr_schedule": "cosine"}])
 def test_a_run_with_more_patience_continues_past_its_early_stop(more: dict, random_data: Path, tmp_path: Path) -> None:
     split = {"split": {"GT": {"valid": 0.7, "test": 0.85}}}
     keys = {"learning_rate": 0.05, "epochs": 16, "eval_args": split, "refit": True, "seed": 1, **more}
@@ -91,10 +91,10 @@ def test_riemannian_learners_learn_inside_the_ball(learner: str, rate: float, wa
 
 def test_riemannian_resume_gives_the_weights_of_an_uninterrupted_run(random_data: Path, tmp_path: Path) -> None:
     keys = {"learner": "riemannian_adam", "learning_rate": 0.01, "hidden_size": 8, "stopping_step": 20}
-    whole = run("HGRU4Rec", "random", config_dict=settings(random_data, tmp_path / "whole", **keys, epochs=6))
-    run("HGRU4Rec", "random", config_dict=settings(random_data, tmp_path / "parts", **keys, epochs=3))
+    whole = run("HGRU4Rec", "random", config_dict=settings(random_data, tmp_path / "whole", **keys, epochs=3))
+    run("HGRU4Rec", "random", config_dict=settings(random_data, tmp_path / "parts", **keys, epochs=2))
     keys["resume"] = True
-    parts = run("HGRU4Rec", "random", config_dict=settings(random_data, tmp_path / "parts", **keys, epochs=6))
+    parts = run("HGRU4Rec", "random", config_dict=settings(random_data, tmp_path / "parts", **keys, epochs=3))
     assert same(tmp_path / "whole", tmp_path / "parts")
     assert parts["test"] == whole["test"]
 
