@@ -8,6 +8,7 @@ claims.yaml has the facts and the pairs of runs, published.yaml the published ro
 
 from __future__ import annotations
 
+import functools
 import re
 import subprocess
 import sys
@@ -46,6 +47,7 @@ APART = {
 FIRST = "ml-100k_FMLPRecMemory_default"
 
 
+@functools.cache
 def facts() -> dict[str, Any]:
     """Return claims.yaml: sentences by name, and groups of differences."""
     return yaml.safe_load((HERE / "claims.yaml").read_text())
@@ -66,9 +68,15 @@ def without_reranker(dataset: str) -> list[Run]:
     return group_of(f"{dataset}_{DEFAULT}_no_rerank")
 
 
+@functools.cache
+def known_rows() -> dict[str, list[dict[str, Any]]]:
+    """Return the published rows by data set."""
+    return yaml.safe_load((HERE / "published.yaml").read_text())
+
+
 def published(dataset: str, metric: str = "ndcg@10", *, marked: bool = False) -> list[dict[str, Any]]:
     """Return the published rows on the protocol of README's table, the best first; also those with a mark if wanted."""
-    rows = yaml.safe_load((HERE / "published.yaml").read_text())[dataset]
+    rows = known_rows()[dataset]
     return sorted((row for row in rows if marked or "apart" not in row), key=lambda row: -row[metric])
 
 

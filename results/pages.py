@@ -9,6 +9,7 @@ or one file of a benchmark. In a text, {RUN:test.ndcg@10} is that figure of a ru
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import statistics
@@ -126,6 +127,7 @@ def page_text(page: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+@functools.cache
 def pages() -> dict[str, dict[str, Any]]:
     """Return the content of every file of results/pages/, by name."""
     return {path.stem: yaml.safe_load(path.read_text()) for path in sorted(PAGES.glob("*.yaml"))}

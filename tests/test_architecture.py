@@ -1,6 +1,7 @@
 """Data flow one way: no import points from an earlier room to a later one, also inside functions and by name."""
 
 import ast
+import functools
 import re
 import textwrap
 from pathlib import Path
@@ -13,48 +14,12 @@ ROOT = Path(recbole_hyper.__file__).parent
 
 # the rooms, in alphabetical order; their floors follow from what they import
 ROOMS = [
-    "__init__",
-    "__main__",
-    "batches",
-    "cli",
-    "cluster",
-    "commands",
-    "config",
-    "curvature",
-    "data",
-    "devices",
-    "encoders",
-    "errors",
-    "evaluation",
-    "experiment",
-    "files",
-    "functional",
-    "geometry",
-    "host",
-    "hosted",
-    "hyperbolic",
-    "kernels",
-    "losses",
-    "matmul",
-    "models",
-    "options",
-    "plugin_files",
-    "processes",
-    "protocols",
-    "random_numbers",
-    "registry",
-    "report",
-    "runs",
-    "serving",
-    "settings",
-    "svd",
-    "sweep",
-    "threads",
-    "training",
-    "types",
-    "values",
-    "yaml_files",
-]
+    "__init__", "__main__", "batches", "cli", "cluster", "commands", "config", "curvature", "data", "devices",
+    "encoders", "errors", "evaluation", "experiment", "files", "functional", "geometry", "host", "hosted",
+    "hyperbolic", "kernels", "losses", "matmul", "models", "options", "plugin_files", "processes", "protocols",
+    "random_numbers", "registry", "report", "runs", "serving", "settings", "svd", "sweep", "threads", "training",
+    "types", "values", "yaml_files",
+]  # fmt: skip
 MOST_FLOORS = 15
 # a module in a string, as for importlib: "recbole_hyper.runs.run" or "recbole_hyper.losses.ce:CrossEntropy"
 _NAME = re.compile(r"(recbole_hyper(?:\.\w+)+)(?::\w+)?")
@@ -68,15 +33,29 @@ def module_of(file: Path) -> str:
 MODULES = {module_of(file): file for file in ROOT.rglob("*.py")}
 
 
+@functools.cache
+def tree_of(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+def packages(file: Path) -> set[str]:
+    """Return the packages that a file imports anywhere."""
+    nodes = list(ast.walk(tree_of(file)))
+    modules = {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
+    modules |= {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    return {name.split(".")[0] for name in modules}
+
+
+@functools.cache
 def imports(module: str) -> set[str]:
     """Return the modules of the package that ``module`` imports anywhere in its file, or names in a string."""
-    return imports_in(MODULES[module].read_text(encoding="utf-8"), module)
+    return imports_in(tree_of(MODULES[module]), module)
 
 
-def imports_in(source: str, module: str) -> set[str]:
+def imports_in(source: ast.Module, module: str) -> set[str]:
     """Return the modules that ``source`` imports, for the file of ``module``."""
     named = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(source):
         if isinstance(node, ast.ImportFrom):
             assert not node.level, f"{module}: imports are written in full"
             named |= {f"{node.module}.{alias.name}" for alias in node.names}
@@ -113,7 +92,7 @@ def test_imports_inside_functions_and_by_name_are_seen() -> None:
             TABLE = {"ce": "recbole_hyper.losses.ce:CrossEntropy"}
     """
     named = {"recbole_hyper.runs.run", "recbole_hyper.runs.estimator", "recbole_hyper.losses.ce"}
-    assert imports_in(textwrap.dedent(source), "recbole_hyper.files") == named
+    assert imports_in(ast.parse(textwrap.dedent(source)), "recbole_hyper.files") == named
 
 
 def test_rooms_import_one_way() -> None:
@@ -173,10 +152,7 @@ def test_only_host_imports_recbole() -> None:
     """All other files use RecBole through these."""
     importing = []
     for file in ROOT.rglob("*.py"):
-        nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
-        modules = {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
-        modules |= {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-        if any(name.split(".")[0] == "recbole" for name in modules):
+        if "recbole" in packages(file):
             importing.append(file.relative_to(ROOT).as_posix())
     assert len(importing) > 8
     assert [file for file in importing if not file.startswith(KNOW_RECBOLE)] == []
@@ -197,7 +173,7 @@ BELOW_RUNS = ("batches", "curvature", "data", "evaluation", "protocols", "traini
 def test_below_runs_only_doors_take_the_whole_configuration() -> None:
     found = set()
     for file in (file for room in BELOW_RUNS for file in (ROOT / room).rglob("*.py")):
-        pending: list[tuple[str, ast.AST]] = [("", ast.parse(file.read_text(encoding="utf-8")))]
+        pending: list[tuple[str, ast.AST]] = [("", tree_of(file))]
         while pending:
             prefix, node = pending.pop()
             for child in ast.iter_child_nodes(node):
@@ -218,7 +194,7 @@ def test_only_patches_change_other_packages() -> None:
     for file in ROOT.rglob("*.py"):
         if file.parent.name == "patches":
             continue
-        tree = ast.parse(file.read_text(encoding="utf-8"))
+        tree = tree_of(file)
         hosts = {
             alias.asname or alias.name.split(".")[0]
             for node in ast.walk(tree)
@@ -241,14 +217,9 @@ def test_only_patches_change_other_packages() -> None:
 def test_what_is_compiled_stands_in_kernels() -> None:
     """numba is imported in kernels/ only, where every file names its plain twin and what it is kept for."""
     for file in ROOT.rglob("*.py"):
-        source = file.read_text(encoding="utf-8")
-        tree = ast.parse(source)
-        modules = {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-        modules |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-        compiled = any(name.split(".")[0] == "numba" for name in modules)
-        assert not compiled or file.parent == ROOT / "kernels", file
-        if compiled:
-            description = ast.get_docstring(tree) or ""
+        if "numba" in packages(file):
+            assert file.parent == ROOT / "kernels", file
+            description = ast.get_docstring(tree_of(file)) or ""
             assert "Plain twin: " in description, file
             assert "Kept for: " in description, file
 

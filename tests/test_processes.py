@@ -12,7 +12,7 @@ import pytest
 
 import recbole_hyper
 from recbole_hyper.experiment.experiment import run_alone
-from recbole_hyper.files import write_yaml
+from recbole_hyper.files import read_json, write_yaml
 from recbole_hyper.processes import python_command
 
 # Python's modules that RecBole, torch and the start of a process import
@@ -29,12 +29,17 @@ def odd_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_runs_of_compare_import_pythons_modules(odd_folder: Path, random_data: Path) -> None:
+    (odd_folder / "my results").mkdir()
     (odd_folder / "parts.py").write_text("import queue\nassert queue.Queue\n")
     keys = {"data_path": str(random_data), "plugins": "parts.py", "show_progress": False, "state": "ERROR"}
-    keys |= {"epochs": 0, "topk": [5], "valid_metric": "NDCG@5", "output_dir": str(odd_folder / "run")}
-    write_yaml(odd_folder / "keys.yaml", keys)
-    assert run_alone("Pop", "random", odd_folder / "keys.yaml") is None
-    assert (odd_folder / "run" / "result.json").is_file()
+    keys |= {"epochs": 0, "topk": [5], "valid_metric": "NDCG@5", "output_dir": str(odd_folder / "my results" / "run")}
+    # its keys are those of the file, whatever else the file names
+    keys |= {"eval_args": {"mode": "uni9"}, "seed": 3, "model": "Other", "checkpoint_dir": "12", "n_threads": None}
+    write_yaml(odd_folder / "my results" / "keys.yaml", keys)
+    assert run_alone("Pop", "random", odd_folder / "my results" / "keys.yaml") is None
+    config = read_json(odd_folder / "my results" / "run" / "result.json")["config"]
+    assert config["eval_args"]["mode"] == {"valid": "uni9", "test": "uni9"}
+    assert (config["model"], config["seed"], config["n_threads"]) == ("Pop", 3, None)
 
 
 def test_a_process_imports_from_the_folders_of_its_parent(odd_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

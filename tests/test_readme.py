@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from recbole_hyper.cli import main
 from tests.stranger import CHECKOUT, inline_commands, python, unpacked_wheel, write_orders
 
 README = (CHECKOUT / "README.md").read_text(encoding="utf-8")
@@ -55,7 +56,9 @@ def test_readme_fits_on_a_page() -> None:
     assert len(README.splitlines()) <= 110
 
 
-def test_three_commands_recommend_from_a_csv_file(tmp_path: Path) -> None:
+def test_three_commands_recommend_from_a_csv_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process; from the wheel in a slow test below."""
+    monkeypatch.chdir(tmp_path)
     write_orders(tmp_path)
     (commands,) = blocks("Three commands for a shop")
     assert len(commands.strip().splitlines()) == 3
@@ -64,7 +67,7 @@ def test_three_commands_recommend_from_a_csv_file(tmp_path: Path) -> None:
         assert program == "recbole-hyper"
         # to early stopping would take minutes
         short = ["--epochs=2", "--n_threads=1"] if arguments[0] == "run" else []
-        python(tmp_path, "-m", "recbole_hyper", *arguments, *short)
+        assert main([*arguments, *short]) == 0
     assert (tmp_path / "saved" / "shop" / "result.json").is_file()
     first = (tmp_path / "recommendations.csv").read_bytes()
     assert len(first.splitlines()) > 100
@@ -73,7 +76,7 @@ def test_three_commands_recommend_from_a_csv_file(tmp_path: Path) -> None:
         orders.write("anna,lamp,99999999\n")
     shutil.rmtree(tmp_path / "dataset")
     shutil.copytree(tmp_path / "saved" / "shop", tmp_path / "elsewhere")
-    python(tmp_path, "-m", "recbole_hyper", "recommend", "elsewhere", "--output=again.csv")
+    assert main(["recommend", "elsewhere", "--output=again.csv"]) == 0
     assert (tmp_path / "again.csv").read_bytes() == first
 
 

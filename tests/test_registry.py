@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -16,6 +14,7 @@ import torch.nn.functional as F
 
 import recbole_hyper
 from recbole_hyper import load, registry, run
+from recbole_hyper.cli import main
 from recbole_hyper.config import Config
 from recbole_hyper.encoders.transformer import TransformerEncoder
 from recbole_hyper.errors import ConfigError
@@ -75,16 +74,16 @@ def tutorial_loss() -> str:
     return next(block for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL) if "focal.py" in block)
 
 
-def test_the_loss_of_the_tutorial_learns_from_outside_the_checkout(walk: Path, tmp_path: Path) -> None:
+def test_the_loss_of_the_tutorial_learns_from_outside_the_checkout(
+    walk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     own = tmp_path / "elsewhere"
     own.mkdir()
+    monkeypatch.chdir(own)
     (own / "my_parts.py").write_text(tutorial_loss(), encoding="utf-8")
     keys = {**LEARN, "data_path": walk, "output_dir": own / "run", "gamma": 1.5, "plugins": "my_parts.py"}
-    command = [sys.executable, "-m", "recbole_hyper", "run", "--model=SASRecCE", "--dataset=walk", "--loss_type=focal"]
-    command += [f"--{key}={value}" for key, value in keys.items()]
-    path = os.pathsep.join([str(CHECKOUT), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(command, cwd=own, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    typed = [f"--{key}={value}" for key, value in keys.items()]
+    assert main(["run", "--model=SASRecCE", "--dataset=walk", "--loss_type=focal", *typed]) == 0
     result = read_json(own / "run" / "result.json")
     assert result["test"]["hit@1"] > 0.7
     assert (result["config"]["loss_type"], result["config"]["gamma"]) == ("focal", 1.5)
@@ -166,23 +165,22 @@ def test_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "message"),
+    ("keys", "named"),
     [
-        ({"plugins": "missing.py"}, r"plugins: 'missing.py' is not a Python file"),
-        ({"plugins": ["broken.py"]}, r"broken.py failed: ZeroDivisionError"),
-        ({"plugins": ["leaves.py"]}, r"leaves.py failed: SystemExit: 3"),
-        ({"plugins": ["twice.py"]}, r"losses 'ce' is registered twice"),
-        ({"loss_type": "nowhere:Loss"}, r"losses: 'nowhere:Loss' cannot be imported \(No module named 'nowhere'\)"),
-        ({"loss_type": "json:dumps"}, r"'json:dumps' is a function, but a class is expected"),
-        ({"loss_type": "json:JSONDecoder"}, r"must derive from .*recbole_hyper.losses.base"),
-        ({"loss_type": Euclidean}, r"losses: .*Euclidean must derive from .*recbole_hyper.losses.base"),
-        ({"loss_type": "focall"}, r"'focall' is unknown; known: bce, .*--plugins=FILE.py"),
-        ({"loss_type": 3}, r"losses: '3' is unknown; known: bce"),
-        ({"loss_type": Doubled, "factorr": 1}, r"unknown key 'factorr'; did you mean factor"),
+        ({"plugins": "missing.py"}, ("missing.py",)),
+        ({"plugins": ["broken.py"]}, ("broken.py", "ZeroDivisionError")),
+        ({"plugins": ["leaves.py"]}, ("leaves.py", "SystemExit: 3")),
+        ({"plugins": ["twice.py"]}, ("losses 'ce'", "twice")),
+        ({"loss_type": "nowhere:Loss"}, ("'nowhere:Loss'", "No module named 'nowhere'")),
+        ({"loss_type": "json:dumps"}, ("'json:dumps'", "a class")),
+        ({"loss_type": Euclidean}, ("Euclidean", "recbole_hyper.losses.base")),
+        ({"loss_type": "focall"}, ("'focall'", "bce, ", "--plugins=FILE.py")),
+        ({"loss_type": 3}, ("'3'",)),
+        ({"loss_type": Doubled, "factorr": 1}, ("'factorr'", "did you mean factor")),
     ],
 )
 def test_what_is_no_part_is_one_error(
-    keys: dict[str, Any], message: str, cycle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    keys: dict[str, Any], named: tuple[str, ...], cycle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("broken.py").write_text("1 / 0\n")
@@ -192,5 +190,5 @@ def test_what_is_no_part_is_one_error(
         "@register('losses', 'ce')\nclass Mine(Loss):\n    pass\n"
     )
     registry.resolve("losses", "ce")
-    with pytest.raises(ConfigError, match=message):
+    with refused(ConfigError, *named):
         Config("SASRecCE", "cycle", config_dict={"data_path": str(cycle), **keys})

@@ -436,120 +436,120 @@ def tuned_heads(data: str, width: int) -> pd.DataFrame:
     return rows
 
 
-@pytest.mark.parametrize("width", [8, 16, 32, 64])
-def test_tuned_heads_have_the_order_that_the_study_of_curvature_states(width: int) -> None:
-    """docs/curvature.md, Beauty: sharper dot products, then Poincare heads from flat to curved."""
-    rows = tuned_heads("amazon-beauty-sequences", width)
-    by_seed = rows.pivot(index="seed", columns="head", values="ndcg@10")
-    assert (by_seed[SHARPER].min(axis=1) > by_seed[POINCARE].max(axis=1)).all()
-    assert (by_seed["poincare-fixed"] > by_seed["poincare-auto"]).all()
-    means = rows.groupby("head")[["ndcg@10", "coverage@10", "overlap"]].mean()
-    order = ["learned-temperature", *POINCARE, "dot-product"]
-    if width <= 16:
-        assert (by_seed[POINCARE].diff(axis=1).iloc[:, 1:] < 0).all(axis=None)
-        assert (by_seed["poincare-fixed"] > by_seed["dot-product"]).all()
-        assert (means.loc[order, "coverage@10"].diff().dropna() < 0).all()
-        assert (rows[rows["head"] == "poincare-learned"]["theta"] < 0.02).all()
-    if width == 8:
-        assert (by_seed["poincare-auto"] > by_seed["dot-product"]).all()
-        assert (means.loc[order, "overlap"].diff().dropna() < 0).all()
-    if width == 16:
-        assert means.loc["poincare-auto", "ndcg@10"] < means.loc["dot-product", "ndcg@10"]
-        assert means.loc["dot-product", "overlap"] > means.loc[POINCARE, "overlap"].max()
-    if width == 64:
-        assert (by_seed["dot-product"] > by_seed[POINCARE].max(axis=1)).all()
-        assert means["coverage@10"].idxmax() == means["overlap"].idxmax() == "poincare-fixed"
-        assert means.loc[POINCARE, "coverage@10"].min() > means.loc[DOT_PRODUCTS, "coverage@10"].max()
-    else:
-        assert means["overlap"].idxmax() == "flat-limit"
+BEAUTY, SPORTS, MOVIES = "amazon-beauty-sequences", "amazon-sports-sequences", "ml-1m"
+WIDTHS = (8, 16, 32, 64)
+FROM_FLAT_TO_CURVED = ["learned-temperature", *POINCARE, "dot-product"]
+# what docs/curvature.md states: data, widths, column, of each "seed" or of the "mean", heads and the heads above them
+ABOVE = [
+    (BEAUTY, WIDTHS, "ndcg@10", "seed", POINCARE, SHARPER),
+    (BEAUTY, WIDTHS, "ndcg@10", "seed", ["poincare-auto"], ["poincare-fixed"]),
+    (BEAUTY, (8, 16), "ndcg@10", "seed", ["dot-product"], ["poincare-fixed"]),
+    (BEAUTY, (8,), "ndcg@10", "seed", ["dot-product"], ["poincare-auto"]),
+    (BEAUTY, (16,), "ndcg@10", "mean", ["poincare-auto"], ["dot-product"]),
+    (BEAUTY, (16,), "overlap", "mean", POINCARE, ["dot-product"]),
+    (BEAUTY, (64,), "ndcg@10", "seed", POINCARE, ["dot-product"]),
+    (BEAUTY, (64,), "coverage@10", "mean", DOT_PRODUCTS, POINCARE),
+    (BEAUTY, WIDTHS, "trustworthiness", "mean", POINCARE, DOT_PRODUCTS),
+    (SPORTS, WIDTHS, "trustworthiness", "mean", POINCARE, DOT_PRODUCTS),
+    (SPORTS, (8, 16, 64), "ndcg@10", "seed", POINCARE, ["flat-limit"]),
+    (SPORTS, (32,), "ndcg@10", "seed", POINCARE, ["learned-temperature"]),
+    (SPORTS, WIDTHS, "ndcg@10", "mean", POINCARE, SHARPER),
+    (SPORTS, (32, 64), "ndcg@10", "mean", POINCARE, ["dot-product"]),
+    (SPORTS, (64,), "ndcg@10", "seed", POINCARE, ["dot-product"]),
+    (SPORTS, (64,), "valid", "seed", SHARPER, ["dot-product"]),
+    (MOVIES, WIDTHS, "ndcg@10", "mean", ["dot-product"], [*SHARPER, *POINCARE]),
+    (MOVIES, WIDTHS, "valid", "mean", ["dot-product"], [*SHARPER, *POINCARE]),
+    *((MOVIES, WIDTHS, name, "mean", ["dot-product", *POINCARE], SHARPER) for name in ("coverage@10", "overlap")),
+    (MOVIES, WIDTHS, "trustworthiness", "mean", DOT_PRODUCTS, POINCARE),
+    (MOVIES, (32, 64), "ndcg@10", "mean", SHARPER, POINCARE),
+    (MOVIES, (64,), "valid", "mean", SHARPER, POINCARE),
+]
+# the head whose mean is the largest, or the smallest
+LARGEST = [
+    (BEAUTY, (8, 16, 32), "overlap", "flat-limit"),
+    *((BEAUTY, (64,), name, "poincare-fixed") for name in ("coverage@10", "overlap")),
+    (SPORTS, (8,), "overlap", "learned-temperature"),
+    (SPORTS, (16, 64), "overlap", "flat-limit"),
+    *((SPORTS, (32,), name, "dot-product") for name in ("coverage@10", "overlap")),
+    (SPORTS, (64,), "coverage@10", "poincare-fixed"),
+    *((MOVIES, (8, 16), name, "flat-limit") for name in ("ndcg@10", "valid")),
+    (MOVIES, (32, 64), "ndcg@10", "poincare-fixed"),
+    (MOVIES, (32,), "valid", "flat-limit"),
+]
+SMALLEST = [(SPORTS, WIDTHS, "ndcg@10", "poincare-auto"), (SPORTS, (32, 64), "trustworthiness", "poincare-auto")]
 
 
-@pytest.mark.parametrize("data", ["amazon-beauty-sequences", "amazon-sports-sequences"])
-@pytest.mark.parametrize("width", [8, 16, 32, 64])
-def test_coverage_and_neighbourhoods_are_as_the_study_of_curvature_states(data: str, width: int) -> None:
-    means = tuned_heads(data, width).groupby("head")[["coverage@10", "trustworthiness"]].mean()
-    covers_more = means.loc[SHARPER, "coverage@10"] > means.loc["dot-product", "coverage@10"]
-    assert covers_more.tolist() == [(data, width) != ("amazon-sports-sequences", 32)] * 2
-    dot_products = means.loc[DOT_PRODUCTS, "trustworthiness"]
-    assert dot_products.min() > means.loc[POINCARE, "trustworthiness"].max()
+def means_of(data: str, width: int) -> pd.DataFrame:
+    return tuned_heads(data, width).drop(columns="data").groupby("head").mean()
 
 
-def test_the_gain_of_a_sharper_softmax_shrinks_with_the_width() -> None:
-    """docs/curvature.md, Beauty."""
-    gains = []
-    for width in (8, 16, 32, 64):
-        means = tuned_heads("amazon-beauty-sequences", width).groupby("head")["ndcg@10"].mean()
-        gains.append(means["flat-limit"] / means["dot-product"])
-    assert gains == sorted(gains, reverse=True)
-
-
-@pytest.mark.parametrize("data", ["amazon-beauty-sequences", "ml-1m"])
-def test_the_learned_temperature_rises_towards_one_with_the_width(data: str) -> None:
-    means = [tuned_heads(data, width).groupby("head")["theta"].mean() for width in (8, 16, 32, 64)]
-    temperatures = [mean["learned-temperature"] for mean in means]
-    assert temperatures == sorted(temperatures)
-    assert temperatures[-1] < 1
-
-
-@pytest.mark.parametrize(
-    ("width", "lower", "ahead", "nearest"),
-    [
-        (8, 7, "flat-limit", "learned-temperature"),
-        (16, 4, "flat-limit", "flat-limit"),
-        (32, 5 / 2, "learned-temperature", "dot-product"),
-        (64, 2, "flat-limit", "flat-limit"),
-    ],
-)
-def test_tuned_heads_on_sports_are_as_the_study_of_curvature_states(
-    width: int, lower: float, ahead: str, nearest: str
+@pytest.mark.parametrize(("data", "widths", "column", "of", "below", "above"), ABOVE)
+def test_heads_are_above_others_as_the_study_of_curvature_states(
+    data: str, widths: Sequence[int], column: str, of: str, below: list[str], above: list[str]
 ) -> None:
-    sports = tuned_heads("amazon-sports-sequences", width)
-    by_seed = sports.pivot(index="seed", columns="head", values="ndcg@10")
-    assert (by_seed[ahead] > by_seed[POINCARE].max(axis=1)).all()
-    assert by_seed.mean().idxmin() == "poincare-auto"
+    for width in widths:
+        by_seed = tuned_heads(data, width).pivot(index="seed", columns="head", values=column)
+        table = by_seed if of == "seed" else by_seed.mean().to_frame().T
+        assert (table[above].min(axis=1) > table[below].max(axis=1)).all(), width
+
+
+def test_the_largest_and_smallest_heads_are_those_that_the_study_of_curvature_states() -> None:
+    for data, widths, column, head in LARGEST:
+        assert [means_of(data, width)[column].idxmax() for width in widths] == [head] * len(widths), (data, column)
+    for data, widths, column, head in SMALLEST:
+        assert [means_of(data, width)[column].idxmin() for width in widths] == [head] * len(widths), (data, column)
+
+
+def test_heads_on_beauty_fall_from_flat_to_curved_at_small_widths() -> None:
+    for width in (8, 16):
+        rows = tuned_heads(BEAUTY, width)
+        by_seed = rows.pivot(index="seed", columns="head", values="ndcg@10")
+        assert (by_seed[POINCARE].diff(axis=1).iloc[:, 1:] < 0).all(axis=None)
+        assert (means_of(BEAUTY, width).loc[FROM_FLAT_TO_CURVED, "coverage@10"].diff().dropna() < 0).all()
+        assert (rows[rows["head"] == "poincare-learned"]["theta"] < 0.02).all()
+    assert (means_of(BEAUTY, 8).loc[FROM_FLAT_TO_CURVED, "overlap"].diff().dropna() < 0).all()
+
+
+@pytest.mark.parametrize("data", [BEAUTY, SPORTS])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_sharper_heads_cover_more_but_at_one_width(data: str, width: int) -> None:
+    covered = means_of(data, width)["coverage@10"]
+    assert (covered[SHARPER] > covered["dot-product"]).tolist() == [(data, width) != (SPORTS, 32)] * 2
+
+
+def test_what_changes_with_the_width() -> None:
+    gains = [means["flat-limit"] / means["dot-product"] for means in (means_of(BEAUTY, w)["ndcg@10"] for w in WIDTHS)]
+    assert gains == sorted(gains, reverse=True)
+    for data in (BEAUTY, MOVIES):
+        temperatures = [means_of(data, width)["theta"]["learned-temperature"] for width in WIDTHS]
+        assert temperatures == sorted(temperatures)
+        assert temperatures[-1] < 1
+
+
+@pytest.mark.parametrize(("width", "lower"), [(8, 7), (16, 4), (32, 5 / 2), (64, 2)])
+def test_tuned_heads_on_sports_are_as_the_study_of_curvature_states(width: int, lower: float) -> None:
+    means = means_of(SPORTS, width)
+    by_seed = tuned_heads(SPORTS, width).pivot(index="seed", columns="head", values="ndcg@10")
     assert width == 8 or (by_seed.idxmin(axis=1) == "poincare-auto").all()
-    means = sports.drop(columns="data").groupby("head").mean()
     assert abs(means["theta"]["poincare-auto"] / means["theta"]["poincare-learned"] - lower) < 0.07 * lower
-    assert means["overlap"].idxmax() == nearest
     assert width == 32 or means["overlap"].nlargest(2).index.isin(SHARPER).all()
-    assert means["ndcg@10"][SHARPER].min() > means["ndcg@10"][POINCARE].max()
     if width >= 32:
         level = means["ndcg@10"][DOT_PRODUCTS]
         assert level.max() < level.min() + 0.0005
         assert abs(level["flat-limit"] - level["dot-product"]) < 0.0002
-        assert means["coverage@10"].idxmax() == ("dot-product" if width == 32 else "poincare-fixed")
-        assert means["trustworthiness"].idxmin() == "poincare-auto"
-        assert means["ndcg@10"]["dot-product"] > means["ndcg@10"][POINCARE].max()
-    if width == 64:
-        assert (by_seed["dot-product"] > by_seed[POINCARE].max(axis=1)).all()
-        valid = sports.pivot(index="seed", columns="head", values="valid")
-        assert (valid["dot-product"] > valid[SHARPER].max(axis=1)).all()
 
 
-@pytest.mark.parametrize("width", [8, 16, 32, 64])
-def test_tuned_heads_on_movielens_are_as_the_study_of_curvature_states(width: int) -> None:
-    rows, welch = tuned_heads("ml-1m", width), script("claims").welch_test
-    means = rows.drop(columns="data").groupby("head").mean()
-    test, valid = means["ndcg@10"], means["valid"]
-    for values in (test, valid):
-        assert (values[[*SHARPER, *POINCARE]] > values["dot-product"]).all()
+@pytest.mark.parametrize("width", WIDTHS)
+def test_no_head_on_movielens_is_certainly_above_the_flat_limit(width: int) -> None:
+    rows, welch = tuned_heads(MOVIES, width), script("claims").welch_test
     by_seed = rows.pivot(index="seed", columns="head", values="ndcg@10")
     for head in ("dot-product", *POINCARE):
         _, low, high, _ = welch(by_seed["flat-limit"].tolist(), by_seed[head].tolist())
         assert low < 0 < high
-    for column in ("coverage@10", "overlap"):
-        assert means.loc[SHARPER, column].min() > means.loc[["dot-product", *POINCARE], column].max()
-    assert means.loc[POINCARE, "trustworthiness"].min() > means.loc[DOT_PRODUCTS, "trustworthiness"].max()
-    if width <= 16:
-        assert test.idxmax() == valid.idxmax() == "flat-limit"
-    else:
-        assert test[POINCARE].min() > test[SHARPER].max()
-        assert test.idxmax() == "poincare-fixed"
+    if width >= 32:
+        test = means_of(MOVIES, width)["ndcg@10"]
         assert test.max() - test["flat-limit"] < 0.0017
-    if width == 32:
-        assert valid.idxmax() == "flat-limit"
     if width == 64:
-        assert valid[POINCARE].min() > valid[SHARPER].max()
         first = rows[rows["seed"] == 2020].set_index("head")
         assert first.loc[POINCARE, "ndcg@10"].min() > first.loc[SHARPER, "ndcg@10"].max()
         assert first.loc["flat-limit", "valid"] > first.loc[POINCARE, "valid"].max()

@@ -17,13 +17,11 @@ import yaml
 from recbole_hyper.cli import main
 from recbole_hyper.commands import compare as command
 from recbole_hyper.config import Config, ConfigError
-from recbole_hyper.experiment import compare, experiment
+from recbole_hyper.experiment import compare
 from recbole_hyper.files import read_json
 from recbole_hyper.sweep import sweep
 from tests.conftest import SMALL, cycle_rows, write_inter
 from tests.raising import refused
-
-PACKAGE_METRICS = ["NDCG", "Hit", "MRR", "ItemCoverage"]
 
 
 def test_keys_go_to_every_model_or_to_one(tmp_path: Path) -> None:
@@ -246,24 +244,6 @@ def test_a_model_named_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "--models and --scores name Pop more than once" in capsys.readouterr().err
 
 
-def test_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", "--models=", "--dataset=random", f"--output_dir={tmp_path}"]) == 1
-    assert "error: --models='' names no model" in capsys.readouterr().err
-
-
-def test_spaces_in_the_output_folder(random_data: Path, tmp_path: Path) -> None:
-    keys = tmp_path / "my results" / "Pop.yaml"
-    keys.parent.mkdir()
-    settings = {"data_path": str(random_data), "use_gpu": False, "topk": [5], "valid_metric": "NDCG@5", "seed": 3}
-    settings |= {"eval_args": {"mode": "uni9"}, "output_dir": str(keys.parent / "Pop"), "n_threads": None}
-    settings |= {"resume": False, "model": "Other", "checkpoint_dir": "12"}
-    keys.write_text(yaml.safe_dump(settings))
-    assert experiment.run_alone("Pop", "random", keys) is None
-    config = json.loads((keys.parent / "Pop" / "result.json").read_text())["config"]
-    assert config["eval_args"]["mode"] == {"valid": "uni9", "test": "uni9"}
-    assert (config["model"], config["seed"], config["n_threads"]) == ("Pop", 3, None)
-
-
 @pytest.mark.parametrize(
     ("models", "keys", "match"),
     [
@@ -282,13 +262,6 @@ def test_mistakes_show_before_anything_runs(
     with pytest.raises(ConfigError, match=match):
         command.compare(arguments(models, tmp_path, data_path=str(random_data), use_gpu=False, **keys))
     assert calls == []
-
-
-def test_a_missing_item_file_shows_before_anything_runs(random_data: Path, tmp_path: Path) -> None:
-    parsed = arguments("Pop,EASER", tmp_path, data_path=str(random_data), use_gpu=False)
-    parsed.segments = ["item.class"]
-    with refused(ConfigError, "random/random"):
-        command.compare(parsed)
 
 
 def bound(random_data: Path, models: str, **keys: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -360,15 +333,3 @@ def test_keys_of_a_model_in_a_file_are_a_mapping(tmp_path: Path) -> None:
     file.write_text("EASER: 3\n")
     with refused(ConfigError, "keys.yaml", "EASER"):
         compare.settings_per_model(["EASER"], [str(file)], {})
-
-
-@pytest.mark.slow
-def test_a_model_runs_in_a_separate_process(random_data: Path, tmp_path: Path) -> None:
-    keys = tmp_path / "keys.yaml"
-    settings = {"data_path": str(random_data), "use_gpu": False, "topk": [5], "valid_metric": "NDCG@5"}
-    keys.write_text(yaml.safe_dump({**settings, "output_dir": str(tmp_path / "out")}))
-    assert experiment.run_alone("Pop", "random", keys) is None
-    assert json.loads((tmp_path / "out" / "result.json").read_text())["model"] == "Pop"
-    message = experiment.run_alone("Pop", "random", keys)
-    assert message is not None
-    assert "already has a run" in message

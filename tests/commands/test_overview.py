@@ -72,12 +72,11 @@ def test_files_of_the_package(kind: str, folder: str, capsys: pytest.CaptureFixt
 
 
 def test_other_kinds(capsys: pytest.CaptureFixture[str]) -> None:
-    assert set(shown(capsys, "recipes")) == set(recipes())
-    assert {"ml-100k", "ml-1m", "amazon-beauty"} <= set(shown(capsys, "datasets"))
     assert main(["list"]) == 0
     everything = capsys.readouterr().out
-    for name in ("SASRecCE", "LightGCN", "sce", "moebius_gru", "poincare", "GT", "global_timepoint", "sasrec-ce"):
+    for name in ("SASRecCE", "LightGCN", "sce", "moebius_gru", "poincare", "GT", "global_timepoint", "amazon-beauty"):
         assert name in everything
+    assert [name for name in recipes() if name not in everything] == []
     assert max(map(len, everything.splitlines()[:-1])) <= 100
 
 
@@ -132,14 +131,18 @@ def test_the_comment_that_a_file_opens_with() -> None:
     assert overview.opening("a: 1\n") == ""
 
 
-@pytest.mark.parametrize("typed", [["--help"], ["list"], ["list", "recipes"], ["run", "--help"]])
-def test_nothing_heavy_is_imported(typed: list[str]) -> None:
+def test_nothing_heavy_is_imported() -> None:
     """Counting seconds would depend on the machine: torch and RecBole alone take several."""
-    code = (
-        "import sys\nfrom recbole_hyper.cli import main\n"
-        f"try:\n    main({typed!r})\nexcept SystemExit:\n    pass\n"
-        "assert not {'torch', 'recbole', 'pandas', 'ray'} & set(sys.modules)"
-    )
+    code = """
+import sys
+from recbole_hyper.cli import main
+for typed in (["--help"], ["run", "--help"], ["list", "recipes"], ["list"]):
+    try:
+        main(typed)
+    except SystemExit:
+        pass
+    assert not {'torch', 'recbole', 'pandas', 'ray'} & set(sys.modules), typed
+"""
     subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, check=True, stdout=subprocess.DEVNULL)
 
 

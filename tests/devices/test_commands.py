@@ -11,15 +11,14 @@ from recbole_hyper import run
 from recbole_hyper.cli import main
 from tests.devices.steps import small_keys, write_random
 
-FILES = {"onnx": "model.onnx", "program": "model.pt2", "vectors": "items.parquet"}
+FILES = {"onnx": "model.onnx", "vectors": "items.parquet"}
 
 
 @pytest.mark.parametrize(
     ("model", "keys", "formats"),
     [
-        ("FMLPRecMemory", {"memory_ease": True}, ("onnx", "program")),
+        ("FMLPRecMemory", {"memory_ease": True}, ("onnx",)),
         ("HSASRecCE", {"curvature": "learn"}, ("vectors",)),
-        ("DualRec", {}, ("onnx",)),
         ("EASER", {}, ()),
     ],
 )

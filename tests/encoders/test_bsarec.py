@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from recbole_hyper import run
-from recbole_hyper.encoders import _window_filters
 from recbole_hyper.encoders.bsarec import BSARecEncoder, low_pass
-from tests.conftest import LEARN
 from tests.encoders.test_transformer import padded
 from tests.reference import bsarec as reference
 
@@ -64,17 +60,6 @@ def test_one_layer_gives_a_full_window_the_same_state_in_both_forms() -> None:
     torch.testing.assert_close(circular.last(*padded(history)), causal.last(*padded(history)))
 
 
-def test_gradients_in_pieces_are_those_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    gradients = []
-    for positions in (1, 2**17):
-        monkeypatch.setattr(_window_filters, "PREFIX_POSITIONS", positions)
-        encoder = make(filter="circular")
-        encoder(*padded([[3, 5, 3, 7], [4, 8]])).square().sum().backward()
-        gradients.append([parameter.grad for parameter in encoder.parameters()])
-    for one, other in zip(*gradients, strict=True):
-        torch.testing.assert_close(one, other)
-
-
 @pytest.mark.parametrize("filter", ["causal", "circular"])
 def test_gradients(filter: str) -> None:
     encoder = make(filter=filter, n_heads=2)
@@ -87,11 +72,3 @@ def test_gradients(filter: str) -> None:
         return torch.func.functional_call(encoder, named, (items, lengths)) * (items > 0).unsqueeze(-1)
 
     assert torch.autograd.gradcheck(states, leaves, fast_mode=True)
-
-
-@pytest.mark.parametrize("filter", ["causal", "circular"])
-def test_learns_the_planted_walk(filter: str, walk: Path, tmp_path: Path) -> None:
-    torch.set_default_dtype(torch.float32)
-    keys = {**LEARN, "data_path": str(walk), "output_dir": str(tmp_path / "run"), "filter": filter}
-    result = run("BSARec", "walk", config_dict=keys)
-    assert result["test"]["hit@1"] > 0.85

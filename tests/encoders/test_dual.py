@@ -45,10 +45,12 @@ def mean_squared(states, targets, rows):
 
 
 class TestDirections:
-    @pytest.mark.parametrize("cls", BACKBONES)
     @pytest.mark.parametrize("directions", ["both", "shared"])
-    def test_a_state_sees_its_side_of_its_target_only(self, cls, directions):
-        encoder = make(cls, dual_directions=directions, dual_transfer="none")
+    @pytest.mark.parametrize(
+        ("cls", "options"), [*((cls, {}) for cls in BACKBONES), (DualFMLPEncoder, {"filter": "circular"})]
+    )
+    def test_a_state_sees_its_side_of_its_target_only(self, cls, options, directions):
+        encoder = make(cls, dual_directions=directions, dual_transfer="none", **options)
         items, lengths = random_batch([8])
         before = encoder.both(*pair(items, lengths))
         for changed in range(8):
@@ -269,21 +271,17 @@ class TestConfiguration:
         assert "layer_dropout" not in cls.options()
 
     @pytest.mark.parametrize(
-        ("option", "value", "message"),
+        ("option", "value", "named"),
         [
-            ("dual_alpha", -0.1, r"a number in \[0, 1\] is expected"),
-            ("dual_alpha", 1.1, r"a number in \[0, 1\] is expected"),
-            ("dual_alpha", float("nan"), r"a number in \[0, 1\] is expected"),
-            ("dual_beta", -1e-9, "of at least 0"),
-            ("dual_beta", float("nan"), "of at least 0"),
-            ("dual_directions", "forward", "both, shared, past or future is expected"),
-            ("dual_transfer", "kl", "heads, attention or none is expected"),
+            ("dual_alpha", 1.1, "dual_alpha=1.1"),
+            ("dual_beta", float("nan"), "dual_beta=nan"),
+            ("dual_directions", "forward", "both, shared, past or future"),
             ("n_heads", 3, "n_heads=3"),
-            ("windows", [1, 2, 3, 10], "10 is outside 1..9"),
+            ("windows", [1, 2, 3, 10], "1..9"),
         ],
     )
-    def test_faults(self, option, value, message):
-        with pytest.raises(ValueError, match=message):
+    def test_faults(self, option, value, named):
+        with refused(ValueError, named):
             make(**{option: value})
 
     def test_attention_transfer_needs_attention(self):

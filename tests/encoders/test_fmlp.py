@@ -4,8 +4,6 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import nn
 
 from recbole_hyper.encoders.fmlp import FMLPEncoder, FrequencyFilter
@@ -60,30 +58,6 @@ def test_filters_are_convolutions(n, length):
                 circular[:, i] += kernel[(i - j) % n] * inputs[:, j]
         torch.testing.assert_close(filter.circular(inputs), circular)
         torch.testing.assert_close(filter.circular(inputs)[:, -1], filter.causal(inputs)[:, -1])
-
-
-def test_the_published_filter_leaks_and_the_causal_one_does_not():
-    filter = FrequencyFilter(8, 3).double()
-    inputs = torch.randn(1, 8, 3, dtype=torch.float64)
-    other = inputs.clone()
-    other[0, 5] += 1.0
-    assert ((filter.circular(other) - filter.circular(inputs)).abs() > 1e-9).all(-1).all()
-    moved = ((filter.causal(other) - filter.causal(inputs)).abs() > 1e-9).any(-1)[0]
-    assert moved.tolist() == [False] * 5 + [True] * 3
-
-
-@pytest.mark.parametrize("filter", ["causal", "circular"])
-@given(seed=st.integers(0, 1000), lengths=st.lists(st.integers(1, 9), min_size=1, max_size=5))
-@settings(max_examples=15, deadline=None)
-def test_mixed_lengths_equal_single_users(filter, seed, lengths):
-    encoder = make(seed=seed, filter=filter)
-    items, lengths = random_batch(lengths, seed=seed)
-    together, trace = encoder.trace(items, lengths)
-    for row, length in enumerate(lengths.tolist()):
-        alone, lone_trace = encoder.trace(items[row : row + 1, :length], lengths[row : row + 1])
-        torch.testing.assert_close(together[row, :length], alone[0])
-        for one, other in zip(trace.heads, lone_trace.heads, strict=True):
-            torch.testing.assert_close(one[row, :length], other[0])
 
 
 def test_circular_states_are_those_of_the_published_network_on_every_prefix():

@@ -9,28 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from recbole_hyper import run
 from recbole_hyper.config import Config
-from recbole_hyper.models.base import build_part
 from recbole_hyper.runs.dataset import SequenceDataset
 from recbole_hyper.training.optim import build_optimizer
 from recbole_hyper.training.settings import OptimizerSettings
-from tests.conftest import LEARN, SMALL
-
-
-@pytest.mark.parametrize(
-    ("model", "options"), [("GRU4RecCE", {}), ("HGRU4Rec", {}), ("HGRU4Rec", {"curvature": "learn", "gru_size": 8})]
-)
-def test_learns_what_follows(model: str, options: dict, walk: Path, tmp_path: Path) -> None:
-    keys = {**LEARN, "data_path": str(walk), "output_dir": str(tmp_path / "run"), **options}
-    assert run(model, "walk", config_dict=keys)["test"]["hit@1"] > 0.8
-
-
-def test_a_learned_curvature_starts_at_its_initial_value(random_data: Path) -> None:
-    keys = {**SMALL, "data_path": str(random_data), "curvature": "learn", "curvature_init": 0.25}
-    config = Config("HGRU4Rec", "random", config_dict=keys)
-    encoder = build_part("encoder", config, torch.nn.Embedding(5, config["hidden_size"], padding_idx=0))
-    assert encoder.gru.curvature.item() == pytest.approx(0.25)
+from tests.conftest import SMALL
 
 
 def made(random_data: Path, **keys: object) -> tuple[Config, torch.nn.Module]:

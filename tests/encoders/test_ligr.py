@@ -1,15 +1,11 @@
 """LiGR blocks: equal to a plain loop of their formula, causal, and trained by the models that name them."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from torch import nn
 
-from recbole_hyper import load, run
 from recbole_hyper.encoders.base import newest
 from recbole_hyper.encoders.ligr import LiGREncoder
-from tests.conftest import LEARN
 from tests.encoders.test_transformer import SEQUENCES, padded
 
 
@@ -67,16 +63,3 @@ def test_feed_forward_is_four_times_as_wide_and_has_no_biases() -> None:
     assert block.feed_forward.inner.bias is None
     assert block.feed_forward.outer.bias is None
     assert encoder(inner_size=5).blocks[0].feed_forward.outer.weight.shape == (12, 5)
-
-
-@pytest.mark.parametrize(("model", "keys"), [("eSASRec", {"n_negatives": 20}), ("HSASRecCE", {"encoder": "ligr"})])
-def test_learns_what_follows(model: str, keys: dict, walk: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    result = run(model, "walk", config_dict={**LEARN, "data_path": str(walk), "output_dir": str(folder), **keys})
-    assert result["test"]["hit@1"] > 0.7
-    assert result["config"]["encoder"] == "ligr"
-    # the newest item decides the next one, whichever the model that a folder holds
-    first, second = (
-        load(folder).recommend(histories=[history], k=1)["item_id"].tolist() for history in (["i1"], ["i2"])
-    )
-    assert first != second

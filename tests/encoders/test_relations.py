@@ -1,4 +1,4 @@
-"""Encoders that read times: causal, blind to the clock, and able to learn what time alone tells."""
+"""Encoders that read times, HSTU and FuXi: their equations, blind to the clock, able to learn what time alone tells."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from recbole_hyper.protocols.base import make_split
 from recbole_hyper.runs.build import build
 from recbole_hyper.runs.dataset import SequenceDataset
 from tests.conftest import LEARN, SMALL, write_inter
-from tests.encoders.timed import SEQUENCES, TIMES, batch, made
+from tests.encoders.timed import SEQUENCES, TIMES, batch, made, same_as_loop
 from tests.raising import refused
 from tests.reference import relations
 
@@ -51,6 +51,45 @@ def test_buckets_of_many_rows_are_those_of_each(monkeypatch: pytest.MonkeyPatch)
     at_once = time_buckets(times, times, 128, later)
     monkeypatch.setattr("recbole_hyper.encoders._relations._GAPS", 80)
     assert torch.equal(time_buckets(times, times, 128, later), at_once)
+
+
+LOOPS = {"hstu": relations.hstu, "fuxi": relations.fuxi}
+
+
+@each
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"n_heads": 1, "n_layers": 1},
+        {"n_heads": 3, "n_layers": 2},
+        {"n_heads": 2, "attention_dim": 5, "linear_dim": 4},
+        {"n_heads": 5, "attention_dim": 1, "linear_dim": 2, "n_time_buckets": 7},
+    ],
+)
+def test_equals_a_plain_loop_of_its_equations(name: str, options: dict[str, Any]) -> None:
+    more = {"inner_size": 7} if name == "fuxi" and "linear_dim" in options else {}
+    same_as_loop(encoder(name, **options, **more), LOOPS[name])
+
+
+@each
+def test_weights_start_as_published(name: str) -> None:
+    torch.manual_seed(1)
+    found = registry.resolve("encoders", name)(torch.nn.Embedding(30, 64, padding_idx=0), max_length=50)
+    block = found.blocks[0]
+    for weight in (block.gate_query.weight, block.value_key.weight, block.weights.gap, block.weights.place):
+        assert weight.std().item() == pytest.approx(0.02, rel=0.25)
+    assert block.weights.gap.shape == (129,)
+    assert {name for name, _ in block.input_norm.named_parameters()} == set()
+    assert block.output.weight.abs().max() <= (6 / ((3 if name == "fuxi" else 1) * 64 + 64)) ** 0.5
+    if name == "hstu":
+        positions = found.position_embedding.weight
+        assert positions.abs().max() <= 2 / 8
+        assert positions.std().item() == pytest.approx(0.88 / 8, rel=0.05)
+    else:
+        # SwiGLU is as wide as the states, and its two matrices are drawn apart
+        inner = block.feed_forward.inner.weight
+        assert inner.shape == (2 * 64, 64)
+        assert 0.9 * (6 / 128) ** 0.5 < inner.abs().max() <= (6 / 128) ** 0.5
 
 
 @each
@@ -133,19 +172,7 @@ def test_a_pattern_in_times_alone_is_learned(name: str, learns: bool, clock: Pat
     assert hits > 0.8 if learns else hits < 0.4
 
 
-@each
-@pytest.mark.parametrize("geometry", ["euclidean", "poincare"])
-@pytest.mark.parametrize("loss", ["ce", "bce"])
-def test_learns_what_follows_with_other_parts(name: str, geometry: str, loss: str, walk: Path, tmp_path: Path) -> None:
-    keys = {**LEARN, "data_path": str(walk), "output_dir": str(tmp_path / "run"), "geometry": geometry}
-    keys |= {"encoder": name, "loss_type": loss, "curvature": 0.1, "epochs": 20}
-    result = run("SASRecCE", "walk", config_dict=keys)
-    assert result["test"]["hit@1"] > 0.7
-    assert result["config"]["encoder"] == name
-
-
-@each
-@pytest.mark.parametrize("geometry", registry.names("geometry"))
+@pytest.mark.parametrize(("name", "geometry"), [("hstu", "poincare"), ("fuxi", "euclidean")])
 def test_every_loss_reaches_the_weights_of_time(name: str, geometry: str, random_data: Path) -> None:
     keys = {**SMALL, "data_path": str(random_data), "encoder": name, "geometry": geometry, "curvature": 0.1}
     keys |= {"n_negatives": 4, "sce_bucket_size_y": 20, "train_windows": "random"}
@@ -178,24 +205,15 @@ def test_a_batch_without_the_times_that_are_read_is_refused(random_data: Path) -
     assert "timestamp_list" not in next(iter(loader))
 
 
-@each
-def test_data_without_times_are_refused_before_training(name: str, tmp_path: Path) -> None:
+def test_data_without_times_are_refused_before_training(tmp_path: Path) -> None:
     data = tmp_path / "data"
     rows = [(f"u{user}", f"i{(user + step) % 12}") for user in range(9) for step in range(4)]
     (data / "bare").mkdir(parents=True)
     for part in ("train", "valid", "test"):
         text = "user_id:token\titem_id:token\n" + "".join(f"{user}\t{item}\n" for user, item in rows)
         (data / "bare" / f"bare.{part}.inter").write_text(text)
-    keys = {**SMALL, "data_path": str(data), "benchmark_filename": ["train", "valid", "test"], "encoder": name}
-    with pytest.raises(ConfigError, match=rf"encoder={name} reads times, but .*bare.train.inter is read without any"):
-        run("SASRecCE", "bare", config_dict={**keys, "output_dir": str(tmp_path / "run")})
+    keys = {**SMALL, "data_path": str(data), "benchmark_filename": ["train", "valid", "test"]}
+    with refused(ConfigError, "encoder=hstu", "bare.train.inter"):
+        run("SASRecCE", "bare", config_dict={**keys, "encoder": "hstu", "output_dir": str(tmp_path / "run")})
     assert not (tmp_path / "run" / "train.csv").exists()
-    run("SASRecCE", "bare", config_dict={**keys, "output_dir": str(tmp_path / "other"), "encoder": "transformer"})
-
-
-@each
-def test_a_width_that_its_heads_do_not_divide(name: str) -> None:
-    with refused(ValueError, "n_heads=5", "hidden_size=12", "attention_dim"):
-        encoder(name, n_heads=5)
-    with refused(ValueError, "linear_dim"):
-        encoder(name, n_heads=5, attention_dim=3)
+    run("SASRecCE", "bare", config_dict={**keys, "output_dir": str(tmp_path / "other")})

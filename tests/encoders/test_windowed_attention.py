@@ -55,16 +55,6 @@ def test_a_state_depends_on_its_side_and_window_only(direction, windows):
             assert bool(moved[place]) == (0 <= distance <= reach)
 
 
-def test_each_head_sees_exactly_its_window():
-    encoder = make_encoder(windows=[1, 2, 5, 9], n_layers=1)
-    items, lengths = random_batch([9])
-    _, trace = encoder.trace(items, lengths, return_maps=True)
-    for head, window in enumerate([1, 2, 5, 9]):
-        seen = trace.maps[0][0, head] > 0
-        distance = torch.arange(9)[:, None] - torch.arange(9)
-        assert torch.equal(seen, (distance >= 0) & (distance < window))
-
-
 def test_window_at_eval():
     items, lengths = random_batch([9])
     inside = make_encoder(window_at_eval=True)
@@ -161,8 +151,3 @@ class TestFaults:
     def test_heads_must_divide_the_width(self):
         with refused(ValueError, "n_heads=4"):
             make_encoder(hidden_size=18)
-
-    @pytest.mark.parametrize(("option", "value"), [("direction", "both"), ("relative_positions", "absolute")])
-    def test_unknown_words(self, option, value):
-        with refused(ValueError, value):
-            make_encoder(**{option: value})

@@ -10,9 +10,6 @@ from tests.reference import dualrec as reference
 
 
 class TestWindowSizes:
-    def test_published_constants(self):
-        assert window_sizes(8, 50) == (2, 3, 4, 5, 7, 11, 21, 50)
-
     @pytest.mark.parametrize(
         ("n_heads", "expected"), [(2, (2, 50)), (4, (2, 3, 20, 50)), (8, (2, 3, 4, 5, 7, 11, 21, 50))]
     )
@@ -54,7 +51,7 @@ class TestWindowSizes:
         with refused(ValueError, "1..7"):
             resolve_windows([1, 0, 2], 3, 7)
         for broken in (2.9, 2.0, True):
-            with pytest.raises(ValueError, match=f"{broken} is not a whole number"):
+            with refused(ValueError, str(broken)):
                 resolve_windows([1, broken, 3], 3, 9)
         with refused(ValueError, "n_heads=3"):
             resolve_windows([1, 2], 3, 7)

@@ -60,13 +60,6 @@ def test_every_repeat_is_a_point_of_the_spread() -> None:
     assert list(points.get_ydata()) == expected
 
 
-def test_one_rank_has_one_figure(tmp_path: Path) -> None:
-    measurements, estimate = measured(ranks=(16,))
-    written = plots.draw_all(measurements, estimate, "title", tmp_path / "new")
-    assert [path.name for path in written] == ["delta_by_sample.png", "delta_by_sample.svg"]
-    assert all(path.stat().st_size for path in written)
-
-
 def test_the_files_of_the_command_are_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     measurements, estimate = measured()
     assert plots.main([str(tmp_path)]) == 1

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 from examples import delta_study as study
-from examples.delta_study import Measurement, judge, main, mean_over_ranks, measure_samples, training_matrix
-from recbole_hyper.curvature.disk import curvature_of
+from examples.delta_study import Measurement, judge, main, measure_samples, training_matrix
 from recbole_hyper.curvature.estimate import sample_deltas
-from recbole_hyper.curvature.gromov import euclidean_distances, gromov_delta
+from recbole_hyper.curvature.gromov import gromov_delta
 from tests.conftest import write_inter
 from tests.raising import refused
 from tests.reference.gromov import tree_distances
@@ -47,15 +46,6 @@ def test_trials_equal_single_calls(whole: bool, monkeypatch: pytest.MonkeyPatch)
         assert measurement.delta == pytest.approx(expected, rel=1e-9)
 
 
-def test_progress_is_told() -> None:
-    calls: list[tuple[int, int]] = []
-    vectors = np.random.default_rng(1).normal(size=(60, 6))
-    measure_samples(
-        vectors, ranks=[2, 6], sample_sizes=[30, 60], repeats=3, progress=lambda done, of: calls.append((done, of))
-    )
-    assert calls == [(2, 12), (4, 12), (6, 12), (8, 12), (10, 12), (12, 12)]
-
-
 VECTORS = np.random.default_rng(3).normal(size=(20, 4))
 
 
@@ -81,13 +71,6 @@ def test_the_estimate_of_a_run_is_the_largest_sample() -> None:
     study_of = measure_samples(vectors, ranks=[3, 12], sample_sizes=[50, 200], repeats=3, seed=5)
     largest = [one.delta_rel for one in study_of if one.sample_size == 200]
     assert sample_deltas(vectors, [3, 12], 200, repeats=3, seed=5).ravel().tolist() == largest
-
-
-def test_defaults_are_cut_at_the_data() -> None:
-    measurements = measure_samples(VECTORS, repeats=1)
-    assert {measurement.rank for measurement in measurements} == {4}
-    assert {measurement.sample_size for measurement in measurements} == {20}
-    assert euclidean_distances(VECTORS).max() == pytest.approx(measurements[0].diameter)
 
 
 def hyperbolic_disk(n: int, radius: float, rng: np.random.Generator) -> np.ndarray:
@@ -183,15 +166,6 @@ def test_only_interactions_before_the_quantile_are_used(tmp_path: Path) -> None:
     assert sorted(map(sorted, matrix.toarray().astype(int).tolist())) == [[0, 0, 1], [0, 1, 1]]
     with refused(ValueError, "train_quantile"):
         training_matrix("few", data, 1.5)
-
-
-def test_the_mean_is_that_of_the_largest_sample() -> None:
-    vectors = np.random.default_rng(0).normal(size=(30, 6)).astype(np.float32)
-    measured = measure_samples(vectors, ranks=[2, 4, 6], sample_sizes=[10, 20], repeats=2, seed=1, every_base=False)
-    assert len(measured) == 12
-    mean = mean_over_ranks(measured, [1e-5])
-    assert mean["delta_rel"] == pytest.approx(np.mean([m.delta_rel for m in measured if m.sample_size == 20]))
-    assert mean["curvature_by_eps"] == {"1e-05": pytest.approx(curvature_of(mean["delta_rel"], 1e-5))}
 
 
 def test_the_study_writes_its_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

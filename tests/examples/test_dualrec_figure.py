@@ -88,23 +88,6 @@ def test_figure(tmp_path: Path):
         attention_figure(dual, tmp_path / "x.png", past_only=alone["past"][:1])
 
 
-def test_the_command_writes_into_the_folder_of_the_run(random_data: Path, tmp_path: Path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    keys = {**SMALL, "data_path": str(random_data), "epochs": 1, "output_dir": str(tmp_path / "run")}
-    run(
-        "DualRec",
-        "random",
-        config_dict={**keys, "n_heads": 2, "eval_args": {"mode": "full"}, "topk": [10], "valid_metric": "NDCG@10"},
-    )
-    before = set(tmp_path.rglob("*"))
-    capsys.readouterr()
-    assert main([str(tmp_path / "run")]) == 0
-    assert capsys.readouterr().out.strip() == str(tmp_path / "run" / "attention.png")
-    assert set(tmp_path.rglob("*")) - before == {tmp_path / "run" / "attention.png"}
-    assert main([str(tmp_path / "run"), "--output=own.svg"]) == 0
-    assert (tmp_path / "own.svg").is_file()
-
-
 def test_the_command_subtracts_a_run_of_the_past_alone(random_data: Path, tmp_path: Path, capsys):
     small = {"epochs": 1, "n_heads": 2, "eval_args": {"mode": "full"}, "topk": [10], "valid_metric": "NDCG@10"}
     keys = {**SMALL, "data_path": str(random_data), **small}

@@ -39,16 +39,6 @@ def test_cuts_of_a_data_set() -> None:
     assert all(part.index.is_monotonic_increasing for part in (users, newest, items))
 
 
-def test_the_runs_of_the_cuts_come_seed_by_seed_and_resume(tmp_path: Path) -> None:
-    cuts = study("cuts")
-    runs = cuts.plan(tmp_path, [], [3, 4], {})
-    names = [(run.model, run.seed, run.folder.relative_to(tmp_path / "runs").as_posix()) for run in runs]
-    assert [name[:2] for name in names[:2]] == [("EASER", 3), ("PureSVDN", 3)]
-    assert [seed for _, seed, _ in names] == [3] * 6 + [4] * 4
-    assert names[-1] == ("SASRecCE", 4, "ml-100k_SASRecCE/seed-4")
-    assert all(run.keys["n_threads"] == 1 and not run.keys["resume"] for run in runs)
-
-
 def variant(data: Path, monkeypatch: pytest.MonkeyPatch, **keys: Any) -> tuple[Any, Any]:
     """Return a variant of the default model and its first batch; the registry forgets it after the test."""
     monkeypatch.setattr(registry, "_registry", {kind: dict(known) for kind, known in registry._registry.items()})

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from recbole_hyper import load, run
+from recbole_hyper import run
 from recbole_hyper.config import ConfigError
 from recbole_hyper.functional import cross_entropy
 from recbole_hyper.geometry.cosine import Cosine
@@ -84,15 +84,6 @@ def test_exported_vectors_give_the_score(offset: bool) -> None:
     np.testing.assert_allclose(
         query.numpy() @ found.vectors.T, head.logits(states)[:, 1:].detach().numpy(), rtol=1e-4, atol=1e-4
     )
-
-
-@pytest.mark.parametrize("loss", ["ce", "sampled_ce"])
-def test_a_model_learns_and_serves_what_it_learned(loss: str, walk: Path, tmp_path: Path) -> None:
-    keys = {**LEARN, "data_path": str(walk), "geometry": "cosine", "loss_type": loss, "output_dir": str(tmp_path / "r")}
-    own = {"temperature": 0.1, "item_bias": True} | ({"n_negatives": 16} if loss == "sampled_ce" else {})
-    result = run("SASRecCE", "walk", config_dict={**keys, **own})
-    assert result["test"]["hit@1"] > 0.7
-    assert load(tmp_path / "r").model.head.geometry.temperature == 0.1
 
 
 @pytest.mark.parametrize("temperature", [0, -1.0, math.inf])

@@ -16,7 +16,7 @@ from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.geometry.poincare import Poincare
 from recbole_hyper.losses.ce import exact_cross_entropy
 from recbole_hyper.serving.export import vectors_of
-from tests.conftest import LEARN
+from tests.conftest import SMALL
 from tests.raising import refused
 
 
@@ -42,15 +42,12 @@ def test_the_gradient_is_that_of_logits_over_a_temperature(geometry: type, offse
     assert head.learned == {"temperature": pytest.approx(geometry(temperature="learn").learns_from)}
 
 
-@pytest.mark.parametrize("name", ["euclidean", "cosine"])
-@pytest.mark.parametrize("loss", ["ce", "sampled_ce"])
-def test_a_run_learns_it_and_serves_with_it(name: str, loss: str, tmp_path: Path) -> None:
-    keys = {**LEARN, "geometry": name, "temperature": "learn", "loss_type": loss, "output_dir": str(tmp_path / "run")}
-    result = run("SASRecCE", "ml-100k", config_dict={**keys, "epochs": 1, "MAX_ITEM_LIST_LENGTH": 10})
-    start = (
-        Euclidean(temperature="learn").learns_from if name == "euclidean" else Cosine(temperature="learn").learns_from
-    )
-    assert result["temperature"] != pytest.approx(start)
+@pytest.mark.parametrize(("geometry", "loss"), [(Euclidean, "ce"), (Cosine, "sampled_ce")])
+def test_a_run_learns_it_and_serves_with_it(geometry: type, loss: str, random_data: Path, tmp_path: Path) -> None:
+    keys = {**SMALL, "data_path": str(random_data), "output_dir": str(tmp_path / "run"), "n_negatives": 4}
+    keys |= {"geometry": geometry.__name__.lower(), "temperature": "learn", "loss_type": loss}
+    result = run("SASRecCE", "random", config_dict=keys)
+    assert result["temperature"] != pytest.approx(geometry(temperature="learn").learns_from, rel=1e-6)
     assert "curvature" not in result
     model = load(tmp_path / "run").model
     states = torch.randn(3, model.head.weight.shape[1])

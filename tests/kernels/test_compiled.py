@@ -16,11 +16,6 @@ from recbole_hyper.kernels import clock, compiled
 from recbole_hyper.kernels.clock import COMPILING
 from recbole_hyper.kernels.ranks import rank_rows
 
-IMPORTS = """
-import sys
-import recbole_hyper, recbole_hyper.runs.run
-assert "numba" not in sys.modules
-"""
 COMPILES = """
 import json
 import numpy as np
@@ -49,10 +44,6 @@ def compiled_by(**environment: str) -> tuple[float, float, str]:
     found, seconds, rest, folder = json.loads(python(COMPILES, **environment))
     assert found == [False, True, True]
     return seconds, rest, folder
-
-
-def test_numba_is_imported_where_something_is_compiled() -> None:
-    python(IMPORTS)
 
 
 def test_kernels_are_kept_in_the_users_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from recbole_hyper.encoders.dual import DualEncoder
 from recbole_hyper.models.base import build_part
 from recbole_hyper.report.recipes import read_recipe
 from recbole_hyper.sweep import read_space
-from tests.conftest import LEARN, SMALL
+from tests.conftest import SMALL
 
 DUAL = ["DualRec", "DualSASRec", "DualGRU4Rec", "DualFMLPRec"]
 KEYS = {
@@ -44,21 +44,6 @@ def history(folder: Path) -> list[dict[str, float]]:
         return [{key: float(value) for key, value in row.items() if value} for row in csv.DictReader(file)]
 
 
-LEARNED = {**LEARN, "n_heads": 2}
-SIZES = {
-    "sce": {"sce_bucket_size_y": 16, "sce_n_buckets": 6, "sce_bucket_size_x": 60},
-    "rece": {"rece_rounds": 3},
-    "gbce": {"n_negatives": 5, "gbce_t": 0.25, "epochs": 20},
-}
-
-
-@pytest.mark.parametrize("model", [*DUAL, "FMLPRec", "FMLPRecCE"])
-def test_learns_what_follows(model: str, walk: Path, tmp_path: Path) -> None:
-    keys = {**LEARNED, "data_path": str(walk), "output_dir": str(tmp_path / "run")}
-    result = run(model, "walk", config_dict=keys)
-    assert result["test"]["hit@1"] > (0.85 if result["config"]["loss_type"] == "ce" else 0.7)
-
-
 @pytest.mark.parametrize("model", DUAL)
 def test_every_term_is_in_the_record(model: str, random_data: Path, tmp_path: Path) -> None:
     keys = {**KEYS, "data_path": str(random_data), "dual_alpha": 0.3, "dual_beta": 0.7, "weight_decay": 0.0}
@@ -69,18 +54,6 @@ def test_every_term_is_in_the_record(model: str, random_data: Path, tmp_path: Pa
         total = 0.3 * row["past_loss"] + 0.7 * row["future_loss"] + 0.7 * row["transfer_loss"]
         assert row["train_loss"] == pytest.approx(total, rel=1e-4)
         assert row["transfer_loss"] > 0
-
-
-@pytest.mark.parametrize("geometry", ["euclidean", "poincare"])
-@pytest.mark.parametrize("loss", ["ce", "bce", "sce", "rece", "gbce"])
-def test_geometries_and_losses_combine(geometry: str, loss: str, walk: Path, tmp_path: Path) -> None:
-    keys = {**LEARNED, **SIZES.get(loss, {}), "geometry": geometry, "loss_type": loss, "curvature": 0.1}
-    result = run("DualRec", "walk", config_dict={**keys, "data_path": str(walk), "output_dir": str(tmp_path / "run")})
-    assert result["test"]["hit@1"] > 0.7
-    rows = history(tmp_path / "run")
-    # both directions learn: what was before an item is as certain as what follows
-    for term in ("past_loss", "future_loss"):
-        assert rows[-1][term] < 0.6 * rows[0][term]
 
 
 def test_a_loaded_model_recommends_with_the_past_encoder_alone(random_data: Path, tmp_path: Path) -> None:
@@ -132,24 +105,6 @@ def test_the_rows_of_the_tables_are_there() -> None:
     assert settings == [(model, *way) for model in ("DualSASRec", "DualGRU4Rec", "DualFMLPRec") for way in ways]
     ours = ["attention_transfer", "learned_relative_positions", "published_code", "future_dropout"]
     assert rows["dualrec-ablations-beauty"] == ["full", *ours, "windows_in_training_only", "without_windows"]
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [
-        ("dual_alpha", 1.5, r"a number in \[0, 1\]"),
-        ("dual_beta", -0.1, "at least 0"),
-        ("n_heads", 1, "even number of heads"),
-        ("dual_windows", [2, 9], r"outside 1\.\.8"),
-        ("dual_directions", "forward", "both, shared, past or future is expected"),
-        ("relative_positions", "absolute", "transformer_xl, learned or none is expected"),
-    ],
-)
-def test_faults_are_errors_before_data_are_read(key: str, value: object, message: str, tmp_path: Path) -> None:
-    (tmp_path / "none").mkdir()
-    (tmp_path / "none" / "none.inter").write_text("no data at all")
-    with pytest.raises(ValueError, match=message):
-        Config("DualRec", "none", config_dict={**KEYS, "data_path": str(tmp_path), key: value})
 
 
 @pytest.mark.parametrize("model", DUAL)

@@ -26,13 +26,6 @@ from tests.models.test_rank import filled
 from tests.raising import refused
 
 
-@pytest.mark.parametrize("keys", [{}, {"encoder": "transformer", "geometry": "poincare", "loss_type": "bce"}])
-def test_learns_the_planted_walk(keys: dict[str, Any], walk: Path, tmp_path: Path) -> None:
-    given_keys = {**LEARN, "data_path": str(walk), "output_dir": str(tmp_path / "run"), **keys}
-    result = run("FMLPRecMemory", "walk", config_dict=given_keys)
-    assert result["test"]["hit@1"] > (0.7 if keys else 0.85)
-
-
 def test_the_memory_alone_finds_the_blocks(blocks: Path, tmp_path: Path) -> None:
     """With a rate of nearly nothing the network knows nothing: what is found, the memory found."""
     keys = {**LEARN, "data_path": str(blocks), "output_dir": str(tmp_path / "run"), "learning_rate": 1e-9, "epochs": 1}
@@ -131,6 +124,8 @@ def test_a_run_gains_keeps_it_and_serves_it(memory_ease: bool, ordered: Path, tm
     loaded, histories = load(tmp_path / "run"), [["i1", "i2", "i30"], ["i7"]]
     assert bool(loaded.model.ranking.ranker.numbers.any())
     assert loaded.model.ranking.reader.ease.is_fitted is memory_ease
+    if not memory_ease:  # tests/serving/test_export.py has the other graphs
+        return
     assert (write_bundle(tmp_path / "run") / GRAPH).exists()
     served = open_bundle(tmp_path / "run", load).recommender
     np.testing.assert_allclose(served.score(histories), loaded.score(histories), rtol=1e-4, atol=1e-5)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from recbole_hyper.errors import ConfigError
 from recbole_hyper.protocols.base import ProtocolError, check, make_split, repeated_targets
 from recbole_hyper.types import Cases, Split
 from tests.protocols.splits import BY_HAND, POINTS, Triple, config_of, store_of
@@ -47,43 +44,36 @@ def test_check_refuses_dishonest_splits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("split", "match"),
+    ("split", "named"),
     [
-        ({"GT": {"valid": "2031-01-01", "test": "2032-01-01"}}, r"'2031-01-01' is 2031.*outside the data"),
-        ({"GT": {"valid": "1969-01-01", "test": 0.9}}, r"outside the data, which run from 1970"),
-        ({"GT": {"valid": "9 years", "test": 0.9}}, r"'9 years'.*outside the data"),
-        ({"GT": {"valid": "999999999999999 years", "test": 0.9}}, "is outside every calendar"),
-        ({"GT": {"valid": 1.5, "test": 0.9}}, "a quantile must be between 0 and 1"),
-        ({"GT": {"valid": "soon", "test": 0.9}}, r"not a quantile.*a date.*a duration"),
-        ({"GT": {"valid": 0.9, "test": 0.5}}, "must start before test"),
-        ({"GT": {"valid": 0.9, "test": 0.9}}, "must start before test"),
+        ({"GT": {"valid": "2031-01-01", "test": "2032-01-01"}}, "'2031-01-01'"),
+        ({"GT": {"valid": "9 years", "test": 0.9}}, "'9 years'"),
+        ({"GT": {"valid": "999999999999999 years", "test": 0.9}}, "outside every calendar"),
+        ({"GT": {"valid": 1.5, "test": 0.9}}, "between 0 and 1"),
+        ({"GT": {"valid": "soon", "test": 0.9}}, "a duration"),
+        ({"GT": {"valid": 0.9, "test": 0.9}}, "before test"),
         ({"GT": 0.9}, "is expected"),
         ({"GT": {"valid": 0.5, "test": 0.9, "max_cases": 0}}, "max_cases=0"),
-        ({"GT": {"valid": 0.5, "test": 0.9, "target": "first"}}, "last, all or ~ is expected"),
+        ({"GT": {"valid": 0.5, "test": 0.9, "target": "first"}}, "last, all or ~"),
+        ({"GT": {"valid": 0.5, "test": 0.9, "gap": "4 months", "target": "all"}}, "gap='4 months'"),
         ({"GT": {"valid": "1970-01-01 00:00:02", "test": 0.9}}, "the test part has no case"),
-        ({"TU": {"point": 0.9, "span": 1}}, "known settings are point, history"),
-        ({"TU": {"point": 0.9, "history": "some"}}, "after or full is expected"),
+        ({"TU": {"point": 0.9, "span": 1}}, "point, history"),
         ({"TU": 0.9}, "leave no interaction"),
         ({"TU": {"point": "1970-01-01 00:00:02", "min_item_users": 1, "min_user_items": 1}}, "none can train"),
-        ({"LS": "all"}, "must be valid_and_test or"),
-        ({"RS": [0.5, 0.5]}, "three shares"),
+        ({"LS": "all"}, "valid_and_test"),
         ({"RS": [-1, 1, 1]}, "three shares"),
-        ({"LS": "valid_and_test", "RS": [1, 1, 1]}, "must be one entry"),
+        ({"LS": "valid_and_test", "RS": [1, 1, 1]}, "one entry"),
+        ({"XX": 1}, "LS"),
     ],
 )
-def test_splits_that_cannot_be_made(split: dict[str, Any], match: str) -> None:
-    with pytest.raises(ProtocolError, match=match):
+def test_splits_that_cannot_be_made(split: dict[str, Any], named: str) -> None:
+    with refused(ValueError, named):
         make_split(store_of(BY_HAND), config_of(split))
-
-
-def test_an_unknown_split_is_named() -> None:
-    with refused(ConfigError, "GT", "LS", "RS", "TS", "TU"):
-        make_split(store_of(BY_HAND), config_of({"XX": 1}))
 
 
 def test_refit_is_refused_where_it_has_no_meaning() -> None:
     for split, need in (({"LS": "test_only"}, "a validation part"), ({"TU": 0.9}, "a split by time")):
-        with pytest.raises(ProtocolError, match=f"refit: True needs {need}"):
+        with refused(ProtocolError, need):
             make_split(store_of(BY_HAND), config_of(split, refit=True))
 
 
@@ -95,23 +85,6 @@ def test_an_empty_validation_part_is_an_error() -> None:
     short: list[Triple] = [(u, i, float(t)) for u in "abc" for t, i in enumerate("xyz")]
     with refused(ProtocolError, "user", "interactions"):
         make_split(store_of(short), config_of({"LS": "valid_and_test"}))
-
-
-def test_the_same_cases_come_from_a_config_object(random_data: Path) -> None:
-    from recbole_hyper.config import Config
-    from recbole_hyper.runs.dataset import SequenceDataset
-
-    keys = {
-        "data_path": str(random_data),
-        "eval_args": {"split": {"GT": {"valid": 0.6, "test": 0.8}}, "successive": True},
-    }
-    config = Config("SASRecCE", "random", config_dict=keys)
-    store = SequenceDataset(config).store
-    split = make_split(store, config)
-    times = np.sort(store.times)
-    assert split.points["test"] == times[round(0.8 * (len(times) - 1))]
-    assert split.counts["protocol"] == "global timepoint"
-    assert SimpleNamespace(**config["eval_args"]).successive is True
 
 
 def test_cases_are_drawn_once_and_keep_their_order() -> None:

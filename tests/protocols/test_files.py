@@ -16,11 +16,9 @@ from recbole_hyper import load, run
 from recbole_hyper.config import Config
 from recbole_hyper.data import cache
 from recbole_hyper.data.sequences import SequenceStore
-from recbole_hyper.errors import DataError
 from recbole_hyper.evaluation.statistics import intervals
 from recbole_hyper.files import read_json
 from recbole_hyper.protocols.base import ProtocolError, check, make_split
-from recbole_hyper.protocols.files import Files
 from recbole_hyper.runs.dataset import FeatureDataset, SequenceDataset, stored
 from recbole_hyper.runs.evaluate import evaluate
 from recbole_hyper.serving.stream import all_users
@@ -140,21 +138,6 @@ def test_two_files_are_training_and_test(tmp_path: Path) -> None:
         split_of(data, benchmark_filename=["a", "b"], refit=True)
 
 
-def test_the_heading_names_the_parts() -> None:
-    tokens = np.array(["[PAD]", "a", "b", "c"])
-    for sizes, title in (((2, 0, 1), "files of training and test, no validation"),
-                         ((2, 1, 0), "files of training and validation, no test"),
-                         ((1, 1, 1), "files of training, validation and test")):  # fmt: skip
-        store = SequenceStore(
-            offsets=np.array([0, 3]), items=np.array([1, 2, 3], np.int32), times=np.arange(3.0), users=np.array([1]),
-            user_tokens=np.array(["[PAD]", "u"]), item_tokens=tokens, parts=np.array([[0, *sizes]]),
-        )  # fmt: skip
-        protocol = Files.__new__(Files)
-        protocol.successive = protocol.refit = False
-        protocol.split(store)
-        assert protocol.title == title
-
-
 def test_nothing_of_the_files_is_dropped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """What is known of a data set of that name filters its one file, not its parts; nor do files of features."""
     (tmp_path / "steam").mkdir()
@@ -184,17 +167,6 @@ def test_a_split_beside_the_files_is_a_warning(tmp_path: Path, caplog: pytest.Lo
     assert config["eval_args"]["mode"] == {"valid": "uni5", "test": "uni5"}
     assert "eval_args split={'RS': [0.8, 0.1, 0.1]} has no effect" in caplog.text
     assert "eval_args order='RO' has no effect" in caplog.text
-
-
-def test_a_file_with_other_columns_is_named(tmp_path: Path) -> None:
-    data = write_parts(tmp_path, random_parts())
-    lines = (data / "d" / "d.valid.inter").read_text().splitlines()
-    (data / "d" / "d.valid.inter").write_text("\n".join(line.rpartition("\t")[0] for line in lines) + "\n")
-    with refused(DataError, "'timestamp'", "d.valid.inter"):
-        SequenceDataset(configured(data))
-    (data / "d" / "d.valid.inter").write_text(HEADER)
-    with refused(DataError, "d.valid.inter"):
-        SequenceDataset(configured(data))
 
 
 def test_the_cache_tells_parts_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,7 +283,7 @@ def test_rows_with_histories_that_cannot_be_used(tmp_path: Path, rows: int, head
         split_of(data, **keys)
 
 
-@pytest.mark.parametrize("model", ["SASRecCE", "SASRec", "EASER"])
+@pytest.mark.parametrize("model", ["SASRecCE", "SASRec"])
 def test_models_run_on_rows_with_histories(tmp_path: Path, model: str) -> None:
     data = write_parts(tmp_path / "data", prefix_rows(), ROWS_HEADER)
     keys = {**SMALL, "epochs": 1, "data_path": str(data), "benchmark_filename": NAMES, "use_gpu": False}
@@ -359,7 +331,7 @@ def test_a_model_with_a_vector_per_user_is_refused(tmp_path: Path) -> None:
         run("BPR", "d", config_dict=keys)
 
 
-@pytest.mark.parametrize("model", ["SASRecCE", "EASER", "Pop", "BPR", "SASRec", "ItemKNN"])
+@pytest.mark.parametrize("model", ["SASRecCE", "EASER", "BPR"])
 def test_models_run_on_files(tmp_path: Path, model: str) -> None:
     rows = [(f"u{user}", f"i{(user + step) % 12}", 1000 + step) for user in range(30) for step in range(10)]
     parts = [[row for row in rows if (row[2] < 1007) == (n == 0) and (row[2] == 1009) == (n == 2)] for n in range(3)]
@@ -370,6 +342,6 @@ def test_models_run_on_files(tmp_path: Path, model: str) -> None:
     assert result["n_test_cases"] == 30
     assert result["eval_args"]["split"] == {"files": NAMES}
     assert read_json(tmp_path / "run" / "result.json")["protocol"] == "files of training, validation and test"
-    if model in ("SASRecCE", "BPR"):  # the folder is enough to rank the cases again
+    if model != "EASER":  # the folder is enough to rank the cases again
         shutil.rmtree(data)
         assert evaluate(tmp_path / "run")["test"] == result["test_result"]

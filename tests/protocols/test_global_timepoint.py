@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -190,22 +189,3 @@ def test_a_gap_with_one_target_per_user() -> None:
     _, valid, test = unpack(make_split(store_of(gap_triples()), config_of({"GT": points})))
     assert valid == [("u", ("a", "b"), "a"), ("v", ("a", "c", "d"), "c")]
     assert [case[0] for case in test] == ["u", "v", "w"]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"gap": "4 months"}, "gap='4 months' is not a duration of minutes, hours, days or weeks"),
-        ({"gap": "soon"}, "gap='soon' is not"),
-        ({"gap": 5}, "gap=5"),
-    ],
-)
-def test_a_gap_that_is_not_a_duration(change: dict, message: str) -> None:
-    with pytest.raises(ProtocolError, match=message):
-        make_split(store_of(gap_triples()), config_of({"GT": GAP | change}))
-
-
-def test_all_targets_are_not_successive() -> None:
-    arguments = config_of({"GT": GAP}, eval_args={"successive": True})
-    with refused(ProtocolError, "history", "successive"):
-        make_split(store_of(gap_triples()), arguments)

@@ -1,4 +1,4 @@
-"""One small finished run for the tests of what is served."""
+"""One small finished run for the tests of what is served, which leave it as it is."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def keys(data: Path, folder: Path, **more: object) -> dict:
     return {**SMALL, "data_path": str(data), "output_dir": str(folder), "epochs": 1, "use_gpu": False, **more}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run on 30 users u0 .. u29 and items i0 .. i11, of which i0 is the most popular, then i1, ..."""
     place = tmp_path_factory.mktemp("served")
@@ -71,7 +71,7 @@ def until(question: Any, seconds: float = 600.0) -> Any:
     raise AssertionError("no answer")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def bundle(folder: Path) -> Path:
     write_bundle(folder)
     table = pd.DataFrame({"item_id": [f"i{item}" for item in range(12)], "price": range(12), "kind": list("abcd") * 3})

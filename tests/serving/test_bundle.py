@@ -17,7 +17,7 @@ from recbole_hyper.serving.service import Service
 from tests.serving.conftest import ids, keys
 
 
-@pytest.mark.parametrize(("name", "more"), [("EASER", {}), ("FMLPRecMemory", {}), ("HSASRecCE", {"curvature": 0.4})])
+@pytest.mark.parametrize(("name", "more"), [("EASER", {}), ("HSASRecCE", {"curvature": 0.4})])
 def test_other_models_are_served_too(name: str, more: dict[str, Any], folder: Path, tmp_path: Path) -> None:
     run(name, "small", config_dict=keys(folder.parent / "data", tmp_path / "run", **more))
     write_bundle(tmp_path / "run")

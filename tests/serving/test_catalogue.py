@@ -27,7 +27,7 @@ def test_unknown_ids_of_lists_are_counted(model: Recommender, caplog: pytest.Log
     model.recommend(users=["u1"], k=3, exclude=["i1", "i2", "gone"])
     assert "exclude: 1 of 3 ids are not items of this model (first: 'gone'); they are skipped" in caplog.text
     for name in ("exclude", "items"):
-        with pytest.raises(ValueError, match=rf"{name}: 2 of 3 ids are not items of this model \(first: 'shoes'\)"):
+        with refused(ValueError, f"{name}: 2 of 3 ids", "'shoes'"):
             model.recommend(users=["u1"], k=3, **{name: ["i1", "shoes", "hats"]})
     with refused(ValueError, "exclude", "items"):
         model.recommend(users=["u1"], k=3, exclude={"u1": ["shoes", "hats"], "u2": ["i1", "coats"]})

@@ -32,7 +32,7 @@ def test_recommending_keeps_to_the_memory_budget(model: Recommender, monkeypatch
     assert asked == [240, 240, 120]
 
 
-@pytest.mark.parametrize("name", ["SASRecCE", "EASER", "Pop", "BPR", "EASE"])
+@pytest.mark.parametrize("name", ["SASRecCE", "EASER", "BPR"])
 def test_a_pickled_run_recommends_the_same(name: str, folder: Path, tmp_path: Path) -> None:
     run(name, "small", config_dict=keys(folder.parent / "data", tmp_path / "run"))
     loaded = load(tmp_path / "run")

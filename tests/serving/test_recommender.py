@@ -57,24 +57,16 @@ def forms() -> dict[str, Any]:
         "frame": table,
         "frame in any order": mixed,
         "frame in order, without a time": table.drop(columns="timestamp"),
-        "frame of other usual names": table.rename(columns={"user_id": "user", "item_id": "item", "timestamp": "time"}),
         "frame of names that a file may have": mixed.rename(
             columns={"user_id": "customerID", "item_id": "SKU", "timestamp": "date"}
         ),
         "frame of dates": mixed.assign(timestamp=pd.to_datetime(mixed["timestamp"], unit="D")),
         "frame of numbers as text": mixed.assign(timestamp=(mixed["timestamp"] * 7).astype(str)),
         "frame of dates as text": mixed.assign(timestamp=[ZONES[time] for time in mixed["timestamp"]]),
-        "frame of dates as BigQuery writes them": mixed.assign(
-            timestamp=[f"2024-01-01 {9 + time}:00:00 UTC" for time in mixed["timestamp"]]
-        ),
         "arrow": arrow,
         "arrow lists": pa.array(list(HISTORIES.values())),
         "polars": Polars(arrow),
     }
-
-
-def test_repr_of_a_loaded_run(model: Recommender) -> None:
-    assert repr(model) == "<Recommender of SASRecCE on small: 30 users, 12 items to recommend>"
 
 
 @pytest.mark.parametrize("form", forms())
@@ -158,33 +150,31 @@ def test_allowed_and_excluded_items(model: Recommender) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("asked", "named"),
     [
-        ({}, "give users or histories, one of the two"),
+        ({}, "give users or histories"),
         ({"users": ["u1"], "histories": [["i1"]]}, "give users or histories"),
-        ({"users": ["u1"], "k": 13}, "k=13: between 1 and 12 items can be recommended"),
-        ({"users": ["u1"], "k": 0}, "k=0: a whole number of at least 1"),
-        ({"users": ["u1"], "exclude_seen": 1}, "exclude_seen=1: True or False"),
-        ({"users": ["u1"], "unknown": "ignore"}, "unknown='ignore': skip or error"),
-        ({"users": ["u1"], "cold": "random"}, "cold='random': popular or error"),
+        ({"users": ["u1"], "k": 13}, "between 1 and 12"),
+        ({"users": [], "k": 0}, "k=0"),
+        ({"users": ["u1"], "k": "3"}, "k='3'"),
+        ({"users": ["u1"], "exclude_seen": 1}, "exclude_seen=1"),
+        ({"users": ["u1"], "unknown": "ignore"}, "unknown='ignore'"),
+        ({"users": ["u1"], "cold": "random"}, "cold='random'"),
         ({"users": "u1"}, "users='u1' is a single string"),
-        ({"histories": "i1"}, "histories='i1' is a single string"),
-        ({"histories": ["i1", "i2"]}, r"histories\[0\]='i1' is a single string"),
-        ({"histories": [{"i1", "i2"}]}, r"histories\[0\] is a set, which has no order"),
+        ({"users": [True]}, "True is not an id"),
+        ({"histories": [b"i1"]}, "histories[0]=b'i1' is a single string"),
+        ({"histories": ["i1", "i2"]}, "histories[0]='i1' is a single string"),
+        ({"histories": [{"i1", "i2"}]}, "histories[0] is a set"),
+        ({"histories": [[["i1"]]]}, "['i1'] is not an id"),
+        ({"histories": [[None]]}, "None is not an id"),
         ({"histories": 3}, "histories=3 is not a list"),
-        (
-            {"histories": pd.DataFrame({"user_id": ["a"], "thing": ["i1"]})},
-            "histories has no column item_id; its columns: user_id, thing",
-        ),
-        (
-            {"histories": pd.DataFrame({"user_id": ["a", "a"], "item_id": ["i1", None]})},
-            r"histories, row 1 \(from 0\): no item in 'item_id'",
-        ),
-        ({"users": pd.DataFrame({"a": ["u1"], "b": ["u1"]})}, "users is a table of 2 columns"),
+        ({"histories": pd.DataFrame({"user_id": ["a"], "thing": ["i1"]})}, "item_id; its columns: user_id, thing"),
+        ({"histories": pd.DataFrame({"user_id": ["a"], "item_id": [None]})}, "row 0 (from 0): no item in 'item_id'"),
+        ({"users": pd.DataFrame({"a": ["u1"], "b": ["u1"]})}, "a table of 2 columns"),
     ],
 )
-def test_invalid_arguments_are_refused(asked: dict, message: str, model: Recommender) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_invalid_arguments_are_refused(asked: dict, named: str, model: Recommender) -> None:
+    with refused(ValueError, named):
         model.recommend(**asked)
 
 
@@ -353,32 +343,23 @@ def test_histories_without_times_get_one_time_and_a_warning(
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("asked", "named"),
     [
-        ({"histories": [["i1", "i2"]], "times": [[1.0]]}, r"times\[0\] has 1 entries, its history has 2 items"),
+        ({"histories": [["i1", "i2"]], "times": [[1.0]]}, "times[0] has 1 entries, its history has 2 items"),
         ({"histories": [["i1"]], "times": [[1.0], [2.0]]}, "times has 2 lists for 1 histories"),
-        ({"histories": [["i1"]], "times": {"a": [1.0]}}, "must have the form of the histories"),
-        ({"histories": {"a": ["i1"]}, "times": [[1.0]]}, "a mapping for a mapping"),
-        ({"histories": {"a": ["i1"]}, "times": {"b": [1.0]}}, r"times: 1 histories have no times \(first: 'a'\)"),
-        ({"histories": [["i1"]], "times": [["soon"]]}, "times must be numbers or dates"),
-        ({"histories": [["i1"]], "times": [["31.13.2024"]]}, "times must be numbers or dates"),
-        (
-            {"histories": pd.DataFrame({"user_id": ["a"], "item_id": ["i1"], "timestamp": ["soon"]})},
-            r"histories, row 0 \(from 0\): no time in 'timestamp'",
-        ),
-        ({"histories": [["i1"]], "times": [[float("inf")]]}, "times: 1 are not finite"),
-        ({"histories": [["i1"]], "times": [[pd.NaT]]}, "times: 1 are missing"),
-        ({"histories": [["i1"], ["i1", "i2"]], "times": [[9.0], [2.0, 1.0]]}, r"times\[1\] go backwards"),
-        ({"histories": [["i1"]], "times": [[1j]]}, "times must be numbers or dates"),
-        ({"histories": pd.DataFrame({"user_id": ["a"], "item_id": [1j]})}, "neither text nor a whole number"),
-        ({"users": np.array([1j])}, r"users, row 0 \(from 0\): 1j is neither text nor a whole number"),
+        ({"histories": [["i1"]], "times": {"a": [1.0]}}, "the form of the histories"),
+        ({"histories": {"a": ["i1"]}, "times": {"b": [1.0]}}, "(first: 'a')"),
+        ({"histories": [["i1"]], "times": [["31.13.2024"]]}, "numbers or dates"),
+        ({"histories": [["i1"]], "times": [[1j]]}, "numbers or dates"),
+        ({"histories": [["i1"]], "times": [[float("inf")]]}, "1 are not finite"),
+        ({"histories": [["i1"]], "times": [[pd.NaT]]}, "1 are missing"),
+        ({"histories": [["i1"], ["i1", "i2"]], "times": [[9.0], [2.0, 1.0]]}, "times[1] go backwards"),
+        ({"histories": pd.DataFrame({"user_id": ["a"], "item_id": ["i1"], "timestamp": ["soon"]})}, "'timestamp'"),
+        ({"histories": pd.DataFrame({"user_id": ["a"], "item_id": ["i1"]}), "times": [[1.0]]}, "'timestamp'"),
+        ({"users": np.array([1j])}, "users, row 0 (from 0): 1j"),
         ({"users": ["u1"], "times": [[1.0]]}, "times belong to histories"),
-        (
-            {"histories": pd.DataFrame({"user_id": ["a"], "item_id": ["i1"]}), "times": [[1.0]]},
-            "times: a table has its times in a column; put them into the column 'timestamp'",
-        ),
     ],
 )
-def test_times_that_do_not_fit_the_histories_are_refused(asked: dict, message: str, timed: Recommender) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_times_that_do_not_fit_the_histories_are_refused(asked: dict, named: str, timed: Recommender) -> None:
+    with refused(ValueError, named):
         timed.recommend(**asked, k=2)

@@ -12,13 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recbole_hyper import load
 from recbole_hyper.cli import main
 from recbole_hyper.data.tables.where import parse_where
-from recbole_hyper.errors import ConfigError
 from recbole_hyper.serving import rules as module
 from recbole_hyper.serving.catalogue import Catalogue
 from recbole_hyper.serving.recommender import Recommender
 from recbole_hyper.serving.rules import Rules, select
+from tests.raising import refused
 from tests.reference.rules import best_list
 
 
@@ -52,7 +53,7 @@ RULES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("rules", RULES, ids=str)
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(seed=st.integers(0, 2**32 - 1), n=st.integers(6, 60), k=st.integers(4, 6), pool=st.sampled_from([6, 100]))
 def test_lists_are_those_of_a_loop(rules: dict[str, Any], seed: int, n: int, k: int, pool: int) -> None:
     generator = np.random.default_rng(seed)
@@ -87,8 +88,6 @@ def test_a_limit_that_the_first_candidates_exhaust_searches_all_items() -> None:
 
 
 def test_the_command_and_the_call_are_one(folder: Path, tmp_path: Path) -> None:
-    from recbole_hyper import load
-
     table = pd.DataFrame({"item_id": [f"i{item}" for item in range(12)], "price": range(12), "kind": list("abcd") * 3})
     table.to_csv(tmp_path / "catalogue.csv", index=False)
     (tmp_path / "boost.csv").write_text("item_id,boost\ni7,3\ni2,-1\n")
@@ -113,26 +112,24 @@ def test_the_command_and_the_call_are_one(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rules", "message"),
+    ("rules", "named"),
     [
-        ({"were": "a = 1"}, "unknown rule 'were'; did you mean where"),
-        ({"where": "cost < 3"}, "the table has no column 'cost'"),
-        ({"where": "interactions <"}, "where 'interactions <'"),
-        ({"where": "interactions > 1000"}, "no item that may be recommended meets it"),
-        ({"at_most": {"colour": 2}}, "at_most colour: the catalogue has no column 'colour'"),
-        ({"at_most": {"interactions": 0}}, "at_most=.*whole numbers from 1"),
-        ({"at_most": 3}, "at_most=3: a mapping"),
-        ({"at_least": {"interactions = 0": 9}}, "9 items do not fit into a list of 3"),
-        ({"boost": {"i1": float("nan")}}, "boost=.*numbers from -3e\\+38 to 3e\\+38"),
-        ({"boost": {"gone": 1.0}}, "boost: 1 of 1 ids are not items"),
-        ({"diversity": 1.5}, "diversity=1.5: a number in .0, 1."),
-        ({"diversity_by": "interactions"}, "no effect without diversity"),
+        ({"were": "a = 1"}, "did you mean where"),
+        ({"where": "cost < 3"}, "'cost'"),
+        ({"where": "interactions <"}, "'interactions <'"),
+        ({"where": "interactions > 1000"}, "no item"),
+        ({"at_most": {"colour": 2}}, "'colour'"),
+        ({"at_most": {"interactions": 0}}, "at_most="),
+        ({"at_least": {"interactions = 0": 9}}, "a list of 3"),
+        ({"boost": {"i1": float("nan")}}, "boost="),
+        ({"boost": {"gone": 1.0}}, "1 of 1 ids"),
+        ({"diversity": 1.5}, "diversity=1.5"),
+        ({"diversity_by": "interactions"}, "without diversity"),
     ],
 )
-def test_bad_rules_are_one_error(rules: dict[str, Any], message: str, model: Recommender) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_bad_rules_are_one_error(rules: dict[str, Any], named: str, model: Recommender) -> None:
+    with refused(ValueError, named):
         model.recommend(users=["u1"], k=3, rules=rules)
-    assert issubclass(ConfigError, ValueError)
 
 
 def test_one_long_name_does_not_widen_the_others() -> None:

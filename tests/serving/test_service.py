@@ -74,33 +74,19 @@ def test_the_service_recommends_as_the_run(client: TestClient, bundle: Path) -> 
         ("/recommend", {"history": ["i1"], "k": 13}, 422, "k=13: between 1 and 12 items can be recommended"),
         ("/recommend", {"history": ["i1"], "rule": {}}, 422, "Extra inputs are not permitted"),
         ("/recommend", {"history": ["i1"], "rules": {"where": "cost < 3"}}, 422, "the table has no column 'cost'"),
-        (
-            "/recommend",
-            {"history": ["i1"], "times": [1.0, 2.0]},
-            422,
-            "times[0] has 2 entries, its history",
-        ),
         ("/recommend", {"history": ["i1"], "times": ["Infinity"]}, 422, "finite number"),
         ("/recommend", {"history": ["i1"] * 2001}, 422, "at most 2000 items"),
-        ("/recommend", {"history": ["i1"], "k": True}, 422, "valid integer"),
         ("/recommend", {"history": ["i1"], "k": "3"}, 422, "valid integer"),
-        ("/recommend", {"history": ["i1"], "exclude_seen": 1}, 422, "valid boolean"),
         ("/recommend", {"history": ["i1\0"]}, 422, "an id has no NUL character"),
-        ("/recommend", {"history": ["i1"], "exclude": ["i2\0\0"]}, 422, "an id has no NUL character"),
         ("/recommend", {"history": ["i1"], "rules": {"boost": {"i2\0": 1}}}, 422, "NUL character"),
-        ("/recommend", {"history": ["i1"], "rules": {"boost": {"i2": 10**400}}}, 422, "numbers from -3e+38 to"),
         ("/recommend", {"history": ["i1"], "rules": {"boost": {"i2": 1e39}}}, 422, "numbers from -3e+38 to"),
         ("/recommend", {"history": ["i1"], "rules": {"diversity": 10**400}}, 422, "a number in [0, 1]"),
         ("/recommend", {"history": ["i1"], "rules": {"where": f"interactions < {10**30}"}}, 200, "items"),
-        ("/recommend", {"history": ["i1"], "rules": {"where": f"interactions < {10**400}"}}, 422, "at most 38"),
         ("/recommend", {"history": ["i1"], "rules": {"where": f"price > {'9' * 5000}"}}, 422, "at most 38"),
         ("/recommend", {"history": ["i1"], "rules": {"at_most": {"kind": 10**30}}}, 200, "items"),
-        ("/recommend", {"user": "u1", "users": ["u2"]}, 422, "give one of user and users"),
-        ("/recommend", {"histories": [["i1"]], "times": [1.0]}, 422, "times"),
         ("/recommend", {"histories": [["i1"], ["i2"]], "times": [[1.0]]}, 422, "times must have the form of histories"),
         ("/recommend", {"histories": {"a": ["i1"]}, "times": {"b": [1.0]}}, 422, "the same names"),
         ("/recommend", {"users": ["u1"] * 257}, 422, "at most 256 items"),
-        ("/similar", {"item": "i1\0"}, 422, "an id has no NUL character"),
         ("/recommend", {"history": ["i" * 501]}, 422, "at most 500 characters"),
         ("/recommend/batch", {"requests": [{"history": []}] * 257}, 422, "at most 256 items"),
         ("/similar", {"item": "gone"}, 404, "item 'gone' is unknown"),
@@ -115,8 +101,7 @@ def test_bad_requests_are_refused(path: str, body: dict, status: int, message: s
 
 def test_numbers_that_json_does_not_have_are_refused(client: TestClient) -> None:
     """1e400 is read as infinity; the answer that quoted it could not be written, and was an error 500."""
-    for body in ('{"history": ["i1"], "times": [1e400]}', '{"history": ["i1"], "rules": {"boost": {"i2": 1e400}}}',
-                 '{"history": ["i1"], "k": 1e400}', '{"history": ["i1"], "k": NaN}', "[" * 5000, "{"):  # fmt: skip
+    for body in ('{"history": ["i1"], "times": [1e400]}', '{"history": ["i1"], "k": NaN}', "[" * 5000, "{"):
         answer = client.post("/recommend", content=body, headers={"content-type": "application/json"})
         assert answer.status_code in (400, 422), body[:80]
         assert answer.json()["detail"]
@@ -135,11 +120,6 @@ def test_users_and_histories_have_a_list_each(client: TestClient) -> None:
     assert named == {"anna": one(history=["i3"], rules=rules), "ben": one(history=["i5"], rules=rules)}
     assert one(histories=[["i3"]], times=[[5.0]]) == [one(history=["i3"])]
     assert one(users=[]) == []
-
-
-def test_an_item_with_a_nul_is_unknown_to_the_page(client: TestClient) -> None:
-    assert client.get("/near", params={"item": "i1"}).status_code == 200
-    assert client.get("/near", params={"item": "i1\0"}).status_code == 422
 
 
 def test_large_bodies_are_refused_unread(client: TestClient) -> None:
