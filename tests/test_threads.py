@@ -10,34 +10,32 @@ import pytest
 import recbole_hyper
 from recbole_hyper.threads import CACHED_KERNELS, SPINS
 
-ASKED = (
-    "from recbole_hyper.threads import limit_spinning; import os; limit_spinning(); "
-    "print(os.environ.get('GOMP_SPINCOUNT'), os.environ.get('OMP_WAIT_POLICY'))"
-)
+SPIN, CACHE = "GOMP_SPINCOUNT", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
+ASKED = f"""
+import os, sys
+from recbole_hyper.threads import limit_cached_kernels, limit_spinning
+assert "torch" not in sys.modules
+limit_spinning()
+limit_cached_kernels()
+print(*(os.environ.get(name) for name in ("{SPIN}", "OMP_WAIT_POLICY", "{CACHE}")))
+"""
 
 
 @pytest.mark.parametrize(
     ("given", "wanted"),
     [
-        ({}, f"{SPINS} None"),
-        ({"GOMP_SPINCOUNT": "7"}, "7 None"),
-        ({"OMP_WAIT_POLICY": "ACTIVE"}, "None ACTIVE"),
+        ({}, (SPINS, None, CACHED_KERNELS)),
+        ({SPIN: "7", CACHE: "9"}, ("7", None, "9")),
+        ({"OMP_WAIT_POLICY": "ACTIVE"}, (None, "ACTIVE", CACHED_KERNELS)),
     ],
 )
-def test_spinning_is_limited_unless_the_environment_says_how(given: dict[str, str], wanted: str) -> None:
-    clean = {key: value for key, value in os.environ.items() if key not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+def test_spinning_and_kernels_are_limited_unless_the_environment_says_how(
+    given: dict[str, str], wanted: tuple[str | None, ...]
+) -> None:
+    names = (SPIN, "OMP_WAIT_POLICY", CACHE, "DNNL_PRIMITIVE_CACHE_CAPACITY")
+    clean = {key: value for key, value in os.environ.items() if key not in names}
     done = subprocess.run([sys.executable, "-c", ASKED], env=clean | given, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == wanted
-
-
-@pytest.mark.parametrize(("given", "wanted"), [({}, CACHED_KERNELS), ({"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "7"}, "7")])
-def test_few_compiled_kernels_are_kept_unless_the_environment_says_how_many(given: dict[str, str], wanted: str) -> None:
-    name = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
-    code = "from recbole_hyper.threads import limit_cached_kernels; import os; limit_cached_kernels(); "
-    code += f"print(os.environ.get('{name}'))"
-    clean = {key: value for key, value in os.environ.items() if not key.endswith("_PRIMITIVE_CACHE_CAPACITY")}
-    done = subprocess.run([sys.executable, "-c", code], env=clean | given, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == wanted
+    assert done.stdout.split() == [str(value) for value in wanted]
 
 
 def test_the_first_use_of_the_package_sets_both(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,6 +122,11 @@ def test_small_and_impossible_data() -> None:
     small = estimate_curvature(popularity_matrix(60, 30))
     assert small.sample_size == small.n_items <= 30
     assert math.isfinite(small.curvature)
+    for rank in (0, 31, 1000):
+        with refused(ValueError, f"rank {rank}", "40 users x 30 items"):
+            item_vectors(interactions(40, 30), rank)
+    with refused(ValueError, "no interaction"):
+        item_vectors(scipy.sparse.csr_matrix((5, 5)), 2)
     for matrix, options, named in (
         (np.ones((5, 3)), {}, "3 items"),
         (np.ones((5, 6)), {}, "coincide"),
@@ -129,7 +134,7 @@ def test_small_and_impossible_data() -> None:
         (popularity_matrix(60, 30), {"sample_size": 31}, "sample_size 31"),
         (scipy.sparse.eye(40), {}, "tree"),  # every item has its own user: all distances are equal
     ):
-        with pytest.raises(ValueError, match=named):
+        with refused(ValueError, named):
             estimate_curvature(scipy.sparse.csr_matrix(matrix), **options)
 
 
@@ -187,17 +192,6 @@ def test_counts_are_binarised_and_the_input_is_left_alone() -> None:
     assert (doubled != before).nnz == 0
 
 
-@pytest.mark.parametrize("rank", [0, 31, 1000])
-def test_rank_out_of_range(rank: int) -> None:
-    with pytest.raises(ValueError, match=rf"rank {rank} is out of range for 40 users x 30 items: choose 1 to 30"):
-        item_vectors(interactions(40, 30), rank)
-
-
-def test_empty_matrix() -> None:
-    with refused(ValueError, "no interaction"):
-        item_vectors(scipy.sparse.csr_matrix((5, 5)), 2)
-
-
 @pytest.mark.parametrize("shape", [(500, 300), (300, 500)])
 def test_the_iteration_equals_the_dense_path(shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     matrix = interactions(*shape, seed=1)
@@ -215,7 +209,6 @@ def test_a_rank_that_memory_does_not_allow_is_refused_at_the_start(monkeypatch: 
     monkeypatch.setattr(svd, "_BASIS_BYTES", 8 * 300 * 240)
     monkeypatch.setattr(svd.scipy.sparse, "diags", None)  # not reached
     matrix = interactions(500, 300, seed=1)
-    message = r"rank 45 of a Gram matrix of 300 x 300 needs .* 270 vectors, but only 240 fit .* at most 40, or give"
-    with pytest.raises(ValueError, match=message):
+    with refused(ValueError, "rank 45", "300 x 300", "at most 40"):
         item_vectors(matrix, 45, scaling=0.5)
     assert item_vectors(matrix, 50).shape == (300, 50)  # decomposed whole: no basis

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from recbole_hyper import run
-from recbole_hyper.config import ConfigError
 from recbole_hyper.functional import cross_entropy
 from recbole_hyper.geometry.cosine import Cosine
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.serving.export import vectors_of
-from tests.conftest import LEARN
-from tests.raising import refused
 
 
 def loop(states: torch.Tensor, weight: torch.Tensor, offset: torch.Tensor | None, temperature: float) -> torch.Tensor:
@@ -84,12 +79,3 @@ def test_exported_vectors_give_the_score(offset: bool) -> None:
     np.testing.assert_allclose(
         query.numpy() @ found.vectors.T, head.logits(states)[:, 1:].detach().numpy(), rtol=1e-4, atol=1e-4
     )
-
-
-@pytest.mark.parametrize("temperature", [0, -1.0, math.inf])
-def test_a_temperature_out_of_range_is_refused(temperature: float, walk: Path, tmp_path: Path) -> None:
-    with refused(ValueError, "temperature="):
-        Cosine(temperature=temperature)
-    keys = {**LEARN, "data_path": str(walk), "geometry": "cosine", "output_dir": str(tmp_path / "r")}
-    with refused(ConfigError, "temperature="):
-        run("SASRecCE", "walk", config_dict={**keys, "temperature": temperature})

@@ -55,10 +55,11 @@ def test_a_run_learns_it_and_serves_with_it(geometry: type, loss: str, random_da
     assert "temperature" in vectors_of(model.head).description["query"]
 
 
-@pytest.mark.parametrize("value", ["learned", 0, -1.0, float("inf")])
-def test_what_is_neither_a_number_above_0_nor_learn_is_refused(value: object) -> None:
+@pytest.mark.parametrize("geometry", [Euclidean, Cosine])
+@pytest.mark.parametrize("value", ["learned", 0, -1.0, float("inf"), float("nan")])
+def test_what_is_neither_a_number_above_0_nor_learn_is_refused(geometry: type, value: object) -> None:
     with refused(ConfigError, "temperature="):
-        Euclidean(temperature=value)  # type: ignore[arg-type]
+        geometry(temperature=value)
 
 
 def test_the_flat_limit_of_the_ball_is_a_dot_product_over_a_quarter() -> None:

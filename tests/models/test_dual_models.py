@@ -12,7 +12,6 @@ from recbole_hyper.config import Config
 from recbole_hyper.encoders.dual import DualEncoder
 from recbole_hyper.models.base import build_part
 from recbole_hyper.report.recipes import read_recipe
-from recbole_hyper.sweep import read_space
 from tests.conftest import SMALL
 
 DUAL = ["DualRec", "DualSASRec", "DualGRU4Rec", "DualFMLPRec"]
@@ -95,18 +94,6 @@ def test_every_ablation_changes_what_it_names_and_nothing_else(recipe: str, titl
     assert bool(differing) == (title not in FULL)
 
 
-def test_the_rows_of_the_tables_are_there() -> None:
-    rows = {recipe: [title for name, title in ABLATIONS if name == recipe] for recipe, _ in ABLATIONS}
-    assert rows["dualrec-table3-beauty"] == ["full", "w/o BIT", "w/o DE", "w/o LN", "w/o RC", "w/o RPE"]
-    assert rows["dualrec-table5-beauty"] == ["Past-Only", "Future-Only", "DualRec"]
-    backbones = read_recipe("dualrec-table4-beauty").rows.values()
-    settings = [(row.model, row.settings["dual_directions"], row.settings.get("dual_transfer")) for row in backbones]
-    ways = [("past", None), ("both", "none"), ("both", "heads")]
-    assert settings == [(model, *way) for model in ("DualSASRec", "DualGRU4Rec", "DualFMLPRec") for way in ways]
-    ours = ["attention_transfer", "learned_relative_positions", "published_code", "future_dropout"]
-    assert rows["dualrec-ablations-beauty"] == ["full", *ours, "windows_in_training_only", "without_windows"]
-
-
 @pytest.mark.parametrize("model", DUAL)
 def test_published_defaults(model: str, random_data: Path) -> None:
     config = Config(model, "random", config_dict={"data_path": str(random_data)})
@@ -116,15 +103,3 @@ def test_published_defaults(model: str, random_data: Path) -> None:
     if model == "DualRec":
         assert built.past.layers[0].attention.windows == (2, 3, 4, 5, 7, 11, 21, 50)
         assert (config["learning_rate"], config["weight_decay"], config["stopping_step"]) == (0.001, 1e-4, 9)
-
-
-@pytest.mark.parametrize("name", ["heads", "alpha", "beta", "windows"])
-def test_every_setting_of_the_figures_grids_builds(name: str, random_data: Path) -> None:
-    grids = {key: domain.values for key, domain in read_space(f"dualrec_{name}").domains.items()}
-    for key, values in grids.items():
-        assert len(values) > 1
-        for value in values:
-            Config("DualRec", "random", config_dict={"data_path": str(random_data), key: value})
-    figures = {"heads": "n_heads", "alpha": "dual_alpha", "beta": "dual_beta"}
-    if name in figures:
-        assert list(grids) == [figures[name]]

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import recbole
 import torch
 from recbole.data.dataset import SequentialDataset
 from recbole.data.interaction import Interaction
@@ -24,10 +23,6 @@ from recbole_hyper.runs.build import build_model, read_data
 from tests.conftest import LEARN, write_inter
 from tests.models import fitting
 
-EVERY = [
-    "SASRec", "GRU4Rec", "BERT4Rec", "NARM", "LightSANs", "CORE", "FEARec", "BPR", "LightGCN", "ItemKNN", "EASE",
-    "MultiVAE", "Pop",
-]  # fmt: skip
 SUCCESSIVE = {"split": {"GT": {"valid": 0.7, "test": 0.85}}, "successive": True}
 
 
@@ -111,25 +106,6 @@ def test_ease_and_easer_rank_alike_in_successive_evaluation(random_data: Path) -
     )
 
 
-@pytest.fixture(scope="module")
-def mini(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """60 users of the ml-100k that the recbole package carries, their newest 40 interactions."""
-    folder = Path(recbole.__file__).parent / "dataset_example" / "ml-100k"
-    frame = pd.read_csv(folder / "ml-100k.inter", sep="\t", dtype=str)
-    frame = frame[frame["user_id:token"].isin(frame["user_id:token"].unique()[:60])]
-    frame = frame.sort_values("timestamp:float", kind="stable").groupby("user_id:token").tail(40)
-    rows = frame[["user_id:token", "item_id:token", "timestamp:float"]].itertuples(index=False)
-    return write_inter(tmp_path_factory.mktemp("data"), "mini", [tuple(row) for row in rows])
-
-
-def one_epoch(model: str, mini: Path, folder: Path, **keys: Any) -> dict[str, Any]:
-    settings = {"data_path": str(mini), "epochs": 1, "MAX_ITEM_LIST_LENGTH": 10, "show_progress": False}
-    settings |= {"use_gpu": False, "topk": [10], "output_dir": str(folder), "train_batch_size": 256}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return run(model, "mini", config_dict={**settings, **keys})
-
-
 def check_run(result: dict[str, Any], folder: Path) -> None:
     cases = pd.read_parquet(folder / "cases_test.parquet")
     assert len(cases) == result["n_test_cases"] > 0
@@ -159,25 +135,6 @@ def test_learns_what_is_planted(
         result = run(model, data, config_dict=given)
     check_run(result, path / "run")
     assert result["test"]["hit@5"] > least
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("model", EVERY)
-def test_one_epoch_of_every_model_on_the_same_cases(model: str, mini: Path, tmp_path: Path) -> None:
-    check_run(one_epoch(model, mini, tmp_path / "run"), tmp_path / "run")
-    one_epoch("Pop", mini, tmp_path / "pop")
-    columns = ["user_id", "item_id", "position", "timestamp", "n_candidates"]
-    first, second = (pd.read_parquet(tmp_path / name / "cases_test.parquet")[columns] for name in ("run", "pop"))
-    pd.testing.assert_frame_equal(first, second)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("model", ["EASE", "ItemKNN", "MultiVAE", "Pop", "SASRec", "BERT4Rec"])
-def test_global_timepoint_with_refit(model: str, mini: Path, tmp_path: Path) -> None:
-    keys = {"eval_args": {"split": {"GT": {"valid": 0.8, "test": 0.9}}, "successive": True}, "refit": True}
-    result = one_epoch(model, mini, tmp_path / "run", **keys)
-    check_run(result, tmp_path / "run")
-    assert result["refit_epochs"] == 1
 
 
 @pytest.mark.parametrize("model", ["NeuMF", "NNCF", "ConvNCF"])
