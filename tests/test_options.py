@@ -93,11 +93,6 @@ def test_bounds_of_an_annotation_need_no_option() -> None:
     assert in_words(found["rate"].kind) == "a number above 0"
 
 
-def test_an_option_of_an_earlier_release_is_one_error() -> None:
-    with refused(TypeError, "positional argument"):
-        Option("float > 0", "a rate")  # type: ignore[misc]
-
-
 def test_arguments_are_picked_by_key_and_none_keeps_the_default_unless_it_is_a_value() -> None:
     class Stated(registry.Part):
         def __init__(

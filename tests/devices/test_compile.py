@@ -10,19 +10,14 @@ import torch
 from recbole_hyper import run
 from tests.devices.steps import small_keys, write_random
 
-WITH_COMPILER = pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler on the CPU")
+INDUCTOR = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler on the CPU"),
+]
 
 
-@pytest.mark.parametrize(
-    ("model", "backend"),
-    [
-        ("HSASRecCE", "eager"),
-        *(
-            pytest.param(model, "inductor", marks=[pytest.mark.slow, WITH_COMPILER])
-            for model in ("HSASRecCE", "FMLPRecCE")
-        ),
-    ],
-)
+@pytest.mark.parametrize("backend", ["eager", pytest.param("inductor", marks=INDUCTOR)])
+@pytest.mark.parametrize("model", ["HSASRecCE", pytest.param("FMLPRecCE", marks=pytest.mark.slow)])
 def test_a_compiled_encoder_learns_the_same(
     model: str, backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,7 @@ from torch import nn
 
 from recbole_hyper.encoders.base import newest
 from recbole_hyper.encoders.ligr import LiGREncoder
-from tests.encoders.test_transformer import SEQUENCES, padded
+from tests.encoders.test_transformer import SEQUENCES, attended, padded
 
 
 def encoder(**options: object) -> LiGREncoder:
@@ -20,24 +20,17 @@ def encoder(**options: object) -> LiGREncoder:
 
 def loop(made: LiGREncoder, sequence: list[int]) -> torch.Tensor:
     """The blocks position by position and head by head, as the papers write them."""
-    length, width = len(sequence), 12
+    length = len(sequence)
     places = [made.position_embedding.weight[length - 1 - j] for j in range(length)]
     x = torch.stack([made.table.weight[item] + place for item, place in zip(sequence, places, strict=True)])
     for block in made.blocks:
         part = block.attention
-        size = width // part.n_heads
         normed = block.attention_norm(x)
         key_weight, value_weight = part.key_value.weight.chunk(2)
         key_bias, value_bias = part.key_value.bias.chunk(2)
         queries, keys = part.query(normed), normed @ key_weight.T + key_bias
         values = normed @ value_weight.T + value_bias
-        attended = torch.zeros_like(x)
-        for head in range(part.n_heads):
-            own = slice(head * size, (head + 1) * size)
-            for j in range(length):
-                weights = torch.softmax(keys[: j + 1, own] @ queries[j, own] / size**0.5, dim=0)
-                attended[j, own] = weights @ values[: j + 1, own]
-        x = x + part.output(attended) / (1 + torch.exp(-block.attention_gate(x)))
+        x = x + part.output(attended(queries, keys, values, part.n_heads)) / (1 + torch.exp(-block.attention_gate(x)))
         normed = block.feed_norm(x)
         inner = block.feed_forward.inner.weight
         gate, value = normed @ inner[: len(inner) // 2].T, normed @ inner[len(inner) // 2 :].T

@@ -10,14 +10,12 @@ import pytest
 import torch
 
 from recbole_hyper import registry, run
-from recbole_hyper.config import Config, ConfigError
+from recbole_hyper.config import ConfigError
 from recbole_hyper.encoders._relations import time_buckets
 from recbole_hyper.encoders.dual import DualEncoder
-from recbole_hyper.protocols.base import make_split
-from recbole_hyper.runs.build import build
-from recbole_hyper.runs.dataset import SequenceDataset
 from tests.conftest import LEARN, SMALL, write_inter
 from tests.encoders.timed import SEQUENCES, TIMES, batch, made, same_as_loop
+from tests.models.fitting import built
 from tests.raising import refused
 from tests.reference import relations
 
@@ -177,10 +175,7 @@ def test_every_loss_reaches_the_weights_of_time(name: str, geometry: str, random
     keys = {**SMALL, "data_path": str(random_data), "encoder": name, "geometry": geometry, "curvature": 0.1}
     keys |= {"n_negatives": 4, "sce_bucket_size_y": 20, "train_windows": "random"}
     for loss in registry.names("losses"):
-        config = Config("SASRecCE", "random", config_dict={**keys, "loss_type": loss})
-        dataset = SequenceDataset(config)
-        split = make_split(dataset.store, config)
-        model, loader, _ = build(config, dataset, split, split.train_lengths)
+        model, _, _, loader = built("SASRecCE", "random", {**keys, "loss_type": loss})
         batch, _ = next(iter(loader.share(1, 2)))
         assert batch["timestamp_list"].shape == batch["item_id_list"].shape
         assert batch["timestamp_list"].max() > 1e9
@@ -191,18 +186,14 @@ def test_every_loss_reaches_the_weights_of_time(name: str, geometry: str, random
 
 
 def test_a_batch_without_the_times_that_are_read_is_refused(random_data: Path) -> None:
-    config = Config("SASRecCE", "random", config_dict={**SMALL, "data_path": str(random_data), "encoder": "hstu"})
-    dataset = SequenceDataset(config)
-    split = make_split(dataset.store, config)
-    model, loader, _ = build(config, dataset, split, split.train_lengths)
+    keys = {**SMALL, "data_path": str(random_data)}
+    model, _, _, loader = built("SASRecCE", "random", {**keys, "encoder": "hstu"})
     batch = next(iter(loader))
     del batch.interaction["timestamp_list"]
     with refused(ValueError, "'timestamp_list'", "HSTUEncoder"):
         model.calculate_loss(batch)
     # nothing is gathered for an encoder that reads none
-    config = Config("SASRecCE", "random", config_dict={**SMALL, "data_path": str(random_data)})
-    _, loader, _ = build(config, dataset, split, split.train_lengths)
-    assert "timestamp_list" not in next(iter(loader))
+    assert "timestamp_list" not in next(iter(built("SASRecCE", "random", keys)[3]))
 
 
 def test_data_without_times_are_refused_before_training(tmp_path: Path) -> None:

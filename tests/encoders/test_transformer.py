@@ -33,6 +33,17 @@ def padded(sequences: list[list[int]], width: int | None = None) -> tuple[torch.
     return items, lengths
 
 
+def attended(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, n_heads: int) -> torch.Tensor:
+    """Causal attention, head by head and position by position."""
+    size = queries.shape[1] // n_heads
+    found = torch.zeros_like(queries)
+    for own in (slice(head * size, (head + 1) * size) for head in range(n_heads)):
+        for j in range(len(queries)):
+            weights = torch.softmax(keys[: j + 1, own] @ queries[j, own] / size**0.5, dim=0)
+            found[j, own] = weights @ values[: j + 1, own]
+    return found
+
+
 SEQUENCES = [[3, 1, 4, 1, 5], [9], [2, 6, 5, 3, 5, 8, 9, 7, 9], [3, 2]]
 
 
@@ -59,12 +70,7 @@ def test_equals_a_plain_loop_of_the_papers_block() -> None:
     key_value = block.attention.key_value
     keys = x @ key_value.weight[:12].T + key_value.bias[:12]
     values = x @ key_value.weight[12:].T + key_value.bias[12:]
-    attended = []
-    for j in range(length):
-        query = block.attention.query(q[j])
-        weights = torch.softmax(torch.stack([query @ keys[i] / 12**0.5 for i in range(j + 1)]), dim=0)
-        attended.append(sum(weights[i] * values[i] for i in range(j + 1)))
-    y = block.feed_norm(q + block.attention.output(torch.stack(attended)))
+    y = block.feed_norm(q + block.attention.output(attended(block.attention.query(q), keys, values, 1)))
     x = y + block.outer(torch.relu(block.inner(y)))
     torch.testing.assert_close(made(*padded([sequence]))[0], made.output_norm(x), rtol=0, atol=1e-12)
 
@@ -105,16 +111,9 @@ def left_padded_loop(made: TransformerEncoder, sequence: list[int]) -> torch.Ten
         x[pads + j] = made.item_embedding.weight[item] * width**0.5
         x[pads + j] += made.position_embedding.weight[len(sequence) - 1 - j]
     for block in made.blocks:
-        part, size = block.attention, width // block.attention.n_heads
-        q = block.attention_norm(x)
-        queries, keys, values = part.query(q), *part.key_value(x).split(width, dim=-1)
-        attended = torch.zeros_like(x)
-        for head in range(part.n_heads):
-            own = slice(head * size, (head + 1) * size)
-            for j in range(total):
-                weights = torch.softmax(keys[: j + 1, own] @ queries[j, own] / size**0.5, dim=0)
-                attended[j, own] = weights @ values[: j + 1, own]
-        y = block.feed_norm(q + part.output(attended))
+        part, q = block.attention, block.attention_norm(x)
+        keys, values = part.key_value(x).split(width, dim=-1)
+        y = block.feed_norm(q + part.output(attended(part.query(q), keys, values, part.n_heads)))
         x = y + block.outer(torch.relu(block.inner(y)))
         x[:pads] = 0
     return made.output_norm(x)[pads:]

@@ -63,27 +63,6 @@ def test_near_targets_are_soft_labels(random_data: Path, monkeypatch: pytest.Mon
     torch.testing.assert_close(found, torch.nn.functional.cross_entropy(logits, labels[:, 1:]))
 
 
-def test_near_items_replace_items_of_a_history(random_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, batch = variant(random_data, monkeypatch, near_items=0.5)
-    before, (after, _) = batch["item_id_list"], model._histories(batch)
-    changed = before != after
-    assert 0.3 < (changed.sum() / (before > 0).sum()) < 0.7
-    assert all(new in model._near[old] for old, new in zip(before[changed], after[changed], strict=True))
-    assert torch.equal(model.eval()._histories(batch)[0], before)
-
-
-def test_two_masks_of_dropout_agree_without_dropout(random_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    once, batch = variant(random_data, monkeypatch)
-    twice, _ = variant(random_data, monkeypatch, dropout_twice=1.0)
-    torch.testing.assert_close(twice.calculate_loss(batch), once.calculate_loss(batch))
-    losses = []
-    for weight in (1e-9, 1.0):
-        noisy, _ = variant(random_data, monkeypatch, dropout_twice=weight, hidden_dropout_prob=0.5)
-        torch.manual_seed(0)
-        losses.append(noisy.calculate_loss(batch))
-    assert losses[0] < losses[1]
-
-
 def test_reversed_histories_have_reversed_targets(random_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, batch = variant(random_data, monkeypatch, reversed_rows=1.0)
     turned = study("network_variants").reversed_rows
@@ -99,16 +78,6 @@ def test_reversed_histories_have_reversed_targets(random_data: Path, monkeypatch
     new_items, new_targets = turned(batch["item_id_list"], batch["item_length"], batch["target_list"])
     batch["item_id_list"], batch["target_list"] = new_items, new_targets
     torch.testing.assert_close(found, straight.calculate_loss(batch))
-
-
-def test_the_spectral_start_has_the_deviation_of_the_random_one(
-    random_data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    random, _ = variant(random_data, monkeypatch)
-    spectral, _ = variant(random_data, monkeypatch, spectral_start=True)
-    first, second = random.item_embedding.weight[1:], spectral.item_embedding.weight[1:]
-    assert not torch.equal(first, second)
-    assert second.std().item() == pytest.approx(first.std().item(), rel=0.1)
 
 
 def test_other_memories_are_compared_on_the_cases_of_a_run(random_data: Path, tmp_path: Path) -> None:

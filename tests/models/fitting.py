@@ -1,4 +1,4 @@
-"""Fitted linear models for the tests, and histories as plain arrays."""
+"""Models before their training, fitted linear models, and histories as plain arrays."""
 
 from __future__ import annotations
 
@@ -8,21 +8,23 @@ from typing import Any
 import numpy as np
 
 from recbole_hyper.config import Config
-from recbole_hyper.protocols.base import make_split
-from recbole_hyper.runs.build import build
-from recbole_hyper.runs.dataset import SequenceDataset
+from recbole_hyper.runs.build import build, read_data
 from recbole_hyper.types import Cases
 
 SUCCESSIVE = {"split": {"GT": {"valid": 0.6, "test": 0.8}}, "successive": True}
 
 
-def prepared(model: str, data: Path, **keys: Any) -> tuple[Any, Any, Any, Any]:
-    """Return (model, config, split, loader)."""
-    config = Config(model, "random", config_dict={"data_path": str(data), "use_gpu": False, **keys})
-    dataset = SequenceDataset(config)
-    split = make_split(dataset.store, config)
-    net, loader, _ = build(config, dataset, split, split.train_lengths)
+def built(model: Any, dataset: str, keys: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
+    """Return (model, config, split, loader) of a run that has not begun."""
+    config = Config(model, dataset, config_dict=keys)
+    data, split = read_data(config)
+    net, loader, _ = build(config, data, split, split.train_lengths)
     return net, config, split, loader
+
+
+def prepared(model: str, data: Path, **keys: Any) -> tuple[Any, Any, Any, Any]:
+    """Return what :func:`built` returns, of the data set "random"."""
+    return built(model, "random", {"data_path": str(data), "use_gpu": False, **keys})
 
 
 def fitted(model: str, data: Path, **keys: Any) -> tuple[Any, Any, Any]:

@@ -9,10 +9,9 @@ import torch
 from recbole_hyper import run
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.encoders.base import length_groups
-from recbole_hyper.protocols.base import make_split
-from recbole_hyper.runs.build import build
 from recbole_hyper.runs.dataset import SequenceDataset
 from tests.conftest import SMALL, write_inter
+from tests.models.fitting import built
 from tests.raising import refused
 
 TIMED = ["HSTU", "FuXi"]
@@ -61,10 +60,7 @@ def test_groups_of_similar_length_change_nothing(model: str, tmp_path: Path) -> 
     keys |= dict.fromkeys(["dropout_prob"] if "GRU" in model else ["hidden_dropout_prob", "attn_dropout_prob"], 0.0)
     keys |= {"data_path": str(write_inter(tmp_path, "long", rows)), "eval_args": {"mode": "full"}}
     keys |= {"loss_type": "ce"} if model in TIMED else {}
-    config = Config(model, "long", config_dict=keys)
-    dataset = SequenceDataset(config)
-    split = make_split(dataset.store, config)
-    made, loader, _ = build(config, dataset, split, split.train_lengths)
+    made, _, _, loader = built(model, "long", keys)
     batch = next(iter(loader))
     lengths = batch["item_length"]
     assert len(length_groups(lengths)) >= 2
@@ -100,10 +96,7 @@ def test_values_out_of_range_fail_before_data_are_read(model: str, keys: dict, n
 @pytest.mark.parametrize(("loss", "draws"), [("ce", False), ("sce", False), ("rece", False), ("bce", True)])
 def test_only_a_loss_that_draws_has_a_sampler(loss: str, draws: bool, random_data: Path) -> None:
     keys = {**SMALL, "data_path": str(random_data), "loss_type": loss, "sce_bucket_size_y": 8}
-    config = Config("SASRecCE", "random", config_dict=keys)
-    dataset = SequenceDataset(config)
-    split = make_split(dataset.store, config)
-    made, loader, _ = build(config, dataset, split, split.train_lengths)
+    made, _, _, loader = built("SASRecCE", "random", keys)
     assert (made._sampler is not None) == draws
     assert torch.isfinite(made.calculate_loss(next(iter(loader))))
 
@@ -119,10 +112,7 @@ class Draws(torch.nn.Module):
 
 
 def test_negatives_avoid_what_their_own_user_was_trained_on(random_data: Path) -> None:
-    config = Config("SASRecBCE", "random", config_dict={**SMALL, "data_path": str(random_data)})
-    dataset = SequenceDataset(config)
-    split = make_split(dataset.store, config)
-    made, loader, _ = build(config, dataset, split, split.train_lengths)
+    made, _, split, loader = built("SASRecBCE", "random", {**SMALL, "data_path": str(random_data)})
     made.loss = Draws()
     seen = split.store.matrix(split.train_lengths).toarray() > 0
     row_of = {int(user): row for row, user in enumerate(split.store.users)}

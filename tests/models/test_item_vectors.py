@@ -18,11 +18,12 @@ from recbole_hyper import load, run
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.item_features import ItemColumn, ItemFeatures
 from recbole_hyper.models.item_vectors import FeaturedEmbedding, FeaturedHead
-from recbole_hyper.runs.build import build, read_data
+from recbole_hyper.runs.build import read_data
 from recbole_hyper.runs.evaluate import evaluate
 from recbole_hyper.serving.export import export
 from recbole_hyper.training.checkpoint import CheckpointError
 from tests.conftest import LEARN, SMALL, write_inter
+from tests.models.fitting import built
 from tests.raising import refused
 
 N, D = 9, 4
@@ -225,9 +226,7 @@ def test_every_loss_and_geometry_takes_features(loss: str, taste: Path, tmp_path
             taste, tmp_path / geometry, loss_type=loss, geometry=geometry, curvature="learn", curvature_init=0.02
         )
         given |= {"item_bias": True, "selected_features": ["class", "size", "text"], "eval_args": COLD, **small}
-        config = Config("SASRecCE", "taste", config_dict={k: v for k, v in given.items() if k != "output_dir"})
-        data, split = read_data(config)
-        model, loader, _ = build(config, data, split, split.train_lengths)
+        model, _, _, loader = built("SASRecCE", "taste", given)
         batch = next(iter(loader))
         model.calculate_loss(batch).backward()
         cold = ~model.item_embedding.trained
@@ -241,18 +240,14 @@ def test_every_loss_and_geometry_takes_features(loss: str, taste: Path, tmp_path
 
 
 def test_without_output_features_the_head_has_the_ids_alone(taste: Path, tmp_path: Path) -> None:
-    config = Config("SASRecCE", "taste", config_dict=keys(taste, tmp_path, feature_output=False))
-    data, split = read_data(config)
-    model, loader, _ = build(config, data, split, split.train_lengths)
+    model, _, _, loader = built("SASRecCE", "taste", keys(taste, tmp_path, feature_output=False))
     assert model.head.weight is model.item_embedding.weight
     model.calculate_loss(next(iter(loader))).backward()
     assert model.item_embedding.features[0].weight.grad.any()
 
 
 def test_a_separate_head_has_separate_features(taste: Path, tmp_path: Path) -> None:
-    config = Config("SASRecCE", "taste", config_dict=keys(taste, tmp_path, reuse_item_embeddings=False))
-    data, split = read_data(config)
-    model, loader, _ = build(config, data, split, split.train_lengths)
+    model, _, _, loader = built("SASRecCE", "taste", keys(taste, tmp_path, reuse_item_embeddings=False))
     model.calculate_loss(next(iter(loader))).backward()
     for table in (model.item_embedding, model.output_embedding):
         assert table.features[0].weight.grad.any()
@@ -260,11 +255,8 @@ def test_a_separate_head_has_separate_features(taste: Path, tmp_path: Path) -> N
 
 def test_without_features_a_model_has_no_feature_weights(taste: Path, tmp_path: Path) -> None:
     plain = {name: value for name, value in keys(taste, tmp_path).items() if name != "selected_features"}
-    config = Config("SASRecCE", "taste", config_dict=plain)
-    data, split = read_data(config)
-    model = build(config, data, split, split.train_lengths)[0]
+    model = built("SASRecCE", "taste", plain)[0]
     assert type(model.item_embedding) is torch.nn.Embedding
-    assert data.item_features is None
     assert not [name for name in model.state_dict() if "feature" in name]
 
 

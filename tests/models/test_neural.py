@@ -7,15 +7,14 @@ import torch
 from recbole.data.utils import create_samplers, get_dataloader
 from recbole.trainer import Trainer
 
-from recbole_hyper import registry
 from recbole_hyper.config import Config
 from recbole_hyper.models.contract import make_scorer
 from recbole_hyper.protocols.base import make_split
-from recbole_hyper.runs.build import build
 from recbole_hyper.runs.dataset import SequenceDataset
 from recbole_hyper.training.settings import RankSettings
 from recbole_hyper.training.validation import Evaluation, metrics, rank
 from tests.conftest import SMALL
+from tests.models.fitting import built
 
 MODELS = ["SASRecBCE", "HSASRecCE", "FMLPRecMemory", "HGRU4Rec", "HSTU"]
 
@@ -62,18 +61,11 @@ def test_recboles_own_trainer_and_evaluator_agree(
 
 @pytest.mark.parametrize("model", MODELS)
 def test_predict_agrees_with_full_sort_predict(model: str, random_data: Path) -> None:
-    config = Config(model, "random", config_dict={**SMALL, "data_path": str(random_data)})
-    dataset = SequenceDataset(config)
-    split = make_split(dataset.store, config)
-    made, _, _ = build(config, dataset, split, split.train_lengths)
+    made, config, _, _ = built(model, "random", {**SMALL, "data_path": str(random_data)})
     made.eval()
+    dataset = SequenceDataset(config)
     batch = dataset.build()[2].inter_feat
     full = made.full_sort_predict(batch)
     assert full.shape == (len(batch), dataset.item_num)
     single = made.predict(batch)
     torch.testing.assert_close(single, full[torch.arange(len(batch)), batch["item_id"]], rtol=1e-4, atol=1e-5)
-
-
-def test_every_model_has_a_docstring() -> None:
-    for name in registry.names("models"):
-        assert registry.resolve("models", name).__doc__, f"{name} has no docstring"

@@ -198,14 +198,3 @@ def test_models_in_a_row_lose_no_request(bundle: Path) -> None:
     assert {answer.status_code for answer in answers} == {200}
     assert len({tuple(ids(answer.json())) for answer in answers}) == 1
     assert metric(text, "recbole_hyper_reloads_total", outcome="taken") >= reloads
-
-
-@pytest.mark.slow  # starts a process
-def test_one_worker_has_metrics(bundle: Path) -> None:
-    """They were empty: prometheus_client was imported before the folder that it was to read was named."""
-    with served(bundle, bundle.parent / "catalogue.csv", 1) as (_, port):
-        ask(f"http://127.0.0.1:{port}/recommend", QUESTION)
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-        connection.request("GET", "/metrics")
-        text = connection.getresponse().read().decode()
-    assert metric(text, "recbole_hyper_requests_total", path="/recommend", status="200") == 1

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from recbole_hyper import load, run
 from recbole_hyper.cli import main
-from recbole_hyper.config import Config
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.files import file_digest
 from recbole_hyper.geometry.base import Geometry
@@ -26,11 +25,9 @@ from recbole_hyper.geometry.euclidean import Euclidean
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.geometry.poincare import Poincare
 from recbole_hyper.models.base import HyperRecommender
-from recbole_hyper.protocols.base import make_split
-from recbole_hyper.runs.build import build
-from recbole_hyper.runs.dataset import SequenceDataset
 from recbole_hyper.serving.export import OPSET, Graph, ScoreTable, export, trace
 from tests.conftest import SMALL
+from tests.models.fitting import built
 from tests.models.test_rank import filled
 from tests.raising import refused
 
@@ -45,15 +42,12 @@ def made(random_data: Path) -> Made:
 
     def make(name: str, **keys: Any) -> tuple[HyperRecommender, np.ndarray]:
         settings = {**SMALL, "hidden_size": 8, "MAX_ITEM_LIST_LENGTH": LENGTH, "eval_args": {"mode": "full"}, **keys}
-        config = Config(name, "random", config_dict={"data_path": str(random_data), **settings})
-        dataset = SequenceDataset(config)
-        split = make_split(dataset.store, config)
-        model, _, _ = build(config, dataset, split, split.train_lengths)
+        model, _, split, _ = built(name, "random", {"data_path": str(random_data), **settings})
         # norms and biases that are not those of the start, and item vectors as long as trained ones
         for parameter in model.parameters():
             with torch.no_grad():
                 parameter.add_(0.2 * torch.randn_like(parameter))
-        return model.eval(), dataset.store.item_tokens
+        return model.eval(), split.store.item_tokens
 
     return make
 

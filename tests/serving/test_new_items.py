@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,8 +16,6 @@ from recbole_hyper.runs.bundle import write_bundle
 from recbole_hyper.serving.bundle import open_bundle
 from tests.conftest import SMALL, cycle_rows, write_inter
 from tests.raising import refused
-from tests.serving.conftest import ask, ids, until
-from tests.stranger import started
 
 KINDS = {"kind": "token", "tags": "token_seq", "price": "float", "text": "float_seq"}
 
@@ -167,31 +162,3 @@ def test_a_service_scores_them_as_the_model_does(folder: Path, tmp_path: Path) -
     table.write_text("item_id,kind\nn1,k1\n")
     with refused(DataError, "features", "price"):
         open_bundle(folder, load, new_items=table)
-
-
-@pytest.mark.slow  # starts the command
-def test_serve_recommends_an_item_that_was_added_this_minute(folder: Path, tmp_path: Path) -> None:
-    pytest.importorskip("uvicorn")
-    table = tmp_path / "new.csv"
-    NEW.iloc[:0].to_csv(table, index=False)
-    words = ["serve", str(folder), "--port=0", f"--new_items={table}"]
-    server = subprocess.Popen(**started(tmp_path, "-m", "recbole_hyper", *words), stdout=subprocess.PIPE, text=True)
-    try:
-        address = re.match(r"(http://\S+) shows the model", server.stdout.readline())[1]
-
-        def asked(**more: Any) -> list[str]:
-            return ids(ask(f"{address}/recommend", {"user": "u1", "k": 12, "exclude_seen": False, **more}))
-
-        assert ask(f"{address}/health")["n_items"] == 12
-        assert sorted(asked()) == sorted(f"i{n}" for n in range(12))
-        NEW.to_csv(table, index=False)
-        until(lambda: ask(f"{address}/health")["n_items"] == 14, 60)
-        assert {"n1", "n2"} <= set(asked(k=14))
-        assert sorted(asked(items=["n1", "n2"], k=2)) == ["n1", "n2"]
-        assert ids(ask(f"{address}/recommend", {"history": ["n1"], "k": 3}))
-        # a table that cannot be read changes nothing
-        table.write_text("item_id,kind\nm1,k1\n")
-        assert {"n1", "n2"} <= set(asked(k=14))
-    finally:
-        server.terminate()
-        server.wait(30)
