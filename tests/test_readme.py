@@ -135,20 +135,3 @@ def test_every_command_works_from_a_wheel_in_an_empty_folder(tmp_path: Path) -> 
                 typed([*words, *MORE[words[0]]])
         else:
             typed([*words, *MORE.get(words[0], [])])
-
-
-@pytest.mark.slow
-def test_an_unknown_name_is_an_error_with_the_nearest(tmp_path: Path) -> None:
-    package = unpacked_wheel()
-    run = ["run", "--model=Pop", "--dataset=ml-100k"]
-    for arguments, says in (
-        ([*run, "--config_files=global_timepont"], "did you mean global_timepoint?"),
-        (["sweep", "--model=EASER", "--dataset=ml-100k", "--space=easr"], "did you mean easer?"),
-        (["reproduce", "sce-table4-beaty"], "did you mean sce-table4-beauty"),
-        ([*run, "--loss_tpe=ce"], "did you mean loss_type"),
-        (["prepare", "ml-1n"], "ml-1m"),
-        (["list", "model"], "did you mean models?"),
-    ):
-        with pytest.raises(AssertionError, match=re.escape(says)):
-            python(tmp_path, "-m", "recbole_hyper", *arguments, package=package)
-    assert list(tmp_path.iterdir()) == []

@@ -121,16 +121,6 @@ def test_first_sentences(text: str | None, sentence: str) -> None:
     assert overview.first_sentence(text) == sentence
 
 
-def test_the_comment_that_a_file_opens_with() -> None:
-    assert overview.opening("# recbole-hyper sweep --space=x\n# A paper, Figure\n# 6. More.\na: 1\n# b\n") == (
-        "A paper, Figure 6"
-    )
-    assert (
-        overview.opening("# SCE: recbole-hyper run --model=...\n# Users are held out.\n") == "SCE: Users are held out"
-    )
-    assert overview.opening("a: 1\n") == ""
-
-
 def test_nothing_heavy_is_imported() -> None:
     """Counting seconds would depend on the machine: torch and RecBole alone take several."""
     code = """

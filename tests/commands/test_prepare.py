@@ -103,13 +103,6 @@ def test_an_empty_option_is_an_error(option: str, tmp_path: Path, capsys: pytest
     assert f"{option} is empty; leave it out" in capsys.readouterr().err
 
 
-def test_a_separator_beyond_ascii(tmp_path: Path) -> None:
-    raw = tmp_path / "orders.csv"
-    raw.write_text("user§item§time§title\na§x§2020-01-01§1, 2\n", encoding="utf-8")
-    assert main(["prepare", "o", f"--source={raw}", f"--output={tmp_path}", "--separator=§"]) == 0
-    assert (tmp_path / "o" / "o.inter").read_text().splitlines()[1:] == ["a\tx\t1577836800"]
-
-
 class Terminal(io.StringIO):
     """Keeps what it gets; it is a file if ``shown`` is False."""
 

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from recbole_hyper import registry
 from recbole_hyper.geometry.base import Geometry
-
-
-def test_known_geometries() -> None:
-    assert {"cosine", "euclidean", "poincare"} <= set(registry.names("geometry"))
 
 
 def test_link_in_place_equals_link_and_its_derivative(geometry: Geometry) -> None:

@@ -19,10 +19,6 @@ class Ours(OwnModel, nn.Module):
         return self.layer.weight
 
 
-class Other(OwnModel, nn.Module):
-    """Another class of the same bases."""
-
-
 def recbole_model(**attributes: Any) -> SimpleNamespace:
     return SimpleNamespace(n_items=4, **attributes)
 
@@ -64,9 +60,3 @@ def test_learned_values_are_those_with_gradient_unless_the_model_counts_them() -
     assert n_learned(model) == n_learned(model.layer) == 2 * 3 + 3
     model.n_learned = 40
     assert n_learned(model) == 40
-
-
-def test_config_and_dataset_make_a_network() -> None:
-    for model in (Ours("config", "dataset"), Ours(config="config", dataset="dataset")):
-        assert isinstance(model, Ours)
-        assert not isinstance(model, Other)

@@ -32,7 +32,7 @@ from tests.models.test_rank import filled
 from tests.raising import refused
 
 LENGTH = 8
-SHORT = {"MAX_ITEM_LIST_LENGTH": 3}  # a recurrence is unrolled: each step is traced
+SHORT = {"MAX_ITEM_LIST_LENGTH": 2}  # a recurrence is unrolled: each step is traced
 Made = Callable[..., tuple[HyperRecommender, np.ndarray]]
 
 
