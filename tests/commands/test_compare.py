@@ -272,22 +272,6 @@ def test_models_are_compared_on_files_of_parts(tmp_path: Path) -> None:
         bound(tmp_path, "Pop,EASER", benchmark_filename="[train,valid,test]")
 
 
-def test_a_small_catalogue_has_a_table_of_metrics(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The table had costs alone: it was made for NDCG@10, and the runs had NDCG@5."""
-    monkeypatch.setattr(compare, "run_alone", run_here([]))
-    write_inter(tmp_path, "random", cycle_rows(users=8, items=5, length=4))
-    short = {key: value for key, value in SMALL.items() if key not in ("topk", "valid_metric")}
-    for _ in range(2):  # the second one finds finished runs
-        assert command.compare(arguments("Pop,EASER", tmp_path / "out", data_path=str(tmp_path), **short)) == 0
-    with open(tmp_path / "out" / "compare.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [row["model"] for row in rows] == ["Pop", "EASER"]
-    assert all(0 <= float(row["ndcg@5"]) <= 1 for row in rows)
-    assert "p: NDCG@5 against the best model" in capsys.readouterr().out
-
-
 def test_a_refusal_says_what_to_type(random_data: Path) -> None:
     """One message names all that has to be shared, as each model has it: what it says to type is enough."""
     with refused(ConfigError, "eval_args, metrics, topk, valid_metric") as error:
