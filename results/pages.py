@@ -103,7 +103,11 @@ def file_table(table: dict[str, Any]) -> list[str]:
             ", ".join(map(str, name)).strip(", ") if isinstance(name, tuple) else str(name) for name in frame
         ]
     columns = table.get("columns") or list(frame)
-    forms = dict.fromkeys(columns[1:], ".2f") if "pivot" in table else {}
+    forms = dict.fromkeys(columns[1:], ".2f")
+    if "pivot" not in table:
+        # seconds and milliseconds of one size; whole numbers and small ones as they are
+        floats = frame[columns[1:]].select_dtypes("float").dropna(axis=1)
+        forms = {name: ",.1f" for name in floats if floats[name].max() >= 10 and floats[name].min() > 0.05}
     return [Table.of(frame[columns], heads=table.get("heads", {}), forms=forms).markdown().strip()]
 
 
