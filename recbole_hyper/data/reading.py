@@ -49,8 +49,8 @@ def read_store(source: Source) -> SequenceStore:
     keep = np.concatenate(masks) if masks else None
     store = make_store(source, data, str(source.path("inter")), keep, parts)
     removed = sum(sizes) - len(store.items)
-    told = f"; filters removed {removed:,}" if removed else ""
-    logger.info("read %s: %s interactions%s", ", ".join(map(str, source.inter_paths())), f"{sum(sizes):,}", told)
+    removal = f"; filters removed {removed:,}" if removed else ""
+    logger.info("read %s: %s interactions%s", ", ".join(map(str, source.inter_paths())), f"{sum(sizes):,}", removal)
     return replace(store, columns=source.columns_of_source)
 
 
