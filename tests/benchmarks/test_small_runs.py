@@ -25,7 +25,7 @@ SMALL = {
 # registers a device with torch
 OWN_PROCESS = {"transfers"}
 # train or compile for longer, or need other environments: by hand
-LONG = {"delta", "epoch", "first", "first_run", "gpu", "groups", "load", "moebius", "peers", "serve", "step", "sweep"}
+LONG = {"delta", "epoch", "first", "first_run", "gpu", "groups", "load", "million", "moebius", "peers", "serve", "step", "sweep"}
 LONG |= {"threads", "turns", "validation", "warm_start"}
 
 

@@ -1,0 +1,127 @@
+"""A shop with a million items: seconds and peak memory of each command, from a csv file to a service.
+
+    python benchmarks/bench_million.py [--users=60000] [--length=50] [--items=1000000] [--folder=DIR] [--output=FILE]
+
+Each user walks in one of a thousand groups of items, whose popularity has a long tail; a fifth of the steps goes
+anywhere. Every command is a process of its own; its peak memory includes the imports. The default model is trained for
+one epoch. The rows "of it" are parts of `run`, by its result.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+PORT = 8765
+# users that get recommendations
+LISTS = 10_000
+
+
+def write_shop(path: Path, users: int, length: int, items: int) -> None:
+    """Write a csv file of ``users`` walks of ``length`` steps over ``items``."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.csv as pacsv
+
+    draw = np.random.default_rng(1)
+    groups = max(1, items // 1000)
+    own = np.repeat(draw.integers(0, 1000, users), length)
+    walk = own * groups + draw.zipf(1.3, users * length) % groups
+    chosen = np.where(draw.random(len(walk)) < 0.2, draw.integers(0, items, len(walk)), walk)
+    user = np.repeat(np.arange(users), length)
+    moment = 1_600_000_000 + 60 * np.tile(np.arange(length), users) + user % 100_000
+    pacsv.write_csv(pa.table({"user_id": user, "item_id": chosen, "timestamp": moment}), path)
+
+
+def commands(folder: Path) -> dict[str, list[str]]:
+    """Return the words of each command by its name."""
+    run, data = str(folder / "run"), str(folder / "dataset")
+    words = {
+        "prepare": ["prepare", "shop", f"--source={folder / 'shop.csv'}", f"--output={data}"],
+        "run": ["run", "--model=FMLPRecMemory", "--dataset=shop", f"--data_path={data}", f"--output_dir={run}"],
+        f"recommend, {LISTS:,} users": ["recommend", run, f"--users=@{folder / 'users.txt'}"],
+        "export, with the search": ["export", run, "--top_k=10", f"--output={folder / 'shop.onnx'}"],
+        "serve, to the first list": ["serve", run, f"--port={PORT}"],
+    }
+    words["run"] += ["--epochs=1", "--metrics=NDCG,Hit", "--topk=10", "--show_progress=False"]
+    words[f"recommend, {LISTS:,} users"] += ["--k=10", f"--output={folder / 'lists.parquet'}"]
+    return words
+
+
+def measured(words: list[str], served: Callable[[], object] | None = None) -> dict[str, float]:
+    """Run a command, or ``served`` beside it and then stop it; return seconds and MiB. SystemExit if it fails."""
+    start = time.perf_counter()
+    process = subprocess.Popen([sys.executable, "-m", "recbole_hyper", *words])
+    if served is not None:
+        served()
+        seconds = time.perf_counter() - start
+        process.terminate()
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = seconds if served is not None else time.perf_counter() - start
+    if served is None and os.waitstatus_to_exitcode(status):
+        raise SystemExit(f"{words[0]} failed")
+    return {"seconds": round(seconds, 1), "peak MiB": usage.ru_maxrss // 1024}
+
+
+def ask() -> object:
+    """Wait for the first list of the service."""
+    body = json.dumps({"user": "7", "k": 10}).encode()
+    request = urllib.request.Request(f"http://127.0.0.1:{PORT}/recommend", body, {"content-type": "application/json"})
+    while True:
+        try:
+            return json.load(urllib.request.urlopen(request, timeout=60))
+        except OSError:
+            time.sleep(0.2)
+
+
+def parts_of(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows of the parts of a run, by its result.json."""
+    peaks, cases = result["peak_memory_bytes_per_phase"], {p: result[f"n_{p}_cases"] for p in ("valid", "test")}
+    names = {"train": "an epoch", "valid": f"validation, {cases['valid']:,} cases", "test": f"test, {cases['test']:,}"}
+    return [
+        {"command": f"of it: {name}", "seconds": round(result["seconds"][part], 1), "peak MiB": peaks[part] >> 20}
+        for part, name in names.items()
+    ]
+
+
+def main() -> None:
+    """Write the data, run the commands, and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, value in (("users", 60_000), ("length", 50), ("items", 1_000_000)):
+        parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--folder", type=Path, help="an empty folder; default: a temporary one")
+    parser.add_argument("--output", type=Path, default=Path("build/bench_million.json"))
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = given.folder or Path(temporary)
+        write_shop(folder / "shop.csv", given.users, given.length, given.items)
+        (folder / "users.txt").write_text("".join(f"{user}\n" for user in range(min(LISTS, given.users))))
+        rows = list[dict[str, Any]]()
+        for name, words in commands(folder).items():
+            rows.append({"command": name, **measured(words, ask if words[0] == "serve" else None)})
+            if name == "run":
+                rows += parts_of(json.loads((folder / "run" / "result.json").read_text()))
+    content = {
+        "command": " ".join(["python", "benchmarks/bench_million.py", *sys.argv[1:]]),
+        "machine": f"{os.cpu_count()} cores, {platform.machine()}",
+        "interactions": given.users * given.length,
+        "rows": rows,
+    }
+    given.output.parent.mkdir(parents=True, exist_ok=True)
+    given.output.write_text(json.dumps(content, indent=1) + "\n")
+    for row in rows:
+        print(f"{row['command']:<32}{row['seconds']:>10,.1f} s{row['peak MiB']:>10,} MiB")
+
+
+if __name__ == "__main__":
+    main()
