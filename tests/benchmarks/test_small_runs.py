@@ -25,8 +25,8 @@ SMALL = {
 # registers a device with torch
 OWN_PROCESS = {"transfers"}
 # train or compile for longer, or need other environments: by hand
-LONG = {"delta", "epoch", "first", "first_run", "gpu", "groups", "load", "million", "moebius", "peers", "serve", "step", "sweep"}
-LONG |= {"threads", "turns", "validation", "warm_start"}
+LONG = {"delta", "epoch", "first", "first_run", "gpu", "groups", "load", "moebius", "peers", "serve", "step", "sweep"}
+LONG |= {"million", "threads", "turns", "validation", "warm_start"}
 
 
 def test_every_benchmark_is_run_here_or_by_hand() -> None:
