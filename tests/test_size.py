@@ -20,10 +20,10 @@ ROOMS = {
         ("config", "settings.py", "options.py", "values.py", "registry.py", "yaml_files.py", "plugin_files.py"),
     ),
     "host": (1947, ("host", "hosted")),
-    "experiment": (2091, ("sweep", "experiment")),
+    "experiment": (2097, ("sweep", "experiment")),
     "report": (2872, ("report", "evaluation")),
     # 6 more: editors and mypy see what an estimator asks its run
-    "runs": (4328, ("runs", "training")),
+    "runs": (4322, ("runs", "training")),
     "curvature": (497, ("curvature",)),
     # 17 more: conditions are evaluated beside the other requests, with a bound; 21 more: examples and completion
     "serving": (3326, ("serving", "commands")),

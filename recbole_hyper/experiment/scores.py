@@ -20,6 +20,7 @@ from recbole_hyper.files import file_digest, write_json
 from recbole_hyper.runs.build import read_data
 from recbole_hyper.runs.folder import RESULT
 from recbole_hyper.runs.run import evaluations, provenance, report_part
+from recbole_hyper.training.settings import RankSettings
 from recbole_hyper.types import Cases, Prefixes, Ranks
 
 _COLUMNS = ("user_id", "item_id", "score")
@@ -117,7 +118,12 @@ def rank_scores(name: str, file: Path, config: Any, folder: Path) -> dict[str, A
     folder.mkdir(parents=True, exist_ok=True)
     result = {
         **provenance(config, split),
-        **{"model": name, "seed": None, "valid": {}, **report_part(config, test, ranks, folder)},
+        **{
+            "model": name,
+            "seed": None,
+            "valid": {},
+            **report_part(config, RankSettings.of(config), test, ranks, folder),
+        },
         **{"scores": {"file": str(file), "sha256": file_digest(file)}, "missing": missing},
         **{"seconds": {"total": None}, "parameters": None, "best_epoch": None},
     }

@@ -28,7 +28,7 @@ from recbole_hyper.options import RANKING
 from recbole_hyper.runs.folder import edited_keys, read_result, require_finished
 from recbole_hyper.runs.load import load_model, read_finished, read_run
 from recbole_hyper.runs.run import evaluations, provenance, report_part
-from recbole_hyper.runs.trained_on import learned_before, not_new, training_part
+from recbole_hyper.runs.trained_on import learned_by, not_new
 from recbole_hyper.settings import deciding
 from recbole_hyper.training.settings import RankSettings
 from recbole_hyper.training.validation import rank
@@ -91,17 +91,17 @@ def evaluate(
         split = replace(split, test=cases, valid=split.valid[:0], counts=counts)
         source = file_digest(file) if file else int(pd.util.hash_pandas_object(data).sum())
         name = f"evaluation_new_data-{file.stem if file else 'frame'}-{digest([source, since, changes])}.json"
-    learned = [training_part(split, refitted=refitted), *learned_before(folder, dataset.store)]
+    learned = learned_by(folder, split, dataset.store, refitted=refitted)
     timed = bool(split.points) or data is not None
     seen = {part: not_new(getattr(split, part), learned, timed=timed) for part in ("valid", "test")[refitted:]}
     if data is not None:
         split.counts["cases that are not newer than the training data"] = seen["test"]
-    outcome: dict[str, Any] = {}
+    outcome, ranking = dict[str, Any](), RankSettings.of(config)
     for evaluation in evaluations(split, training)[refitted:]:
         if len(evaluation):
             scorer = make_scorer(model.eval(), config, part=evaluation.name)
-            ranks = rank(scorer, RankSettings.of(config), evaluation)
-            outcome |= report_part(config, evaluation, ranks, folder)
+            ranks = rank(scorer, ranking, evaluation)
+            outcome |= report_part(config, ranking, evaluation, ranks, folder)
             if segments:
                 frame = cases_frame(evaluation.cases, ranks, evaluation.item_counts, evaluation.user_counts)
                 items = Path(config["data_path"]) / f"{config['dataset']}.item"

@@ -209,7 +209,7 @@ def _train_and_test(
         outcome.update(checked_for_leaks(model, config, split))
         if len(valid):
             ranks = trainer.best_ranks or trainer.rank_part(valid, progress)
-            outcome.update(report_part(config, valid, ranks, output_dir))
+            outcome.update(report_part(config, trainer.ranking, valid, ranks, output_dir))
         seconds, tested = dict(trainer.seconds), trainer
         outcome.update(epochs=len(trainer.history), best_epoch=trainer.best_epoch, refit_epochs=0, seconds=seconds)
         if split.refit_lengths is not None:
@@ -219,7 +219,7 @@ def _train_and_test(
         with PeakMemory(config["device"]) as memory:
             if len(test):
                 ranks = tested.rank_part(test, progress)
-                outcome.update(report_part(config, test, ranks, output_dir), test_ties=ranks.tied)
+                outcome.update(report_part(config, tested.ranking, test, ranks, output_dir), test_ties=ranks.tied)
         seconds["test"] = watch.seconds()
         outcome.update(check_reopened(tested.model, config, data, split, refitted=tested is not trainer))
         outcome["peak_memory_bytes_per_phase"] = {**tested.peak_memory, "test": memory.bytes}
@@ -299,10 +299,8 @@ def _select(trainer: Any, loader: Any, valid: Evaluation, progress: bool) -> Non
         logger.error("interrupted; continue with --resume=True --output_dir=%s", trainer.output_dir)
         raise
     if trainer.is_best_last:
-        how = f"recbole-hyper run --resume=True --output_dir={trainer.output_dir} --epochs={2 * trainer.epochs}"
-        if trainer.settings.model in NOT_RESUMABLE:
-            how = f"another output_dir than {trainer.output_dir} and --epochs={2 * trainer.epochs}"
-        logger.info("the best epoch is the last: train longer, as with %s", how)
+        how = "" if trainer.settings.model in NOT_RESUMABLE else f" --resume=True --output_dir={trainer.output_dir}"
+        logger.info("the best epoch is the last: train longer, with%s --epochs=%d", how, 2 * trainer.epochs)
     trainer.load_best()
 
 
@@ -331,15 +329,17 @@ def evaluations(split: Split, training: SequenceDataset) -> tuple[Evaluation, Ev
     return Evaluation("valid", split.valid, split, *known), Evaluation("test", split.test, split, *known)
 
 
-def report_part(config: Config, evaluation: Evaluation, ranks: Ranks, output_dir: Path) -> dict[str, Any]:
+def report_part(
+    config: Config, ranking: RankSettings, evaluation: Evaluation, ranks: Ranks, output_dir: Path
+) -> dict[str, Any]:
     """Return the metrics of a ranked part as {part: metrics}, with intervals on request; save its cases on request."""
-    part, content = evaluation.name, {evaluation.name: metrics(RankSettings.of(config), evaluation, ranks)}
+    part, content = evaluation.name, {evaluation.name: metrics(ranking, evaluation, ranks)}
     if config["save_cases"]:
         frame = results.cases_frame(evaluation.cases, ranks, evaluation.item_counts, evaluation.user_counts)
         results.write_cases(output_dir / f"cases_{part}.parquet", frame)
     if not config["confidence"]:
         return content
-    names = [f"{metric.lower()}@{k}" for metric in config["metrics"] for k in config["topk"]]
+    names = [f"{metric.lower()}@{k}" for metric in ranking.metrics for k in ranking.topk]
     level, seed, cases = float(config["confidence"]), int(config["seed"]), evaluation.cases
     intervals = statistics.intervals(ranks.ranks, cases.store.users[cases.rows], names, confidence=level, seed=seed)
     method = f"{statistics.METHOD}, {statistics.RESAMPLES} resamples, level {level}"

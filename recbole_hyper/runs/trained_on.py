@@ -14,7 +14,7 @@ import pandas as pd
 
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.data.tables.ids import Ids
-from recbole_hyper.runs.saved_data import DATA, EARLIER, SavedData
+from recbole_hyper.runs.saved_data import DATA, EARLIER
 from recbole_hyper.types import Cases, Int64, Split
 
 Mask = npt.NDArray[np.bool_]
@@ -49,24 +49,17 @@ class TrainedOn:
         return found
 
 
-def training_part(split: Split, *, refitted: bool) -> TrainedOn:
-    """Return what a run on ``split`` trains on; ``refitted`` if its model was refit on train + validation."""
+def learned_by(folder: Path, split: Split, store: SequenceStore, *, refitted: bool) -> list[TrainedOn]:
+    """Return what the run in ``folder`` on a ``split`` of ``store`` was trained on, and what it started from.
+
+    ``refitted`` if its model was refit on train + validation.
+    """
     mask = np.zeros(len(split.store.items), dtype=bool)
     lengths = split.refit_lengths if refitted and split.refit_lengths is not None else split.train_lengths
     mask[split.store.prefix_index(lengths)] = True
-    return TrainedOn(split.store, mask)
-
-
-def learned_before(folder: Path, store: SequenceStore) -> list[TrainedOn]:
-    """Return what the runs before the warm start in ``folder``, a run on ``store``, were trained on; [] if none was."""
-    file = folder / DATA / f"{EARLIER}.npy"
-    mask = np.load(file, allow_pickle=False) if file.is_file() else np.zeros(0, dtype=bool)
-    return [TrainedOn(store, mask)] if len(mask) == len(store.items) else []
-
-
-def learned_by(folder: Path, saved: SavedData, *, refitted: bool) -> list[TrainedOn]:
-    """Return what the run in ``folder`` was trained on, and what it started from."""
-    return [training_part(saved.split, refitted=refitted), *learned_before(folder, saved.store)]
+    own, file = TrainedOn(split.store, mask), folder / DATA / f"{EARLIER}.npy"
+    before = np.load(file, allow_pickle=False) if file.is_file() else np.zeros(0, dtype=bool)
+    return [own, TrainedOn(store, before)] if len(before) == len(store.items) else [own]
 
 
 def mask_of(store: SequenceStore, learned: Sequence[TrainedOn]) -> Mask:

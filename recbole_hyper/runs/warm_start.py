@@ -68,7 +68,8 @@ def require_same_model(config: Config) -> None:
 
 def learned_there(folder: Path) -> list[TrainedOn]:
     """Return what the run in ``folder`` was trained on, also before; CheckpointError if it saved no data."""
-    return learned_by(folder, _saved_data(folder), refitted=(folder / REFIT / WEIGHTS).is_file())
+    saved = _saved_data(folder)
+    return learned_by(folder, saved.split, saved.store, refitted=(folder / REFIT / WEIGHTS).is_file())
 
 
 def _saved_data(folder: Path) -> SavedData:
