@@ -18,7 +18,7 @@ from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.data.source import Source
 from recbole_hyper.data.tables.atomic import Column, nothing_in
 from recbole_hyper.data.tables.filters import intervals, k_core, require_allowed, within
-from recbole_hyper.data.tables.ids import PAD, as_text, original_ids, text_array
+from recbole_hyper.data.tables.ids import PAD, as_text, text_array
 from recbole_hyper.data.tables.interactions import Interactions, Rows, joined, of_frame, rows_of_file
 from recbole_hyper.errors import ConfigError, DataError
 
@@ -39,10 +39,6 @@ def read_store(source: Source) -> SequenceStore:
     sizes: list[int] = []
     masks: list[Mask] = []
     data = joined(_blocks(source, sizes, masks))
-    if "user_id" in source.escaped:
-        data.user_tokens = original_ids(data.user_tokens)
-    if "item_id" in source.escaped:
-        data.item_tokens = original_ids(data.item_tokens)
     if not source.timed:
         data.times -= 1  # positions from 0
     parts = part_numbers(sizes) if source.parts else None
@@ -83,8 +79,7 @@ def _kept_values(source: Source, path: Path, block: Rows, kinds: Mapping[str, st
         if kind == "float":
             keep &= within(column.numbers(), allowed)
         else:
-            plain = original_ids(column.values.chunk(0)) if name in source.escaped_columns else column.values
-            keep &= plain.to_pandas().isin(list(allowed)).to_numpy()
+            keep &= column.values.to_pandas().isin(list(allowed)).to_numpy()
     return keep
 
 

@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
 
 from recbole_hyper.data.tables.atomic import CARD as CARD
 from recbole_hyper.data.tables.atomic import read_atomic, typed_header
 from recbole_hyper.data.tables.filters import require_allowed
-from recbole_hyper.data.tables.ids import original_ids
 from recbole_hyper.errors import ConfigError, DataError, did_you_mean
 from recbole_hyper.files import read_json
 
@@ -50,7 +48,6 @@ class Source:
     aliases: frozenset[str] = frozenset()  # further fields of users or items
     list_suffix: str = "_list"  # suffix of the column of histories that parts may have
     random_order: bool = False  # whether a model without sequences splits the interactions in random order
-    escaped: tuple[str, ...] = ()  # fields whose ids contain %XX, according to SOURCE.json
     columns_of_source: Mapping[str, str] = dataclasses.field(default_factory=dict)  # raw columns, by field
 
     @classmethod
@@ -73,6 +70,8 @@ class Source:
         card: dict[str, Any] = {}
         with contextlib.suppress(OSError, ValueError):  # files that prepare did not write have no card
             card = {} if given else read_json(Path(config["data_path"]) / CARD)
+        if card.get("escaped"):
+            raise ConfigError(f"{config['data_path']} has ids as %XX, which earlier versions wrote: prepare it again")
         return cls(
             folder=Path(config["data_path"]),
             name=str(config["dataset"]),
@@ -86,7 +85,6 @@ class Source:
             aliases=frozenset([*(config["alias_of_user_id"] or ()), *(config["alias_of_item_id"] or ())]),
             list_suffix=config["LIST_SUFFIX"],
             random_order=order == "RO" and not sequential,
-            escaped=tuple(sorted(card.get("escaped") or ())),
             columns_of_source=card.get("columns") or {},
         )  # fmt: skip
 
@@ -135,21 +133,7 @@ class Source:
     def read(self, path: Path, columns: Mapping[str, str], ids: Collection[str]) -> pd.DataFrame:
         """Return columns of a file, see :func:`~recbole_hyper.data.tables.atomic.read_atomic`."""
         form = {"separator": self.field_separator, "seq_separator": self.seq_separator, "encoding": self.encoding}
-        frame = read_atomic(path, columns, ids=ids, **form)  # type: ignore[arg-type]
-        for name in set(ids) & set(frame):
-            self.restore(frame, name)
-        return frame
-
-    def restore(self, frame: pd.DataFrame, name: str) -> None:
-        """Restore the ids in a column of ``frame`` that ``prepare`` wrote with %XX."""
-        if name in self.escaped_columns:
-            plain = original_ids(pa.array(frame[name], pa.string())).to_pandas()
-            frame[name] = plain.set_axis(frame.index)
-
-    @property
-    def escaped_columns(self) -> set[str]:
-        """The columns whose ids contain %XX."""
-        return {self.user_field if name == "user_id" else self.item_field for name in self.escaped}
+        return read_atomic(path, columns, ids=ids, **form)  # type: ignore[arg-type]
 
     def nothing_left(self, where: object) -> DataError:
         """Return the error for filters that remove all interactions."""

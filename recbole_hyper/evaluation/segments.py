@@ -11,16 +11,13 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from recbole_hyper.data.source import CARD
 from recbole_hyper.data.tables.archives import SourceFile
 from recbole_hyper.data.tables.atomic import typed_header
-from recbole_hyper.data.tables.ids import original_ids
 from recbole_hyper.data.tables.table import read_columns
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.evaluation.pairs import read_cases
 from recbole_hyper.evaluation.statistics import case_values, intervals
 from recbole_hyper.evaluation.tables import Table, is_metric
-from recbole_hyper.files import read_json
 
 Labels = npt.NDArray[np.str_]
 
@@ -125,7 +122,7 @@ def _by_column(cases: pd.DataFrame, items: Path | None, column: str) -> Iterator
         listed = ", ".join(f"item.{name}" for name in known)
         raise ConfigError(f"segment item.{column}: {items} has no such column; it has {listed}")
     table = read_columns(SourceFile(items))
-    values = pd.Series(table[column].to_pylist(), index=_original(items, table[identity]))
+    values = pd.Series(table[column].to_pylist(), index=table[identity].cast(pa.string()).to_pylist())
     own = values[~values.index.duplicated()].reindex(cases["item_id"]).fillna("").to_numpy()
     several = kinds.get(column, "").endswith("_seq")
     lists = pd.Series([text.split(" ") if several else [text] for text in own]).explode()
@@ -134,14 +131,6 @@ def _by_column(cases: pd.DataFrame, items: Path | None, column: str) -> Iterator
     lists = lists.map(lambda text: _OTHER if text in rare else text or "none")
     groups = {str(label): part.index.unique().to_numpy() for label, part in lists.groupby(lists)}
     yield from sorted(groups.items(), key=lambda entry: (entry[0] == _OTHER, -len(entry[1])))
-
-
-def _original(items: Path, ids: pa.ChunkedArray) -> list[str]:
-    """Return the ids as the saved cases have them: without the %XX of ``prepare``."""
-    card = items.with_name(CARD)
-    escaped = card.is_file() and "item_id" in (read_json(card).get("escaped") or ())
-    texts = ids.cast(pa.string()).combine_chunks()
-    return (original_ids(texts) if escaped else texts).to_pylist()
 
 
 SEGMENTS: dict[str, Callable[[pd.DataFrame], tuple[Labels, list[str]]]] = {

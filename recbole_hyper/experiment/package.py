@@ -74,7 +74,6 @@ def write_package(
     data = root / dataset if (root / dataset).is_dir() else root
     trained = [name for name in comparison.results if name not in scores]
     plugins = _plugins(comparison, trained)
-    # its SOURCE.json says which ids are escaped
     files = {f"{DATA}/{dataset}/{file.name}": file for file in (*data.glob(f"{dataset}.*"), *data.glob(CARD))}
     for name, by_seed in comparison.folders.items():
         for seed, run in by_seed.items():

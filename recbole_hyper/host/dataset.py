@@ -172,9 +172,6 @@ class TableDataset(StoreDataset):
             raise
         except ValueError as error:
             raise DataError(f"{dataset_path}: cannot read the atomic files: {error}") from error
-        for feature in (self.inter_feat, self.user_feat, self.item_feat):
-            for name in self.source.escaped_columns & {*(() if feature is None else feature)}:
-                self.source.restore(feature, name)
         if not self.source.timed:
             self.inter_feat[self.time_field] = np.arange(len(self.inter_feat), dtype=np.float64)
             self.set_field_property(self.time_field, FeatureType.FLOAT, FeatureSource.INTERACTION, 1)

@@ -86,14 +86,6 @@ def test_a_value_that_begins_with_a_quote_swallows_no_lines(cases: pd.DataFrame,
     assert rows == {'"Hello': 10, "b": 20, 'c "d"': 10, '"': 10, "NA": 10}
 
 
-def test_ids_that_prepare_escaped_are_found(cases: pd.DataFrame, tmp_path: Path) -> None:
-    items = tmp_path / "x.item"
-    items.write_text("item_id:token\tkind:token\n%4EA\tmissing\n")
-    (tmp_path / "SOURCE.json").write_text('{"escaped": {"item_id": 1}}')
-    rows = segment_table(cases.assign(item_id="NA"), ["item.kind"], ["hit@5"], items=items)
-    assert [(row["segment"], row["cases"]) for row in rows] == [("missing", 60)]
-
-
 def test_rare_values_are_joined_where_there_are_many(cases: pd.DataFrame, tmp_path: Path) -> None:
     items = write_items(tmp_path / "x.item", "brand:token", [f"brand{n}" for n in range(12)])
     (row,) = segment_table(cases, ["item.brand"], ["hit@5"], items=items)

@@ -159,8 +159,8 @@ def test_only_what_is_read_is_copied(random_data: Path, tmp_path: Path, monkeypa
     assert "--plugins=plugins/1/my.py,plugins/2/my.py" in command
 
 
-def test_escaped_ids_are_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lists of another library had an NDCG of 0 in the repetition: SOURCE.json was not copied."""
+def test_ids_with_quotes_are_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lists of another library had an NDCG of 0 in the repetition."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(compare, "run_alone", run_here([]))
     rows = [(f'u"{user}', f"i{(user + step) % 12}", 1704067200 + step) for user in range(20) for step in range(6)]

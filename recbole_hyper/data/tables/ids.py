@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
 from uuid import UUID
@@ -26,8 +25,6 @@ _EXACT = {16: 2.0**11, 32: 2.0**24, 64: 2.0**53}
 _MANY = 4096  # of more ids than these, each distinct one is looked up once
 # an array of fixed width may take this many bytes, or this many times the bytes of its characters
 _WIDE_BYTES, _WIDE_TIMES = 64 << 20, 8
-_STRUCTURAL = '["\\t\\r\\n\\x00]'  # characters that end a value in an atomic file
-_WRITTEN = r"%[0-9A-F]{2}"
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -250,36 +247,3 @@ class Ids:
         # the same type, or numpy would copy all known ids; the comparison below notices ids that this cuts off
         at = np.minimum(np.searchsorted(known, wanted.astype(known.dtype)), len(known) - 1)
         return np.where(known[at] == wanted, order[at], 0)
-
-
-def escaped(tokens: pa.Array, missing: Sequence[str]) -> tuple[pa.Array, int]:
-    """Return the tokens with what RecBole's reader would misread written as %XX, and the number of these tokens.
-
-    This covers tabs, line ends, double quotes, and the first character of the words ``missing``. If there are any, a
-    %XX in a token is escaped too, so that :func:`original_ids` restores all tokens.
-    """
-    odd = pc.or_(pc.match_substring_regex(tokens, _STRUCTURAL), pc.is_in(tokens, pa.array(missing, tokens.type)))
-    count = int(as_mask(odd).sum())
-    if not count:
-        return tokens, 0
-    odd = pc.or_(odd, pc.match_substring_regex(tokens, _WRITTEN))
-    changed = [_escaped(token, missing) for token in tokens.filter(odd).to_pylist()]
-    return pc.replace_with_mask(tokens, odd, pa.array(changed, tokens.type)), count
-
-
-def _escaped(token: str, missing: Sequence[str]) -> str:
-    if token in missing:
-        return f"%{ord(token[0]):02X}{token[1:]}" if token else "%00"
-    written = re.sub(_WRITTEN, lambda match: f"%25{match[0][1:]}", token)
-    return re.sub(_STRUCTURAL, lambda match: f"%{ord(match[0]):02X}", written)
-
-
-def original_ids(tokens: pa.Array) -> pa.Array:
-    """Return ids as they were before :func:`escaped`, except for an id that is RecBole's name for padding."""
-    odd = pc.match_substring_regex(tokens, _WRITTEN)
-    if not as_mask(odd).any():
-        return tokens
-    changed = tokens.filter(odd).to_pylist()
-    plain = [re.sub(_WRITTEN, lambda match: chr(int(match[0][1:], 16)), token) for token in changed]
-    plain = [old if new == PAD else new for old, new in zip(changed, plain, strict=True)]
-    return pc.replace_with_mask(tokens, odd, pa.array(plain, tokens.type))

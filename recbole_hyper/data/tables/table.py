@@ -298,9 +298,10 @@ def id_texts(values: pa.Array, form: Format) -> tuple[pa.Array, Mask]:
     """Return ids as text, and which are valid. Blanks around ids of text files go; csv files may have words like NA."""
     if form.exact:
         texts = as_text(values)
-        good = as_mask(pc.greater(pc.binary_length(texts), 0)) & ~as_mask(pc.equal(texts, PAD))
+        good = as_mask(pc.greater(pc.binary_length(texts), 0))
     else:
         texts, good = to_strings(values)
+    good &= ~as_mask(pc.equal(texts, PAD))
     if form.missing_ids == "drop":
         good &= ~as_mask(pc.is_in(texts, value_set=pa.array(MISSING_IDS)))
     if not is_plain(texts):  # numpy would cut a text at NUL

@@ -112,15 +112,11 @@ def read_back(result: Prepared) -> list[tuple[str, ...]]:
     return [tuple(line.split("\t")) for line in lines]
 
 
-def written_id(token: str) -> str:
-    return {"NA": "%4EA", "null": "%6Eull"}.get(token, token.replace('"', "%22"))
-
-
 def expected(rows: list[Row], rated: bool) -> list[tuple[str, ...]]:
     """Users in order of appearance, times in order within each, ties in the file's order."""
     users = list(dict.fromkeys(row[0] for row in rows))
     ordered = sorted(rows, key=lambda row: (users.index(row[0]), row[3]))
-    return [(written_id(u), i, *([f"{r:g}"] if rated else []), str(t)) for u, i, r, t in ordered]
+    return [(u, i, *([f"{r:g}"] if rated else []), str(t)) for u, i, r, t in ordered]
 
 
 CSV_LAYOUT = Layout(columns={"user_id": "who", "item_id": "what", "timestamp": "when", "rating": "stars"})

@@ -41,10 +41,10 @@ class Items:
         ids = [token for token in self.ids if token]
         return len(ids) - len(set(ids))
 
-    def write(self, tokens: list[str], written: list[str], path: Path) -> int:
-        """Write a line for each known one of ``tokens``, with its ``written`` id; return the number of lines."""
+    def write(self, tokens: list[str], path: Path) -> int:
+        """Write a line for each known one of ``tokens``; return the number of lines."""
         lines = {token: line for line, token in reversed(list(enumerate(self.ids)))}
-        rows = [(name, lines[token]) for token, name in zip(tokens, written, strict=True) if token in lines]
+        rows = [(token, lines[token]) for token in tokens if token in lines]
         if not rows:
             raise DataError(f"--items={self.source}: none of its ids occurs in the interactions")
         with path.open("w", encoding="utf-8", newline="\n") as file:

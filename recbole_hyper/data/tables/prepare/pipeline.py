@@ -20,10 +20,10 @@ from tqdm import tqdm
 
 from recbole_hyper.data.tables import formats, guess
 from recbole_hyper.data.tables.archives import SourceFile, contents, matches, one_of, pick, unpacked
-from recbole_hyper.data.tables.atomic import CARD
+from recbole_hyper.data.tables.atomic import CARD, MISSING
 from recbole_hyper.data.tables.blocks import Malformed
-from recbole_hyper.data.tables.ids import as_text, escaped
-from recbole_hyper.data.tables.interactions import NO_IDS, Interactions, joined, write_interactions
+from recbole_hyper.data.tables.ids import as_text
+from recbole_hyper.data.tables.interactions import Interactions, joined, write_interactions
 from recbole_hyper.data.tables.parsers import Rows
 from recbole_hyper.data.tables.prepare import public
 from recbole_hyper.data.tables.prepare.cleaning import Cleaning, apply, check_times
@@ -240,21 +240,18 @@ def _write(
     items: Items | None,
 ) -> None:
     """Write the files and their card under temporary names, and rename them when all are complete."""
-    hidden, tokens = None if progress is None else not progress, data.item_tokens
-    data.user_tokens, count = escaped(data.user_tokens, NO_IDS)
-    data.item_tokens, item_count = escaped(data.item_tokens, NO_IDS)
-    card["escaped"] = {name: n for name, n in (("user_id", count), ("item_id", item_count)) if n}
-    for name, n in card["escaped"].items():
-        kind = name.removesuffix("_id")
-        say(f"{n:,} {kind} ids have characters that RecBole's reader would lose; they are written as %XX and runs "
-            "restore them")  # fmt: skip
+    hidden = None if progress is None else not progress
+    for kind, tokens in (("user", data.user_tokens), ("item", data.item_tokens)):
+        lost = pc.or_(pc.is_in(tokens, pa.array(sorted(MISSING), tokens.type)), pc.starts_with(tokens, '"'))
+        if count := pc.sum(lost).as_py():
+            say(f"{count:,} {kind} ids are words such as NA or begin with a quote, which RecBole alone would not read")
     with contextlib.ExitStack() as stack:
         card_part, part = stack.enter_context(replaced(path.with_name(CARD))), stack.enter_context(replaced(path))
         if items is not None:
             item_part = stack.enter_context(replaced(path.with_suffix(".item")))
             used = np.unique(data.items)
-            names = [column.take(pa.array(used)).to_pylist() for column in (tokens, data.item_tokens)]
-            count, columns = items.write(names[0], names[1], item_part), ", ".join(items.columns)
+            names = data.item_tokens.take(pa.array(used)).to_pylist()
+            count, columns = items.write(names, item_part), ", ".join(items.columns)
             say(f"{path.stem}.item has {count:,} of {len(used):,} items, and the columns {columns}")
             if repeated := items.repeated:
                 say(f"{repeated:,} rows of {items.source.name} repeat an item: its first row counts")

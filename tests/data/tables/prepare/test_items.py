@@ -42,7 +42,7 @@ def test_an_item_file_has_the_items_of_the_interactions_and_guessed_types(tmp_pa
     assert lines == [
         "item_id:token\ttitle:token\tgenres:token_seq\tprice:float\tvector:float_seq\tmade:float\tnew:token",
         "x\tThe Matrix, 1999\tAction Science_Fiction\t3.5\t0.1 0.2\t1548892800\tyes",
-        "q%22z\tA Toy\tAction Drama\t\t1 2\t1548979200\tno",
+        'q"z\tA Toy\tAction Drama\t\t1 2\t1548979200\tno',
     ]
     assert any("mine.item has 2 of 3 items" in line for line in said)
     assert "1 rows of items.csv repeat an item: its first row counts" in said
