@@ -136,7 +136,7 @@ def _json_in_blocks(path: Path) -> Any:
 
     columns = {"user_id": "user", "item_id": "item", "rating": "rating", "timestamp": "time"}
     form = replace(find("jsonl"), columns=columns)
-    return [parsed(piece, form, Malformed(path.name)) for piece in pieces(SourceFile(path), form, False)]
+    return [parsed(piece, form, Malformed(path.name)) for piece in pieces(SourceFile(path), form)]
 
 
 FORMS: dict[str, dict[str, Callable[[Path], Any]]] = {

@@ -132,7 +132,7 @@ def test_no_circle_of_imports() -> None:
 
 
 # what the store, the loaders and runs use of the tables: readers of atomic files, of frames and of what callers pass
-READERS = ("atomic", "download", "filters", "ids", "inputs", "interactions", "prepare.items", "times")
+READERS = ("atomic", "download", "filters", "ids", "inputs", "interactions", "times")
 
 
 def test_tables_have_one_door() -> None:

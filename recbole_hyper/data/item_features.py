@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,9 +17,8 @@ import scipy.sparse
 
 from recbole_hyper.data.sequences import binary_matrix, read_texts, write_array, write_texts
 from recbole_hyper.data.source import Source
-from recbole_hyper.data.tables.atomic import typed_header
+from recbole_hyper.data.tables.atomic import cleaned, typed_header
 from recbole_hyper.data.tables.ids import Ids, text_array
-from recbole_hyper.data.tables.prepare.items import SEPARATORS, cleaned
 from recbole_hyper.data.tables.times import to_seconds
 from recbole_hyper.errors import DataError, did_you_mean
 from recbole_hyper.files import read_json, write_json
@@ -52,16 +51,15 @@ class ItemColumn:
     def extended(self, column: pa.ChunkedArray, separator: str) -> ItemColumn:
         """Return this column with the (m,) values of ``column`` appended, which ``prepare --items`` may read too.
 
-        Sequences are lists, or texts with ``separator`` between. Unknown tokens count as missing, with a warning.
-        DataError for an invalid number, or sequences of numbers of another length.
+        Sequences are lists, or texts with ``separator``, ``|``, ``;`` or ``,`` between. Unknown tokens count as
+        missing, with a warning. DataError for an invalid number, or sequences of numbers of another length.
         """
         if self.meaning is None:
             raise DataError(f"the run is from an earlier version without tokens of {self.name!r}; train it again")
         values = (_as_text(column) if self.of_tokens else column).to_pandas().astype(object)
-        readings = [_parts(reading) for reading in self._readings(values, separator)]
-        parts, rows, places = max(readings, key=lambda reading: np.count_nonzero(self._known(reading[0])))
+        parts, rows, places = _parts(self._as_written(values, separator))
         if self.of_tokens:
-            entries = self._known(parts)
+            entries = pd.Index(np.asarray(self.meaning)).get_indexer(pd.Index(parts.astype(str))) + 1
             width = max(self.values.shape[1], int(places.max(initial=-1)) + 1)
             if unknown := int((entries == 0).sum()):
                 logger.warning("new items: %d values of %s are unknown and count as missing", unknown, self.name)
@@ -81,26 +79,16 @@ class ItemColumn:
         table[len(self.values) + rows, places] = entries
         return replace(self, values=table)
 
-    def _known(self, parts: pd.Series) -> npt.NDArray[np.int64]:
-        """Return the codes of tokens, 0 for unknown ones, or 1 for numbers."""
-        if self.of_tokens:
-            return pd.Index(np.asarray(self.meaning)).get_indexer(pd.Index(parts.astype(str))) + 1
-        return np.asarray(pd.to_numeric(parts, errors="coerce").notna(), dtype=np.int64)
-
-    def _readings(self, values: pd.Series, separator: str) -> Iterator[pd.Series]:
-        """Yield the values as an atomic file has them, and as ``prepare`` would write them there."""
-        is_text = all(isinstance(value, str) for value in values.dropna())
+    def _as_written(self, values: pd.Series, separator: str) -> pd.Series:
+        """Return the values, also those of a table that ``prepare`` reads, as an atomic file has them."""
         if not self.kind.endswith("_seq"):
-            yield values
-            if self.of_tokens:
-                yield values.map(lambda text: cleaned([text], " ")[0], na_action="ignore")
-        elif is_text:
-            yield values.str.split(separator)
-            for mark in SEPARATORS:
-                yield values.map(lambda text, mark=mark: cleaned(text.strip("[]").split(mark), "_"), na_action="ignore")
-        else:
-            yield values
-            yield values.map(lambda entries: cleaned(entries, "_"), na_action="ignore")
+            known = set(np.asarray(self.meaning).tolist()) if self.of_tokens else {}
+            new = values.map(lambda text: text if text in known else cleaned([text], " ")[0], na_action="ignore")
+            return new if self.of_tokens else values
+        if all(isinstance(value, str) for value in values.dropna()):
+            mark = next((m for m in "|;," if values.str.contains(m, regex=False).any()), separator)
+            values = values.map(lambda text: text.strip("[]").split(mark), na_action="ignore")
+        return values.map(lambda entries: cleaned(entries, "_"), na_action="ignore")
 
 
 @dataclass(frozen=True)

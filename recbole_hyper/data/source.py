@@ -62,6 +62,9 @@ class Source:
         for key, example in (("unload_col", "{inter: [rating]}"), ("val_interval", "{rating: '[3,inf)'}")):
             if config[key] and not isinstance(config[key], Mapping):
                 raise ConfigError(f"{key}={config[key]!r} must be a mapping, such as {example}")
+        for key in ("alias_of_user_id", "alias_of_item_id"):
+            if not isinstance(config[key] or [], list):
+                raise ConfigError(f"{key}={config[key]!r} must be a list of columns")
         parts, given = tuple(config["benchmark_filename"] or ()), config["interactions"] == "given"
         limits = ("rm_dup_inter", "user_inter_num_interval", "item_inter_num_interval")
         filters: dict[str, Any] = {key: None if parts else config[key] for key in limits}
@@ -171,21 +174,16 @@ class Source:
             if self.has_histories and types.get(self.list_field) != "token_seq":
                 raise DataError(f"{path} has no column {self.list_field}:token_seq, which {self.path('inter')} has")
             for key, field in fields.items():
-                if field not in types:
+                wanted = "float" if key == "TIME_FIELD" else "token"
+                if types.get(field) != wanted:
                     raise DataError(
-                        f"{path} has no column {field!r} ({key}). Its columns: {', '.join(types)}."
-                        f"{did_you_mean(field, types, f' Did you mean --{key}=', n=1)} "
-                        "Columns are tab-separated and named 'name:type' (token, float, token_seq, float_seq)"
+                        f"{path} has no column {field}:{wanted} ({key}), but, with tabs between, "
+                        f"{', '.join(f'{name}:{kind}' for name, kind in types.items())}"
+                        f"{did_you_mean(field, types, f'; did you mean --{key}=', n=1)}"
                         + (_TIMELESS if key == "TIME_FIELD" else "")
                     )
                 if loaded != "*" and field not in loaded:
                     raise DataError(f"column {field!r} ({key}) is not loaded: add it to load_col inter: {loaded}")
-                wanted = "float" if key == "TIME_FIELD" else "token"
-                if types[field] != wanted:
-                    raise DataError(
-                        f"{path}: column {field!r} ({key}) is of type {types[field]!r} but must be {wanted!r}; "
-                        f"write {field}:{wanted} in the header, with tabs between columns"
-                    )
         known = {name: kind for suffix in self.load_col for name, kind in self.header(suffix).items()}
         for name, allowed in sorted(self.val_interval.items()):
             if name in known:

@@ -14,7 +14,7 @@ from recbole.data.dataset import Dataset, SequentialDataset
 from recbole.data.interaction import Interaction
 from recbole.utils import FeatureSource, FeatureType
 
-from recbole_hyper.errors import ConfigError, DataError
+from recbole_hyper.errors import DataError
 
 # the column of windows with the target of every position
 TARGET_LIST = "target_list"
@@ -188,10 +188,7 @@ class TableDataset(StoreDataset):
     def _init_alias(self) -> None:
         ids = [name for name, kind in self.field2type.items() if kind in (FeatureType.TOKEN, FeatureType.TOKEN_SEQ)]
         for key in ("alias_of_user_id", "alias_of_item_id"):
-            names = self.config[key] or []
-            if not isinstance(names, list):
-                raise ConfigError(f"{key}={names!r} must be a list of columns")
-            for name in names:
+            for name in self.config[key] or ():
                 if name not in ids:
                     raise DataError(f"{key} names {name!r}, not a loaded id column; these are {', '.join(ids)}")
         super()._init_alias()

@@ -19,7 +19,7 @@ from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.data.tables import interactions
 from recbole_hyper.errors import DataError
 from recbole_hyper.runs.dataset import FeatureDataset, SequenceDataset, read_dataset
-from tests.conftest import HEADER, SMALL, cycle_rows, write_inter
+from tests.conftest import SMALL, cycle_rows, write_inter
 from tests.raising import refused
 
 COLUMNS = ["user_id", "item_id", "timestamp", "rating", "kind"]
@@ -107,25 +107,6 @@ def test_pieces_of_a_file_join(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     same(whole, slow)
 
 
-@pytest.mark.parametrize("bad", ["x", "inf", ""])
-def test_a_bad_value_in_a_late_piece_is_named_with_its_line(
-    bad: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = [(f"u{n % 7}", f"i{n % 9}", n) for n in range(300)]
-    rows[250] = ("u", "i", bad)  # type: ignore[assignment]
-    write_inter(tmp_path, "d", rows)
-    monkeypatch.setattr("recbole_hyper.data.tables.blocks.FIRST_BYTES", 100)
-    monkeypatch.setattr("recbole_hyper.data.tables.blocks.BLOCK_BYTES", 100)
-    with refused(DataError, "252"):
-        SequenceDataset(configured(tmp_path))
-
-
-def test_filters_that_keep_everything_change_nothing(tmp_path: Path) -> None:
-    write_inter(tmp_path, "d", [(f"u{n % 40}", f"i{n % 60}", n) for n in range(5000)])
-    plain = SequenceDataset(configured(tmp_path, user_inter_num_interval=None)).store
-    same(SequenceDataset(configured(tmp_path, user_inter_num_interval="[0,inf)")).store, plain)
-
-
 def test_a_file_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_inter(tmp_path, "d", cycle_rows()) / "d" / "d.inter"
     opened = interactions.open_table
@@ -181,6 +162,7 @@ def test_a_column_of_val_interval_that_the_file_lacks(made: type, tmp_path: Path
         ({"alias_of_item_id": ["liked"]}, "names 'liked', not a loaded id column; these are user_id, item_id"),
         ({"alias_of_user_id": ["timestamp"]}, "names 'timestamp', not a loaded id column"),
         ({"alias_of_item_id": "liked"}, "alias_of_item_id='liked' must be a list of columns"),
+        ({"alias_of_item_id": 1.5}, "alias_of_item_id=1.5 must be a list of columns"),
     ],
 )
 def test_an_alias_that_is_no_column_of_ids(keys: dict[str, Any], said: str, tmp_path: Path) -> None:
@@ -209,10 +191,6 @@ def test_tables_are_built_at_the_first_use(tmp_path: Path) -> None:
     assert data._inter_feat is training._inter_feat is None
     assert len(training.inter_feat) == training.inter_num
     assert data.token2id("item_id", "i3") == list(data.field2id_token["item_id"]).index("i3")
-
-
-def test_header_of_these_tests() -> None:
-    assert WIDE.startswith(HEADER.removesuffix("\n"))
 
 
 def test_padding_in_lists_of_split_files_is_not_an_item(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

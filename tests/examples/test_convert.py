@@ -67,3 +67,10 @@ def test_times(columns: str, values: str, expression: str, order: list[str], sec
     (tmp_path / "raw.csv").write_text(f"user,item,{columns}\na,x,{values}\n")
     convert("times", tmp_path / "raw.csv", tmp_path / "x.csv", expression, *order)
     assert lines_of(tmp_path / "x.csv", tmp_path) == [f"a\tx\t{seconds}"]
+
+
+def test_one_time_for_an_order(tmp_path: Path) -> None:
+    rows = [f"a,x,1,{T}", f"a,y,1,{T + 60}", f"a,z,2,{T + 90}"]
+    (tmp_path / "raw.csv").write_text("user,item,order_id,clock\n" + "\n".join(rows) + "\n")
+    convert("times", tmp_path / "raw.csv", tmp_path / "x.csv", "min(clock) over (partition by order_id)")
+    assert lines_of(tmp_path / "x.csv", tmp_path) == [f"a\tx\t{T}", f"a\ty\t{T}", f"a\tz\t{T + 90}"]

@@ -9,6 +9,7 @@ import fnmatch
 import gzip
 import hashlib
 import lzma
+import shutil
 import tarfile
 import tempfile
 import zipfile
@@ -26,7 +27,6 @@ from recbole_hyper.files import file_digest
 
 # errors of decompressors and Arrow for invalid bytes; zipfile raises RuntimeError if a password is needed
 _DAMAGED = (zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError, EOFError, RuntimeError, pa.ArrowException)
-_ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 _MARKS = ("_SUCCESS", "_committed_", "_started_", "_metadata", "_common_metadata")  # files that Spark adds to a folder
 _COMPRESSED: dict[str, Callable[[BinaryIO], Any]] = {
     ".gz": gzip.open,
@@ -89,24 +89,23 @@ class SourceFile:
     def first_bytes(self, count: int, encoding: str | None = None) -> bytes:
         """Return the start of the file, or of the first part."""
         data = b""
-        with (self.parts or (self,))[0].open(progress=False, encoding=encoding) as stream:
+        with (self.parts or (self,))[0].open(encoding=encoding) as stream:
             while len(data) < count and (piece := stream.read(count - len(data))):
                 data += piece
         return data
 
     @contextlib.contextmanager
-    def open(self, *, progress: bool | None = None, encoding: str | None = None) -> Iterator[BinaryIO]:
-        """Open for reading, decompressed, with a progress bar over the bytes on disk.
+    def open(self, *, bar: bool = False, encoding: str | None = None) -> Iterator[BinaryIO]:
+        """Open for reading, decompressed, in a terminal with a progress ``bar`` over the bytes on disk.
 
-        ``progress`` shows or hides the bar; None shows it in a terminal only. Text in another ``encoding`` is converted
-        to UTF-8.
+        Text in another ``encoding`` is converted to UTF-8.
         """
-        hidden = None if progress is None else not progress
+        hidden = None if bar else True
         with damage_named(self), contextlib.ExitStack() as stack:
             stream: Any = stack.enter_context(self.path.open("rb"))
             size = self.path.stat().st_size
-            bar = tqdm.wrapattr(stream, "read", total=size, unit="B", unit_scale=True, desc=self.name, disable=hidden)
-            stream = stack.enter_context(bar)
+            shown = tqdm.wrapattr(stream, "read", total=size, unit="B", unit_scale=True, desc=self.name, disable=hidden)
+            stream = stack.enter_context(shown)
             if unpack := _COMPRESSED.get(Path(self.name.lower()).suffix):
                 stream = unpack(stream)
             if encoding not in (None, "utf-8"):
@@ -127,18 +126,14 @@ def matches(name: str, pattern: str) -> bool:
 @contextlib.contextmanager
 def unpacked(source: Path) -> Iterator[Path]:
     """Yield a folder with the files of an archive (zip or tar, compressed or not), or the source if it is not one."""
-    if not (source.is_file() and source.name.lower().endswith(_ARCHIVES)):
+    endings = tuple(ending for _, some, _ in shutil.get_unpack_formats() for ending in some)
+    if not (source.is_file() and source.name.endswith(endings)):
         yield source
         return
     with tempfile.TemporaryDirectory() as folder:
         with damage_named(source):
-            if source.suffix.lower() == ".zip":
-                with zipfile.ZipFile(source) as archive:
-                    archive.extractall(folder)
-            else:
-                with tarfile.open(source) as tar:
-                    tar.extraction_filter = getattr(tarfile, "data_filter", None)  # no file beside the folder
-                    tar.extractall(folder, [one for one in tar if one.isfile() and ".." not in one.name])
+            # no file beside the folder; shutil leaves out such files of a zip archive
+            shutil.unpack_archive(source, folder, filter=None if source.suffix == ".zip" else "data")
         yield Path(folder)
 
 

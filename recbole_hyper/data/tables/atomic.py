@@ -7,7 +7,8 @@ comments. An id may be any text, also ``NA``, ``null`` or ``"``. Blank lines are
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,10 @@ import pyarrow.compute as pc
 
 from recbole_hyper.data.tables import guess
 from recbole_hyper.data.tables.archives import SourceFile
-from recbole_hyper.data.tables.blocks import Block, Refused, mapped
+from recbole_hyper.data.tables.blocks import Refused, mapped
 from recbole_hyper.data.tables.formats import Format, Layout, find
 from recbole_hyper.data.tables.ids import PAD, Good, as_mask, as_text, id_fault
-from recbole_hyper.data.tables.parsers import Rows, parsed, pieces
+from recbole_hyper.data.tables.parsers import parsed, pieces
 from recbole_hyper.errors import DataError
 
 logger = logging.getLogger("recbole_hyper")
@@ -36,6 +37,7 @@ MISSING = frozenset(
     )
 )
 CARD = "SOURCE.json"  # written by ``prepare`` beside the files
+_UNWRITABLE = '["\\s]+'  # would end a value, or start a quotation in RecBole
 _SHOWN = 120  # characters of a value that an error shows
 
 
@@ -69,24 +71,12 @@ def read_atomic(
 
     Tokens are text, floats are float64 (NaN if missing), sequences are one array per row. The index is the line number
     minus 2. The token columns ``ids`` may have any text that is not empty; in other columns, empty values and pandas'
-    words for missing ones are missing. ``lenient`` reads like RecBole: an empty id is missing, and lines are cut or
-    filled to the width of the header. DataError, with the line, for invalid values.
+    words for missing ones are missing, and in ``lenient`` reading, as by RecBole, also an empty id. DataError, with the
+    line, for invalid values.
     """
     form = replace(opened(path, separator, encoding), columns={name: name for name in columns})
-    refused, uneven = Refused(str(path)), []
-
-    def work(piece: Any) -> Rows:
-        piece, lines = _of_even_width(piece, form) if lenient else (piece, [])
-        uneven.extend(lines)
-        return parsed(piece, form, refused)
-
-    rows = list(mapped(work, pieces(SourceFile(path), form, False)))
-    if uneven:
-        logger.warning(
-            "%s: %d lines have more or fewer values than the %d columns of the header, the first is line %d; surplus "
-            "values are skipped",
-            path, len(uneven), len(form.names), min(uneven),
-        )  # fmt: skip
+    refused = Refused(str(path))
+    rows = list(mapped(lambda piece: parsed(piece, form, refused), pieces(SourceFile(path), form)))
     lines = np.concatenate([np.zeros(0, np.int64), *(piece.lines for piece in rows)])
     result: dict[str, Any] = {}
     for name, kind in columns.items():
@@ -99,17 +89,6 @@ def read_atomic(
         else:
             result[name] = pd.Series(column.sequences(seq_separator, kind == "float_seq"), dtype=object)
     return pd.DataFrame(result).set_axis(pd.Index(lines - 2))
-
-
-def _of_even_width(block: Block, form: Format) -> tuple[Block, list[int]]:
-    """Cut or fill the lines to the width of the header; also return the numbers of the changed lines."""
-    width, mark, uneven = len(form.names), str(form.separator).encode(), []
-    lines = block.data.split(b"\n")
-    for row, line in enumerate(lines):
-        if line.count(mark) + 1 != width and line.strip(b"\r"):
-            lines[row] = mark.join([*line.removesuffix(b"\r").split(mark), *[b""] * width][:width])
-            uneven.append(block.first + row)
-    return (replace(block, data=b"\n".join(lines)) if uneven else block), uneven
 
 
 @dataclass(frozen=True)
@@ -177,3 +156,8 @@ def _number(text: str) -> float | None:
         return None if "_" in text else float(text)
     except ValueError:
         return None
+
+
+def cleaned(texts: Iterable[Any], mark: str) -> list[str]:
+    """Return texts with ``mark`` for blanks and quotes, which would end a value in an atomic file."""
+    return [re.sub(_UNWRITABLE, mark, str(text).strip()).strip(mark) for text in texts]

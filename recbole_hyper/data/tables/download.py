@@ -1,10 +1,9 @@
 """Gets missing data sets by RecBole's names: prepares them if this package can, else downloads RecBole's files.
 
 A download becomes a data set in one step, when it is complete: the archive has the length that the server announced,
-passes its checksums, and contains a .inter file that can be read. SOURCE.json beside it has the address and digests.
+passes its checksums, and contains a .inter file with a valid header. SOURCE.json beside it has the address and digests.
 """
 
-import functools
 import shutil
 import sys
 import urllib.error
@@ -13,13 +12,9 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any, TypeVar
 
-import pyarrow as pa
-import pyarrow.csv as pacsv
-
 from recbole_hyper.data.tables.archives import contents, unpacked
 from recbole_hyper.data.tables.atomic import typed_header
 from recbole_hyper.data.tables.prepare import public
-from recbole_hyper.data.tables.prepare.cleaning import Cleaning
 from recbole_hyper.data.tables.prepare.pipeline import prepare
 from recbole_hyper.errors import ConfigError, MissingDataError, NoSpaceError
 from recbole_hyper.files import file_digest, replaced_folder, write_json
@@ -41,17 +36,7 @@ def with_data(bind: Callable[[], T]) -> T:
         if not obtain(missing):
             raise
         config = bind()
-    if Path(config["data_path"]).parent.name != "recbole":
-        _say_which(config.dataset)
     return config
-
-
-@functools.cache
-def _say_which(name: str) -> None:
-    """Print, once, that a name means this package's data if RecBole has other data of that name."""
-    entry = public.entries().get(name)
-    if entry is not None and entry.cleaning != Cleaning() and name in data_addresses():
-        _say(f"{name}: using this package's data (recbole-hyper prepare {name}); RecBole's data are recbole/{name}")
 
 
 def obtain(missing: MissingDataError) -> bool:
@@ -90,16 +75,15 @@ def _fetch(name: str, address: str, folder: Path) -> None:
             archive = public.download(address, part, timeout=PATIENCE, announce=announce)
             size, digest = archive.stat().st_size, file_digest(archive)
             with unpacked(archive) as packed:
-                for file in contents(packed):  # without a folder around the files
-                    shutil.move(file.path, part / file.name.replace(archive.stem, name))
+                for packed_file in contents(packed):  # without a folder around the files
+                    shutil.move(packed_file.path, part / packed_file.name.replace(archive.stem, name))
             archive.unlink()
             if not (part / f"{name}.inter").is_file():
                 files_in_it = ", ".join(sorted(path.name for path in part.iterdir())) or "nothing"
                 raise ConfigError(f"the archive has no {archive.stem}.inter, but {files_in_it}")
-            _check_rows(part / f"{name}.inter")
-            for features in (part / f"{name}.{suffix}" for suffix in ("user", "item")):
-                if features.is_file():
-                    typed_header(features)
+            for file in (part / f"{name}.{suffix}" for suffix in ("inter", "user", "item")):
+                if file.is_file():
+                    typed_header(file)
             files = {path.name: file_digest(path) for path in sorted(part.iterdir())}
             write_json(part / "SOURCE.json", {"address": address, "bytes": size, "sha256": digest, "files": files})
     except NoSpaceError:
@@ -110,13 +94,3 @@ def _fetch(name: str, address: str, folder: Path) -> None:
             f"{name} could not be downloaded from {address}: {reason}. Nothing was saved; get the file in another way "
             f"and run 'recbole-hyper prepare {name} --source=FILE'"
         ) from error
-
-
-def _check_rows(path: Path) -> None:
-    """Read a file of interactions once, in pieces; ValueError if its header or one of its lines is invalid."""
-    types = typed_header(path, "\t", None)
-    kinds = {f"{name}:{kind}": pa.float64() if kind == "float" else pa.string() for name, kind in types.items()}
-    parse = pacsv.ParseOptions(delimiter="\t", quote_char=False)
-    rows = sum(len(batch) for batch in pacsv.open_csv(path, None, parse, pacsv.ConvertOptions(column_types=kinds)))
-    if not rows:
-        raise ValueError(f"{path.name} has no interactions")

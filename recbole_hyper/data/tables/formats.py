@@ -61,10 +61,6 @@ class Layout:
             "".encode(self.encoding or "utf-8")
         except LookupError as error:
             raise DataError(f"encoding={self.encoding!r} is unknown to Python; try utf-8 or latin-1") from error
-        fields: dict[str, str] = {}
-        for field, column in (self.columns or {}).items():
-            if (other := fields.setdefault(column, field)) != field:
-                raise DataError(f"--columns: the column {column!r} is both {other} and {field}; choose one")
 
 
 @dataclass(frozen=True)

@@ -139,7 +139,7 @@ def head(file: SourceFile, encoding: str | None = None) -> list[str]:
     """Return the file's first lines; DataError for bytes that are not text."""
     file = (file.parts or (file,))[0]
     encoding = encoding or guessed_encoding(file.first_bytes(FIRST_BYTES))
-    with file.open(progress=False, encoding=encoding) as stream:
+    with file.open(encoding=encoding) as stream:
         first = next(blocks(stream, str(file)), Block(b"", 1)).data
     if (at := first.find(b"\0")) >= 0:
         raise DataError(
@@ -210,7 +210,7 @@ def _keys(file: SourceFile, form: Format) -> Format:
     """Add the keys that most of the first JSON objects have, or that the user names."""
     lines = head(file, form.encoding)
     objects = _objects(lines)
-    if not objects and isinstance(block := next(pieces(file, form, False), None), Block):
+    if not objects and isinstance(block := next(pieces(file, form), None), Block):
         objects = _objects([line.decode("utf-8", "replace") for line in block.lines().to_pylist()[:_LINES]])
     if not objects:
         refuse_recipes(file, lines)
@@ -222,7 +222,7 @@ def _keys(file: SourceFile, form: Format) -> Format:
 
 def _schema(file: SourceFile, form: Format) -> Format:
     part = (file.parts or (file,))[0]
-    with part.open(progress=False) as stream:
+    with part.open() as stream:
         names = pq.ParquetFile(pa.PythonFile(stream, mode="r")).schema_arrow.names
     return replace(form, names=[*names, *hive_keys(part, file)])
 
@@ -233,7 +233,7 @@ HEADERS = {"csv": _table, "atomic": _table, "json": _keys, "parquet": _schema}
 def sample(source: Source, form: Format, fields: Collection[str]) -> dict[str, pa.Array]:
     """Return the first values of the columns of some fields, without those that are empty in a text file."""
     some = replace(form, columns={field: name for field, name in (form.columns or {}).items() if field in fields})
-    for piece in pieces(source, some, False) if fields else ():
+    for piece in pieces(source, some) if fields else ():
         rows = parsed(piece, some, Malformed(str(source)))
         if len(rows.lines):
             found = {field: rows.columns[field].slice(0, _SAMPLE) for field in fields}
@@ -253,7 +253,7 @@ def dated(source: Source, form: Format, without: Collection[str]) -> dict[str, p
             found |= sample(source, replace(form, columns={name: name for name in some}), some)
     for name in list(found):
         with contextlib.suppress(DataError):
-            if len(found[name]) and guessed_time_format(found[name]) not in (None, "steps", "excel"):
+            if len(found[name]) and guessed_time_format(found[name]) not in (None, "steps"):
                 continue
         del found[name]
     return found

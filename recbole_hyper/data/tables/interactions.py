@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,25 +44,6 @@ class Interactions:
         for name in ("users", "items", "times", "ratings"):  # one after the other, to free its memory
             if (column := getattr(self, name)) is not None:
                 setattr(self, name, column[rows])
-
-    def group_baskets(self, baskets: npt.NDArray[np.integer]) -> int:
-        """Give all rows of a user's basket the time of its first, and other baskets of the user other times.
-
-        ``baskets`` (n,) are numbers of baskets. A basket that begins less than 1 (second or step) after the one before
-        it is moved to 1 after it. Returns the number of baskets that were moved.
-        """
-        pairs = self.users.astype(np.int64) * (int(baskets.max(initial=0)) + 1) + baskets
-        _, rows, basket = np.unique(pairs, return_index=True, return_inverse=True)
-        begins = np.full(len(rows), np.inf)
-        np.minimum.at(begins, basket, self.times)
-        order = np.lexsort((rows, begins, self.users[rows]))
-        owners, starts = self.users[rows][order], begins[order]
-        places = pd.Series(owners).groupby(owners).cumcount().to_numpy()
-        spread = pd.Series(starts - places).groupby(owners).cummax().to_numpy() + places
-        moved = spread > starts
-        begins[order] = np.where(moved, spread, starts)
-        self.times = begins[basket]
-        return int(moved.sum())
 
     def copies(self) -> npt.NDArray[np.bool_]:
         """Return which rows equal an earlier one in user, item, time and rating."""
@@ -138,11 +119,10 @@ def of_frame(frame: Any, fields: Mapping[str, str]) -> tuple[Interactions, dict[
     return joined(table.blocks(Refused("the frame", "row {} (from 0)"))), table.columns
 
 
-def write_interactions(data: Interactions, path: Path, *, progress: Callable[[int], Any] | None = None) -> str:
+def write_interactions(data: Interactions, path: Path) -> str:
     """Write ``data`` as a RecBole ``.inter`` file, in their order, and return the file's sha256.
 
     Ids are written unchanged; DataError for one with a tab or a line end.
-    ``progress`` is called with the number of rows since the last call.
     """
     users, items = data.user_tokens, data.item_tokens
     whole = bool(np.all(data.times == np.floor(data.times)) and np.all(np.abs(data.times) < 2**53))
@@ -165,11 +145,9 @@ def write_interactions(data: Interactions, path: Path, *, progress: Callable[[in
     digest = hashlib.sha256(header)
     with path.open("wb") as stream:
         stream.write(header)
-        for count, piece in enumerate(mapped(text, range(0, len(data), ROWS))):
+        for piece in mapped(text, range(0, len(data), ROWS)):
             digest.update(piece)
             stream.write(piece)
-            if progress:
-                progress(min(ROWS, len(data) - count * ROWS))
         stream.flush()
         os.fsync(stream.fileno())
     return digest.hexdigest()

@@ -10,8 +10,9 @@ import codecs
 import json
 import re
 import urllib.parse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ import pyarrow.parquet as pq
 from recbole_hyper.data.tables import engine
 from recbole_hyper.data.tables.archives import SourceFile
 from recbole_hyper.data.tables.blocks import Block, Malformed, blocks
-from recbole_hyper.data.tables.formats import Format
+from recbole_hyper.data.tables.formats import FIELDS, Format
 from recbole_hyper.data.tables.ids import as_mask, as_text, column_of_values, is_list, relisted, single
 from recbole_hyper.errors import DataError
 
@@ -35,9 +36,8 @@ _LARGEST_ARRAY = 256 << 20  # bytes of a JSON array, which is read as a whole
 _ARRAY = re.compile(rb"(\xef\xbb\xbf)?\s*\[\s*[{\]]")
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # Hive's and Spark's name for the folder of rows without a value
 _STAND_INS = "\x1f\x1e\x1d\x1c"  # Arrow only takes separators of one character
+_NO_ID = "^[\\[{tf]|\ufffd"  # JSON that is neither text nor a number, and what replaces a wrong byte
 _COMMA = r"^(\s*[+-]?[0-9]+),([0-9]+\s*)$"
-_SURROGATE = re.compile("[\ud800-\udfff]")
-_MARK = "\ufdd0"  # no text has this character; it marks bytes that are not UTF-8
 
 
 @dataclass(frozen=True)
@@ -111,20 +111,20 @@ class Frame:
 Source = SourceFile | Frame
 
 
-def pieces(source: Source, form: Format, progress: bool | None) -> Iterator[Block | Rows]:
-    """Yield text files in blocks, parquet files in batches, and a frame as a whole."""
+def pieces(source: Source, form: Format, bar: bool = False) -> Iterator[Block | Rows]:
+    """Yield text files in blocks, parquet files in batches, and a frame as a whole; a file with a progress ``bar``."""
     if isinstance(source, Frame):
         yield source.rows(form.columns or {})
         return
     for part in source.parts or (source,):
-        name, progress_of_part = (part.name, False) if source.parts else ("", progress)
+        name, shown = (part.name, False) if source.parts else ("", bar)
         if form.kind == "parquet":
-            yield from _batches(part, source, form, progress_of_part)
+            yield from _batches(part, source, form, shown)
             continue
         if form.kind == "json" and _ARRAY.match(part.first_bytes(1 << 12, form.encoding)):
             yield replace(array_lines(part, form.encoding), part=name)
             continue
-        with part.open(progress=progress_of_part, encoding=form.encoding) as stream:
+        with part.open(bar=shown, encoding=form.encoding) as stream:
             for block in blocks(stream, str(part), quotes=form.separator or "" if form.quoted else ""):
                 yield replace(block, part=name)
 
@@ -135,9 +135,9 @@ def parsed(piece: Block | Rows, form: Format, malformed: Malformed) -> Rows:
     return replace(exploded(rows, form.columns or {}, malformed), part=piece.part)
 
 
-def _batches(part: SourceFile, whole: SourceFile, form: Format, progress: bool | None) -> Iterator[Rows]:
+def _batches(part: SourceFile, whole: SourceFile, form: Format, bar: bool) -> Iterator[Rows]:
     columns, before, part_name = form.columns or {}, 0, part.name if whole.parts else ""
-    with part.open(progress=progress) as stream:
+    with part.open(bar=bar) as stream:
         file, keys = pq.ParquetFile(pa.PythonFile(stream, mode="r")), hive_keys(part, whole)
         names = file.schema_arrow.names
         top = {column: column if column in names else column.split(".")[0] for column in columns.values()}
@@ -146,23 +146,25 @@ def _batches(part: SourceFile, whole: SourceFile, form: Format, progress: bool |
             raise DataError(f"{part} has no column {', '.join(missing)}, but other parts have")
         for batch in file.iter_batches(_PARQUET_ROWS, columns=sorted(set(in_file.values()))):
             values = {key: pa.repeat(pa.scalar(value, pa.string()), len(batch)) for key, value in keys.items()}
-            values |= {column: _nested(batch.column(name), column, name) for column, name in in_file.items()}
+            values |= {
+                column: _nested(batch.column(name), [] if column == name else column.split(".")[1:])
+                for column, name in in_file.items()
+            }
             by_field = {field: values[column] for field, column in columns.items()}
             lines = np.arange(before + 1, before + len(batch) + 1)
             yield Rows(by_field, lines, part_name)
             before += len(batch)
 
 
-def _nested(values: pa.Array, column: str, name: str) -> pa.Array:
-    """Return the field of a struct, or of a list of structs, that ``column`` names after the dot."""
-    for key in column[len(name) + 1 :].split(".") if column != name else ():
+def _nested(values: pa.Array, path: Sequence[str]) -> pa.Array:
+    """Return the field of a struct, or of the structs of a list, at the keys of ``path``."""
+    for place, key in enumerate(path):
         if is_list(values):
-            values = relisted(values, _nested(pc.list_flatten(values), f"x.{key}", "x"))
-        else:
-            try:
-                values = pc.struct_field(values, key)
-            except (pa.ArrowException, KeyError) as error:
-                raise DataError(f"the column {column!r}: {name!r} has no field {key!r}") from error
+            return relisted(values, _nested(pc.list_flatten(values), path[place:]))
+        try:
+            values = pc.struct_field(values, [key])
+        except (pa.ArrowException, KeyError) as error:
+            raise DataError(f"the column {'.'.join(path)!r} has no field {key!r}") from error
     return values
 
 
@@ -258,85 +260,64 @@ def delimited(block: Block, form: Format, malformed: Malformed) -> Rows:
 
 def json_lines(block: Block, form: Format, malformed: Malformed) -> Rows:
     """One JSON object per line; values are read as text, and lists as lists of text."""
-    lines, columns = block.lines(), form.columns or {}
+    lines = block.lines()
     texts, numbers = as_text(lines), block.numbers(np.arange(len(lines)))
-    if as_mask(broken := pc.is_null(texts)).any():  # a wrong byte makes its value missing, not the line
-        texts = pc.replace_with_mask(
-            texts, broken, pa.array(map(_marked, lines.filter(broken).to_pylist()), pa.string())
-        )
+    if texts.null_count:  # a wrong byte makes its value missing, not the line
+        texts = pa.array([line.decode("utf-8", "replace") for line in lines.to_pylist()])
     texts = pc.utf8_trim_whitespace(texts)
     filled, good = as_mask(pc.not_equal(texts, "")), as_mask(pc.starts_with(texts, "{"))
     try:
-        found = _at_keys(texts if good.all() else texts.filter(pa.array(good)), columns)
+        values = _json_values(texts.filter(pa.array(good)), form)
     except engine.Error:
         good &= as_mask(engine.query("select json_valid(c0) as c0 from rows", {"c0": texts})["c0"])
-        found = _at_keys(texts.filter(pa.array(good)), columns)
+        values = _json_values(texts.filter(pa.array(good)), form)
     for row in np.flatnonzero(filled & ~good):
-        malformed.add(
-            int(numbers[row]), "not a JSON object", lines[int(row)].as_py().decode("utf-8", "backslashreplace")
-        )
-    values = {field: _json_values(found[column], field, column) for field, column in columns.items()}
-    return Rows(values, numbers[good])
+        text = lines[int(row)].as_py().decode("utf-8", "backslashreplace")
+        malformed.add(int(numbers[row]), "not a JSON object", text)
+    return Rows({field: _json_texts(column, field) for field, column in values.items()}, numbers[good])
 
 
 def json_keys(source: SourceFile, form: Format) -> list[str]:
     """Return the keys of all objects of a file, by first appearance."""
     keys: dict[str, None] = {}
-    for piece in pieces(source, form, False):
+    for piece in pieces(source, form):
         texts = pc.fill_null(as_text(piece.lines()), "") if isinstance(piece, Block) else pa.array([], pa.string())
         found = engine.query("select case when json_valid(c0) then json_keys(c0) end as c0 from rows", {"c0": texts})
         keys |= dict.fromkeys(pc.unique(pc.list_flatten(single(found["c0"]))).to_pylist())
     return list(keys)
 
 
-def _marked(line: bytes) -> str:
-    """Return a line with a mark where bytes are not UTF-8."""
-    return _SURROGATE.sub(_MARK, line.decode("utf-8", "surrogateescape"))
+def _json_values(texts: pa.Array, form: Format) -> Columns:
+    """Return the JSON at each column's (dotted) key; lists of it where all values at a key are lists."""
+    columns = form.columns or {}
+    paths = {field: (name,) if name in form.names else tuple(name.split(".")) for field, name in columns.items()}
+    keys = [*dict.fromkeys(path[:end] for path in paths.values() for end in range(1, len(path) + 1))]
+    escaped = {part: part.replace("~", "~0").replace("/", "~1").replace("'", "''") for part in {*chain(*keys)}}
+    pointers = ["".join(f"/{escaped[part]}" for part in key) for key in keys]
+    kinds = ", ".join(f"bool_and(json_type(c0, '{pointer}') = 'ARRAY') as c{n}" for n, pointer in enumerate(pointers))
+    lists = {key for key, (listed,) in zip(keys, _query(kinds, texts).to_pydict().values(), strict=True) if listed}
+
+    def kind(key: tuple[str, ...]) -> Any:
+        inside = {one[-1]: kind(one) for one in keys if one[:-1] == key} or "JSON"
+        return [inside] if key in lists else inside
+
+    structure = json.dumps(kind(())).replace("'", "''")
+    found = single(_query(f"json_transform(c0, '{structure}')", texts)[0])
+    return {field: _nested(found, path) for field, path in paths.items()}
 
 
-def _at_keys(texts: pa.Array, columns: Mapping[str, str]) -> dict[str, pa.Array]:
-    """Return the JSON text at each column's (dotted) key; a list of texts where a key before a dot has a list."""
-    keys = {key for column in columns.values() for key in (column, column.partition(".")[0])}
-    form = json.dumps(dict.fromkeys(sorted(keys), "JSON")).replace("'", "''")
-    found = single(engine.query(f"select json_transform(c0, '{form}') as c0 from rows", {"c0": texts})["c0"])
-    values = {key: pc.struct_field(found, [key]).cast(pa.string()) for key in keys}
-    for column in {column for column in columns.values() if "." in column}:
-        if values[column].null_count == len(texts):
-            first, _, rest = column.partition(".")
-            sql = f"select nullif(({_at(rest)})::varchar, 'null') as c0 from rows"
-            values[column] = single(engine.query(sql, {"c0": values[first]})["c0"])
-    return values
+def _query(columns: str, texts: pa.Array) -> pa.Table:
+    return engine.query(f"select {columns} from rows", {"c0": texts})
 
 
-def _at(key: str) -> str:
-    """Return SQL for the JSON at a (dotted) key of the JSON ``c0``; of a list, the list of every entry's."""
-    pointer = key.replace("~", "~0").replace("/", "~1").replace("'", "''").replace(".", "/")
-    entries = f"list_transform(from_json(c0, '[\"JSON\"]'), lambda entry: json_extract(entry, '/{pointer}'))"
-    return f"case when json_type(c0) = 'ARRAY' then to_json({entries}) else json_extract(c0, '/{pointer}') end"
-
-
-def _json_values(texts: pa.Array, field: str, column: str) -> pa.Array:
-    """Return JSON values as text; a column with lists as lists of text. Of fields, bools and objects are missing."""
-    if not as_mask(pc.starts_with(texts, "[")).any() or (field == "user_id" and "." not in column):
-        return _scalars(texts, field)
-    missing = "null" if field.startswith(OTHER) else "[null]"
-    split = f"when c0[1] = '[' then json_transform(c0, '[\"JSON\"]') when c0 is not null then [c0::json] else {missing}"
-    lists = single(engine.query(f"select case {split} end as c0 from rows", {"c0": texts})["c0"])
-    return relisted(lists, _scalars(pc.list_flatten(lists).cast(pa.string()), field))
-
-
-def _scalars(texts: pa.Array, field: str) -> pa.Array:
-    is_string = pc.starts_with(texts, '"')
-    plain = pc.if_else(is_string, pc.utf8_slice_codeunits(texts, 1, -1), texts)
-    if as_mask(escaped := pc.and_(is_string, pc.match_substring(texts, "\\"))).any():
-        plain = pc.replace_with_mask(plain, pc.fill_null(escaped, False), pa.array(
-            [json.loads(text) for text in texts.filter(escaped).to_pylist()], pa.string()))  # fmt: skip
-    if as_mask(whole := pc.and_(pc.invert(is_string), pc.ends_with(texts, ".0"))).any():
-        plain = pc.if_else(whole, pc.utf8_slice_codeunits(texts, 0, -2), plain)
-    missing = pc.match_substring(plain, _MARK)
-    if not field.startswith(OTHER):  # neither an id nor a number
-        missing = pc.or_(missing, pc.and_(pc.invert(is_string), pc.match_substring_regex(texts, r"^[\[{tf]")))
-    return pc.if_else(missing, pa.scalar(None, pa.string()), plain) if as_mask(missing).any() else plain
+def _json_texts(values: pa.Array, field: str) -> pa.Array:
+    """Return JSON as text. Of fields, what is neither text nor a number and what is not UTF-8 is missing."""
+    if is_list(values):
+        return relisted(values, _json_texts(pc.list_flatten(values), field))
+    raw = as_text(values)
+    texts = single(_query("c0 ->> '$'", raw)[0])
+    missing = pc.and_(field in FIELDS, pc.match_substring_regex(raw, _NO_ID))
+    return pc.if_else(missing, pa.scalar(None, pa.string()), texts)
 
 
 def sequences(block: Block, form: Format, malformed: Malformed) -> Rows:
@@ -362,7 +343,7 @@ def array_lines(part: SourceFile, encoding: str | None) -> Block:
         way = "duckdb -c \"copy (from read_json('x.json')) to 'x.jsonl'\""
         raise DataError(f"{part}: an array of more than {_LARGEST_ARRAY >> 20} MiB; make it lines by {way}")
     try:
-        entries = json.loads(_marked(data.removeprefix(codecs.BOM_UTF8)))
+        entries = json.loads(data.removeprefix(codecs.BOM_UTF8))
     except (ValueError, RecursionError) as error:
         way = "several arrays become lines by examples/convert/rows_in_object.py"
         raise DataError(f"{part}: the array cannot be read ({error}); is the file complete? {way}") from error

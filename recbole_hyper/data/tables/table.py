@@ -44,9 +44,7 @@ _NO_TIME = "not a finite time; times are timestamps, dates, ISO text, or Unix se
 _NO_NUMBER = "not a finite number (for dates see 'recbole-hyper prepare' --format=csv --time_format)"
 _NOT_NOW = "before 1990 or after tomorrow"
 _WHOLE = r"^(-?[0-9]+)[.,]0$"
-_WITH_COMMA = r"^[+-]?([0-9]+|[0-9]{1,3}(\.[0-9]{3})+)(,[0-9]+)?$"  # whole, or with a decimal comma
 _BRACKETS = r"^\s*\[.*\]\s*$"
-_SHOWN = ("user_id", "item_id", "rating", "timestamp")
 _SHORT = {"user_id": "no user", "item_id": "no item", "timestamp": "no time"}
 
 
@@ -62,13 +60,13 @@ class Table:
         """The column of each field of the table."""
         return {name: column for name, column in (self.form.columns or {}).items() if name in FIELDS}
 
-    def blocks(self, malformed: Malformed, where: Where | None = None, progress: bool | None = None) -> Iterator[Rows]:
+    def blocks(self, malformed: Malformed, where: Where | None = None) -> Iterator[Rows]:
         """Yield the readable rows that meet ``where``, in order, and count the unreadable ones.
 
         DataError for a damaged file, too many unreadable rows, no readable row, or a value that ``where`` cannot
         compare.
         """
-        source_pieces = pieces(self.source, self.form, progress)
+        source_pieces = pieces(self.source, self.form, bar=True)
         if where is not None and (first := next(source_pieces, None)) is not None:
             where = where.settled(_named(where, parsed(first, self.form, Malformed(malformed.name))))
             source_pieces = itertools.chain([first], source_pieces)
@@ -148,13 +146,15 @@ def open_table(
         if kind != wanted:
             raise DataError(f"{source}: column {column!r} is of type {kind!r}; expected {wanted!r}")
     timed, of_csv = "timestamp" in chosen and not form.time_format, form.kind == "csv" and bool(form.own)
-    judged = {"timestamp": timed, "user_id": of_csv, "item_id": of_csv}
+    of_text = of_csv or form.kind == "json"
+    judged = {"timestamp": timed, "user_id": of_text, "item_id": of_text}
     first = guess.sample(source, replace(form, columns=chosen), [field for field in chosen if judged.get(field)])
     form = replace(form, columns={**chosen, **{guess.OTHER + other: other for other in others}})
-    if of_csv:  # pandas writes whole numbers beside gaps as 17850.0
-        texts = {name: to_strings(first[name])[0] for name in ("user_id", "item_id") if name in chosen}
-        whole = [name for name, some in texts.items() if whole_numbers(some) is not some]
-        form = replace(form, missing_ids=form.missing_ids or "drop", whole_ids=whole)
+    texts = {name: to_strings(first[name])[0] for name in ("user_id", "item_id") if of_text and name in chosen}
+    # pandas writes whole numbers beside gaps as 17850.0
+    form = replace(form, whole_ids=[name for name, some in texts.items() if whole_numbers(some) is not some])
+    if of_csv:
+        form = replace(form, missing_ids=form.missing_ids or "drop")
         if "item_id" in chosen:
             _refuse_lists(str(source), chosen["item_id"], texts["item_id"])
     if timed:
@@ -219,24 +219,10 @@ def read_columns(source: SourceFile) -> pa.Table:
     for key, column in table.read_all().items():
         if pa.types.is_binary(column.type):
             column = pa.chunked_array([to_strings(chunk)[0] for chunk in column.chunks], pa.string())
-        if form.separator == ";" and form.kind == "csv":  # often with a decimal comma
-            column = with_points(column)
         columns[key.removeprefix(guess.OTHER)] = column
     kinds = form.types or [""] * len(form.names)
     schema = [pa.field(n, columns[n].type, metadata={"type": kind}) for n, kind in zip(form.names, kinds, strict=True)]
     return pa.table(list(columns.values()), pa.schema(schema))
-
-
-def with_points(column: Any) -> Any:
-    """Return a column of text with decimal points for decimal commas, unchanged if it has other values.
-
-    Where a value has such a comma, points separate thousands: 1.234,50.
-    """
-    fits = pc.or_(pc.equal(column, ""), pc.match_substring_regex(column, _WITH_COMMA))
-    fits = pc.or_(fits, pc.is_in(column, value_set=pa.array(MISSING_IDS)))
-    if not pc.all(pc.fill_null(fits, True)).as_py() or not pc.any(pc.match_substring(column, ",")).as_py():
-        return column
-    return pc.replace_substring(pc.replace_substring(column, ".", ""), ",", ".")
 
 
 def _alike(parts: list[pa.Array]) -> list[pa.Array]:
@@ -311,27 +297,25 @@ def id_texts(values: pa.Array, form: Format) -> tuple[pa.Array, Mask]:
 
 def _count_bad(rows: Rows, row: int, bad: str, form: Format, malformed: Malformed) -> None:
     """Count a row whose field ``bad`` is invalid, with the reason."""
-    line, column = int(rows.lines[row]), (form.columns or {}).get(bad)
-    values = {name: rows.columns[name][row].as_py() for name in _SHOWN if name in rows.columns}
-    texts = {name: decoded(value) for name, value in values.items()}
-    value, text = values[bad], texts[bad]
-    moment = rows.columns[bad].slice(row, 1) if bad == "timestamp" and form.guessed else None
-    readable = moment is not None and bool(times.to_seconds(moment, form.time_format or "unix")[1][0])
+    line, values = (
+        int(rows.lines[row]),
+        {name: rows.columns[name][row].as_py() for name in FIELDS if name in rows.columns},
+    )
+    value, text = values[bad], decoded(values[bad])
     missing = bad.endswith("_id") and form.missing_ids == "drop" and str(text or "").strip() in ("", *MISSING_IDS)
     if missing and isinstance(malformed, Refused):
         malformed.skip(line)
         return
-    reason = f"{_SHORT[bad]} in {column!r}"
-    if any(isinstance(one, bytes) and texts[name] is None for name, one in values.items()):
+    if isinstance(value, bytes) and text is None:
         reason = "not UTF-8; give the file's --encoding"
-    elif readable:
-        reason = f"the time is {_NOT_NOW} (--time_format={form.time_format} keeps such rows)"
-    elif missing and value:
-        reason += " (--missing_ids=keep reads such words as ids)"
     elif bad.endswith("_id"):
-        reason += f": {id_fault(value if text is None else text)}"
+        reason = id_fault(value if text is None else text)
+        reason += " (--missing_ids=keep reads such words as ids)" if missing and value else ""
+    elif form.guessed and times.to_seconds(rows.columns[bad].slice(row, 1), form.time_format or "unix")[1][0]:
+        reason = f"the time is {_NOT_NOW} (--time_format={form.time_format} keeps such rows)"
     else:
-        reason += f": {text!r} is {_NO_NUMBER if form.kind == 'atomic' else _NO_TIME}"
-    shown = [values[name].decode("utf-8", "backslashreplace") if text is None and values[name] else text
-             for name, text in texts.items()]  # fmt: skip
-    malformed.add(line, reason, "\t".join(map(str, shown)))
+        reason = f"{text!r} is {_NO_NUMBER if form.kind == 'atomic' else _NO_TIME}"
+    shown = "\t".join(
+        str(one.decode("utf-8", "backslashreplace") if isinstance(one, bytes) else one) for one in values.values()
+    )
+    malformed.add(line, f"{_SHORT[bad]} in {(form.columns or {}).get(bad)!r}: {reason}", shown)

@@ -28,9 +28,7 @@ _EARLIEST = 631_152_000.0
 _DAY = 86_400.0
 # smaller numbers are steps or positions, not dates
 _STEPS = 100_000
-_EPOCH = 25_569  # days from 1899-12-30, the zero of spreadsheets, to 1970
-_NUMERIC = (*UNITS, "steps", "excel")  # time formats of numbers
-_SHARE = 0.95  # of the days of a spreadsheet must be likely dates, as steps may look like them
+_NUMERIC = (*UNITS, "steps")  # time formats of numbers
 # pandas cannot guess these
 _PATTERNS = ("%a %b %d %H:%M:%S %z %Y", "%m/%d/%Y %I:%M %p", "%d/%m/%Y %I:%M %p")
 _MONTH, _DAYS, _HOURS, _SIXTY = r"(0[1-9]|1[0-2])", r"(0[1-9]|[12][0-9]|3[01])", r"([01][0-9]|2[0-3])", r"[0-5][0-9]"
@@ -62,11 +60,6 @@ def unit_of(moment: float) -> str:
     return next((name for name, unit in UNITS.items() if moment <= _LATEST * unit), "unix_ns")
 
 
-def is_excel(numbers: Seconds) -> bool:
-    """Return whether ``numbers`` are days of a spreadsheet from 1990 to tomorrow."""
-    return bool(len(numbers)) and _likely(_scaled(numbers, "excel")).mean() >= _SHARE
-
-
 def unit_of_times(times: npt.NDArray[Any]) -> str | None:
     """Return the unit in which most of ``times`` are dates from 1990 to tomorrow; None for steps and other numbers."""
     sample = np.asarray(times[:: max(1, len(times) // 10_000)], dtype=np.float64)
@@ -80,8 +73,8 @@ def unit_of_times(times: npt.NDArray[Any]) -> str | None:
 def to_seconds(values: pa.Array, time_format: str) -> tuple[Seconds, Good]:
     """Return the Unix seconds of numbers, text or Arrow timestamps (UTC without a zone), and which of them are valid.
 
-    ``time_format`` is a key of ``UNITS``, ``steps`` (numbers that are no dates stay as they are), ``excel`` (days since
-    1899-12-30), ``iso`` (2019-01-31, 2019-01-31T10:20:30Z) or a pattern of strptime; else DataError.
+    ``time_format`` is a key of ``UNITS``, ``steps`` (numbers that are no dates stay as they are), ``iso`` (2019-01-31,
+    2019-01-31T10:20:30Z) or a pattern of strptime; else DataError.
     """
     if pa.types.is_date(values.type):
         values = values.cast(pa.timestamp("s"))
@@ -91,7 +84,7 @@ def to_seconds(values: pa.Array, time_format: str) -> tuple[Seconds, Good]:
         raise DataError(f"times of type {values.type} are not moments; use dates, or Unix seconds or milliseconds")
     if time_format in _NUMERIC:
         numbers, good = to_numbers(values)
-        return _scaled(numbers, time_format), good
+        return numbers / UNITS.get(time_format, 1.0), good
     if time_format != "iso" and "%" not in time_format:
         known = ", ".join((*_NUMERIC, "iso"))
         raise DataError(f"time_format={time_format!r} is unknown; allowed: {known}, or a pattern like '%m %d, %Y'")
@@ -121,12 +114,6 @@ def _from_timestamps(values: pa.Array) -> tuple[Seconds, Good]:
     return numbers / {"s": 1.0, "ms": 1e3, "us": 1e6}[values.type.unit], good
 
 
-def _scaled(numbers: Seconds, name: str) -> Seconds:
-    if name == "excel":  # a spreadsheet's fraction of a day is exact to about a millisecond
-        return np.round((numbers - _EPOCH) * _DAY, 3)
-    return numbers / UNITS.get(name, 1.0)
-
-
 def _without_point(text: pa.Array) -> pa.Array:
     return pc.replace_substring_regex(text, r"^([0-9]+)\.0*$", r"\1")
 
@@ -134,10 +121,9 @@ def _without_point(text: pa.Array) -> pa.Array:
 def guessed_time_format(values: pa.Array, column: str = "times") -> str | None:
     """Return the time format that fits at least half of ``values``, None if there is none.
 
-    Numbers are judged by their size: 20190131 and 20190131102030 are days and moments, numbers below 100,000 are steps,
-    or days of a spreadsheet if all are between 1990 and tomorrow. Text is ISO, or has a pattern that pandas guesses.
-    DataError for other values that would be before 1990 or after tomorrow, for days and
-    months in unknown order, and for booleans.
+    Numbers are judged by their size: 20190131 and 20190131102030 are days and moments, numbers below 100,000 are steps.
+    Text is ISO, or has a pattern that pandas guesses. DataError for other values that would be before 1990 or after
+    tomorrow, for days and months in unknown order, and for booleans.
     """
     seconds, good = to_numbers(values) if _numeric(values) else (np.zeros(0), np.zeros(0, bool))
     if len(good) and good.mean() >= 0.5:
@@ -162,8 +148,6 @@ def _format_of_numbers(values: pa.Array, numbers: Seconds, good: Good, column: s
         if as_mask(pc.match_substring_regex(text, pattern)).mean() >= 0.5:
             return form
     at = _middle(np.abs(numbers), good)
-    if is_excel(numbers[good]):
-        return "excel"
     if abs(numbers[at]) < _STEPS and not _likely(numbers[good]).any():
         return "steps"
     unit = unit_of(abs(numbers[at]))

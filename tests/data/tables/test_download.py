@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from recbole_hyper import cli
 from recbole_hyper.config import Config
 from recbole_hyper.data.tables import download
 from recbole_hyper.errors import ConfigError, NoSpaceError
@@ -40,11 +39,8 @@ FILES: dict[str, tuple[bytes, int]] = {
     "Broken.zip": (GOOD[: len(GOOD) // 2], len(GOOD)),
     "Damaged.zip": (damaged := GOOD[:60] + b"!!!!" + GOOD[64:], len(damaged)),
     "Text.zip": (text := b"<html>not here</html>", len(text)),
-    "Cut.zip": (cut := zipped(Cut_inter=INTER + "u1\ti1\n"), len(cut)),
-    "Word.zip": (word := zipped(Word_inter=INTER.rpartition("\t")[0] + "\tword\n"), len(word)),
     "Page.zip": (page := zipped(Page_inter="<html>not here</html>"), len(page)),
     "Items.zip": (items := zipped(Items_inter=INTER, Items_item="<html>not here</html>"), len(items)),
-    "Bare.zip": (bare := zipped(Bare_inter=HEADER), len(bare)),
     "Empty.zip": (empty := zipped(README="nothing"), len(empty)),
 }
 
@@ -69,7 +65,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Server)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     names = {name: name.lower() for name in ("Far", "Inside", "Broken", "Damaged", "Text", "Empty", "Gone")}
-    names |= {name: name.lower() for name in ("Cut", "Word", "Page", "Bare", "Items")}
+    names |= {name: name.lower() for name in ("Page", "Items")}
     names["Far2"] = "amazon-beauty"
     lines = [
         f"{known}: http://127.0.0.1:{server.server_port}/{name.removesuffix('2')}.zip\n"
@@ -109,11 +105,8 @@ def test_a_name_of_recboles_list_is_fetched_once(name: str, place: Path, capsys:
         ("text", "is cut off, damaged"),
         ("empty", r"has no Empty\.inter, but README"),
         ("gone", "HTTP Error 403"),
-        ("cut", "Expected 3 columns, got 2"),
-        ("word", "could not convert|invalid value|conversion error"),
         ("page", "not 'name:type'"),
         ("items", "Items.item|items.item: header entry '<html>not here</html>' is not 'name:type'"),
-        ("bare", "no interactions"),
     ],
 )
 def test_what_is_no_data_set_never_becomes_one(name: str, says: str, place: Path) -> None:
@@ -122,19 +115,6 @@ def test_what_is_no_data_set_never_becomes_one(name: str, says: str, place: Path
     assert "\n" not in str(caught.value)
     assert "http://127.0.0.1" in str(caught.value)
     assert not any(place.rglob("*"))
-
-
-def test_a_name_of_two_data_sets_is_explained_once(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("amazon-beauty", "recbole/amazon-beauty"):
-        folder = place / name
-        folder.mkdir(parents=True)
-        (folder / "amazon-beauty.inter").write_text(INTER)
-    download._say_which.cache_clear()
-    bound(place, "recbole/amazon-beauty")
-    assert "RecBole's" not in capsys.readouterr().err
-    for _ in range(2):
-        bound(place, "amazon-beauty")
-    assert capsys.readouterr().err.count("RecBole's data are recbole/amazon-beauty") == 1
 
 
 def test_a_full_disk(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,10 +159,3 @@ def test_what_this_package_prepares_is_prepared(place: Path, monkeypatch: pytest
 
     monkeypatch.setattr(download, "prepare", prepare)
     assert bound(place, "ml-1m")["data_path"] == str(place / "ml-1m")
-
-
-def test_in_one_go(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = [f"--{key}={value}" for key, value in SMALL.items() if key != "epochs"]
-    command = ["run", "--model=SASRecCE", "--dataset=far", f"--data_path={place}", "--epochs=1", "--use_gpu=False"]
-    assert cli.main([*command, f"--output_dir={place.parent / 'run'}", *words]) == 0
-    assert "SASRecCE on far" in capsys.readouterr().out

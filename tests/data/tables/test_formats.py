@@ -17,7 +17,6 @@ from tests.raising import refused
         ({"quoting": "double"}, "quoting='double' is unknown; allowed: none, csv"),
         ({"missing_ids": "ignore"}, "missing_ids='ignore' is unknown; allowed: drop, keep"),
         ({"encoding": "utf8-sign"}, "encoding='utf8-sign' is unknown"),
-        ({"columns": {"user_id": "x", "item_id": "x"}}, "'x' is both user_id and item_id"),
     ],
 )
 def test_invalid_options_are_refused(options: dict[str, Any], message: str) -> None:
@@ -31,12 +30,6 @@ def test_a_published_format_takes_an_encoding_only() -> None:
         find("movielens-dat").set(Layout(separator=",", header=True), "movielens-dat")
     with refused(DataError, "--encoding"):
         find("parquet").set(Layout(encoding="latin-1"), "parquet")
-
-
-def test_options_replace_those_of_a_generic_format() -> None:
-    form = find("csv").set(Layout(separator=";", header=False), "csv")
-    assert (form.separator, form.header, form.quoted) == (";", False, True)
-    assert not find("csv").set(Layout(separator="::"), "csv").quoted
 
 
 @pytest.mark.parametrize(
@@ -56,14 +49,6 @@ def test_the_best_names_of_a_field_come_first(names: list[str], own: list[str], 
 
 def columns(names: list[str], given: dict[str, str] | None = None, optional: tuple[str, ...] = ("rating",)) -> Any:
     return columns_of(names, given or {}, "raw.csv", FIELDS, optional, {})
-
-
-def test_each_field_gets_its_column() -> None:
-    fields = {"user_id": "User", "item_id": "movieId", "timestamp": "ts", "rating": "stars"}
-    assert columns(["ts", "stars", "movieId", "User", "more"]) == fields
-    assert columns(["a", "User", "movieId", "ts"], {"user_id": "a"}) == {
-        "user_id": "a", "item_id": "movieId", "timestamp": "ts",
-    }  # fmt: skip
 
 
 def test_with_named_columns_only_a_column_called_rating_is_a_rating() -> None:

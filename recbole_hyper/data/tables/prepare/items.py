@@ -1,7 +1,6 @@
 """From a table of items to RecBole's ``.item`` file; the types of the columns are guessed."""
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recbole_hyper.data.tables.archives import SourceFile
+from recbole_hyper.data.tables.atomic import cleaned
 from recbole_hyper.data.tables.formats import matching_names
 from recbole_hyper.data.tables.ids import MISSING_IDS, as_mask, as_text, is_list
 from recbole_hyper.data.tables.table import read_columns, whole_numbers
@@ -24,7 +24,6 @@ _EXACT = 2.0**53
 # 1,000 and 19,99 are numbers or pairs; nobody knows
 _AMBIGUOUS = r"^[+-]?([0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?|[0-9]+,[0-9]+|[0-9]{1,3}(\.[0-9]{3})+,[0-9]+)$"
 _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ]|$)"
-_UNWRITABLE = '["\\s]+'  # would end a value, or start a quotation in RecBole
 
 
 @dataclass(frozen=True)
@@ -136,8 +135,3 @@ def _sequence(entries: list[list[Any]]) -> tuple[str, list[str]]:
         return "float_seq", [" ".join(map(str, entry)) for entry in entries]
     parts = [[str(part) for part in entry if part is not None and str(part)] for entry in entries]
     return "token_seq", [" ".join(cleaned(entry, "_")) for entry in parts]
-
-
-def cleaned(texts: Iterable[Any], mark: str) -> list[str]:
-    """Return texts with ``mark`` for blanks and quotes, which would end a value in an atomic file."""
-    return [re.sub(_UNWRITABLE, mark, str(text).strip()).strip(mark) for text in texts]

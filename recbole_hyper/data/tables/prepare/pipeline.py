@@ -8,23 +8,19 @@ import os
 import re
 import shlex
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from tqdm import tqdm
 
 from recbole_hyper.data.tables import formats, guess
 from recbole_hyper.data.tables.archives import SourceFile, contents, matches, one_of, pick, unpacked
 from recbole_hyper.data.tables.atomic import CARD, MISSING
 from recbole_hyper.data.tables.blocks import Malformed
-from recbole_hyper.data.tables.ids import as_text
 from recbole_hyper.data.tables.interactions import Interactions, joined, write_interactions
-from recbole_hyper.data.tables.parsers import Rows
 from recbole_hyper.data.tables.prepare import public
 from recbole_hyper.data.tables.prepare.cleaning import Cleaning, apply, check_times
 from recbole_hyper.data.tables.prepare.items import Items, read_items
@@ -73,7 +69,6 @@ def prepare(
     order: str = "time",
     max_malformed: float = MAX_MALFORMED,
     overwrite: bool = False,
-    progress: bool | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Prepared:
     """Write ``output/name/name.inter`` and SOURCE.json from raw data, and ``name.item`` from a table of ``items``.
@@ -90,7 +85,6 @@ def prepare(
         order: ``time``, or ``file`` to ignore times and keep the order of the source.
         max_malformed: largest accepted share of unreadable lines.
         overwrite: replace a file that prepare did not write.
-        progress: show progress bars; None shows them in a terminal only.
         say: called with each line of progress.
 
     Raises:
@@ -115,14 +109,14 @@ def prepare(
         unchanged.enter_context(file.unchanged())
         cleaning = _cleaning(entry, candidate, changes or {})
         malformed = Malformed(file.name, max_malformed)
-        columns = (*(condition.columns if condition else ()), *filter(None, [cleaning.basket]))
+        others = condition.columns if condition else ()
         table = open_table(
             file,
             layout,
             format=candidate.format,
             fields=[name for name in formats.FIELDS if order == "time" or name != "timestamp"],
             optional=() if cleaning.threshold is not None else ("rating",),
-            others=tuple(dict.fromkeys(columns)),
+            others=others,
         )
         options = guess.guessed_options(formats.find(candidate.format).set(layout, candidate.format), table.form)
         if options or (format is None and candidate not in entry.sources):
@@ -132,48 +126,25 @@ def prepare(
         clock = "positions" if by_rows else "steps" if table.form.time_format == "steps" else "dates"
         check_times(cleaning, clock)
         known_items = None if items is None else read_items(Path(items), table.columns["item_id"])
-        data = _read(table.blocks(malformed, condition, progress), cleaning.basket, say)
+        data = joined(table.blocks(malformed, condition))
         _report_unreadable(data, malformed, say)
         if 20 < len(data) == len(data.item_tokens) and (rest := {*table.form.names} - {*table.columns.values()}):
             say(f"each row has another item (column {table.columns['item_id']}): is it a number of the rows? The other "
                 f"columns are {', '.join(sorted(rest))}; name that of the items by --columns=item_id=...")  # fmt: skip
-        for column in UNUSED.keys() & set(table.form.names) - {*table.columns.values(), *columns}:
+        for column in UNUSED.keys() & set(table.form.names) - {*table.columns.values(), *others}:
             say(f"the column {column} is not read: {UNUSED[column]}")
         if prefix := candidate.user_prefix:
             data.user_tokens = pc.replace_substring_regex(data.user_tokens, f"^{re.escape(prefix)}", "")
-        if candidate.format in ("amazon-ratings-2014", "amazon-ratings-2018"):
-            check_amazon(data)
         if table.form.positions:
             data.number_rows()  # the lines of a user are joined
         data, steps = apply(data, cleaning, clock)
         result = Prepared(path, describe(data), entry, tuple(steps), malformed, clock)
         _check_counts(entry, result.statistics)
-        if cleaning.basket is None:
-            _report_ties(result, say)
+        _report_ties(result, say)
         card = _card(result, origin, file, candidate, cleaning) | {"columns": table.columns, "where": where}
         unchanged.close()
-        _write(data, path, card, progress, say, known_items)
+        _write(data, path, card, say, known_items)
     return result
-
-
-def _read(blocks: Iterator[Rows], basket: str | None, say: Callable[[str], None]) -> Interactions:
-    """Join the blocks; all rows of a user's order, by the column ``basket``, get one time."""
-    orders: list[pa.Array] = []
-
-    def noted() -> Iterator[Rows]:
-        for block in blocks:
-            if basket:
-                orders.append(as_text(block.columns[guess.OTHER + basket]))
-            yield block
-
-    data = joined(noted())
-    if basket and len(data):
-        names = pa.chunked_array(orders)
-        if count := pc.sum(pc.equal(pc.fill_null(pc.utf8_trim_whitespace(names), ""), "")).as_py():
-            raise DataError(f"--basket={basket}: {count:,} rows have no order; leave them out by --where")
-        if moved := data.group_baskets(pd.factorize(names.to_pandas())[0]):
-            say(f"{moved:,} orders begin at the time of the user's order before them; each was moved to 1 after it")
-    return data
 
 
 def _report_unreadable(data: Interactions, malformed: Malformed, say: Callable[[str], None]) -> None:
@@ -235,12 +206,10 @@ def _write(
     data: Interactions,
     path: Path,
     card: dict[str, Any],
-    progress: bool | None,
     say: Callable[[str], None],
     items: Items | None,
 ) -> None:
     """Write the files and their card under temporary names, and rename them when all are complete."""
-    hidden = None if progress is None else not progress
     for kind, tokens in (("user", data.user_tokens), ("item", data.item_tokens)):
         lost = pc.or_(pc.is_in(tokens, pa.array(sorted(MISSING), tokens.type)), pc.starts_with(tokens, '"'))
         if count := pc.sum(lost).as_py():
@@ -256,8 +225,7 @@ def _write(
             if repeated := items.repeated:
                 say(f"{repeated:,} rows of {items.source.name} repeat an item: its first row counts")
             card["items"] = {"file": items.source.name, "sha256": file_digest(item_part)}
-        with tqdm(total=len(data), unit=" rows", unit_scale=True, desc=path.name, disable=hidden) as bar:
-            card["file"]["sha256"] = write_interactions(data, part, progress=bar.update)
+        card["file"]["sha256"] = write_interactions(data, part)
         write_json(card_part, card)
 
 
@@ -335,19 +303,6 @@ def _check_counts(entry: Entry, statistics: Statistics) -> None:
             f"{entry.name} must have {expected.users:,} users, {expected.items:,} items and "
             f"{expected.interactions:,} interactions; the source has {counts[0]:,}, {counts[1]:,} and {counts[2]:,}. "
             "The file is incomplete or of another version; fetch it again. Nothing was written"
-        )
-
-
-def check_amazon(data: Interactions) -> None:
-    """Raise DataError if users and items are swapped: item codes (ASIN) have ten characters, user codes have more."""
-    items, users = (
-        float(np.mean(np.asarray(pc.utf8_length(tokens)) == 10)) for tokens in (data.item_tokens, data.user_tokens)
-    )
-    if users > items:
-        raise DataError(
-            f"the column of users has Amazon item codes ({users:.0%} have ten characters, items {items:.0%}): files of "
-            "2014 are user,item,rating,time (--format=amazon-ratings-2014), files of 2018 item,user,rating,time "
-            "(--format=amazon-ratings-2018)"
         )
 
 

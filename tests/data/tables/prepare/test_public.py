@@ -5,11 +5,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
-import json
 import subprocess
 import tarfile
 import urllib.error
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -89,50 +87,8 @@ def test_the_configuration_takes_the_dataset_keys(name: str, length: int, interv
     assert config["user_inter_num_interval"] == config["item_inter_num_interval"] == interval
 
 
-N_USERS, N_ITEMS, N_ROWS = 6_040, 3_706, 1_000_209
-
-
 def run(*arguments: str) -> int:
     return main(["prepare", *arguments])
-
-
-@pytest.fixture(scope="module")
-def rows() -> np.ndarray:
-    """As many (user, item, rating, time) rows as the real data have, with many ties in time."""
-    generator = np.random.default_rng(1)
-    users = np.sort(np.concatenate([np.arange(N_USERS), generator.integers(0, N_USERS, N_ROWS - N_USERS)])) + 1
-    items = np.concatenate([np.arange(N_ITEMS), generator.integers(0, N_ITEMS, N_ROWS - N_ITEMS)])
-    times = generator.integers(978_300_000, 978_300_050, N_ROWS)
-    # film numbers with gaps, as MovieIDs have them
-    return np.stack([users, generator.permutation(items) * 3 + 7, generator.integers(1, 6, N_ROWS), times], axis=1)
-
-
-@pytest.fixture(scope="module")
-def archive(rows: np.ndarray, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("grouplens") / "ml-1m.zip"
-    text = "".join(f"{u}::{i}::{r}::{t}\n" for u, i, r, t in rows.tolist())
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as target:
-        target.writestr("ml-1m/movies.dat", "1::Toy Story (1995)::Comedy\n")
-        target.writestr("ml-1m/ratings.dat", text)
-    return path
-
-
-def test_full_size_zip_becomes_an_atomic_file_in_stable_time_order(
-    archive: Path, rows: np.ndarray, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run("ml-1m", f"--source={archive}", f"--output={tmp_path}") == 0
-    lines = (tmp_path / "ml-1m" / "ml-1m.inter").read_text().splitlines()
-    assert lines[0] == "user_id:token\titem_id:token\trating:float\ttimestamp:float"
-    expected = sorted(rows.tolist(), key=lambda row: (row[0], row[3]))
-    assert lines[1:] == ["\t".join(map(str, row)) for row in expected]
-    card = json.loads((tmp_path / "ml-1m" / "SOURCE.json").read_text())
-    assert card["source"]["sha256"] == hashlib.sha256(archive.read_bytes()).hexdigest()
-    written = (tmp_path / "ml-1m" / "ml-1m.inter").read_bytes()
-    assert card["file"]["sha256"] == hashlib.sha256(written).hexdigest()
-    assert card["statistics"]["interactions"] == N_ROWS
-    output = capsys.readouterr().out
-    assert "1,000,209" in output
-    assert "3,706" in output
 
 
 def test_a_folder_works_like_its_zip_and_other_counts_are_refused(tmp_path: Path) -> None:
