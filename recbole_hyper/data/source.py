@@ -177,7 +177,7 @@ class Source:
                 wanted = "float" if key == "TIME_FIELD" else "token"
                 if types.get(field) != wanted:
                     raise DataError(
-                        f"{path} has no column {field}:{wanted} ({key}), but, with tabs between, "
+                        f"{path} has no column {field!r} of type {wanted} ({key}); its tab-separated columns: "
                         f"{', '.join(f'{name}:{kind}' for name, kind in types.items())}"
                         f"{did_you_mean(field, types, f'; did you mean --{key}=', n=1)}"
                         + (_TIMELESS if key == "TIME_FIELD" else "")

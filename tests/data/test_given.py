@@ -151,18 +151,6 @@ def test_a_run_on_a_frame_is_evaluated_again_without_it(tmp_path: Path) -> None:
         evaluate(out, {"data_path": str(tmp_path)})
 
 
-def test_a_run_without_saved_data_needs_the_frame_again(tmp_path: Path) -> None:
-    frame = pd.DataFrame(cycle_rows(), columns=COLUMNS)
-    out = str(tmp_path / "run")
-    run("SASRecCE", interactions=frame, config_dict={**SMALL, "epochs": 1, "output_dir": out, "save_data": False})
-    more = {"resume": True, "output_dir": out, "epochs": 2}
-    with refused(ConfigError, "interactions=frame"):
-        run(config_dict=more)
-    with refused(CheckpointError, "other data"):
-        run(interactions=frame.assign(item_id="i1" + frame.item_id), config_dict=more)
-    assert run(interactions=frame, config_dict=more)["epochs"] == 2
-
-
 def test_no_command_trains_on_a_frame(tmp_path: Path) -> None:
     with refused(ConfigError, "Python", "files"):
         run("SASRecCE", config_dict={**SMALL, "interactions": "given", "output_dir": str(tmp_path / "run")})

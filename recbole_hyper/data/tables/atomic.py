@@ -21,10 +21,10 @@ import pyarrow.compute as pc
 
 from recbole_hyper.data.tables import guess
 from recbole_hyper.data.tables.archives import SourceFile
-from recbole_hyper.data.tables.blocks import Refused, mapped
+from recbole_hyper.data.tables.blocks import Block, Refused, mapped
 from recbole_hyper.data.tables.formats import Format, Layout, find
 from recbole_hyper.data.tables.ids import PAD, Good, as_mask, as_text, id_fault
-from recbole_hyper.data.tables.parsers import parsed, pieces
+from recbole_hyper.data.tables.parsers import Rows, parsed, pieces
 from recbole_hyper.errors import DataError
 
 logger = logging.getLogger("recbole_hyper")
@@ -71,12 +71,18 @@ def read_atomic(
 
     Tokens are text, floats are float64 (NaN if missing), sequences are one array per row. The index is the line number
     minus 2. The token columns ``ids`` may have any text that is not empty; in other columns, empty values and pandas'
-    words for missing ones are missing, and in ``lenient`` reading, as by RecBole, also an empty id. DataError, with the
-    line, for invalid values.
+    words for missing ones are missing. ``lenient`` reads like RecBole: an empty id is missing, and lines are cut or
+    filled to the width of the header. DataError, with the line, for invalid values.
     """
     form = replace(opened(path, separator, encoding), columns={name: name for name in columns})
-    refused = Refused(str(path))
-    rows = list(mapped(lambda piece: parsed(piece, form, refused), pieces(SourceFile(path), form)))
+    refused, uneven = Refused(str(path)), list[int]()
+
+    def work(piece: Any) -> Rows:
+        return parsed(_of_even_width(piece, form, uneven) if lenient else piece, form, refused)
+
+    rows = list(mapped(work, pieces(SourceFile(path), form)))
+    if uneven:
+        logger.warning("%s: lines have other widths than the header, the first is line %d", path, min(uneven))
     lines = np.concatenate([np.zeros(0, np.int64), *(piece.lines for piece in rows)])
     result: dict[str, Any] = {}
     for name, kind in columns.items():
@@ -89,6 +95,17 @@ def read_atomic(
         else:
             result[name] = pd.Series(column.sequences(seq_separator, kind == "float_seq"), dtype=object)
     return pd.DataFrame(result).set_axis(pd.Index(lines - 2))
+
+
+def _of_even_width(block: Block, form: Format, uneven: list[int]) -> Block:
+    """Cut or fill the lines to the width of the header, and note the numbers of the changed ones."""
+    width, mark = len(form.names), str(form.separator).encode()
+    lines = block.data.split(b"\n")
+    for row, line in enumerate(lines):
+        if line.count(mark) + 1 != width and line.strip(b"\r"):
+            lines[row] = mark.join([*line.removesuffix(b"\r").split(mark), *[b""] * width][:width])
+            uneven.append(block.first + row)
+    return replace(block, data=b"\n".join(lines))
 
 
 @dataclass(frozen=True)

@@ -137,8 +137,8 @@ def write_interactions(data: Interactions, path: Path) -> str:
             encoded = pa.array(data.ratings[rows], from_pandas=True).dictionary_encode()  # NaN is blank
             columns.append(encoded.dictionary.cast(pa.string()).take(encoded.indices))  # each rating becomes text once
         columns.append(pa.array(data.times[rows].astype(np.int64) if whole else data.times[rows]))
-        texts = [pc.fill_null(column.cast(pa.string()), "") for column in columns]
-        return "\n".join([*pc.binary_join_element_wise(*texts, "\t").to_pylist(), ""]).encode()
+        lines = pc.binary_join_element_wise(*(pc.fill_null(column.cast(pa.string()), "") for column in columns), "\t")
+        return pc.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), "\n")[0].as_py().encode() + b"\n"
 
     rated = "" if data.ratings is None else "rating:float\t"
     header = f"user_id:token\titem_id:token\t{rated}timestamp:float\n".encode()

@@ -36,7 +36,7 @@ _LARGEST_ARRAY = 256 << 20  # bytes of a JSON array, which is read as a whole
 _ARRAY = re.compile(rb"(\xef\xbb\xbf)?\s*\[\s*[{\]]")
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # Hive's and Spark's name for the folder of rows without a value
 _STAND_INS = "\x1f\x1e\x1d\x1c"  # Arrow only takes separators of one character
-_NO_ID = "^[\\[{tf]|\ufffd"  # JSON that is neither text nor a number, and what replaces a wrong byte
+_NO_ID = "^[\\[{tfn]|\ufffd"  # JSON that is neither text nor a number, and what replaces a wrong byte
 _COMMA = r"^(\s*[+-]?[0-9]+),([0-9]+\s*)$"
 
 
@@ -295,7 +295,8 @@ def _json_values(texts: pa.Array, form: Format) -> Columns:
     escaped = {part: part.replace("~", "~0").replace("/", "~1").replace("'", "''") for part in {*chain(*keys)}}
     pointers = ["".join(f"/{escaped[part]}" for part in key) for key in keys]
     kinds = ", ".join(f"bool_and(json_type(c0, '{pointer}') = 'ARRAY') as c{n}" for n, pointer in enumerate(pointers))
-    lists = {key for key, (listed,) in zip(keys, _query(kinds, texts).to_pydict().values(), strict=True) if listed}
+    found = _query(kinds, texts) if pc.any(pc.match_substring(texts, "[")).as_py() else pa.table({})
+    lists = {key for key, (listed,) in zip(keys, found.to_pydict().values(), strict=False) if listed}
 
     def kind(key: tuple[str, ...]) -> Any:
         inside = {one[-1]: kind(one) for one in keys if one[:-1] == key} or "JSON"
@@ -315,8 +316,11 @@ def _json_texts(values: pa.Array, field: str) -> pa.Array:
     if is_list(values):
         return relisted(values, _json_texts(pc.list_flatten(values), field))
     raw = as_text(values)
-    texts = single(_query("c0 ->> '$'", raw)[0])
-    missing = pc.and_(field in FIELDS, pc.match_substring_regex(raw, _NO_ID))
+    if pc.any(pc.match_substring(raw, "\\")).as_py():
+        texts = single(_query("c0 ->> '$'", raw)[0])
+    else:  # duckdb takes three times as long
+        texts = pc.if_else(pc.starts_with(raw, '"'), pc.utf8_slice_codeunits(raw, 1, -1), raw)
+    missing = pc.match_substring_regex(raw, _NO_ID) if field in FIELDS else pc.equal(raw, "null")
     return pc.if_else(missing, pa.scalar(None, pa.string()), texts)
 
 

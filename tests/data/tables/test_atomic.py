@@ -110,7 +110,7 @@ def test_any_ids_come_back_in_the_store(rows: list[tuple], end: str, config: Con
     assert data.field2id_token["item_id"].tolist() == ["[PAD]", *order]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=st.lists(st.tuples(token, token, token), min_size=1, max_size=5))
 @example(rows=[("a", "b", "c\r")])
 @example(rows=[("a", "b", "\n")])

@@ -26,20 +26,11 @@ from tests.data.tables.raw import (
     amazon_json,
     expected,
     lines,
-    parsed,
     prepared,
     read_back,
     write_part,
 )
 from tests.raising import refused
-
-
-@pytest.mark.parametrize("size", [1, 7, 40, 1000])
-def test_small_blocks_give_the_same_rows_and_line_numbers(size: int) -> None:
-    """Blocks end anywhere: in the middle of lines, values and double colons."""
-    rows, malformed = parsed("movielens-dat", "1::10::5::100\n\nbad\n22::20::4::200\n1::30\n333::30::3::300\n", size)
-    assert rows == [("1", "10", 1), ("22", "20", 4), ("333", "30", 6)]
-    assert sorted(number for number, _, _ in malformed.examples) == [3, 5]
 
 
 @pytest.mark.parametrize("size", [5, 64, 1 << 20])
@@ -124,14 +115,6 @@ def test_malformed_lines_are_counted_numbered_and_left_out(name: str, tmp_path: 
     assert read_back(result) == expected(ROWS, CASES[name][2])
     with pytest.raises(DataError, match=rf"{len(broken)} of {len(lines)} lines cannot be read.*(?s:.*)line "):
         prepare("mine", source=raw, format=name, output=tmp_path, max_malformed=0.01)
-
-
-def test_bytes_that_are_not_utf8_count_as_malformed(tmp_path: Path) -> None:
-    raw = tmp_path / "raw"
-    raw.write_bytes(b"u1\ti\t1\t1\nu\xff\ti\t1\t1\nu2\ti\t1\t1\n" + 2 * "é\té\t1\t1\n".encode())
-    result = prepare("mine", source=raw, format="movielens-tab", output=tmp_path, max_malformed=0.5)
-    assert [number for number, _, _ in result.malformed.examples] == [2]
-    assert result.statistics.users == 3
 
 
 @pytest.mark.parametrize(

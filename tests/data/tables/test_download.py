@@ -14,7 +14,7 @@ import pytest
 
 from recbole_hyper.config import Config
 from recbole_hyper.data.tables import download
-from recbole_hyper.errors import ConfigError, NoSpaceError
+from recbole_hyper.errors import ConfigError
 from recbole_hyper.files import read_json
 from recbole_hyper.yaml_files import read_yaml
 from tests.conftest import HEADER, SMALL, cycle_rows
@@ -114,16 +114,6 @@ def test_what_is_no_data_set_never_becomes_one(name: str, says: str, place: Path
         bound(place, name)
     assert "\n" not in str(caught.value)
     assert "http://127.0.0.1" in str(caught.value)
-    assert not any(place.rglob("*"))
-
-
-def test_a_full_disk(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("recbole_hyper.data.tables.prepare.public.shutil.copyfileobj", full)
-    with refused(NoSpaceError, "space", "disk"):
-        bound(place, "far")
     assert not any(place.rglob("*"))
 
 

@@ -25,21 +25,21 @@ def codes(pairs: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
     return array[:, 0].copy(), array[:, 1].copy()
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(PAIRS, FEWEST, FEWEST)
 def test_k_core_equals_removing_rows_one_by_one(pairs: list[tuple[int, int]], min_user: int, min_item: int) -> None:
     mask = filters.k_core(*codes(pairs), min_user=min_user, min_item=min_item)
     assert np.flatnonzero(mask).tolist() == reference.k_core(pairs, min_user, min_item)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(PAIRS, FEWEST, FEWEST)
 def test_single_pass_equals_the_loop(pairs: list[tuple[int, int]], min_user: int, min_item: int) -> None:
     mask = filters.single_pass(*codes(pairs), min_user=min_user, min_item=min_item)
     assert np.flatnonzero(mask).tolist() == reference.single_pass(pairs, min_user, min_item)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(PAIRS, FEWEST, FEWEST)
 def test_counting_distinct_partners_equals_the_sce_papers_filter(
     pairs: list[tuple[int, int]], min_user: int, min_item: int

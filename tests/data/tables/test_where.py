@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import operator
-import sqlite3
 import threading
 import time
 
@@ -168,54 +166,6 @@ def test_a_condition_is_stopped_after_its_bound() -> None:
     ended.set()
     thread.join()
     assert not parse_where("text = 'a'").mask(table).any()
-
-
-OPERATORS = {
-    "=": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
-
-
-NUMBER, TEXT = st.integers(-3, 3), st.sampled_from(["a", "B", "it's", "10", "2", "-1"])
-
-
-def comparisons() -> st.SearchStrategy[str]:
-    """Conditions that SQLite and this package read alike: columns of one type, literals of that type."""
-    sign = st.sampled_from([*OPERATORS, "<>"])
-    quoted = TEXT.map(lambda text: "'" + text.replace("'", "''") + "'")
-    one = st.one_of(
-        st.builds("{} {} {}".format, st.sampled_from("nm"), sign, NUMBER),
-        st.builds("{} {} {}".format, st.just("t"), sign, quoted),
-        st.builds("{} {}".format, st.sampled_from("nmt"), st.sampled_from(["is null", "is not null"])),
-        st.builds("{} in ({}, {})".format, st.sampled_from("nm"), NUMBER, NUMBER),
-        st.builds("t not in ({}, {}, 'c')".format, quoted, quoted),
-        st.builds("n {} m".format, sign),
-        st.builds("n between {} and {}".format, NUMBER, NUMBER),
-    )
-    return st.recursive(one, lambda inner: st.one_of(
-        inner.map("not ({})".format), st.builds("({}) {} ({})".format, inner, st.sampled_from(["and", "or"]), inner)
-    ), max_leaves=6)  # fmt: skip
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    st.lists(st.tuples(st.none() | NUMBER, st.none() | NUMBER.map(lambda n: n / 2), st.none() | TEXT), max_size=8),
-    comparisons(),
-)
-def test_equals_sqlite(rows: list[tuple], text: str) -> None:
-    rows = [*rows, (None, None, "a")]  # texts that are all numbers would compare as numbers
-    database = sqlite3.connect(":memory:")
-    database.execute("create table x (n integer, m real, t text)")
-    database.executemany("insert into x values (?, ?, ?)", rows)
-    wanted = [bool(value) for (value,) in database.execute(f"select {text} from x order by rowid")]
-    columns = zip(*rows, strict=True)
-    kinds = (pa.int64(), pa.float64(), pa.string())
-    table = {name: pa.array(values, kind) for name, values, kind in zip("nmt", columns, kinds, strict=True)}
-    assert parse_where(text).mask(table).tolist() == wanted
 
 
 def test_moments_are_in_utc_whatever_the_zone_of_the_machine() -> None:

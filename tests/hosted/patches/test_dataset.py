@@ -63,7 +63,7 @@ def test_recboles_own_dataset_takes_lines_of_another_width(
     frame = create_dataset(config).inter_feat
     assert frame["user_id"].tolist() == [1, 1, 2]
     assert frame["timestamp"].tolist() == [1.0, 2.0, 1.5]  # what a line lacks is missing: the mean
-    assert "2 lines have more or fewer values than the 4 columns" in caplog.text
+    assert "lines have other widths than the header, the first is line 2" in caplog.text
     with refused(DataError, "line", "values"):
         FeatureDataset(config)
 
