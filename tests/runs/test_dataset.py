@@ -27,7 +27,7 @@ def test_missing_column_lists_the_columns(tmp_path: Path) -> None:
     ("text", "named"),
     [
         ("user_id:token,item_id:token,timestamp:float\nu,i,3\n", "tab-separated"),
-        ("user_id:token\titem_id:token\ttimestamp:token\nu\ti\t3\n", "'token' but must be 'float'"),
+        ("user_id:token\titem_id:token\ttimestamp:token\nu\ti\t3\n", "no column 'timestamp' of type float"),
         (f"{HEADER}u\ti\t\n", "'timestamp'"),
         (f"{HEADER}u\ti\t3\t5\n", "instead"),
     ],
