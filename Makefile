@@ -11,6 +11,7 @@
 # make check         run ruff and mypy
 # make format        let ruff format the code and fix what it can
 # make docs          build the pages of docs/ into build/docs; a broken link is an error
+# make paper         write the tables of paper/preprint.tex from results/, and build the PDF in paper/build if there is a TeX
 # make bench-NAME ARGS="..."            run benchmarks/bench_NAME.py
 # make build         build the wheel and the source archive in dist/
 # make release VERSION=X.Y.Z            check everything that a release needs, and print the commands that publish it
@@ -22,7 +23,7 @@ PYTEST ?= --numprocesses=auto --maxprocesses=4 --dist=worksteal
 QUICK := tests/geometry tests/protocols tests/test_architecture.py tests/test_size.py tests/test_options.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick test-slow test-install test-recbole test-recbole121 test-newest coverage check format docs build release clean
+.PHONY: help setup demo test test-quick test-slow test-install test-recbole test-recbole121 test-newest coverage check format docs paper build release clean
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -86,6 +87,15 @@ docs: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
 	PYTHONPATH=docs/extensions $(BIN)/zensical build --strict
 
+paper: setup
+	$(BIN)/python paper/tables.py
+	@if command -v latexmk >/dev/null; then \
+		cd paper && latexmk -pdf -quiet -interaction=nonstopmode -halt-on-error -outdir=build preprint.tex; \
+	elif command -v pdflatex >/dev/null; then \
+		cd paper && tex="pdflatex -interaction=batchmode -halt-on-error -output-directory=build preprint.tex"; \
+		$$tex && BIBINPUTS=.: bibtex build/preprint && $$tex && $$tex; \
+	else echo "no TeX was found: the tables are in paper/build, the PDF was not built"; fi
+
 build: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check build
 	$(BIN)/python -m build
@@ -97,4 +107,4 @@ bench-%: setup
 	$(BIN)/python benchmarks/bench_$*.py $(ARGS)
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) build paper/build dist *.egg-info

@@ -36,6 +36,8 @@ FILES = [
             "results/readme_template.md",
             "examples/README.md",
             "paper/paper.md",
+            "paper/preprint.tex",
+            "paper/tables.py",
         )
     ),
     *sorted((ROOT / "docs").rglob("*.md")),
