@@ -47,11 +47,6 @@ def test_bad_input(changes: dict, named: tuple[str, ...]) -> None:
         cross_entropy(**arguments(**changes))
 
 
-def test_an_unknown_option_is_refused() -> None:
-    with refused(TypeError, "'curvatur'"):
-        cross_entropy(**arguments(curvatur=0.5))
-
-
 def test_one_class() -> None:
     loss = cross_entropy(torch.randn(3, 2), torch.zeros(3, dtype=torch.int64), torch.randn(1, 2))
     assert loss == 0

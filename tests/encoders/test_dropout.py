@@ -36,14 +36,6 @@ def test_evaluation_and_zero_change_nothing() -> None:
         Dropout(1)
 
 
-def test_seeded() -> None:
-    x = torch.ones(100)
-    torch.manual_seed(1)
-    first = dropout(x, 0.5)
-    torch.manual_seed(1)
-    assert torch.equal(first, dropout(x, 0.5))
-
-
 def test_attention_with_a_vanishing_rate_equals_torch() -> None:
     query, key, value = torch.rand(3, 2, 2, 6, 4, dtype=torch.double)
     expected = F.scaled_dot_product_attention(query, key, value, is_causal=True)

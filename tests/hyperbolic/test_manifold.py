@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 
-import geoopt
 import pytest
 import torch
 from torch import nn
 
 from recbole_hyper.geometry.head import LEAST_LEARNED
-from recbole_hyper.hyperbolic.manifold import SharedBall, ball_parameter, poincare_ball
+from recbole_hyper.hyperbolic.manifold import SharedBall, poincare_ball
 from tests.raising import refused
 
 
@@ -55,11 +54,3 @@ def test_a_shared_curvature_stays_with_its_source() -> None:
     expected = source.theta.detach().clone().requires_grad_()
     (2 / expected.sqrt() * torch.atanh(expected.sqrt() * point.norm())).backward()
     torch.testing.assert_close(source.theta.grad, expected.grad)
-
-
-def test_trained_points_know_their_ball() -> None:
-    ball = poincare_ball(2.0)
-    points = ball_parameter(torch.zeros(3, 2), ball)
-    assert isinstance(points, geoopt.ManifoldParameter)
-    assert points.manifold is ball
-    assert points.requires_grad
