@@ -3,7 +3,7 @@
     python benchmarks/bench_million.py [--users=60000] [--length=50] [--items=1000000] [--folder=DIR] [--output=FILE]
 
 Each user walks in one of a thousand groups of items, whose popularity has a long tail; a fifth of the steps goes
-anywhere. Every command is a process of its own; its peak memory includes the imports. The default model is trained for
+anywhere. Every command is a separate process; its peak memory includes the imports. The default model is trained for
 one epoch. The rows "of it" are parts of `run`, by its result.json.
 """
 
