@@ -86,7 +86,7 @@ def board_rows() -> Rows:
             row = {"data": BOARDS[dataset].replace("the 1,000 most popular", "1,000"), "cases": cases}
             row |= {"default": figure(default), "no reranker": figure(without_reranker(dataset))}
             row |= {head: figure(rivals.get(head, [])) for head in OTHERS.values()}
-            rows[dataset] = row | {"minutes": round(statistics.fmean(run["minutes"] for run in default))}
+            rows[dataset] = row | {"minutes": round(statistics.fmean(run["minutes"] or 0.0 for run in default))}
     return [rows[dataset] for dataset in BOARDS]
 
 
@@ -209,11 +209,10 @@ def tabular(rows: Rows, columns: tuple[str, ...] = ()) -> str:
     return re.sub(r"(?<=\d)-(?=\.)", "--", re.sub(r"(?<= )-(?=[\d.])", "$-$", found)) + "\n"
 
 
-def main(folder: Path = HERE / "build") -> None:
-    """Write everything into a folder."""
-    folder.mkdir(parents=True, exist_ok=True)
+def texts() -> dict[str, str]:
+    """Return the tables and the numbers as LaTeX, by name."""
     timed, numbers = time_rows()
-    tests = [row for row in claims() if row["of"] == "default - without reranker"]
+    tests = [row | {"data": row["row"]} for row in claims() if row["of"] == "default - without reranker"]
     lesser = [table for table in tables_of("records") if "one part less" in table["title"]]
     parts = [row_cells(row, table["metrics"], False) for table in lesser for row in table["rows"]]
     rerankers = {f"of {data}": f"fitted to {title}" for data, title in BOARDS.items()}
@@ -223,13 +222,19 @@ def main(folder: Path = HERE / "build") -> None:
         "boards": tabular(board_rows()),
         "gains": tabular(gained.to_dict("records")),
     }
-    tables |= {"tests": tabular(tests, ("row", "seeds", "difference", "interval", "Holm"))}
+    tables |= {"tests": tabular(tests, ("data", "seeds", "difference", "interval", "Holm"))}
     tables |= {"parts": tabular(parts, ("row", "valid", "NDCG@10", "seeds"))}
     tables |= {"time": tabular(timed), "tree": tabular(tree_rows())}
     tables |= {"heads": tabular(head_rows("tuned")), "learned": tabular(head_rows("tuned-numbers"))}
     numbers |= board_numbers() | gain_numbers() | head_numbers()
     tables["numbers"] = "".join(f"\\newcommand{{\\{name}}}{{{text}}}\n" for name, text in numbers.items())
-    for name, text in tables.items():
+    return tables
+
+
+def main(folder: Path = HERE / "build") -> None:
+    """Write everything into a folder."""
+    folder.mkdir(exist_ok=True)
+    for name, text in texts().items():
         (folder / f"{name}.tex").write_text(text, encoding="utf-8")
     for name, drawn in IMAGES.items():
         FIGURES[drawn]().savefig(folder / name)

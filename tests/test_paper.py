@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from recbole_hyper.models.rank import Ranker
 from tests.conftest import script
+from tests.raising import refused
 
 PAPER = Path(__file__).parents[1] / "paper"
 RESULTS = PAPER.parent / "results"
@@ -18,11 +20,14 @@ FIGURE = re.compile(r"(?<![\w.])\.\d{3,}")
 
 
 @pytest.fixture(scope="module")
-def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what the preprint reads."""
-    folder = tmp_path_factory.mktemp("paper")
-    script(PAPER / "tables.py").main(folder)
-    return folder
+def tables() -> ModuleType:
+    return script(PAPER / "tables.py")
+
+
+@pytest.fixture(scope="module")
+def texts(tables: ModuleType) -> dict[str, str]:
+    """What `make paper` writes, but the figures."""
+    return tables.texts()
 
 
 def test_every_citation_has_its_entry_and_the_reverse() -> None:
@@ -51,21 +56,26 @@ def test_the_preprint_types_no_figure_but_design_constants() -> None:
     assert f"{numbers.shape[1]} numbers each" in PREPRINT
 
 
-def test_numbers_of_the_preprint_are_written(build: Path) -> None:
-    written = re.findall(r"\\newcommand\{\\(\w+)\}", (build / "numbers.tex").read_text(encoding="utf-8"))
+def test_numbers_of_the_preprint_are_written(texts: dict[str, str]) -> None:
+    written = re.findall(r"\\newcommand\{\\(\w+)\}", texts["numbers"])
     # no command of LaTeX in it has a capital inside
     used = set(re.findall(r"\\([a-z]+[A-Z][a-zA-Z]*|boards|pairs|leads|certain)\b", PREPRINT))
     assert len(used) > 20
     assert used - set(written) == set()
 
 
-def test_tables_and_figures_of_the_preprint_are_written(build: Path) -> None:
+def test_tables_and_figures_of_the_preprint_are_written(tables: ModuleType, texts: dict[str, str]) -> None:
     named = re.findall(r"\\results\{\w+\}\{(\w+)\}", PREPRINT)
+    assert len(named) > 5
+    assert {*named, "numbers"} == set(texts)
+    assert all(texts[name].count(r"\\") > 5 for name in named)
+    assert set(re.findall(r"\\ref\{tab:(\w+)\}", PREPRINT)) == set(named)
     images = re.findall(r"\\includegraphics\[[^]]*\]\{build/([\w.]+)\}", PREPRINT)
-    files = {"numbers.tex", *images, *(f"{name}.tex" for name in named)}
-    assert len(files) > 8
-    assert {path.name for path in build.iterdir()} == files
-    for label in re.findall(r"\\ref\{tab:(\w+)\}", PREPRINT):
-        assert label in named
-    for name in named:
-        assert (build / f"{name}.tex").read_text(encoding="utf-8").count(r"\\") > 5
+    assert images == list(tables.IMAGES)
+    assert set(tables.IMAGES.values()) <= set(tables.FIGURES)
+
+
+def test_a_sentence_that_results_contradict_is_an_error(tables: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "ahead", lambda dataset: True)
+    with refused(AssertionError, "preprint.tex", "Foursquare"):
+        tables.board_numbers()
