@@ -20,7 +20,6 @@ from recbole_hyper.files import read_json
 from recbole_hyper.host import user_files
 from recbole_hyper.options import SCORE, SPLIT
 from recbole_hyper.runs.claim import plan_runs, seed_folder
-from recbole_hyper.runs.folder import read_config
 from recbole_hyper.settings import deciding, typed
 from recbole_hyper.threads import processors
 from recbole_hyper.yaml_files import config_file, merge, merged
@@ -67,8 +66,6 @@ def compare(
     runs = planned(rows, dataset, folder, settings, numbers)
     options: dict[str, Any] = {"max_concurrent": max_concurrent, "time_budget": time_budget, "ray_address": ray_address}
     compared = train(runs, folder, configs, **options)
-    # on data with few items, runs shorten the default cut-offs
-    first["topk"], first["valid_metric"] = compared.topk, compared.metric
     for name, file in scores.items():
         ranked = rank_scores(name, file, first, folder / name)
         compared.results[name] = {None: ranked}
@@ -114,8 +111,8 @@ def train(
     results, failed = experiment.execute(start)
     if not results:
         raise ValueError(f"all models failed: {'; '.join(f'{name}: {text}' for name, text in failed.items())}")
-    first = read_config(next(run.folder for run in runs if run.name in results))
-    items = Path(next(iter(configs.values()))["data_path"]) / f"{runs[0].dataset}.item"
+    first = next(iter(configs.values()))
+    items = Path(first["data_path"]) / f"{runs[0].dataset}.item"
     metric, seeds = str(first["valid_metric"]).lower(), dict.fromkeys(run.seed for run in runs if run.seed is not None)
     return Comparison(results, folder, metric, first["topk"], list(seeds), failed, {}, items)
 
