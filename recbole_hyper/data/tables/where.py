@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
@@ -29,9 +29,9 @@ _SECONDS = 60.0
 _ONE_EXPRESSION = {"type", "select_list", "from_table", "cte_map", "aggregate_handling"}  # entries of its statement
 _CLASSES = {"COLUMN_REF", "CONSTANT", "COMPARISON", "BETWEEN", "CONJUNCTION", "OPERATOR", "FUNCTION", "CAST", "TYPE"}
 # none of these reads a file or a clock, or changes the number of rows
-_FUNCTIONS = {
-    *("+", "-", "*", "/", "//", "%", "**", "^", "abs", "round", "floor", "ceil", "trunc", "sqrt", "ln", "log"),
-    *("log10", "exp", "sign", "mod", "pow"),
+_OF_NUMBERS = {"+", "-", "*", "/", "//", "%", "**", "^", "abs", "round", "floor", "ceil", "trunc", "sqrt", "ln", "log"}
+_OF_NUMBERS |= {"log10", "exp", "sign", "mod", "pow"}
+_FUNCTIONS = _OF_NUMBERS | {
     *("~~", "!~~", "~~*", "!~~*", "~~~", "like_escape", "not_like_escape", "ilike_escape", "not_ilike_escape"),
     *("||", "lower", "upper", "trim", "ltrim", "rtrim", "substr", "substring", "left", "right", "replace", "concat"),
     *("length", "strpos", "contains", "starts_with", "ends_with", "regexp_matches", "regexp_full_match"),
@@ -51,7 +51,7 @@ class Where:
     text: str
     columns: tuple[str, ...]  # the distinct columns of the condition, in order
     _sql: str  # over the columns c0, c1, ... of a table "rows"
-    _texts: frozenset[str]  # columns beside texts that are not like a number
+    _texts: frozenset[str]  # columns in functions of texts, and beside texts that are not like a number
     _fractions: frozenset[str]  # columns beside texts such as '1.5', which duckdb would round for whole numbers
     _numbers: frozenset[str] | None = None  # columns of text whose values are all numbers; None: in each table
 
@@ -123,6 +123,8 @@ def parse_where(text: str) -> Where:
             names, values = _compared(text, part)
             texts |= set() if all(map(_LIKE_A_NUMBER.match, values)) else names
             fractions |= names if any(re.search("[.eE]", value) for value in values) else set()
+        if function and function not in _OF_NUMBERS:
+            texts |= _names([one["expression"] for one in part.get("arguments", ())])
         if part["class"] == "COLUMN_REF":
             part["column_names"] = [columns.setdefault(".".join(part["column_names"]), f"c{len(columns)}")]
     if not columns:
@@ -138,7 +140,12 @@ def _compared(text: str, comparison: Node) -> tuple[set[str], list[str]]:
     values = [literal.get("text", "") for literal in literals if literal["kind"] == "STRING"]
     if "" in values or any(literal["kind"] == "NULL_LITERAL" for literal in literals):
         _refuse(text, "a missing value equals nothing; write COLUMN is null")
-    return {".".join(part["column_names"]) for part in parts if part["class"] == "COLUMN_REF"}, values
+    return _names(parts), values
+
+
+def _names(parts: Sequence[Node]) -> set[str]:
+    """Return the columns among some expressions."""
+    return {".".join(part["column_names"]) for part in parts if part["class"] == "COLUMN_REF"}
 
 
 def _refuse(text: str, why: str) -> NoReturn:

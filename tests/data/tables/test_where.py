@@ -48,6 +48,7 @@ TABLE = pa.table(
         ('digits > "text price"', [0, 1, 4]),  # numbers, although both are text
         ('digits > "text price" and "text price" > 1', [0, 4]),
         ("digits ** 2 > 90", [0, 4]),
+        ("digits like '1%' and length(digits) = 3", [4]),
         ("count / price > 0", [0]),  # a division by zero is a missing value
         ("count % price >= 0", [0]),
         ("list_contains(genres, 'a')", [0, 4]),
