@@ -96,6 +96,11 @@ class LinearRecommender(OneStepRecommender):
         """Return the scores (B, n_items) of training users, from their training histories."""
         return self.scores(self.fold_in(self.matrix[interaction[self.USER_ID].cpu().numpy()]))
 
+    def predict(self, interaction: Any) -> Tensor:
+        """Return the score (B,) of each row's user and item, which RecBole asks for when candidates are drawn."""
+        scores = self.full_sort_predict(interaction)
+        return scores.gather(1, interaction[self.ITEM_ID].to(scores.device)[:, None])[:, 0]
+
 
 class OneStep:
     """A training loader of one empty batch."""
