@@ -50,10 +50,10 @@ def test_steps_add_up_to_histories_with_repeats_and_shared_prefixes() -> None:
 
 
 def test_users_and_pairs_score_the_same(random_data: Path) -> None:
-    net, data, _ = fitted("EASER", random_data)
+    net, _, _ = fitted("EASER", random_data)
     users, items = torch.tensor([1, 2, 3]), torch.tensor([4, 1, 2])
-    whole = net.full_sort_predict({data.uid_field: users})
-    assert net.predict({data.uid_field: users, data.iid_field: items}).tolist() == whole[range(3), items].tolist()
+    whole = net.full_sort_predict({net.USER_ID: users})
+    assert net.predict({net.USER_ID: users, net.ITEM_ID: items}).tolist() == whole[range(3), items].tolist()
 
 
 def test_cases_score_the_same_in_any_slices(random_data: Path) -> None:
