@@ -18,7 +18,7 @@ from recbole_hyper.commands import argument, command, words
 from recbole_hyper.host import models
 from recbole_hyper.host.recbole_files import recbole_models
 from recbole_hyper.models import MODULES
-from recbole_hyper.yaml_files import properties_folder, read_yaml
+from recbole_hyper.yaml_files import properties_folder, read_yaml, recbole_folder
 
 PACKAGE = Path(__file__).parents[1]
 # the command in an opening comment such as "SCE paper: recbole-hyper run --model=..."
@@ -171,6 +171,21 @@ def _datasets() -> list[Entry]:
     return entries + [Entry(name, known.get(name, ""), "prepared, in dataset/") for name in here]
 
 
+def _metrics() -> list[Entry]:
+    """Return RecBole's metrics of rankings, and those of this package, which are functions with cut-offs."""
+    theirs = _classes(_parsed(recbole_folder() / "evaluator" / "metrics.py"))
+    entries = [
+        Entry(node.name, _about(node).replace("_", ""), "RecBole")
+        for node in theirs
+        if "LossMetric" not in _bases(node)
+    ]
+    for node in _parsed(PACKAGE / "evaluation" / "beyond_accuracy.py").body:
+        if isinstance(node, ast.FunctionDef) and "topk" in [one.arg for one in node.args.args]:
+            name = node.name.title().replace("_", "")
+            entries.append(Entry(name, first_sentence(ast.get_docstring(node))))
+    return sorted(entries, key=lambda entry: entry.group != "")
+
+
 def _recipes() -> list[Entry]:
     from recbole_hyper.report.recipes import read_recipe, recipes
 
@@ -184,6 +199,7 @@ KINDS: dict[str, Callable[[], list[Entry]]] = {
     "encoders": partial(parts, "encoders"),
     "geometries": partial(parts, "geometry"),
     "protocols": _protocols,
+    "metrics": _metrics,
     "datasets": _datasets,
     "spaces": partial(files, "sweep"),
     "recipes": _recipes,
@@ -191,7 +207,7 @@ KINDS: dict[str, Callable[[], list[Entry]]] = {
 
 
 @command(
-    "list models, losses, encoders, geometries, protocols, datasets, spaces or recipes",
+    "list models, losses, encoders, geometries, protocols, metrics, datasets, spaces or recipes",
     argument("kind", nargs="?", help=f"{', '.join(KINDS)}; default: the names of all"),
     argument("--plugins", type=words, default="", help="Python files with your parts, separated by commas"),
     example="list losses",

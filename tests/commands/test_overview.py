@@ -12,7 +12,9 @@ from recbole_hyper import registry
 from recbole_hyper.cli import main
 from recbole_hyper.commands import overview
 from recbole_hyper.commands.overview import KINDS
+from recbole_hyper.config.checks import SUPPORTED_NEEDS
 from recbole_hyper.config.resolve import model_class
+from recbole_hyper.host.metrics import OWN_METRICS, metric_needs, metrics_dict
 from recbole_hyper.host.recbole_files import recbole_models
 from recbole_hyper.report.recipes import recipes
 from recbole_hyper.yaml_files import properties_folder
@@ -53,6 +55,11 @@ def test_models_of_recbole_are_told_apart(capsys: pytest.CaptureFixture[str]) ->
     printed = shown(capsys, "models")
     assert printed["GRU4Rec"].startswith("GRU4Rec is a model")
     assert printed["BERT4Rec"].startswith("Fei Sun et al.")  # it has no docstring but a reference
+
+
+def test_metrics_are_those_that_a_ranking_has() -> None:
+    ranked = [name for name in metrics_dict if not set(metric_needs(name)) - SUPPORTED_NEEDS]
+    assert {entry.name.lower() for entry in KINDS["metrics"]()} == {*ranked, *OWN_METRICS}
 
 
 def test_a_model_of_recbole_goes_by_the_name_of_its_class() -> None:
