@@ -17,7 +17,7 @@ class LastBasket(Protocol):
     The last basket of a user is the test, the one before it the validation. Each item of a basket is a case, once, and
     all of them have the history before the basket, so no target follows an item of the same order. With
     valid_and_test a user with 2 baskets has no validation case, and a user with 1 basket only trains.
-    ``prepare --basket=ORDER_ID`` gives the items of an order one time. With ``refit: True`` the final model trains on
+    ``examples/convert/times.py`` gives the items of an order one time. With ``refit: True`` the final model trains on
     all but the test baskets.
     """
 
