@@ -75,7 +75,7 @@ def test_a_missing_name_says_what_to_type(capsys: pytest.CaptureFixture[str]) ->
     for words, texts in (
         (["run"], [model, dataset]),
         (["run", "--model=Pop"], [dataset]),
-        (["sweep"], [model]),
+        (["sweep"], [model, dataset]),
         (["sweep", "--model=Pop"], [dataset]),
     ):
         assert cli.main(words) == 1

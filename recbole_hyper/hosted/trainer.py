@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -101,11 +101,8 @@ class HostedLoop(Loop):
             with self._averaged():
                 host.Trainer._save_checkpoint(self.trainer, epoch)
 
-    def _save_best(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Do nothing: RecBole's checkpoint is the only file."""
-
     def _write_state(self) -> None:
-        """Do nothing, as above."""
+        """Do nothing: RecBole's checkpoint is the only file."""
 
     def _write_history(self) -> None:
         """Do nothing: the log has losses and metrics."""

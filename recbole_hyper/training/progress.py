@@ -160,9 +160,12 @@ class Training:
     def _note(self, phase: str, seconds: float, memory: int, row: Mapping[str, Any]) -> None:
         self.seconds[phase] += seconds
         self.peak_memory[phase] = max(self.peak_memory[phase], memory)
-        write_csv(self.output_dir / "train.csv", self.history)
+        self._write_history()
         for log in (self.tensorboard, self.wandblogger):
             log.log_row(row, phase)
+
+    def _write_history(self) -> None:
+        write_csv(self.output_dir / "train.csv", self.history)
 
     def _validate(self, valid: Evaluation, show_progress: bool) -> tuple[float, dict[str, float]]:
         """Rank validation, with the averaged weights if there are any; return (score, metrics)."""

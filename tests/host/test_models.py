@@ -40,6 +40,7 @@ def test_one_warning_for_each_thing_in_its_yaml(place: Path, caplog: pytest.LogC
             Config("GatedAverage", "d", config_dict=keys(place, "GatedAverage"))
             Config("WeightedPool", "d", config_dict=keys(place, "WeightedPool"))
     assert [line.partition(": ")[2] for line in caplog.messages] == [
+        "the key 'n_heads' is given twice; the last value counts",
         "nothing reads logger_name, from_scratch",
         "neg_sampling is from an earlier release of RecBole: train_neg_sample_args=None",
     ]

@@ -82,7 +82,7 @@ def test_the_service_recommends_as_the_run(client: TestClient, bundle: Path) -> 
         ("/recommend", {"history": ["i1"], "rules": {"boost": {"i2": 1e39}}}, 422, "numbers from -3e+38 to"),
         ("/recommend", {"history": ["i1"], "rules": {"diversity": 10**400}}, 422, "a number in [0, 1]"),
         ("/recommend", {"history": ["i1"], "rules": {"where": f"interactions < {10**30}"}}, 200, "items"),
-        ("/recommend", {"history": ["i1"], "rules": {"where": f"price > {'9' * 5000}"}}, 422, "at most 38"),
+        ("/recommend", {"history": ["i1"], "rules": {"where": f"price > {'9' * 5000}"}}, 422, "no item that may be"),
         ("/recommend", {"history": ["i1"], "rules": {"at_most": {"kind": 10**30}}}, 200, "items"),
         ("/recommend", {"histories": [["i1"], ["i2"]], "times": [[1.0]]}, 422, "times must have the form of histories"),
         ("/recommend", {"histories": {"a": ["i1"]}, "times": {"b": [1.0]}}, 422, "the same names"),
