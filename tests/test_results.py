@@ -267,6 +267,8 @@ def setting(run: dict[str, Any]) -> dict[str, str]:
     # the default
     if keys.get("inner_size") == str(4 * int(run["width"] or 0)):
         without_effect.add("inner_size")
+    # runs before these keys had no bound
+    without_effect |= {key for key in ("softmax_items", "valid_cases") if keys.get(key) == "null"}
     return {key: text for key, text in keys.items() if key not in without_effect}
 
 
