@@ -46,16 +46,18 @@ def write_shop(path: Path, users: int, length: int, items: int) -> None:
 def commands(folder: Path) -> dict[str, list[str]]:
     """Return the words of each command by its name."""
     run, data = str(folder / "run"), str(folder / "dataset")
-    words = {
+    return {
         "prepare": ["prepare", "shop", f"--source={folder / 'shop.csv'}", f"--output={data}"],
-        "run": ["run", "--model=FMLPRecMemory", "--dataset=shop", f"--data_path={data}", f"--output_dir={run}"],
-        f"recommend, {LISTS:,} users": ["recommend", run, f"--users=@{folder / 'users.txt'}"],
+        "run": [
+            *("run", "--model=FMLPRecMemory", "--dataset=shop", f"--data_path={data}", f"--output_dir={run}"),
+            *("--epochs=1", "--metrics=NDCG,Hit", "--topk=10", "--show_progress=False"),
+        ],
+        f"recommend, {LISTS:,} users": [
+            *("recommend", run, f"--users=@{folder / 'users.txt'}", "--k=10", f"--output={folder / 'lists.parquet'}")
+        ],
         "export, with the search": ["export", run, "--top_k=10", f"--output={folder / 'shop.onnx'}"],
         "serve, to the first list": ["serve", run, f"--port={PORT}"],
     }
-    words["run"] += ["--epochs=1", "--metrics=NDCG,Hit", "--topk=10", "--show_progress=False"]
-    words[f"recommend, {LISTS:,} users"] += ["--k=10", f"--output={folder / 'lists.parquet'}"]
-    return words
 
 
 def measured(words: list[str], served: Callable[[], object] | None = None) -> dict[str, float]:

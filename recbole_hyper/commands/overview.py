@@ -69,7 +69,7 @@ def _in_package(kind: str) -> Iterator[Entry]:
             yield Entry(file, _about(parts[-1]))
 
 
-def _about(node: ast.ClassDef) -> str:
+def _about(node: ast.ClassDef | ast.FunctionDef) -> str:
     return first_sentence(ast.get_docstring(node))
 
 
@@ -172,18 +172,16 @@ def _datasets() -> list[Entry]:
 
 
 def _metrics() -> list[Entry]:
-    """Return RecBole's metrics of rankings, and those of this package, which are functions with cut-offs."""
-    theirs = _classes(_parsed(recbole_folder() / "evaluator" / "metrics.py"))
-    entries = [
-        Entry(node.name, _about(node).replace("_", ""), "RecBole")
-        for node in theirs
-        if "LossMetric" not in _bases(node)
+    """Return this package's metrics, which are functions with cut-offs, and RecBole's metrics of rankings."""
+    functions = [
+        node
+        for node in _parsed(PACKAGE / "evaluation" / "beyond_accuracy.py").body
+        if isinstance(node, ast.FunctionDef) and "topk" in [one.arg for one in node.args.args]
     ]
-    for node in _parsed(PACKAGE / "evaluation" / "beyond_accuracy.py").body:
-        if isinstance(node, ast.FunctionDef) and "topk" in [one.arg for one in node.args.args]:
-            name = node.name.title().replace("_", "")
-            entries.append(Entry(name, first_sentence(ast.get_docstring(node))))
-    return sorted(entries, key=lambda entry: entry.group != "")
+    own = [Entry(node.name.title().replace("_", ""), _about(node)) for node in functions]
+    classes = _classes(_parsed(recbole_folder() / "evaluator" / "metrics.py"))
+    ranked = [node for node in classes if "LossMetric" not in _bases(node)]
+    return own + [Entry(node.name, _about(node).replace("_", ""), "RecBole") for node in ranked]
 
 
 def _recipes() -> list[Entry]:

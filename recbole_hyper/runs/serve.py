@@ -79,8 +79,7 @@ def serve(
     trust = {"files": [str(Path(file).absolute()) for file in plugins], "everything": trust_plugins}
     threads = max(1, processors() // workers)
     settings = {"run": str(run.absolute()), "threads": threads, "trust": trust, "every": EVERY / 2}
-    settings["item_column"] = item_column
-    settings |= {name: str(Path(file).absolute()) for name, file in tables.items()}
+    settings |= {"item_column": item_column} | {name: str(Path(file).absolute()) for name, file in tables.items()}
     with contextlib.ExitStack() as stack:
         # the port first: a port that is in use is known before the long work
         listener = stack.enter_context(_bound(host, port))

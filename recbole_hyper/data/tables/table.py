@@ -297,10 +297,8 @@ def id_texts(values: pa.Array, form: Format) -> tuple[pa.Array, Mask]:
 
 def _count_bad(rows: Rows, row: int, bad: str, form: Format, malformed: Malformed) -> None:
     """Count a row whose field ``bad`` is invalid, with the reason."""
-    line, values = (
-        int(rows.lines[row]),
-        {name: rows.columns[name][row].as_py() for name in FIELDS if name in rows.columns},
-    )
+    line = int(rows.lines[row])
+    values = {name: rows.columns[name][row].as_py() for name in FIELDS if name in rows.columns}
     value, text = values[bad], decoded(values[bad])
     missing = bad.endswith("_id") and form.missing_ids == "drop" and str(text or "").strip() in ("", *MISSING_IDS)
     if missing and isinstance(malformed, Refused):

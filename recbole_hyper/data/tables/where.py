@@ -202,8 +202,8 @@ def _as_numbers(column: pa.Array, name: str) -> pa.Array:
     wrong = np.flatnonzero(~readable & as_mask(pc.is_valid(column)))
     if len(wrong):
         row = int(wrong[0])
-        what = "a number, as the values before it"
-        raise DataError(f"where: row {row} (from 0): {column[row].as_py()[:80]!r} in {name!r} is not {what}")
+        text = column[row].as_py()[:80]
+        raise DataError(f"where: row {row} (from 0): {text!r} in {name!r} is not a number, as the values before it")
     for whole in (pa.int64(), _INTEGER) if np.all(np.floor(numbers[readable]) == numbers[readable]) else ():
         try:
             return pc.utf8_trim_whitespace(column).cast(whole)
