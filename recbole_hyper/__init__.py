@@ -14,7 +14,6 @@ from recbole_hyper.threads import limit_cached_kernels, limit_spinning
 if TYPE_CHECKING:
     # what editors and mypy see of the functions that __getattr__ imports at their first use
     from recbole_hyper.experiment.seeds import run_seeds as run_seeds
-    from recbole_hyper.runs.batch import recommend_all as recommend_all
     from recbole_hyper.runs.estimator import Estimator as Estimator
     from recbole_hyper.runs.load import load as load
     from recbole_hyper.runs.run import run as run
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
 patches.apply()
 
 __version__ = "0.2.0"
-_FUNCTIONS = {"Estimator": "runs.estimator", "load": "runs.load", "recommend_all": "runs.batch"}
-_FUNCTIONS |= {"run": "runs.run", "run_seeds": "experiment.seeds"}
+_FUNCTIONS = {"Estimator": "runs.estimator", "load": "runs.load", "run": "runs.run", "run_seeds": "experiment.seeds"}
 _PLACES = _FUNCTIONS | {name: f"models.{file}" for name, file in MODULES.items()}
 __all__ = list(_PLACES)
 

@@ -1,4 +1,4 @@
-"""Connects to a Ray cluster, for the trials of a sweep and for recommendations; Ray is imported when it is needed."""
+"""Connects to a Ray cluster, for the runs of sweeps and comparisons; Ray is imported when it is needed."""
 
 import contextlib
 import logging

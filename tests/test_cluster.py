@@ -14,13 +14,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
-from recbole_hyper import load, run
 from recbole_hyper.cluster import RAY_ENVIRONMENT
-from recbole_hyper.runs.batch import recommend_all
-from recbole_hyper.serving import stream
 from recbole_hyper.sweep.driver import sweep
 from tests.conftest import SMALL
 
@@ -109,18 +105,3 @@ def test_a_sweep_over_two_nodes_outlives_one_of_them(nodes: TwoNodes, random_dat
     assert json.loads((folder / "sweep.json").read_text())["best"]["settings"] in [
         {"learning_rate": value} for value in rates
     ]
-
-
-@pytest.mark.slow
-def test_recommendations_are_made_on_both_nodes(
-    nodes: TwoNodes, random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    keys = {**KEYS, "data_path": str(random_data), "output_dir": str(tmp_path / "run"), "epochs": 2}
-    run("SASRecCE", "random", config_dict=keys)
-    monkeypatch.setattr(stream, "USERS_OF_A_PART", 8)
-    file = recommend_all(tmp_path / "run", tmp_path / "all.parquet", k=5, num_workers=2, ray_address=nodes.address)
-    found = pd.read_parquet(file)
-    expected = load(tmp_path / "run").recommend(found["user_id"].unique(), k=5)
-    assert found["user_id"].nunique() == 40
-    assert found["item_id"].tolist() == expected["item_id"].tolist()
-    assert found["user_id"].tolist() == expected["user_id"].tolist()

@@ -65,7 +65,6 @@ PUBLIC = {
         "curvature/estimate.py:estimate_curvature",
         "data/tables/prepare/pipeline.py:prepare",
         "evaluation/metrics.py:compute_metrics",
-        "runs/batch.py:recommend_all",
         "runs/serve.py:serve",
         "experiment/compare.py:compare",
         "sweep/driver.py:sweep",

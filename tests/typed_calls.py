@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from recbole_hyper import Estimator, load, recommend_all, run, run_seeds
+from recbole_hyper import Estimator, load, run, run_seeds
 
 
 def right(frame: pd.DataFrame) -> None:
@@ -24,4 +24,4 @@ def wrong(frame: pd.DataFrame) -> None:
     load(3)  # type: ignore[arg-type]
     load("saved/run").recommend(k="ten")  # type: ignore[arg-type]
     Estimator("HSASRecCE").fit(frame).recommend(rank=10)  # type: ignore[call-arg]
-    recommend_all()  # type: ignore[call-arg]
+    run_seeds(model="Pop", dataset="ml-1m")  # type: ignore[call-arg]

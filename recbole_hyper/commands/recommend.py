@@ -2,7 +2,6 @@
 
 import argparse
 import logging
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -47,8 +46,6 @@ def switch(text: str) -> bool:
     argument("--diversity_by", default="", help="column by which items are similar; default: item vectors"),
     argument("--unfinished", action="store_true", help="use a run whose training was stopped"),
     argument("--output", type=Path, help="file to write, .parquet or .csv; repeat a killed command to resume it"),
-    argument("--num_workers", type=int, default=1, help="processes that compute the file (default 1)"),
-    argument("--ray_address", help="a running Ray cluster for --num_workers, host:port; default: one is started here"),
     example="recommend saved/first --users=196,186 --k=5",
 )
 def recommend(arguments: argparse.Namespace) -> int:
@@ -57,7 +54,6 @@ def recommend(arguments: argparse.Namespace) -> int:
     from recbole_hyper.data.tables import inputs
     from recbole_hyper.data.tables.formats import Layout
     from recbole_hyper.evaluation.tables import frame_table
-    from recbole_hyper.runs.batch import Workers
     from recbole_hyper.runs.folder import identity
     from recbole_hyper.runs.load import load
     from recbole_hyper.serving import stream
@@ -102,13 +98,8 @@ def recommend(arguments: argparse.Namespace) -> int:
         print(f"{min(_SHOWN, n)} of {n} users; --output=FILE.parquet writes all")
         stream.warn_unknown(query)
         return 0
-    compute = None
-    if arguments.num_workers != 1:
-        trust = {"files": list(map(os.path.abspath, arguments.plugins)), "everything": arguments.trust_plugins}
-        compute = Workers(arguments.run, arguments.num_workers, arguments.ray_address, trust)
-    resumed = stream.write_recommendations(
-        model, query, arguments.output, plan=plan, identity=identity(arguments.run) | added, compute=compute
-    )
+    of_model = identity(arguments.run) | added
+    resumed = stream.write_recommendations(model, query, arguments.output, plan=plan, identity=of_model)
     if resumed:
         print(f"resumed after {resumed} parts of an earlier call")
     print(f"{n} users", arguments.output, sep="\n")
@@ -130,8 +121,6 @@ def _add_items(model: Any, arguments: argparse.Namespace) -> dict[str, str]:
     if not features <= set(table.column_names):
         return {}
     model.add_items(table)
-    if arguments.num_workers != 1 and len(model.item_ids) > before:
-        raise ValueError("--items has new items, which need a single process: leave --num_workers out")
     print(f"{len(model.item_ids) - before} new items, scored by their features")
     return {"items": file_digest(file)}
 

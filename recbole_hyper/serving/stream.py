@@ -1,14 +1,14 @@
 """Write recommendations for any number of users into one file, in parts, so that a killed call can continue.
 
 The parts are in a hidden folder beside the output. A part depends only on the query and the plan, so interrupted calls
-and several processes write the same file as one call.
+write the same file as one call.
 """
 
 import logging
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -80,17 +80,6 @@ logger = logging.getLogger("recbole_hyper")
 USERS_OF_A_PART = 8192
 
 
-class Part(NamedTuple):
-    """The rows of a query whose answers are in a file."""
-
-    rows: slice
-    file: Path
-
-
-#: writes the answers to a query with a plan into the files of parts
-Compute = Callable[[Query, Plan, Sequence[Part]], None]
-
-
 def all_users(model: Recommender) -> Any:
     """Return the ids of all users with a history in the data."""
     # unique, because a user may have several rows in pre-split files
@@ -105,20 +94,13 @@ def require_output(output: Path, inputs: Iterable[Path | None] = ()) -> None:
 
 
 def write_recommendations(
-    model: Recommender,
-    query: Query,
-    output: Path,
-    *,
-    plan: Plan,
-    identity: Mapping[str, Any],
-    compute: Compute | None = None,
+    model: Recommender, query: Query, output: Path, *, plan: Plan, identity: Mapping[str, Any]
 ) -> int:
     """Write the recommendations for ``query`` with ``plan``; return how many parts an earlier call had computed.
 
     ``output`` ends in .parquet or .csv and is replaced once the new recommendations are complete. The plain values of
-    ``identity`` identify the model and its data; ``compute`` writes the missing parts,
-    None uses this process. ConfigError for a file with other content, ValueError for another suffix, LockedError if
-    another process writes this file. After a NoSpaceError the same call can continue.
+    ``identity`` identify the model and its data. ConfigError for a file with other content, ValueError for another
+    suffix, LockedError if another process writes this file. After a NoSpaceError the same call can continue.
     """
     require_output(output)
     content = {**identity, "query": array_digest(query), "plan": array_digest(plan), "size": USERS_OF_A_PART}
@@ -132,16 +114,12 @@ def write_recommendations(
                 shutil.rmtree(other)
         folder.mkdir(exist_ok=True)
         starts = range(0, len(query), USERS_OF_A_PART)
-        rows = [slice(at, at + USERS_OF_A_PART) for at in starts]
-        parts = [Part(part_rows, folder / f"{number:08}.parquet") for number, part_rows in enumerate(rows)]
-        missing = [part for part in parts if not is_complete(part.file)]
-        if compute is None:
-            for part in tqdm(missing, desc="Recommend", unit="part", disable=None):
-                write_part(model.answer(query[part.rows], plan), part.file)
-        elif missing:
-            compute(query, plan, missing)
+        parts = {folder / f"{number:08}.parquet": slice(at, at + USERS_OF_A_PART) for number, at in enumerate(starts)}
+        missing = [part for part in parts if not is_complete(part)]
+        for part in tqdm(missing, desc="Recommend", unit="part", disable=None):
+            write_part(model.answer(query[parts[part]], plan), part)
         warn_unknown(query)
-        join([part.file for part in parts], output)
+        join(list(parts), output)
         shutil.rmtree(parts_folder, ignore_errors=True)
     return len(parts) - len(missing)
 
