@@ -122,6 +122,7 @@ _OTHER_NAMES = {
     "patience": "stopping_step",
     "optimizer": "learner",
     "loss": "loss_type",
+    "device": "use_gpu",
     "wd": "weight_decay",
 }
 

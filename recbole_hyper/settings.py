@@ -30,6 +30,7 @@ from recbole_hyper.values import (
     PositiveFloat32,
     PositiveInt,
     ShareBelow1,
+    Text,
     consists_of,
     in_words,
 )
@@ -51,9 +52,9 @@ def _declare(decides: str, *rows: tuple[str, Any, Any, str]) -> None:
 
 _declare(
     "data",
-    ("USER_ID_FIELD", OPEN, str, "field of the users in the .inter file"),
-    ("ITEM_ID_FIELD", OPEN, str, "field of the items"),
-    ("TIME_FIELD", OPEN, str, "field of the times"),
+    ("USER_ID_FIELD", OPEN, Text, "field of the users in the .inter file"),
+    ("ITEM_ID_FIELD", OPEN, Text, "field of the items"),
+    ("TIME_FIELD", OPEN, Text, "field of the times"),
     ("load_col", None, Columns | None, "columns by atomic file; ~ reads user, item and time of the .inter file"),
     ("user_inter_num_interval", OPEN, Interval | None, "interactions of each user; filtered to a fixed point"),
     ("item_inter_num_interval", OPEN, Interval | None, "interactions of each item; filtered to a fixed point"),
@@ -64,7 +65,7 @@ _declare(
 )
 _declare(
     "data place",
-    ("data_path", OPEN, str, "folder with a folder for each data set"),
+    ("data_path", OPEN, Text, "folder with a folder for each data set"),
     ("interactions", "files", Literal["files", "given"], "given: a frame in Python, run(..., interactions=frame)"),
 )
 _declare(
@@ -103,7 +104,7 @@ _declare(
     ("manifold_learning_rate", None, PositiveFloat | None, "rate of parameters on a manifold; ~ is learning_rate"),
     ("stabilize", 10, PositiveInt, "steps between projections of parameters onto their manifold"),
     ("train_batch_size", OPEN, PositiveInt | Auto, "sequences (not rows) in a batch"),
-    ("init_from", None, str | None, "folder of a finished run, whose weights are the initial weights, matched by ids"),
+    ("init_from", None, Text | None, "folder of a finished run, whose weights are the initial weights, matched by ids"),
     ("train_windows", "all", Literal["all", "last", "random"], "targets: all, the last L, or one random window"),
     ("drop_last", False, bool, "drop the last, smaller batch of an epoch"),
     (
@@ -160,7 +161,7 @@ _declare(
 )
 _declare(
     "place",
-    ("output_dir", None, str | None, "folder of the run; ~ is saved/<Model>-<dataset>-<time>"),
+    ("output_dir", None, Text | None, "folder of the run; ~ is saved/<Model>-<dataset>-<time>"),
     ("strict", False, bool, "raise an error for a key of a configuration file that nothing reads"),
     ("offline", False, bool, "do not download data sets"),
     ("resume", False, bool, "continue the run in output_dir from its last checkpoint"),

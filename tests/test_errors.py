@@ -8,7 +8,8 @@ import pytest
 from recbole_hyper.errors import ConfigError, did_you_mean, near_hint, near_key, near_names, positive_int, require
 from tests.raising import refused
 
-KEYS = ["hidden_size", "learning_rate", "save_data", "state", "epochs", "topk", "n_layers", "train_batch_size"]
+KEYS = ["use_gpu", "hidden_size", "learning_rate", "save_data", "state", "epochs", "topk", "n_layers"]
+KEYS += ["train_batch_size"]
 
 
 @pytest.mark.parametrize(
@@ -34,6 +35,7 @@ def test_near_keys(name: str, key: str) -> None:
     ("name", "hint"),
     [
         ("lr", "; did you mean learning_rate?"),
+        ("device", "; did you mean use_gpu?"),
         ("train", "; did you mean train_batch_size?"),
         ("hiden_size", "; did you mean hidden_size?"),
         ("zzz", ""),

@@ -12,7 +12,7 @@ from recbole_hyper.config.parts import CURVATURE
 from recbole_hyper.errors import ConfigError, MissingDataError, did_you_mean, near_names
 from recbole_hyper.host.metrics import DIVERSITY, OWN_METRICS, metric_needs, metrics_dict
 from recbole_hyper.options import AUTO, Option, check_options
-from recbole_hyper.values import EVALUATION, ShareBelow1, allows, in_words
+from recbole_hyper.values import EVALUATION, ShareBelow1, Text, allows, in_words
 from recbole_hyper.yaml_files import data_addresses, only, properties_folder, read_yaml
 
 logger = logging.getLogger("recbole_hyper")
@@ -40,9 +40,11 @@ def check_all(found: Any, others: Collection[str]) -> None:
     for key in () if registry.parts_of(model) else final:
         if final[key] == AUTO != found.defaults.get(key) and key in found.options and not settings.is_text(key):
             mistakes.add(f"{key}='auto': only neural models of this package choose a value; {model.__name__} needs one")
-    # RecBole's trainer silently uses adam for any other name
     if str(final["learner"]).lower() not in allowed:
-        mistakes.add(f"learner={final['learner']!r} is unknown to {model.__name__}; allowed: {', '.join(allowed)}")
+        mistakes.add(
+            f"learner={final['learner']!r} is unknown to {model.__name__}; allowed: {', '.join(allowed)}"
+            " (RecBole uses adam for any other name)"
+        )
 
 
 def wrong_values(found: Any, others: Collection[str]) -> Iterator[str]:
@@ -61,9 +63,10 @@ def wrong_values(found: Any, others: Collection[str]) -> Iterator[str]:
         ):
             continue
         wanted = type(default) if key in found.given and type(default) in (bool, int, float, str) else Any
+        wanted = Text if key.endswith(("_FIELD", "_separator", "LIST_SUFFIX")) else wanted
         if option is not None and (default is None or option.allows(default)):
             yield option.why_not(values[key])
-        elif values[key] is not None and not allows(wanted, values[key]):
+        elif (values[key] is not None or wanted is Text) and not allows(wanted, values[key]):
             yield f"{key}={values[key]!r}: {in_words(wanted)} is expected (default: {default!r})"
         elif key.endswith("dropout_prob") and not allows(ShareBelow1, values[key]):
             yield f"{key}={values[key]!r}: a number in [0, 1) is expected"

@@ -236,6 +236,8 @@ def _read(found: Resolution, files: Sequence[Path], keys: Keys, stored: Keys, pl
     given = found.given = merged(stored, of_files, keys)
     given |= {key: at_home(key, given[key]) for key in PATHS if key in given}
     given |= {key: settings.interval_text(given[key]) for key in settings.INTERVALS if key in given}
+    if given.get("TIME_FIELD", "") is None:  # RecBole's sign of data without times, whose columns say it
+        del given["TIME_FIELD"]
     if isinstance(metrics := given.get("metrics"), list):
         given["metrics"] = [METRICS.get(str(name).lower(), name) for name in metrics]
     for key in ("metrics", "valid_metric"):

@@ -54,9 +54,6 @@ class Source:
     def of(cls, config: Any) -> Source:
         """Read the settings of a configuration; ConfigError for invalid ones."""
         named = ("USER_ID_FIELD", "ITEM_ID_FIELD", "TIME_FIELD")
-        for key in ("field_separator", "seq_separator", "LIST_SUFFIX", *named):
-            if not isinstance(config[key], str) or not config[key]:
-                raise ConfigError(f"{key}={config[key]!r} must be text that is not empty")
         if len(set(fields := [config[key] for key in named])) < 3:
             raise ConfigError(f"USER_ID_FIELD, ITEM_ID_FIELD, TIME_FIELD are {', '.join(fields)}; they must differ")
         for key, example in (("unload_col", "{inter: [rating]}"), ("val_interval", "{rating: '[3,inf)'}")):

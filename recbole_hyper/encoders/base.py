@@ -261,7 +261,7 @@ def dropout(x: Tensor, p: float) -> Tensor:
     """
     if x.device.type != "cpu":
         return nn.functional.dropout(x, p)
-    levels_kept = _LEVELS - round(p * _LEVELS)
+    levels_kept = max(1, _LEVELS - round(p * _LEVELS))
     if levels_kept == _LEVELS:
         return x
     bits = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)

@@ -112,8 +112,9 @@ def run(
     named = bool(model or settings.get("model") or config_files or settings.get("init_from"))
     stored, files = resumed_config(settings, named=named), list(config_files or [])
     if settings.get("init_from") and not stored:
-        stored, changes = continuation(Path(settings["init_from"]), files)
-        settings = Exact({**changes, **settings, "init_from": str(Path(settings["init_from"]).absolute())})
+        start = Path(str(settings["init_from"])).absolute()
+        stored, changes = continuation(start, files)
+        settings = Exact({**changes, **settings, "init_from": str(start)})
     config = with_data(lambda: Config(model, dataset, files, settings, stored=stored))
     if config["init_from"]:
         require_same_model(config)

@@ -90,7 +90,7 @@ def _digest(tensors: Mapping[str, Tensor], metadata: str) -> str:
     for name in sorted(tensors):
         tensor = tensors[name]
         sha256.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        sha256.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        sha256.update(tensor.contiguous().as_strided((tensor.numel(),), (1,)).view(torch.uint8).numpy().data)
     return sha256.hexdigest()
 
 

@@ -20,8 +20,10 @@ from tests.raising import refused
         ({"val_interval": {"timestamp": ">5"}}, "val_interval: timestamp='>5' must be an interval"),
         ({"val_interval": {"item_id": "1234567890"}}, "val_interval: item_id='1234567890' must be a list"),
         ({"unload_col": True}, "unload_col=True must be a mapping"),
-        ({"field_separator": ""}, "field_separator=.* must be text that is not empty"),
-        ({"LIST_SUFFIX": ""}, "LIST_SUFFIX=.* must be text that is not empty"),
+        ({"field_separator": ""}, "field_separator=None"),
+        ({"LIST_SUFFIX": ""}, "LIST_SUFFIX=None"),
+        ({"ITEM_LIST_LENGTH_FIELD": ""}, "ITEM_LIST_LENGTH_FIELD=None"),
+        ({"output_dir": "a\0b"}, "output_dir='a.x00b'"),
         ({"USER_ID_FIELD": "item_id"}, "they must differ"),
     ],
 )
@@ -41,7 +43,11 @@ def test_models_without_sequences_need_no_times_in_random_order(tmp_path: Path) 
     (tmp_path / "mine").mkdir()
     lines = [f"u{n % 7}\ti{n % 5}" for n in range(70)]
     (tmp_path / "mine" / "mine.inter").write_text("user_id:token\titem_id:token\n" + "\n".join(lines) + "\n")
-    keys = {"data_path": str(tmp_path), "eval_args": {"order": "RO", "split": {"RS": [8, 1, 1]}, "mode": "full"}}
+    keys: dict[str, Any] = {
+        "data_path": str(tmp_path),
+        "eval_args": {"order": "RO", "split": {"RS": [8, 1, 1]}, "mode": "full"},
+        "TIME_FIELD": None,
+    }
     assert len(stored(Config("BPR", "mine", config_dict=keys)).items) == 70
     with refused(DataError, "'timestamp'", "--order=file", "eval_args", "RO}"):
         stored(Config("BPR", "mine", config_dict={"data_path": str(tmp_path)}))

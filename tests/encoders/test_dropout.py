@@ -32,6 +32,7 @@ def test_evaluation_and_zero_change_nothing() -> None:
     x = torch.rand(4, 3)
     assert Dropout(0.5).eval()(x) is x
     assert Dropout(0.0)(x) is x
+    assert Dropout(0.9999999)(x).isfinite().all()
     with refused(ValueError, "dropout probability 1"):
         Dropout(1)
 

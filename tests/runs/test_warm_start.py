@@ -160,6 +160,8 @@ def test_invalid_warm_starts_are_refused(data: Path, monday: Path, tmp_path: Pat
         run("EASER", "tuesday", config_dict=keys)
     with refused(ConfigError, "has no run"):
         run(dataset="tuesday", config_dict={**keys, "init_from": str(tmp_path / "nothing")})
+    with refused(ConfigError, "/5 has no run"):
+        run(dataset="tuesday", config_dict={**keys, "init_from": 5})
 
 
 @pytest.mark.parametrize(

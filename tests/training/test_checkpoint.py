@@ -121,6 +121,8 @@ def test_foreign_files_are_refused(tmp_path: Path) -> None:
 
 def test_tensors_that_share_memory_are_saved_separately(tmp_path: Path) -> None:
     shared = torch.ones(3)
+    single = torch.ones(1, dtype=torch.long).as_strided((1,), (0,))
+    save_weights(tmp_path / "one.safetensors", {"a": single}, {})
     save_weights(tmp_path / "model.safetensors", {"a": shared, "b": shared, "c": shared}, {})
     assert equal(read_weights(tmp_path / "model.safetensors")[0], dict.fromkeys("abc", shared))
 
