@@ -61,14 +61,19 @@ def gradients(loss: Tensor, leaves: tuple[Tensor | None, ...], upstream: Tensor 
     return list(torch.autograd.grad(loss, asked, upstream, allow_unused=True))
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 @pytest.mark.parametrize("padding", [None, 0, 3])
-def test_equals_the_loop(geometry: str, padding: int | None) -> None:
+def test_equals_the_loop(geometry: str, padding: int | None, smoothing: float) -> None:
     states, targets, weight, offset, curvature = problem(7, 11, 3, padding)
     scores = registry.resolve("geometry", geometry)().logits(states, weight, offset, theta=curvature)
-    expected = reference.cross_entropy(scores, targets.tolist(), padding)
+    expected = (
+        reference.smoothed_cross_entropy(scores, targets.tolist(), padding, smoothing)
+        if smoothing
+        else reference.cross_entropy(scores, targets.tolist(), padding)
+    )
     leaves = (states, weight, offset) + ((curvature,) if geometry == "poincare" else ())
-    options = {"geometry": geometry, "curvature": curvature, "padding_idx": padding}
+    options = {"geometry": geometry, "curvature": curvature, "padding_idx": padding, "label_smoothing": smoothing}
     weights = torch.randn_like(expected).detach()
     for given, wanted in ((None, expected.mean()), (weights, expected.dot(weights))):
         found = cross_entropy(states, targets, weight, offset, row_weights=given, **options)
@@ -224,15 +229,17 @@ def test_the_weights_gradient_is_handed_over_without_a_copy(monkeypatch: pytest.
     assert gradient.data_ptr() == made[0].data_ptr()
 
 
-def test_padding_is_never_scored() -> None:
+@pytest.mark.parametrize(("geometry", "smoothing"), [("euclidean", 0.0), *((name, 0.5) for name in GEOMETRIES)])
+def test_padding_is_no_item(geometry: str, smoothing: float) -> None:
+    """It is never scored, and no share of smoothed labels is spread over it."""
     states, targets, weight, offset, _ = problem(6, 9, 3, 0)
     with torch.no_grad():
-        weight[0] = 1e3
-    loss = cross_entropy(states, targets, weight, offset, padding_idx=0)
+        weight[0] = 1e3 if smoothing == 0 else 7.0
+    how = {"geometry": geometry, "label_smoothing": smoothing}
+    loss = cross_entropy(states, targets, weight, offset, padding_idx=0, **how)
     loss.backward()
-    assert weight.grad[0].abs().max() == 0
-    assert offset.grad[0] == 0
-    torch.testing.assert_close(loss, cross_entropy(states, targets - 1, weight[1:], offset[1:]))
+    assert weight.grad[0].abs().max() == offset.grad[0] == 0
+    torch.testing.assert_close(loss, cross_entropy(states, targets - 1, weight[1:], offset[1:], **how))
 
 
 def test_extreme_logits_stay_finite() -> None:
@@ -271,20 +278,18 @@ class LargestTensor(TorchDispatchMode):
         return out
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("geometry", GEOMETRIES)
-def test_nothing_outgrows_the_budget(geometry: str) -> None:
-    """2,000 x 20,000 logits are 160 MB; under a budget of 4 MB nothing over 4 MB is made but the item gradient."""
-    states, targets, weight, offset, curvature = problem(2000, 20_000, 4, 0, dtype=torch.float32)
-    budget = 4 << 20
+def test_nothing_outgrows_the_budget(geometry: str, smoothing: float) -> None:
+    """1,000 x 10,000 logits are 40 MB; under a budget of 2 MB nothing over 2 MB is made but the item gradient."""
+    states, targets, weight, offset, curvature = problem(1000, 10_000, 4, 0, dtype=torch.float32)
+    how = {"geometry": geometry, "curvature": curvature, "padding_idx": 0, "label_smoothing": smoothing}
     with LargestTensor() as largest:
-        loss = cross_entropy(
-            states, targets, weight, offset, geometry=geometry, curvature=curvature, padding_idx=0, memory_budget=budget
-        )
-        loss.backward()
-    assert largest.bytes <= budget
+        cross_entropy(states, targets, weight, offset, memory_budget=2 << 20, **how).backward()
+    assert largest.bytes <= 2 << 20
     with LargestTensor() as largest:
         full(states, targets, weight, offset, curvature, geometry, 0)
-    assert largest.bytes == 160_000_000
+    assert largest.bytes == 40_000_000
 
 
 def test_second_backward_is_refused_not_wrong() -> None:
@@ -307,12 +312,14 @@ def test_autocast_changes_nothing() -> None:
         assert half.dtype == torch.float32
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
 @pytest.mark.parametrize("geometry", GEOMETRIES)
-def test_module_is_the_function(geometry: str) -> None:
+def test_module_is_the_function(geometry: str, smoothing: float) -> None:
     states, targets, weight, _, _ = problem(6, 9, 3, 0, dtype=torch.float32)
     head = OutputHead(registry.resolve("geometry", geometry)(), torch.nn.Parameter(weight.detach()), offset=True)
-    loss = CrossEntropy(memory_budget=10_000)(states, targets, head)
-    torch.testing.assert_close(loss, cross_entropy(states, targets, weight, geometry=geometry, padding_idx=0))
+    loss = CrossEntropy(memory_budget=10_000, label_smoothing=smoothing)(states, targets, head)
+    expected = cross_entropy(states, targets, weight, geometry=geometry, padding_idx=0, label_smoothing=smoothing)
+    torch.testing.assert_close(loss, expected)
     loss.backward()
     assert head.weight.grad is not None
     assert head.offset.grad is not None

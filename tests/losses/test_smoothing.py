@@ -1,4 +1,4 @@
-"""Label smoothing of the exact cross-entropy: a loop, torch over full logits however it is cut, a run."""
+"""Label smoothing of the exact cross-entropy: torch over full logits however it is cut, a run; test_ce has its loop."""
 
 from __future__ import annotations
 
@@ -7,36 +7,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from recbole_hyper import registry, run
+from recbole_hyper import run
 from recbole_hyper.config import ConfigError
 from recbole_hyper.functional import cross_entropy
-from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.losses import _chunks, ce
 from recbole_hyper.losses._chunks import Tiles
 from recbole_hyper.losses.ce import CrossEntropy
 from tests.conftest import LEARN
-from tests.losses.test_ce import AGAIN, GEOMETRIES, LargestTensor, full, gradients, problem
+from tests.losses.test_ce import AGAIN, GEOMETRIES, full, gradients, problem
 from tests.raising import refused
-from tests.reference import losses as reference
-
-
-@pytest.mark.parametrize("geometry", GEOMETRIES)
-@pytest.mark.parametrize("padding", [None, 0, 3])
-def test_equals_the_loop(geometry: str, padding: int | None) -> None:
-    states, targets, weight, offset, curvature = problem(5, 9, 3, padding)
-    scores = registry.resolve("geometry", geometry)().logits(states, weight, offset, theta=curvature)
-    expected = reference.smoothed_cross_entropy(scores, targets.tolist(), padding, 0.3)
-    leaves = (states, weight, offset, curvature)
-    options = {"geometry": geometry, "curvature": curvature, "padding_idx": padding, "label_smoothing": 0.3}
-    weights = torch.randn_like(expected).detach()
-    for given, wanted in ((None, expected.mean()), (weights, expected.dot(weights))):
-        found = cross_entropy(states, targets, weight, offset, row_weights=given, **options)
-        torch.testing.assert_close(found, wanted)
-        theirs = torch.autograd.grad(wanted, leaves, **AGAIN)
-        for mine, other in zip(gradients(found, leaves), theirs, strict=True):
-            assert other is not None or mine is None or mine.abs().max() == 0
-            if other is not None:
-                torch.testing.assert_close(mine, other)
 
 
 # one pass over one tile, over many, and two passes
@@ -83,36 +62,6 @@ def test_without_smoothing_nothing_is_done_for_it(geometry: str, monkeypatch: py
     plain = cross_entropy(states, targets, weight, offset, geometry=geometry, padding_idx=0, label_smoothing=0.0)
     plain.backward()
     assert float(plain) != pytest.approx(float(smoothed))
-
-
-@pytest.mark.parametrize("geometry", GEOMETRIES)
-def test_nothing_outgrows_the_budget(geometry: str) -> None:
-    states, targets, weight, offset, curvature = problem(2000, 20_000, 4, 0, dtype=torch.float32)
-    how = {"geometry": geometry, "curvature": curvature, "padding_idx": 0, "label_smoothing": 0.1}
-    with LargestTensor() as largest:
-        cross_entropy(states, targets, weight, offset, memory_budget=4 << 20, **how).backward()
-    assert largest.bytes <= 4 << 20
-
-
-@pytest.mark.parametrize("geometry", GEOMETRIES)
-def test_padding_is_no_item_that_the_share_is_spread_over(geometry: str) -> None:
-    states, targets, weight, offset, _ = problem(6, 9, 3, 0)
-    with torch.no_grad():
-        weight[0] = 7.0
-    how = {"geometry": geometry, "label_smoothing": 0.5}
-    loss = cross_entropy(states, targets, weight, offset, padding_idx=0, **how)
-    loss.backward()
-    assert weight.grad[0].abs().max() == offset.grad[0] == 0
-    torch.testing.assert_close(loss, cross_entropy(states, targets - 1, weight[1:], offset[1:], **how))
-
-
-@pytest.mark.parametrize("geometry", GEOMETRIES)
-def test_module_is_the_function(geometry: str) -> None:
-    states, targets, weight, _, _ = problem(6, 9, 3, 0, dtype=torch.float32)
-    head = OutputHead(registry.resolve("geometry", geometry)(), torch.nn.Parameter(weight.detach()))
-    loss = CrossEntropy(label_smoothing=0.2)(states, targets, head)
-    expected = cross_entropy(states, targets, weight, geometry=geometry, padding_idx=0, label_smoothing=0.2)
-    torch.testing.assert_close(loss, expected)
 
 
 @pytest.mark.parametrize("geometry", GEOMETRIES)
