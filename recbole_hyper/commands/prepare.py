@@ -16,7 +16,10 @@ from recbole_hyper.commands import argument, command, options_of
     argument("--output", default="dataset", help="folder of data sets (default: %(default)s)"),
     argument("--format", help="raw format, if the file's name and first bytes do not show it; see --list"),
     argument("--columns", help="columns of a table: user_id=...,item_id=...,timestamp=..."),
-    argument("--separator", help="for csv and atomic files: character between values; \\t is a tab"),
+    argument(
+        "--separator",
+        help="for csv and atomic files: character between values; \\t is a tab, \\x01 a control character",
+    ),
     argument("--no_header", action="store_true", help="for csv without a header: columns are numbered from 1"),
     argument("--time_format", help="unix, unix_ms, unix_us, unix_ns, steps, iso, or '%%m %%d, %%Y'"),
     argument("--quoting", help="for csv: csv (values in double quotes) or none (a quote is text)"),
@@ -58,7 +61,7 @@ def prepare(arguments: argparse.Namespace) -> int:
     try:
         layout = Layout(
             columns=named_columns(arguments.columns),
-            separator=arguments.separator.replace("\\t", "\t") if arguments.separator is not None else None,
+            separator=_unescaped(arguments.separator),
             header=False if arguments.no_header else None,
             time_format=arguments.time_format,
             quoting=arguments.quoting,
@@ -79,6 +82,10 @@ def prepare(arguments: argparse.Namespace) -> int:
         print("No times were read: a user's timestamps are increasing numbers in the order of the source.")
     print(result.path)
     return 0
+
+
+def _unescaped(text: str | None) -> str | None:
+    return text and re.sub(r"\\x([0-9a-fA-F]{2})|\\t", lambda code: chr(int(code[1] or "9", 16)), text)
 
 
 def _changes(arguments: argparse.Namespace) -> dict[str, object]:

@@ -16,7 +16,7 @@ FIELDS = ("user_id", "item_id", "timestamp", "rating")
 _KNOWN = {
     "user_id": (
         "user uid customerid customer reviewerid reviewer username visitorid memberid accountid playerid buyerid "
-        "clientid shopperid personid",
+        "clientid shopperid personid idcustomer",
         "sessionid session",
         "email customeremail useremail emailaddress",
     ),

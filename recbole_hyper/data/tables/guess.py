@@ -72,6 +72,11 @@ def format_of(file: SourceFile, timed: bool = True, layout: Layout | None = None
     if _blank_header(lines):
         return "csv"
     if not timed and lines and len(lines[0].split()) > 1:
+        if all(line.split()[0] == str(len(line.split()) - 1) for line in lines):
+            raise DataError(
+                f"{file}: does each line begin with the number of its items, as {lines[0][:80]!r}? Then put the user "
+                "in its place; or are they lines 'user item item ...'? Then add --format=sequences"
+            )
         if len(lines) > 1 and all(_RATED.fullmatch(line) for line in lines):
             raise DataError(
                 f"{file}: are these lines 'user item rating time', as {lines[0]!r}? Then add --format=csv "

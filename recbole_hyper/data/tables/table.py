@@ -242,14 +242,16 @@ def _named(where: Where, rows: Rows) -> dict[str, pa.Array]:
 def _meeting(where: Where, rows: Rows, malformed: Malformed) -> Rows:
     """Return the rows that meet ``where``."""
     try:
-        keep = where.mask(_named(where, rows))
+        met = where.meets(_named(where, rows))
     except DataError as error:  # it names a row of this block
         found = re.match(r"where: row (\d+) \(from 0\): ", str(error))
         if found is None:
             raise
         line = malformed.place.format(int(rows.lines[int(found[1])]))
         raise DataError(f"{rows.part or malformed.name}, {line}: {str(error)[found.end() :]}") from error
+    keep = as_mask(met)
     malformed.unmet += int(np.count_nonzero(~keep))
+    malformed.unknown += met.null_count
     return rows.filter(keep)
 
 

@@ -56,14 +56,18 @@ class Where:
     _numbers: frozenset[str] | None = None  # columns of text whose values are all numbers; None: in each table
 
     def mask(self, table: Any, seconds: float = _SECONDS) -> npt.NDArray[np.bool_]:
-        """Return (n,) True for the rows of ``table`` that meet the condition.
+        """Return (n,) True for the rows of ``table`` that meet the condition; see :meth:`meets`."""
+        return as_mask(self.meets(table, seconds))
+
+    def meets(self, table: Any, seconds: float = _SECONDS) -> pa.Array:
+        """Return (n,) whether each row of ``table`` meets the condition, null for a comparison with a missing value.
 
         ``table`` is an Arrow table, a record batch or a mapping from names to Arrow arrays; only :attr:`columns` are
         read. Other threads go on meanwhile. DataError for a missing column, or a value that cannot be compared, with
         its row from 0 if it should be a number; TooSlowError after ``seconds``.
         """
         if self._numbers is None:
-            return self.settled(table).mask(table, seconds)
+            return self.settled(table).meets(table, seconds)
         arrays = {name: _flat(self._column(table, name)) for name in self.columns}
         texts = [name for name, array in arrays.items() if is_text(array.type) and name not in self._numbers]
         arrays |= {name: _as_numbers(array, name) for name, array in arrays.items() if name in self._numbers}
@@ -82,7 +86,7 @@ class Where:
             raise DataError(f"where {_short(self.text)!r}: {fault}{hint}") from error
         if not pa.types.is_boolean(found.type):
             raise DataError(f"where {_short(self.text)!r}: the condition is not true or false for each row")
-        return as_mask(found)
+        return found
 
     def settled(self, table: Any) -> Where:
         """Return the condition with the columns of numbers as in ``table``, for tables that are read in parts."""

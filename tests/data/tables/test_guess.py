@@ -253,7 +253,7 @@ def test_a_guessed_encoding_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptu
         ("InvoiceNo,StockCode,InvoiceDate,CustomerID", "user_id=CustomerID,item_id=StockCode,timestamp=InvoiceDate"),
         ("user_id,product_id,order_number", "user_id=user_id,item_id=product_id,timestamp=order_number"),
         ("session,email,sku,ts", "user_id=session,item_id=sku,timestamp=ts"),
-        ("customer,sku,bought_at", "user_id=customer,item_id=sku,timestamp=bought_at"),
+        ("id_customer,product_id,date_add", "user_id=id_customer,item_id=product_id,timestamp=date_add"),
     ],
 )
 def test_columns_of_shops_are_guessed(header: str, columns: str, tmp_path: Path) -> None:
@@ -304,6 +304,9 @@ def test_blanks_separate_columns_too(tmp_path: Path) -> None:
     raw.write_text(rows)
     with refused(DataError, "' '", "--separator=", "--no_header", "--format=sequences"):
         prepare("mine", source=raw, output=tmp_path, order="file")
+    raw.write_text("2 x y\n1 z\n")
+    with refused(DataError, "'2 x y'", "number of its items", "--format=sequences"):
+        prepare("mine", source=raw, output=tmp_path, order="file")
 
 
 def test_the_only_column_of_dates_is_the_time(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -321,3 +324,14 @@ def test_an_item_column_that_numbers_the_rows_is_named(tmp_path: Path) -> None:
     rows = "".join(f"u{n % 3},{n},sku{n % 4},2024-01-01\n" for n in range(30))
     _, said = prepared("user,item_id,sku,time\n" + rows, tmp_path)
     assert any(line.startswith("each row has another item (column item_id)") and "sku" in line for line in said)
+
+
+def test_placeholders_and_conditions_on_missing_values_are_named(tmp_path: Path) -> None:
+    rows = [f"{n if n % 3 else '(not set)'},s{n % 31},{'paid' if n % 2 else ''},2024-01-01\n" for n in range(180)]
+    _, said = prepared("user,Product Id,status,time\n" + "".join(rows), tmp_path, where="status = 'paid'")
+    assert said[2].startswith("90 rows lack a value that --where compares")
+    assert said[3].startswith("33% of the rows have the user '(not set)'")
+    assert said[3].endswith("""--where="user != '(not set)'\"""")
+    rows = [f"u{n % 7},{n if n % 4 else 'it'},2024-01-01\n" for n in range(60)]
+    _, said = prepared("user,Product Id,time\n" + "".join(rows), tmp_path)
+    assert r"""--where="\"Product Id\" != 'it'""" in said[2]

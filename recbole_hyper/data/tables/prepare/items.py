@@ -1,5 +1,7 @@
 """From a table of items to RecBole's ``.item`` file; the types of the columns are guessed."""
 
+import contextlib
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,7 +63,10 @@ def read_items(path: Path, item_column: str | None = None) -> Items:
     names = matching_names("item_id", table.column_names, [item_column] if item_column else [])
     if len(names) != 1:
         fault = f"several columns of item ids ({', '.join(names)})" if names else "no column of item ids"
-        raise DataError(f"--items={path} has {fault}; its columns: {', '.join(table.column_names)}")
+        raise DataError(
+            f"--items={path} has {fault}; its columns: {', '.join(table.column_names)}; if the file has no line "
+            "with their names, add one"
+        )
     columns: dict[str, list[str]] = {}
     for place, name in enumerate(table.column_names):
         if name != names[0]:
@@ -75,13 +80,19 @@ def read_items(path: Path, item_column: str | None = None) -> Items:
                 raise DataError(f"--items={path}: {name!r} and another column become {written!r}; rename one")
             columns[f"{written}:{kind}"] = values
     ids = whole_numbers(as_text(table[names[0]].combine_chunks())).to_pylist()
-    return Items(path, [token or "" for token in ids], columns)
+    items, words = Items(path, [token or "" for token in ids], columns), " ".join(columns).lower()
+    if items.repeated and re.search("property|feature|attribute", words) and "value" in words:
+        raise DataError(
+            f"--items={path} has a property of an item in each row ({', '.join(table.column_names)}); make a "
+            "table with one row per item and one column per property, for example by pivot of pandas"
+        )
+    return items
 
 
 def _typed(values: pa.Array, declared: str = "") -> tuple[str, list[str]]:
     """Return the type of a column, ``declared`` in an atomic file, and its values as text."""
     if is_list(values):
-        return _sequence([list(entries or ()) for entries in values.to_pylist()])
+        return _sequence([_flat(entries or ()) for entries in values.to_pylist()])
     if pa.types.is_temporal(values.type):
         return "float", _seconds(values)
     texts = pc.utf8_trim_whitespace(pc.fill_null(as_text(values), ""))
@@ -105,7 +116,8 @@ def _typed(values: pa.Array, declared: str = "") -> tuple[str, list[str]]:
     plain = texts.to_pylist()
     with_commas = some.filter(pc.match_substring(some, ","))
     ambiguous = len(with_commas) and as_mask(pc.match_substring_regex(with_commas, _AMBIGUOUS)).all()
-    for separator in SEPARATORS:
+    objects = len(some) and as_mask(pc.starts_with(some, "{")).all()  # of JSON
+    for separator in () if objects else SEPARATORS:
         if separator == "," and ambiguous:
             continue
         parts = [[part.strip() for part in text.strip("[]").split(separator)] if text else [] for text in plain]
@@ -115,6 +127,17 @@ def _typed(values: pa.Array, declared: str = "") -> tuple[str, list[str]]:
         if len(all_parts) > sum(map(bool, parts)) and (recur or kind == "float_seq"):
             return kind, found
     return "token", cleaned(plain, " ")
+
+
+def _flat(entries: Any) -> list[Any]:
+    """Return the entries of a list, and those of the lists in it, which JSON lines have as text."""
+    found = []
+    for entry in entries:
+        if isinstance(entry, str) and entry.startswith("["):
+            with contextlib.suppress(ValueError):
+                entry = json.loads(entry)
+        found += _flat(entry) if isinstance(entry, list) else [entry]
+    return found
 
 
 def _number(text: str) -> str:

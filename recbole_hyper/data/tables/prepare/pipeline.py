@@ -8,7 +8,7 @@ import os
 import re
 import shlex
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +128,7 @@ def prepare(
         known_items = None if items is None else read_items(Path(items), table.columns["item_id"])
         data = joined(table.blocks(malformed, condition))
         _report_unreadable(data, malformed, say)
+        _report_placeholders(data, table.columns, say)
         if 20 < len(data) == len(data.item_tokens) and (rest := {*table.form.names} - {*table.columns.values()}):
             say(f"each row has another item (column {table.columns['item_id']}): is it a number of the rows? The other "
                 f"columns are {', '.join(sorted(rest))}; name that of the items by --columns=item_id=...")  # fmt: skip
@@ -150,10 +151,29 @@ def prepare(
 def _report_unreadable(data: Interactions, malformed: Malformed, say: Callable[[str], None]) -> None:
     if malformed.count:
         say(f"{malformed.count:,} lines could not be read and were left out; the first ones:\n{malformed.listing()}")
+    if malformed.unknown:
+        say(f"{malformed.unknown:,} rows lack a value that --where compares, and are left out; if only the first line "
+            "of an order has it, fill the others first (docs/data.md)")  # fmt: skip
     if data.ratings is not None and (blank := int(np.isnan(data.ratings).sum())):
         say(f"{blank:,} ratings are not numbers and are left blank")
         if blank == len(data):
             data.ratings = None
+
+
+def _report_placeholders(data: Interactions, columns: Mapping[str, str], say: Callable[[str], None]) -> None:
+    """Say which user or item has more than a tenth of the rows, and several times its share."""
+    for field, codes, tokens in (
+        ("user_id", data.users, data.user_tokens),
+        ("item_id", data.items, data.item_tokens),
+    ):
+        counts = np.bincount(codes)
+        share = counts.max() / len(data)
+        if share > max(0.1, 5 / len(tokens)):
+            token = tokens[int(counts.argmax())].as_py()
+            column = columns[field] if columns[field].isidentifier() else f'\\"{columns[field]}\\"'
+            value = token.replace("'", "''")
+            say(f"{share:.0%} of the rows have the {field.removesuffix('_id')} {token!r}; if it is a placeholder, "
+                f"leave it out: --where=\"{column} != '{value}'\"")  # fmt: skip
 
 
 def _report_ties(result: Prepared, say: Callable[[str], None]) -> None:
@@ -285,7 +305,10 @@ def choose(
         if file is not None:
             return file, Candidate(guess.format_of(file, timed, layout), ())
         names = ", ".join(one.name for one in files[:8]) + (", ..." if len(files) > 8 else "")
-        raise DataError(f"{source} has several files ({names}); give one by --source=FILE, unpacked if needed")
+        raise DataError(
+            f"{source} has several files ({names}); give one by --source=FILE, unpacked if needed; "
+            "training and test files are prepared one by one, for benchmark_filename"
+        )
     known = ", ".join(f"{name} ({c.format})" for c in (*entry.sources, atomic) for name in c.files)
     raise DataError(
         f"{source} has no known file of {entry.name}, which are {known}. For a file of another name add "
