@@ -13,7 +13,7 @@ LINES, PARAMETERS = 60, 8
 
 # lines of each room at the most; a feature raises its room's figure in its own commit and says why
 ROOMS = {
-    "data": (5250, ("data",)),
+    "data": (5308, ("data",)),
     "losses": (2492, ("losses", "functional.py")),
     "config": (
         2385,
@@ -26,7 +26,7 @@ ROOMS = {
     "runs": (4216, ("runs", "training")),
     "curvature": (497, ("curvature",)),
     # 17 more: conditions are evaluated beside the other requests, with a bound; 21 more: examples and completion
-    "serving": (3306, ("serving", "commands")),
+    "serving": (3313, ("serving", "commands")),
     "models": (2041, ("models",)),
     "encoders": (2635, ("encoders",)),
     # 48 more: Poincare logits of far parallel states, and candidates without padding
@@ -38,8 +38,8 @@ ROOMS = {
     "batches": (606, ("batches",)),
     "protocols": (1417, ("protocols", "types.py")),
 }
-ALL = 35746
-TESTS = 38864
+ALL = 35811
+TESTS = 38882
 RESULTS = 60
 # texts of errors that tests match by a regular expression
 MATCHED = 77
