@@ -69,8 +69,9 @@ class ItemColumn:
                 seconds, dated = to_seconds(pa.array(parts.astype(str), pa.string()), "iso")
                 numbers = seconds if dated.all() else numbers
             lengths, width = np.bincount(rows, minlength=1), self.values.shape[1]
-            if not np.isfinite(numbers).all() or not np.isin(lengths, (0, width)).all():
-                raise DataError(f"the feature {self.name!r} needs {width} finite numbers for each new item")
+            if wrong := [*rows[~np.isfinite(numbers)], *np.flatnonzero(~np.isin(lengths, (0, width)))]:
+                text = f"row {wrong[0] + 1} has {column[int(wrong[0])].as_py()!r}"
+                raise DataError(f"the feature {self.name!r} needs {width} finite numbers for each new item; {text}")
             entries = (numbers - self.meaning[0]) / self.meaning[1]
             if np.abs(entries).max(initial=0.0) > np.finfo(np.float32).max:
                 raise DataError(f"the feature {self.name!r} has numbers that are too large for float32; scale them")

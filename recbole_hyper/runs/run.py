@@ -299,7 +299,9 @@ def _select(trainer: Any, loader: Any, valid: Evaluation, progress: bool) -> Non
     except KeyboardInterrupt:
         logger.error("interrupted; continue with --resume=True --output_dir=%s", trainer.output_dir)
         raise
-    if trainer.is_best_last:
+    if trainer.best_valid_score == 0 and trainer.valid_metric_bigger:
+        logger.warning("no validation case is hit: are all scores equal? A target ranks behind equal scores")
+    elif trainer.is_best_last:
         how = "" if trainer.settings.model in NOT_RESUMABLE else f" --resume=True --output_dir={trainer.output_dir}"
         logger.info("the best epoch is the last: train longer, with%s --epochs=%d", how, 2 * trainer.epochs)
     trainer.load_best()

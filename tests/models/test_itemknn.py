@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 import torch
@@ -52,6 +53,13 @@ def test_all_neighbours_equal_those_of_recbole(shrink: float) -> None:
     # RecBole 1.2.1 takes the method, of which "item" is the default, where the class is made
     _, theirs = compute("item") if "method" in signature(compute).parameters else compute()
     np.testing.assert_allclose(similarities(matrix, None, shrink).toarray(), theirs.toarray(), rtol=1e-5, atol=1e-7)
+
+
+def test_users_who_repeat_one_item_are_no_hit(tmp_path: Path) -> None:
+    rows = pd.DataFrame({"user_id": np.repeat(np.arange(20), 8), "item_id": np.repeat(np.arange(20) % 5, 8)})
+    keys = {"output_dir": str(tmp_path / "run"), "n_threads": 1, "show_progress": False}
+    run("ItemKNN", interactions=rows.assign(timestamp=range(len(rows))), config_dict=keys)
+    assert "no validation case is hit" in (tmp_path / "run" / "run.log").read_text()
 
 
 def test_scores_of_training_users_equal_those_of_recbole(random_data: Path) -> None:

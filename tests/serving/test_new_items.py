@@ -117,7 +117,7 @@ def test_invalid_new_items_are_one_line(folder: Path, shop: Path, tmp_path: Path
         model.add_items(NEW[["item_id", "kind", "price"]])
     with refused(DataError, "'text'"):
         model.add_items(NEW.assign(text=["1 2", "1", "1 2", "1 2"]))
-    with refused(DataError, "'price'"):
+    with refused(DataError, "'price'", "row 1 has 'cheap'"):
         model.add_items(NEW.assign(price=["cheap", "1", "1", "1"]))
     with refused(DataError, "'price'", "float32"):
         model.add_items(NEW.assign(price=[1.7e308, 1, 1, 1]))
