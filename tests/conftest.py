@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import sys
@@ -28,6 +29,7 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 import recbole_hyper  # noqa: F401  applies the patches before RecBole is imported
+from recbole_hyper import processes, registry
 from recbole_hyper.batches.loader import BatchSettings, LoaderSettings
 from recbole_hyper.kernels.clock import default_folder
 from tests.reference import planted
@@ -35,6 +37,10 @@ from tests.reference import planted
 # the same examples in every run
 settings.register_profile("repeatable", derandomize=True)
 settings.load_profile("repeatable")
+
+# what is installed stays while tests run, and each of their many runs writes it into its result
+processes.version = functools.cache(processes.version)
+registry.entry_points = functools.cache(registry.entry_points)
 
 # tests that move the user's cache folder, and the processes that they start, need not compile everything again
 os.environ.setdefault("NUMBA_CACHE_DIR", default_folder())

@@ -1,13 +1,15 @@
 """Benchmarks at sizes that take seconds: a command that a page names still runs."""
 
+import logging
 import runpy
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+
+from tests.devices import conftest  # noqa: F401  registers the test device before the first backward of the process
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 # {} is an empty folder
@@ -22,8 +24,6 @@ SMALL = {
     "recommend": "--items 1200 --users 4 --width 8 --repeats 1 --threads 1 --output {}/recommend.json",
     "transfers": "--models SASRecCE",
 }
-# registers a device with torch
-OWN_PROCESS = {"transfers"}
 # train or compile for longer, or need other environments: by hand
 LONG = {"delta", "epoch", "first", "first_run", "gpu", "groups", "load", "moebius", "peers", "serve", "step", "sweep"}
 LONG |= {"million", "threads", "turns", "validation", "warm_start"}
@@ -37,18 +37,15 @@ def test_every_benchmark_is_run_here_or_by_hand() -> None:
 def test_a_small_run_ends_well(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RECBOLE_HYPER_DATA", "")
     file, words = BENCHMARKS / f"bench_{name}.py", shlex.split(SMALL[name].format(tmp_path))
-    if name in OWN_PROCESS:
-        ended = subprocess.run([sys.executable, file, *words], cwd=BENCHMARKS.parent, capture_output=True, text=True)
-        assert ended.returncode == 0, ended.stderr[-2000:]
-    else:
-        monkeypatch.setattr(sys, "argv", [str(file), *words])
-        monkeypatch.syspath_prepend(BENCHMARKS)
-        threads, code = torch.get_num_threads(), None
-        try:
-            runpy.run_path(str(file), run_name="__main__")
-        except SystemExit as ended:
-            code = ended.code
-        finally:
-            torch.set_num_threads(threads)
-        assert not code
+    monkeypatch.setattr(sys, "argv", [str(file), *words])
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    threads, code = torch.get_num_threads(), None
+    try:
+        runpy.run_path(str(file), run_name="__main__")
+    except SystemExit as ended:
+        code = ended.code
+    finally:
+        torch.set_num_threads(threads)
+        logging.disable(logging.NOTSET)
+    assert not code
     assert "{}" not in SMALL[name] or list(tmp_path.iterdir())

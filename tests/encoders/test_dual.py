@@ -97,7 +97,7 @@ class TestDirections:
 
     @pytest.mark.parametrize("cls", BACKBONES)
     @given(seed=st.integers(0, 1000), lengths=st.lists(st.integers(2, 9), min_size=1, max_size=5))
-    @settings(max_examples=15, deadline=None)
+    @settings(max_examples=8, deadline=None)
     def test_mixed_lengths_equal_single_users(self, cls, seed, lengths):
         encoder = make(cls, seed=seed)
         items, lengths = random_batch(lengths, seed=seed, columns=9)

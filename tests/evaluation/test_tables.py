@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import pandas as pd
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recbole_hyper.evaluation.tables import Table, latex_text, markdown_text, number_texts, table
@@ -73,6 +73,7 @@ def test_the_page_of_a_table(tmp_path: Path) -> None:
 ONE_LINE = st.text(st.characters(exclude_characters="\r"), max_size=12)
 
 
+@settings(max_examples=30)
 @given(st.lists(ONE_LINE, min_size=1, max_size=4), st.text(max_size=20))
 def test_any_text_stays_in_its_cell(names: list[str], caption: str) -> None:
     shown = Table([{"model": name, "x": 0.5} for name in names], ["model", "x"], caption=caption, note=caption)

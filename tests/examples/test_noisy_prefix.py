@@ -98,11 +98,11 @@ VARIANTS = [
 def test_logits_ignore_padding_and_the_rest_of_the_batch(options: dict) -> None:
     torch.manual_seed(0)
     model = PrefixClassifier(**options)
-    pairs = make(20)
+    pairs = make(8)
     first, second = torch.from_numpy(pairs.first.astype(int)), torch.from_numpy(pairs.second.astype(int))
     n1, n2 = torch.from_numpy(pairs.first_lengths), torch.from_numpy(pairs.second_lengths)
     logits = model(first, n1, second, n2)
-    for row in range(20):
+    for row in range(8):
         alone = model(
             first[row : row + 1, : n1[row]], n1[row : row + 1], second[row : row + 1, : n1[row]], n2[row : row + 1]
         )
@@ -139,7 +139,7 @@ def test_the_classifier_learns_short_sentences(geometry: str, tmp_path: Path) ->
 
 
 def test_resume_gives_the_same_curve(tmp_path: Path) -> None:
-    sizes = {"n_train": 400, "n_valid": 100, "n_test": 100}
+    sizes = {"n_train": 160, "n_valid": 60, "n_test": 60}
     data = load_or_generate(tmp_path / "data", noise=10, seed=0, **sizes)
 
     def run(folder: str, epochs: int, **options: float) -> dict:

@@ -171,10 +171,10 @@ def test_resumes_after_kill_9(place: Path) -> None:
 @pytest.mark.usefixtures("serial_sweeps")
 def test_swept_over_two_keys(place: Path) -> None:
     space = place / "space.yaml"
-    space.write_text("mix_alpha: {grid_search: [0.2, 0.8]}\nn_layers: {grid_search: [1, 2]}\n")
+    space.write_text("mix_alpha: {grid_search: [0.2, 0.8]}\nn_layers: {grid_search: [2]}\n")
     settings = keys(place, "GatedAverage", epochs=1)
     result = sweep("GatedAverage", "d", space=str(space), config_dict=settings)
-    assert result["trials"]["finished"] == 4
+    assert result["trials"]["finished"] == 2
     assert set(result["best"]["settings"]) == {"mix_alpha", "n_layers"}
     again = sweep(config_dict={"output_dir": settings["output_dir"], "resume": True})
     assert again["best"]["settings"] == result["best"]["settings"]

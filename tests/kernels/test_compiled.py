@@ -122,7 +122,7 @@ prepare("x", source=folder / "x.csv", output=folder, changes=changes)
 store = stored(Config("Pop", "x", config_dict={"data_path": str(folder)}))
 assert len(store.items) > 50
 small = {"epochs": 1, "hidden_size": 16, "n_layers": 1, "MAX_ITEM_LIST_LENGTH": 8}
-for model, keys in {"SASRecCE": small, "FMLPRecMemory": small, "HSASRecCE": small, "EASER": {}}.items():
+for model, keys in {"FMLPRecMemory": small, "HSASRecCE": small, "EASER": {}}.items():
     keys = {**keys, "data_path": str(folder), "use_gpu": False, "show_progress": False}
     run(model, "x", config_dict={**keys, "output_dir": str(folder / model)})
     assert len(load(folder / model).recommend(users=["u1"], k=1)) == 1

@@ -286,32 +286,19 @@ def test_the_folder_is_enough(folder: Path) -> None:
 
 
 def test_exports_hold_the_features(folder: Path, tmp_path: Path) -> None:
-    loaded = load(folder)
-    histories = [["i1", "i7", "i13"], ["i2"]]
-    best = np.argsort(-loaded.score(histories), axis=1, kind="stable")[:, :5] + 1
-    tokens = loaded.store.item_tokens
-    export(loaded.model, tokens, 8, tmp_path / "model.pt2", format="program", top_k=5)
-    program = torch.export.load(tmp_path / "model.pt2").module()
-    numbers = {token: number for number, token in enumerate(tokens.tolist())}
-    given = torch.zeros(2, 3, dtype=torch.int64)
-    for row, history in enumerate(histories):
-        given[row, : len(history)] = torch.tensor([numbers[item] for item in history])
-    np.testing.assert_array_equal(program(given, torch.tensor([3, 1]))[0].numpy(), best)
-    export(loaded.model, tokens, 8, tmp_path / "items.parquet", format="vectors")
-    assert len(pd.read_parquet(tmp_path / "items.parquet")) == len(tokens) - 1
-
-
-def test_the_graph_of_an_onnx_file_holds_the_features(folder: Path, tmp_path: Path) -> None:
     runtime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
     loaded = load(folder)
-    export(loaded.model, loaded.store.item_tokens, 8, tmp_path / "model.onnx")
-    session = runtime.InferenceSession(str(tmp_path / "model.onnx"))
+    tokens = loaded.store.item_tokens
     given, lengths = np.array([[5, 9, 2], [4, 0, 0]]), np.array([3, 1])
-    states = session.run(None, {"item_id_list": given, "item_length": lengths})[0]
-    with torch.no_grad():
-        expected = loaded.model(torch.from_numpy(given), torch.from_numpy(lengths))
-    np.testing.assert_allclose(states, expected.numpy(), atol=1e-5)
+    scores = loaded.score([tokens[[5, 9, 2]].tolist(), tokens[[4]].tolist()])
+    export(loaded.model, tokens, 8, tmp_path / "model.onnx", top_k=5)
+    session = runtime.InferenceSession(str(tmp_path / "model.onnx"))
+    items, values = session.run(None, {"item_id_list": given, "item_length": lengths})
+    np.testing.assert_array_equal(items, np.argsort(-scores, axis=1, kind="stable")[:, :5] + 1)
+    np.testing.assert_allclose(values, np.take_along_axis(scores, items - 1, axis=1), atol=1e-5)
+    export(loaded.model, tokens, 8, tmp_path / "items.parquet", format="vectors")
+    assert len(pd.read_parquet(tmp_path / "items.parquet")) == len(tokens) - 1
 
 
 def test_resume_refuses_other_features(taste: Path, tmp_path: Path) -> None:

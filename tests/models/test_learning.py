@@ -14,7 +14,8 @@ from tests.conftest import LEARN
 
 POINCARE = {"geometry": "poincare", "curvature": 0.1}
 COSINE = {"geometry": "cosine", "temperature": 0.1, "item_bias": True}
-SCE = {"loss_type": "sce", "sce_bucket_size_y": 16, "sce_n_buckets": 6, "sce_bucket_size_x": 60}
+BUCKETS = {"sce_bucket_size_y": 16, "sce_n_buckets": 6, "sce_bucket_size_x": 60}
+SCE = {"loss_type": "sce", **BUCKETS}
 GBCE = {"loss_type": "gbce", "n_negatives": 5, "gbce_t": 0.25, "epochs": 20}
 # each encoder with a loss and a geometry that the others leave out
 RUNS: list[tuple[str, dict[str, Any]]] = [
@@ -27,7 +28,7 @@ RUNS: list[tuple[str, dict[str, Any]]] = [
     ("SASRecBCE", {"geometry": "cosine"}),
     ("DualRec", {"n_heads": 2}),
     ("DualRec", {"n_heads": 2, **SCE, **POINCARE}),
-    ("DualRec", {"n_heads": 2, "loss_type": "rece", "rece_rounds": 3}),
+    ("DualRec", {"n_heads": 2, "loss_type": "rece", "rece_rounds": 3, **POINCARE}),
     ("DualRec", {"n_heads": 2, **GBCE, **POINCARE}),
     ("DualSASRec", {"n_heads": 2}),
     ("DualGRU4Rec", {}),
@@ -45,7 +46,18 @@ RUNS: list[tuple[str, dict[str, Any]]] = [
     ("SASRecCE", {"encoder": "fuxi", "epochs": 20}),
     ("FMLPRecMemory", {}),
     ("FMLPRecMemory", {"encoder": "transformer", "loss_type": "bce", **POINCARE}),
+    # the models of one loss
+    ("gSASRec", {"n_negatives": 5, "epochs": 20}),
+    ("SASRecBCEPlus", {"n_negatives": 8}),
+    ("SASRecSampledCE", {"n_negatives": 16}),
+    ("SASRecSCE", BUCKETS),
+    ("SASRecRECE", {"rece_rounds": 4}),
+    ("HSASRecSCE", {**BUCKETS, "curvature": 0.1}),
 ]
+LOSSES = {
+    **{"gSASRec": "gbce", "SASRecBCEPlus": "bce_plus", "SASRecSampledCE": "sampled_ce", "SASRecSCE": "sce"},
+    **{"SASRecRECE": "rece", "HSASRecSCE": "sce"},
+}
 # what any run leaves in its folder; chosen.json where the data chose a value
 FILES = {
     *("config.yaml", "result.json", "model.safetensors", "checkpoint.pt", "train.csv", "run.log", "README.md"),
@@ -66,9 +78,12 @@ def test_learns_what_follows(model: str, keys: dict[str, Any], walk: Path, tmp_p
     slow = "GRU" in model or result["config"]["encoder"] in ("ligr", "hstu", "fuxi")
     assert result["test"]["hit@1"] > (0.85 if exact and not slow else 0.7)
     assert {name: result["config"][name] for name in keys} == keys
+    assert result["config"]["loss_type"] == LOSSES.get(model, result["config"]["loss_type"])
     assert {path.name for path in (tmp_path / "run").iterdir()} - {"chosen.json"} == FILES
     with open(tmp_path / "run" / "train.csv") as file:
         rows = list(csv.DictReader(file))
+    if result["config"]["loss_type"] == "sce":
+        assert {"selected", "selected_once", "positives_found"} <= rows[0].keys()
     if "future_loss" in rows[0]:
         # both directions learn: what was before an item is as certain as what follows
         for term in ("past_loss", "future_loss"):

@@ -28,18 +28,19 @@ FOREIGN = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", FOREIGN)
-def test_a_result_of_another_program_is_left_out_with_one_line(
-    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_results_of_other_programs_are_left_out_with_a_line_each(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_run(tmp_path / "good")
-    write_run(tmp_path / "bad")
-    (tmp_path / "bad" / "result.json").write_text(text)
+    files = [write_run(tmp_path / f"bad-{number:02d}") / "result.json" for number in range(len(FOREIGN))]
+    for file, text in zip(files, FOREIGN, strict=True):
+        file.write_text(text)
     page = build_report([tmp_path], tmp_path / "report").read_text()
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("warning: skipped: ")
-    assert str(tmp_path / "bad" / "result.json") in line
-    assert str(tmp_path / "bad" / "result.json") in page
+    lines = sorted(capsys.readouterr().err.splitlines())
+    assert len(lines) == len(files)
+    for file, line in zip(files, lines, strict=True):
+        assert line.startswith(f"warning: skipped: {file}")
+        assert str(file) in page
     assert [entry.folder.name for entry in collect([tmp_path]).entries] == ["good"]
 
 

@@ -13,21 +13,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
-from tests.serving.conftest import ITEMS, ask, ids, opened, until
+from tests.serving.conftest import ITEMS, ask, until
 
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
 
-from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
-
-from recbole_hyper.serving.page.routes import with_page
-from recbole_hyper.serving.service import Service
 
 RELOADS = 50
 QUESTION = {"history": ["i3", "i1"], "k": 3, "rules": {"at_most": {"kind": 1}, "where": "price >= 0"}}
@@ -170,31 +165,3 @@ def test_a_day_of_the_service(workers: int, bundle: Path, tmp_path: Path) -> Non
     assert metric(text, "recbole_hyper_requests_total", path="/recommend") == metric(
         text, "recbole_hyper_requests_total", path="/recommend", status="200"
     )
-
-
-def test_models_in_a_row_lose_no_request(bundle: Path) -> None:
-    """The quick part of a day: one process, a new model whenever the last one is taken, three customers."""
-    reloads = RELOADS // 5
-    state = [0]
-    service = Service(lambda: opened(bundle), lambda: state[0], every=0.002)
-    answers: list[Any] = []
-    with TestClient(with_page(service)) as client:
-        stop = threading.Event()
-
-        def customer() -> None:
-            while not stop.is_set():
-                answers.append(client.post("/recommend", json=QUESTION))
-
-        threads = [threading.Thread(target=customer) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for state[0] in range(1, reloads + 1):
-            before = service.served
-            until(lambda before=before: service.served is not before, 60)
-        stop.set()
-        for thread in threads:
-            thread.join()
-        text = client.get("/metrics").text
-    assert {answer.status_code for answer in answers} == {200}
-    assert len({tuple(ids(answer.json())) for answer in answers}) == 1
-    assert metric(text, "recbole_hyper_reloads_total", outcome="taken") >= reloads

@@ -82,7 +82,7 @@ def feeds(*given: Tensor) -> dict[str, np.ndarray]:
         ("HSASRecCE", {"curvature": 1e-8}),  # asinh of numbers near 0, which Log(1 + x) would lose
         ("DualRec", {}),
         ("FMLPRec", {}),
-        ("GRU4RecCE", {}),
+        ("GRU4RecCE", {"MAX_ITEM_LIST_LENGTH": 3}),
         ("HSTU", {"n_heads": 2}),
         pytest.param("FuXi", {"n_layers": 2, "n_heads": 2}, marks=pytest.mark.slow),
         pytest.param("HGRU4Rec", {"curvature": 0.5}, marks=pytest.mark.slow),
@@ -90,10 +90,10 @@ def feeds(*given: Tensor) -> dict[str, np.ndarray]:
 )
 def test_onnx_gives_the_packages_recommendations(name: str, keys: dict[str, Any], made: Made, tmp_path: Path) -> None:
     model, tokens = made(name, **keys)
-    n_items = model.head.n_items
-    export(model, tokens, LENGTH, tmp_path / "model.onnx", top_k=7, exclude_seen=True)
+    n_items, longest = model.head.n_items, keys.get("MAX_ITEM_LIST_LENGTH", LENGTH)
+    export(model, tokens, longest, tmp_path / "model.onnx", top_k=7, exclude_seen=True)
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
-    for batch, length in ((1, 1), (5, LENGTH), (4, 6)):
+    for batch, length in ((1, 1), (5, longest), (4, longest - 1)):
         items, *more = given = asked_of(model, batch, length)
         with torch.no_grad():
             scores = model.head.logits(model(*given))
@@ -103,11 +103,28 @@ def test_onnx_gives_the_packages_recommendations(name: str, keys: dict[str, Any]
         scores.scatter_(1, seen, -torch.inf)[:, 0] = -torch.inf
         np.testing.assert_allclose(values, scores.topk(7).values, atol=1e-4)
         np.testing.assert_allclose(values, scores.gather(1, torch.from_numpy(found)), atol=1e-4)
+    if name == "SASRecCE":
+        refuses_impossible_inputs(lambda *given: session.run(None, feeds(*given)), n_items)
+
+
+def refuses_impossible_inputs(call: Callable[..., Any], n_items: int) -> None:
+    """A length beyond the width repeated the last item, and a negative number counted items from the end."""
+    items, lengths, seen = torch.tensor([[3, 5, 0], [7, 2, 9]]), torch.tensor([2, 3]), torch.tensor([[4, 0], [1, 2]])
+    assert len(call(items, lengths, seen)[0]) == 2
+    # a list ends where all items are excluded
+    found, values = map(np.asarray, call(items, lengths, torch.arange(2, n_items).repeat(2, 1)))
+    assert (found[:, 0].tolist(), found[:, 1:].any()) == ([1, 1], False)
+    assert np.isinf(values[:, 1:]).all()
+    assert len(call(items, torch.tensor([0, 3]), seen)[0]) == 2
+    wrong = [(items, torch.tensor([2, 4]), seen), (items, torch.tensor([-1, 3]), seen), (-items, lengths, seen),
+             (items + n_items, lengths, seen), (items, lengths, -seen)]  # fmt: skip
+    for given in wrong:
+        with pytest.raises(Exception, match=r"(?i)out of|bounds|range|INVALID_ARGUMENT"):
+            call(*given)
 
 
 @pytest.mark.parametrize(
-    ("more", "all_items"),
-    [({"memory_ease": True}, False), ({"memory_ease": False}, True), ({"memory_rerank": False}, False)],
+    ("more", "all_items"), [({"memory_ease": True}, False), ({"memory_ease": False, "memory_rerank": False}, True)]
 )
 def test_a_memory_is_part_of_the_graph(
     more: dict[str, bool], all_items: bool, random_data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -163,47 +180,22 @@ def test_an_exported_encoder_is_described(made: Made, tmp_path: Path, capsys: py
     assert content["sha256"] == file_digest(file)
 
 
-@pytest.mark.parametrize("format", ["onnx", "program"])
-def test_impossible_inputs_are_refused(format: str, made: Made, tmp_path: Path) -> None:
-    """A length beyond the width repeated the last item, and a negative number counted items from the end."""
-    model, tokens = made("SASRecCE")
-    file = tmp_path / ("model.onnx" if format == "onnx" else "model.pt2")
-    export(model, tokens, LENGTH, file, format=format, top_k=4, exclude_seen=True)
-    if format == "onnx":
-        session = onnxruntime.InferenceSession(file)
-        call: Any = lambda *given: session.run(None, feeds(*given))  # noqa: E731
-    else:
-        program = torch.export.load(file).module()
-        call = lambda *given: program(*given)  # noqa: E731
-    items, lengths, seen = torch.tensor([[3, 5, 0], [7, 2, 9]]), torch.tensor([2, 3]), torch.tensor([[4, 0], [1, 2]])
-    assert len(call(items, lengths, seen)[0]) == 2
-    # a list ends where all items are excluded
-    with torch.no_grad():
-        found, values = call(items, lengths, torch.arange(2, model.head.n_items).repeat(2, 1))
-    assert np.asarray(found).tolist() == [[1, 0, 0, 0]] * 2
-    assert np.isinf(np.asarray(values)[:, 1:]).all()
-    assert len(call(items, torch.tensor([0, 3]), seen)[0]) == 2
-    wrong = [(items, torch.tensor([2, 4]), seen), (items, torch.tensor([-1, 3]), seen), (-items, lengths, seen),
-             (items + model.head.n_items, lengths, seen), (items, lengths, -seen)]  # fmt: skip
-    for given in wrong:
-        with pytest.raises(Exception, match=r"(?i)out of|bounds|range|INVALID_ARGUMENT"):
-            call(*given)
-
-
 @pytest.mark.parametrize("name", ["SASRecCE", "HSASRecCE", "HSTU"])
 def test_a_program_gives_the_packages_scores(name: str, made: Made, tmp_path: Path) -> None:
     """Every encoder is traced below."""
     model, tokens = made(name)
-    export(model, tokens, LENGTH, tmp_path / "model.pt2", format="program", top_k=5)
-    program = torch.export.load(tmp_path / "model.pt2").module()
+    export(model, tokens, LENGTH, tmp_path / "model.pt2", format="program", top_k=5, exclude_seen=True)
+    program = torch.no_grad()(torch.export.load(tmp_path / "model.pt2").module())
     for batch, length in ((1, 1), (6, LENGTH - 1)):
         given = asked_of(model, batch, length)
         with torch.no_grad():
             scores = model.head.logits(model(*given))
-            found, values = program(*given)
-        scores[:, 0] = -torch.inf
+        found, values = program(*given, given[0])
+        scores.scatter_(1, given[0], -torch.inf)[:, 0] = -torch.inf
         torch.testing.assert_close(values, scores.topk(5).values, atol=1e-4, rtol=0)
         torch.testing.assert_close(values, scores.gather(1, found), atol=1e-4, rtol=0)
+    if name == "SASRecCE":
+        refuses_impossible_inputs(program, model.head.n_items)
 
 
 @pytest.mark.parametrize(
@@ -225,17 +217,7 @@ def test_a_program_gives_the_packages_scores(name: str, made: Made, tmp_path: Pa
         ("BSARec", {"n_heads": 2, "filter": "causal"}),
         ("BSARec", {"n_heads": 2, "filter": "circular"}),
         ("GRU4RecCE", {"n_layers": 2, "gru_bias": True, "gru_size": 12, **SHORT}),
-        (
-            "HGRU4Rec",
-            {
-                "n_layers": 2,
-                "nonlinearity": "tanh",
-                "reset": "after",
-                "curvature": "learn",
-                "curvature_init": 0.5,
-                **SHORT,
-            },
-        ),
+        ("HGRU4Rec", {"nonlinearity": "tanh", "reset": "after", "curvature": "learn", "curvature_init": 0.5, **SHORT}),
     ],
 )
 def test_every_option_of_an_encoder_is_traced(name: str, keys: dict[str, Any], made: Made) -> None:
@@ -327,9 +309,15 @@ def test_impossible_exports_are_refused_before_the_model_is_loaded(
     assert "pip install 'recbole-hyper[export]'" in said("model.onnx")
 
 
-def test_models_that_cannot_be_exported_are_refused(made: Made, tmp_path: Path) -> None:
+def test_models_that_cannot_be_exported_are_refused(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, tokens = made("SASRecCE")
     n_items = len(tokens) - 1
+    with monkeypatch.context() as patch:
+        patch.setattr("recbole_hyper.serving.export._LARGEST", 1000)
+        with refused(ConfigError, "ONNX", "--format=vectors", "--format=program"):
+            export(model, tokens, LENGTH, tmp_path / "model.onnx", top_k=3)
     with refused(ConfigError, f"--top_k={n_items + 1}", f"{n_items} items"):
         export(model, tokens, LENGTH, tmp_path / "model.onnx", top_k=n_items + 1)
     with refused(ConfigError, f"{n_items} item ids"):
@@ -346,30 +334,16 @@ def test_an_export_overwrites_only_exports(made: Made, tmp_path: Path) -> None:
     """The JSON of RUN/result.onnx replaced RUN/result.json, and model.onnx and model.pt2 shared one."""
     model, tokens = made("SASRecCE")
     (tmp_path / "result.json").write_text("{}")
-    for name, format in (("result.pt2", "program"), ("result.onnx", "onnx"), ("result.pt2", "program")):
+    for name, format in (("result.pt2", "program"), ("result.parquet", "vectors"), ("result.parquet", "vectors")):
         content = export(model, tokens, LENGTH, tmp_path / name, format=format)
         assert json.loads((tmp_path / f"{name}.json").read_text())["sha256"] == content["sha256"]
     assert (tmp_path / "result.json").read_text() == "{}"
-    with (tmp_path / "result.onnx").open("ab") as file:
+    with (tmp_path / "result.parquet").open("ab") as file:
         file.write(b"x")
     (tmp_path / "other.parquet").write_bytes(b"of somebody else")
     (tmp_path / "vectors.parquet.json").write_text('{"mine": 1}')
-    (tmp_path / "link.onnx").symlink_to(tmp_path / "away.onnx")
-    for name, format in (
-        ("result.onnx", "onnx"),
-        ("other.parquet", "vectors"),
-        ("vectors.parquet", "vectors"),
-        ("link.onnx", "onnx"),
-    ):
+    (tmp_path / "link.parquet").symlink_to(tmp_path / "away.parquet")
+    for name in ("result", "other", "vectors", "link"):
         with pytest.raises(ConfigError, match=r"not overwritten|is a link"):
-            export(model, tokens, LENGTH, tmp_path / name, format=format)
+            export(model, tokens, LENGTH, tmp_path / f"{name}.parquet", format="vectors")
     assert (tmp_path / "other.parquet").read_bytes() == b"of somebody else"
-
-
-def test_tables_above_the_limit_of_a_file_are_refused(
-    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model, tokens = made("SASRecCE")
-    monkeypatch.setattr("recbole_hyper.serving.export._LARGEST", 1000)
-    with refused(ConfigError, "ONNX", "--format=vectors", "--format=program"):
-        export(model, tokens, LENGTH, tmp_path / "model.onnx", top_k=3)

@@ -54,10 +54,10 @@ def test_sweep_selects_on_validation_and_tests_the_winner(swept: Any, tmp_path: 
 
 def test_selection_ignores_test(tmp_path: Path, keys: dict) -> None:
     """On random data the best trial on validation need not be the best on test; here it is not."""
-    space = {"seed": {"grid_search": list(range(6))}}
-    outcome = local(keys, tmp_path / "s", space)
+    seeds = [0, 5]
+    outcome = local(keys, tmp_path / "s", {"seed": {"grid_search": seeds}})
     tested = {}
-    for seed in range(6):
+    for seed in seeds:
         result = run("SASRecCE", "tiny", config_dict={**keys, "seed": seed, "output_dir": str(tmp_path / f"r{seed}")})
         tested[seed] = (result["best_valid_score"], result["test"]["ndcg@5"])
     best_valid = max(tested, key=lambda seed: tested[seed][0])
@@ -76,7 +76,7 @@ def test_trials_do_not_depend_on_test_targets(tmp_path: Path, keys: dict) -> Non
             changed = [[*row[:-1], next(item for item in range(25) if item not in row)] for row in sequences[1:]]
             sequences = [sequences[0], *changed]
         write_data(tmp_path / name, sequences)
-        space = {"learning_rate": {"grid_search": [0.001, 0.01]}}
+        space = {"learning_rate": {"grid_search": [0.01]}}
         one = {**keys, "data_path": str(tmp_path / name), "epochs": 1}
         outcome = local(one, tmp_path / f"s-{name}", space)
         frame = pd.read_csv(tmp_path / f"s-{name}" / "trials.csv")
@@ -124,21 +124,16 @@ def test_a_split_without_a_test_part(keys: dict, tmp_path: Path, capsys: pytest.
 
 
 def test_failed_trials_are_recorded_and_the_sweep_goes_on(keys: dict, tmp_path: Path) -> None:
-    # 8 does not divide by 3 heads, but 9 does; a rate of 1e30 makes the loss infinite; 1000 bytes are no memory
+    # 8 does not divide by 3 heads, but 9 does; a rate of 1e30 makes the loss infinite
     space = {
         "hidden_size": {"grid_search": [8, 9]},
         "n_heads": {"grid_search": [3]},
         "learning_rate": {"grid_search": [0.001, 1e30]},
-        "memory_limit": {"grid_search": [1000, 10**12]},
     }
     outcome = local({**keys, "epochs": 1}, tmp_path / "s", space)
-    assert outcome["trials"] == {"finished": 1, "failed": 7}
-    reasons = pd.read_csv(tmp_path / "s" / "trials.csv").reason
-    assert reasons.str.contains("heads").sum() == 4
-    assert reasons.str.contains("a training step would need about").sum() == 2
-    assert outcome["best"]["settings"] == {
-        "hidden_size": 9, "n_heads": 3, "learning_rate": 0.001, "memory_limit": 10**12
-    }  # fmt: skip
+    assert outcome["trials"] == {"finished": 1, "failed": 3}
+    assert pd.read_csv(tmp_path / "s" / "trials.csv").reason.str.contains("heads").sum() == 2
+    assert outcome["best"]["settings"] == {"hidden_size": 9, "n_heads": 3, "learning_rate": 0.001}
 
 
 def test_when_every_trial_fails_the_reasons_are_told(

@@ -1,9 +1,9 @@
 """Run by test_kills.py in a separate process: runs that kill themselves at a given point, each in a fork of it.
 
-One import serves all of them. Reads {"folder", "keys", "kills"} as JSON from its input; writes for every kill how the
-two processes ended, and whether weights, state of training and test equal those of a run that was not killed. With a
-"space" sweeps are killed; where "warm" is set, runs that start from the weights of an earlier one. With
-"workers" a run is so many forks more, joined as torchrun joins its processes, of which one kills itself.
+One import serves all of them. Reads {"folder", "keys", "kills"} as a line of JSON; answers with a line that has for
+every kill how the two processes ended, and whether weights, state of training and test equal those of a run that was
+not killed. With a "space" sweeps are killed; where "warm" is set, runs that start from the weights of an earlier one.
+With "workers" a run is so many forks more, joined as torchrun joins its processes, of which one kills itself.
 """
 
 from __future__ import annotations
@@ -172,14 +172,11 @@ def equal(one: Path, other: Path) -> bool:
     return bool(a) and set(a) == set(b) and all(torch.equal(a[name], b[name]) for name in a) and said == also
 
 
-def main() -> None:
-    torch.set_num_threads(1)
-    asked = json.loads(sys.stdin.read())
+def answers_to(asked: dict[str, Any]) -> list[dict[str, Any]]:
     folder, keys = Path(asked["folder"]), asked["keys"]
     how = asked.get("space"), asked.get("workers", 1)
     # what a first use loads, once and not in every fork; no thread is started
     Config("SASRecCE", "cycle", config_dict=keys)
-    numba.njit(lambda number: number)(1)
     if asked.get("warm"):
         assert forked({**keys, "output_dir": str(folder / "earlier")}, []) == 0
         keys = {**keys, "init_from": str(folder / "earlier")}
@@ -191,8 +188,11 @@ def main() -> None:
         left = [path.name for path in Path(own["output_dir"]).rglob("*.part")]
         same = resumed == 0 and equal(folder / "whole", folder / str(number))
         answers.append({"killed": killed, "resumed": resumed, "equal": same, "left": left})
-    print(json.dumps(answers))
+    return answers
 
 
 if __name__ == "__main__":
-    main()
+    torch.set_num_threads(1)
+    numba.njit(lambda number: number)(1)
+    for line in sys.stdin:
+        print(json.dumps(answers_to(json.loads(line))), flush=True)
