@@ -130,8 +130,8 @@ def _json_by_pyarrow(path: Path) -> Any:
 
 def _json_in_blocks(path: Path) -> Any:
     from recbole_hyper.data.tables.archives import SourceFile
-    from recbole_hyper.data.tables.blocks import Malformed
     from recbole_hyper.data.tables.formats import find
+    from recbole_hyper.data.tables.malformed import Malformed
     from recbole_hyper.data.tables.parsers import parsed, pieces
 
     columns = {"user_id": "user", "item_id": "item", "rating": "rating", "timestamp": "time"}

@@ -86,7 +86,7 @@ print(torch.get_num_threads())
 
 
 def test_reading_takes_no_more_threads_than_it_is_given(monkeypatch):
-    from recbole_hyper.data.tables.blocks import reading_threads
+    from recbole_hyper.data.tables.malformed import reading_threads
 
     monkeypatch.delenv("NUMBA_NUM_THREADS", raising=False)
     for given, taken in (("1", 1), ("3", 3), ("64", 4)):

@@ -145,7 +145,6 @@ class TableDataset(StoreDataset):
     A subclass sets ``source``, a :class:`recbole_hyper.data.source.Source`, and takes the store from the tables.
     """
 
-    refuses_faulty_lines = True
     source: Any
 
     @abstractmethod

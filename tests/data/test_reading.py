@@ -101,8 +101,7 @@ def test_pieces_of_a_file_join(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     path = tmp_path / "d" / "d.inter"
     path.write_text(path.read_text().replace("\n", "\n\n", 30))  # blank lines
     whole, slow = both(tmp_path)
-    monkeypatch.setattr("recbole_hyper.data.tables.blocks.FIRST_BYTES", 100)
-    monkeypatch.setattr("recbole_hyper.data.tables.blocks.BLOCK_BYTES", 100)
+    monkeypatch.setattr("recbole_hyper.data.tables.parsers.BLOCK_BYTES", 100)
     same(SequenceDataset(configured(tmp_path)).store, slow)
     same(whole, slow)
 

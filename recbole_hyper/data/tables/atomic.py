@@ -21,10 +21,10 @@ import pyarrow.compute as pc
 
 from recbole_hyper.data.tables import guess
 from recbole_hyper.data.tables.archives import SourceFile
-from recbole_hyper.data.tables.blocks import Block, Refused, mapped
 from recbole_hyper.data.tables.formats import Format, Layout, find
 from recbole_hyper.data.tables.ids import PAD, Good, as_mask, as_text, id_fault
-from recbole_hyper.data.tables.parsers import Rows, parsed, pieces
+from recbole_hyper.data.tables.malformed import Refused, mapped
+from recbole_hyper.data.tables.parsers import parsed, pieces
 from recbole_hyper.errors import DataError
 
 logger = logging.getLogger("recbole_hyper")
@@ -65,24 +65,16 @@ def read_atomic(
     separator: str = "\t",
     seq_separator: str = " ",
     encoding: str | None = None,
-    lenient: bool = False,
 ) -> pd.DataFrame:
     """Read ``columns`` (name to type) of an atomic file, one row per line that is not blank.
 
     Tokens are text, floats are float64 (NaN if missing), sequences are one array per row. The index is the line number
     minus 2. The token columns ``ids`` may have any text that is not empty; in other columns, empty values and pandas'
-    words for missing ones are missing. ``lenient`` reads like RecBole: an empty id is missing, and lines are cut or
-    filled to the width of the header. DataError, with the line, for invalid values.
+    words for missing ones are missing. DataError, with the line, for invalid values.
     """
     form = replace(opened(path, separator, encoding), columns={name: name for name in columns})
-    refused, uneven = Refused(str(path)), list[int]()
-
-    def work(piece: Any) -> Rows:
-        return parsed(_of_even_width(piece, form, uneven) if lenient else piece, form, refused)
-
-    rows = list(mapped(work, pieces(SourceFile(path), form)))
-    if uneven:
-        logger.warning("%s: lines have other widths than the header, the first is line %d", path, min(uneven))
+    refused = Refused(str(path))
+    rows = list(mapped(lambda piece: parsed(piece, form, refused), pieces(SourceFile(path), form)))
     lines = np.concatenate([np.zeros(0, np.int64), *(piece.lines for piece in rows)])
     result: dict[str, Any] = {}
     for name, kind in columns.items():
@@ -91,21 +83,10 @@ def read_atomic(
         if kind == "float":
             result[name] = column.numbers()
         elif kind == "token":
-            result[name] = (column.ids(lenient) if name in ids else column.texts()).to_pandas()
+            result[name] = (column.ids() if name in ids else column.texts()).to_pandas()
         else:
             result[name] = pd.Series(column.sequences(seq_separator, kind == "float_seq"), dtype=object)
     return pd.DataFrame(result).set_axis(pd.Index(lines - 2))
-
-
-def _of_even_width(block: Block, form: Format, uneven: list[int]) -> Block:
-    """Cut or fill the lines to the width of the header, and note the numbers of the changed ones."""
-    width, mark = len(form.names), str(form.separator).encode()
-    lines = block.data.split(b"\n")
-    for row, line in enumerate(lines):
-        if line.count(mark) + 1 != width and line.strip(b"\r"):
-            lines[row] = mark.join([*line.removesuffix(b"\r").split(mark), *[b""] * width][:width])
-            uneven.append(block.first + row)
-    return replace(block, data=b"\n".join(lines))
 
 
 @dataclass(frozen=True)
@@ -121,11 +102,11 @@ class Column:
         self.refuse(as_mask(pc.is_null(self.values)), "not UTF-8; give the file's --encoding")
         self.refuse(as_mask(pc.match_substring(self.values, "\0")), "a text with a NUL character")
 
-    def ids(self, empty: bool = False) -> pa.ChunkedArray:
-        """Return the values; DataError for RecBole's name for padding and, unless ``empty`` allows nulls, for ""."""
-        for word in (PAD,) if empty else ("", PAD):
+    def ids(self) -> pa.ChunkedArray:
+        """Return the values; DataError for "" and for RecBole's name for padding."""
+        for word in ("", PAD):
             self.refuse(as_mask(pc.equal(self.values, word)), id_fault(word))
-        return pc.if_else(pc.equal(self.values, ""), pa.scalar(None, pa.string()), self.values)
+        return self.values
 
     def texts(self) -> pa.ChunkedArray:
         """Return the values, null if missing."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import csv
+import io
 import json
 import logging
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
@@ -17,11 +19,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from recbole_hyper.data.tables.archives import SourceFile, matches
-from recbole_hyper.data.tables.blocks import FIRST_BYTES, Block, Malformed, blocks, quoted
 from recbole_hyper.data.tables.formats import FIELDS, Format, Layout, formats, matching_names
 from recbole_hyper.data.tables.ids import as_text
+from recbole_hyper.data.tables.malformed import Malformed
+from recbole_hyper.data.tables.parsers import LINE, Frame, Source, hive_keys, parsed, pieces
 from recbole_hyper.data.tables.parsers import OTHER as OTHER
-from recbole_hyper.data.tables.parsers import Frame, Source, hive_keys, parsed, pieces
 from recbole_hyper.data.tables.times import guessed_time_format, to_seconds
 from recbole_hyper.errors import DataError
 
@@ -29,6 +31,7 @@ logger = logging.getLogger("recbole_hyper")
 
 _SEPARATORS = (",", "\t", ";", "|", "::")
 _LINES = 100
+FIRST_BYTES = 1 << 20
 _SAMPLE = 10_000
 TYPES = ("token", "float", "token_seq", "float_seq")
 _MARKS = {b"\xff\xfe\x00\x00": "utf-32", b"\x00\x00\xfe\xff": "utf-32", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
@@ -144,14 +147,24 @@ def head(file: SourceFile, encoding: str | None = None) -> list[str]:
     """Return the file's first lines; DataError for bytes that are not text."""
     file = (file.parts or (file,))[0]
     encoding = encoding or guessed_encoding(file.first_bytes(FIRST_BYTES))
-    with file.open(encoding=encoding) as stream:
-        first = next(blocks(stream, str(file)), Block(b"", 1)).data
+    first = file.first_bytes(FIRST_BYTES, encoding).removeprefix(codecs.BOM_UTF8)
     if (at := first.find(b"\0")) >= 0:
         raise DataError(
             f"{file}, line {first.count(10, 0, at) + 1}: a NUL character, so this is not UTF-8 text (is it packed, "
             "UTF-16, binary, or the workbook of a spreadsheet?); unpack it, or save it as text, such as csv"
         )
-    return [line.removesuffix("\r") for line in first.decode("utf-8", "replace").split("\n")[:_LINES] if line.strip()]
+    lines = re.split("\r\n?|\n", first.decode("utf-8", "replace"), maxsplit=_LINES)[:_LINES]
+    return [line for line in lines if line.strip()]
+
+
+def quoted(data: bytes, separator: str, complete: bool) -> bool:
+    """Return whether the start of a text, or a ``complete`` one, puts values in double quotes, and closes all."""
+    text = io.StringIO(data.decode("utf-8", "replace"), newline="")
+    try:
+        deque(csv.reader(text, delimiter=separator, strict=True), maxlen=0)
+    except csv.Error as error:
+        return not complete and "unexpected end" in str(error)
+    return True
 
 
 def _cells(line: str, separator: str, quoting: str | None = None) -> list[str]:
@@ -213,12 +226,11 @@ def _objects(lines: Sequence[str]) -> list[dict[str, object]]:
 
 def _keys(file: SourceFile, form: Format) -> Format:
     """Add the keys that most of the first JSON objects have, or that the user names."""
-    lines = head(file, form.encoding)
-    objects = _objects(lines)
-    if not objects and isinstance(block := next(pieces(file, form), None), Block):
-        objects = _objects([line.decode("utf-8", "replace") for line in block.lines().to_pylist()[:_LINES]])
+    rows = next(pieces(file, form), None)
+    lines = [] if rows is None else pc.fill_null(as_text(rows.columns[LINE].slice(0, _LINES)), "").to_pylist()
+    objects = _objects([line for line in lines if line.strip()])
     if not objects:
-        refuse_recipes(file, lines)
+        refuse_recipes(file, head(file, form.encoding))
         raise DataError(f"{file}: the first lines are neither one JSON object per line nor an array of objects")
     counts = Counter(key for value in objects for key in value)
     named_keys = {part for name in (form.columns or {}).values() for part in (name, name.partition(".")[0])}

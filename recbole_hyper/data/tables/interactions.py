@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recbole_hyper.data.tables.archives import SourceFile
-from recbole_hyper.data.tables.blocks import Refused, mapped
 from recbole_hyper.data.tables.filters import by_user_and_time
 from recbole_hyper.data.tables.formats import Layout
 from recbole_hyper.data.tables.ids import Tokens
+from recbole_hyper.data.tables.malformed import Refused, mapped
 from recbole_hyper.data.tables.parsers import Frame, Rows
 from recbole_hyper.data.tables.table import open_table
 from recbole_hyper.errors import DataError

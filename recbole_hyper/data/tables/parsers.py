@@ -1,7 +1,7 @@
 """Parsers: from a file or a frame to raw rows, which are one column per field and the line number of each row.
 
-A parser takes a block of text, the format (its columns, its separator) and a counter of malformed lines. It does not
-check the values; :mod:`recbole_hyper.data.tables.table` does.
+Arrow splits text into records. A parser takes some of them, the format (its columns, its separator) and a counter of
+malformed lines. It does not check the values; :mod:`recbole_hyper.data.tables.table` does.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import codecs
 import json
 import re
 import urllib.parse
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -21,21 +22,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
+from pyarrow.lib import TransformInputStream
 
 from recbole_hyper.data.tables import engine
 from recbole_hyper.data.tables.archives import SourceFile
-from recbole_hyper.data.tables.blocks import Block, Malformed, blocks
 from recbole_hyper.data.tables.formats import FIELDS, Format
 from recbole_hyper.data.tables.ids import as_mask, as_text, column_of_values, is_list, relisted, single
+from recbole_hyper.data.tables.malformed import Malformed
 from recbole_hyper.errors import DataError
 
+Mask = npt.NDArray[np.bool_]
 Columns = dict[str, Any]  # by field; other columns by ``OTHER`` and their name
 OTHER = "column "  # prefix of the names of columns that are not fields
 _PARQUET_ROWS = 1 << 19
 _LARGEST_ARRAY = 256 << 20  # bytes of a JSON array, which is read as a whole
 _ARRAY = re.compile(rb"(\xef\xbb\xbf)?\s*\[\s*[{\]]")
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # Hive's and Spark's name for the folder of rows without a value
-_STAND_INS = "\x1f\x1e\x1d\x1c"  # Arrow only takes separators of one character
+MARK = "\x1f"  # between values for Arrow, which only takes one character; lines of JSON cannot have it
+LINE = "line"  # the column of whole lines
+BLOCK_BYTES = 8 << 20  # a longer record is not interactions but, say, compressed zeros
 _NO_ID = "^[\\[{tfn]|\ufffd"  # JSON that is neither text nor a number, and what replaces a wrong byte
 _COMMA = r"^(\s*[+-]?[0-9]+),([0-9]+\s*)$"
 
@@ -47,12 +52,13 @@ class Rows:
     columns: Columns
     lines: npt.NDArray[np.int64]
     part: str = ""
+    wrong: Sequence[tuple[int, str, str]] = ()  # line, reason and text of unreadable records between the rows
 
     def other(self, name: str) -> Any:
         """Return a column that is no field."""
         return self.columns[OTHER + name]
 
-    def filter(self, keep: npt.NDArray[np.bool_]) -> Rows:
+    def filter(self, keep: Mask) -> Rows:
         """Return the rows where ``keep`` is True."""
         if keep.all():
             return self
@@ -111,28 +117,97 @@ class Frame:
 Source = SourceFile | Frame
 
 
-def pieces(source: Source, form: Format, bar: bool = False) -> Iterator[Block | Rows]:
-    """Yield text files in blocks, parquet files in batches, and a frame as a whole; a file with a progress ``bar``."""
+def pieces(source: Source, form: Format, bar: bool = False) -> Iterator[Rows]:
+    """Yield the raw rows of a file in batches, with a progress ``bar``, and those of a frame as a whole."""
     if isinstance(source, Frame):
         yield source.rows(form.columns or {})
         return
+    by_lines = form.kind in ("json", "sequences")
+    text = replace(form, columns={LINE: LINE}, names=[LINE], separator=MARK) if by_lines else form
     for part in source.parts or (source,):
         name, shown = (part.name, False) if source.parts else ("", bar)
         if form.kind == "parquet":
             yield from _batches(part, source, form, shown)
-            continue
-        if form.kind == "json" and _ARRAY.match(part.first_bytes(1 << 12, form.encoding)):
-            yield replace(array_lines(part, form.encoding), part=name)
-            continue
-        with part.open(bar=shown, encoding=form.encoding) as stream:
-            for block in blocks(stream, str(part), quotes=form.separator or "" if form.quoted else ""):
-                yield replace(block, part=name)
+        elif form.kind == "json" and _ARRAY.match(part.first_bytes(1 << 12, form.encoding)):
+            yield replace(_array(part, form.encoding), part=name)
+        else:
+            for rows in _records(part, text, shown):
+                yield replace(rows, part=name)
 
 
-def parsed(piece: Block | Rows, form: Format, malformed: Malformed) -> Rows:
+def parsed(rows: Rows, form: Format, malformed: Malformed) -> Rows:
     """Return the rows of a piece, one for each entry of a list."""
-    rows = piece if isinstance(piece, Rows) else PARSERS[form.kind](piece, form, malformed)
-    return replace(exploded(rows, form.columns or {}, malformed), part=piece.part)
+    for line, reason, text in rows.wrong:
+        malformed.add(line, reason, text)
+    if form.kind in PARSERS:
+        rows = PARSERS[form.kind](rows, form, malformed)
+    return replace(exploded(rows, form.columns or {}, malformed), part=rows.part, wrong=())
+
+
+class _Text:
+    """Makes a separator of several characters one character, for Arrow, and counts line ends and double quotes."""
+
+    def __init__(self, separator: bytes) -> None:
+        self.separator, self.rest, self.line_ends, self.quotes = separator, b"", 0, 0
+
+    def __call__(self, data: pa.Buffer) -> bytes:
+        """Return the next bytes; those that may be a part of a separator wait for the next ones."""
+        text = self.rest + data.to_pybytes()
+        if len(self.separator) > 1:
+            size = len(text.rstrip(self.separator)) if len(data) else len(text)
+            text, self.rest = text[:size].replace(self.separator, MARK.encode()), text[size:]
+        self.line_ends += text.count(b"\n")
+        self.quotes += text.count(b'"')
+        return text
+
+
+def _records(part: SourceFile, form: Format, bar: bool) -> Iterator[Rows]:
+    """Yield columns of a text file as bytes, with the numbers of its records.
+
+    A record is a line, unless values in double quotes have line ends.
+    """
+    columns, separator = form.columns or {}, str(form.separator)
+    mark = separator if len(separator.encode()) == 1 else MARK
+    text, wrong, after = _Text(separator.encode()), deque[tuple[int, str, str]](), 0
+
+    def skip(row: pacsv.InvalidRow) -> str:
+        reason = f"{row.actual_columns} values instead of {row.expected_columns}"
+        wrong.append((row.number, reason, row.text.replace(mark, separator)))
+        return "skip"  # Arrow would swallow an exception raised here
+
+    try:
+        with part.open(bar=bar, encoding=form.encoding) as stream:
+            for batch in pacsv.open_csv(
+                TransformInputStream(pa.PythonFile(stream, mode="r"), text),
+                # Arrow only numbers rows in one thread; other threads check other batches
+                pacsv.ReadOptions(column_names=[*form.names], use_threads=False, block_size=BLOCK_BYTES),
+                pacsv.ParseOptions(
+                    delimiter=mark, quote_char='"' if form.quoted else False, newlines_in_values=form.quoted,
+                    ignore_empty_lines=False, invalid_row_handler=skip,
+                ),
+                pacsv.ConvertOptions(
+                    include_columns=sorted(set(columns.values())), strings_can_be_null=False,
+                    column_types=dict.fromkeys(columns.values(), pa.binary()),
+                ),
+            ):  # fmt: skip
+                lines = np.arange(after + 1, after + len(batch) + len(wrong) + 1)
+                lines = lines[~np.isin(lines, [number for number, _, _ in [*wrong]])][: len(batch)]
+                after = int(lines[-1]) if len(lines) else after
+                # Arrow is a block ahead
+                skipped = [wrong.popleft() for number, _, _ in [*wrong] if number < after]
+                yield Rows({field: batch.column(name) for field, name in columns.items()}, lines, wrong=skipped)
+    except pa.ArrowInvalid as error:
+        if "Empty CSV" not in str(error):
+            what = f"a record of more than {BLOCK_BYTES >> 20} MiB" if "straddling" in str(error) else error
+            raise DataError(f"{part}, after line {after}: {what}; is this text in this format?") from error
+    if wrong:
+        after = wrong[-1][0]
+        yield Rows({field: pa.array([], pa.binary()) for field in columns}, np.zeros(0, np.int64), wrong=[*wrong])
+    if form.quoted and text.quotes % 2 and text.line_ends > after:
+        raise DataError(
+            f"{part}: a double quote opens a value with line ends, but none closes it; if quotes are plain text, set "
+            "--quoting=none"
+        )
 
 
 def _batches(part: SourceFile, whole: SourceFile, form: Format, bar: bool) -> Iterator[Rows]:
@@ -201,67 +276,23 @@ def hive_keys(part: SourceFile, whole: SourceFile) -> dict[str, str | None]:
     return {unquote(key): None if value == _NO_VALUE else unquote(value) for key, value in pairs}
 
 
-def delimited(block: Block, form: Format, malformed: Malformed) -> Rows:
-    """One record per line, with values between separators; lines without any value are skipped."""
-    data, separator, columns = block.data, form.separator or "", form.columns or {}
-    mark = separator if len(separator.encode()) == 1 else next((m for m in _STAND_INS if m.encode() not in data), "")
-    if not mark:
-        raise DataError(f"{malformed.name}: cannot combine the separator {separator!r} with control characters")
-    if mark != separator:
-        data = data.replace(separator.encode(), mark.encode())
-    quoted = form.quoted and b'"' in data  # without quotes, Arrow takes three quarters of the time
-    wrong: list[pacsv.InvalidRow] = []
-
-    def skip(row: pacsv.InvalidRow) -> str:
-        wrong.append(row)
-        return "skip"  # Arrow would swallow an exception raised here
-
-    if block.ends is None and b"\r" in data and data.count(b"\r") > data.count(b"\r\n"):
-        line = block.first + data.count(b"\n", 0, next(re.finditer(rb"\r(?!\n)", data)).start())
-        raise DataError(f"{malformed.name}, line {line}: a carriage return is inside the line")
-    try:
-        table = pacsv.read_csv(
-            # Arrow drops a byte order mark, which may be part of the first value
-            pa.BufferReader(codecs.BOM_UTF8 + data if data.startswith(codecs.BOM_UTF8) else data),
-            # Arrow only numbers rows in one thread; other threads parse other blocks
-            pacsv.ReadOptions(column_names=list(form.names), use_threads=False, block_size=len(data) + 4),
-            pacsv.ParseOptions(
-                delimiter=mark, quote_char='"' if quoted else False, newlines_in_values=quoted,
-                ignore_empty_lines=False, invalid_row_handler=skip,
-            ),
-            pacsv.ConvertOptions(
-                include_columns=sorted(set(columns.values())), strings_can_be_null=False,
-                column_types=dict.fromkeys(columns.values(), pa.binary()),
-            ),
-        )  # fmt: skip
-    except pa.ArrowInvalid as error:
-        raise DataError(f"{malformed.name} cannot be read as values separated by {separator!r}: {error}") from error
-    places = np.array([row.number - 1 for row in wrong], dtype=np.int64)
-    for row, line in zip(wrong, block.numbers(places).tolist(), strict=True):
-        reason = f"{row.actual_columns} values instead of {row.expected_columns}"
-        malformed.add(line, reason, row.text.replace(mark, separator))
-    values = {field: single(table.column(name)) for field, name in columns.items()}
-    for field in {"timestamp", "rating"} & set(values) if separator == ";" else ():  # often with a decimal comma
+def records(rows: Rows, form: Format, malformed: Malformed) -> Rows:
+    """Values between separators: records without any value and the header are skipped."""
+    values, filled = dict(rows.columns), np.zeros(len(rows.lines), dtype=bool)
+    for field in {"timestamp", "rating"} & set(values) if form.separator == ";" else ():  # often with a decimal comma
         values[field] = pc.replace_substring_regex(values[field], _COMMA, r"\1.\2")
-    records = np.arange(len(table) + len(wrong))
-    records = np.delete(records, places) if wrong else records
-    filled = np.zeros(len(records), dtype=bool)
     for column in values.values():
         if not filled.all():
             filled |= np.asarray(pc.binary_length(column)) > 0
-    if form.kind == "atomic" and not filled.all():  # a missing id is an error, a blank line is not
-        lines = data.split(b"\n")
-        for row in np.flatnonzero(~filled):
-            filled[row] = bool(lines[records[row]].strip(b"\r"))
-    if form.header and block.first == 1:
+    if form.header and 1 in rows.lines[:1]:
         filled[np.flatnonzero(filled)[:1]] = False
-    return Rows(values, block.numbers(records)).filter(filled)
+    return replace(rows, columns=values).filter(filled)
 
 
-def json_lines(block: Block, form: Format, malformed: Malformed) -> Rows:
+def objects(rows: Rows, form: Format, malformed: Malformed) -> Rows:
     """One JSON object per line; values are read as text, and lists as lists of text."""
-    lines = block.lines()
-    texts, numbers = as_text(lines), block.numbers(np.arange(len(lines)))
+    lines, numbers = rows.columns[LINE], rows.lines
+    texts = as_text(lines)
     if texts.null_count:  # a wrong byte makes its value missing, not the line
         texts = pa.array([line.decode("utf-8", "replace") for line in lines.to_pylist()])
     texts = pc.utf8_trim_whitespace(texts)
@@ -280,8 +311,8 @@ def json_lines(block: Block, form: Format, malformed: Malformed) -> Rows:
 def json_keys(source: SourceFile, form: Format) -> list[str]:
     """Return the keys of all objects of a file, by first appearance."""
     keys: dict[str, None] = {}
-    for piece in pieces(source, form):
-        texts = pc.fill_null(as_text(piece.lines()), "") if isinstance(piece, Block) else pa.array([], pa.string())
+    for rows in pieces(source, form):
+        texts = pc.fill_null(as_text(rows.columns[LINE]), "")
         found = engine.query("select case when json_valid(c0) then json_keys(c0) end as c0 from rows", {"c0": texts})
         keys |= dict.fromkeys(pc.unique(pc.list_flatten(single(found["c0"]))).to_pylist())
     return list(keys)
@@ -324,41 +355,41 @@ def _json_texts(values: pa.Array, field: str) -> pa.Array:
     return pc.if_else(missing, pa.scalar(None, pa.string()), texts)
 
 
-def sequences(block: Block, form: Format, malformed: Malformed) -> Rows:
+def sequences(rows: Rows, form: Format, malformed: Malformed) -> Rows:
     """One user per line, ``user item item ...``, with blanks or a separator between; times are positions from 1."""
-    text = pc.utf8_trim_whitespace(pc.fill_null(as_text(block.lines()), ""))
+    text = pc.utf8_trim_whitespace(pc.fill_null(as_text(rows.columns[LINE]), ""))
     split = pc.utf8_split_whitespace(text) if form.separator is None else pc.split_pattern(text, form.separator)
     lengths = np.asarray(pc.list_value_length(split)) - 1
     filled = np.asarray(pc.binary_length(text)) > 0
     for row in np.flatnonzero(filled & (lengths < 1)):
-        malformed.add(int(block.first + row), "user without items", text[int(row)].as_py())
+        malformed.add(int(rows.lines[row]), "user without items", text[int(row)].as_py())
     good = np.flatnonzero(filled & (lengths >= 1))
     split, lengths = split.take(pa.array(good)), lengths[good]
     lists = {"user_id": pc.list_element(split, 0), "item_id": pc.list_slice(split, 1)}
-    rows = exploded(Rows(lists, block.numbers(good)), {}, malformed)
+    rows = exploded(Rows(lists, rows.lines[good]), {}, malformed)
     positions = np.arange(1.0, lengths.sum() + 1) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     return replace(rows, columns=rows.columns | {"timestamp": pa.array(positions)})
 
 
-def array_lines(part: SourceFile, encoding: str | None) -> Block:
+def _array(part: SourceFile, encoding: str | None) -> Rows:
     """Return the entries of a JSON array as lines, with their numbers; DataError if it is too large or no JSON."""
     data = part.first_bytes(_LARGEST_ARRAY + 1, encoding)
     if len(data) > _LARGEST_ARRAY:
         way = "duckdb -c \"copy (from read_json('x.json')) to 'x.jsonl'\""
         raise DataError(f"{part}: an array of more than {_LARGEST_ARRAY >> 20} MiB; make it lines by {way}")
+    text = pa.array([data.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace")])
     try:
-        entries = json.loads(data.removeprefix(codecs.BOM_UTF8))
-    except (ValueError, RecursionError) as error:
+        entries = single(_query("unnest(c0 -> '$[*]') as c0", text)["c0"])
+    except engine.Error as error:
         way = "several arrays become lines by examples/convert/rows_in_object.py"
         raise DataError(f"{part}: the array cannot be read ({error}); is the file complete? {way}") from error
-    lines = [json.dumps(entry, ensure_ascii=False) for entry in entries]
-    return Block(("\n".join(lines) + "\n").encode("utf-8", "surrogatepass"), 1)
+    return Rows({LINE: entries}, np.arange(1, len(entries) + 1))
 
 
 PARSERS = {
-    "delimited": delimited,
-    "csv": delimited,
-    "atomic": delimited,
-    "json": json_lines,
+    "delimited": records,
+    "csv": records,
+    "atomic": records,
+    "json": objects,
     "sequences": sequences,
 }

@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 
 from recbole_hyper.data.tables import guess, times
 from recbole_hyper.data.tables.archives import SourceFile
-from recbole_hyper.data.tables.blocks import Block, Malformed, Refused, mapped
 from recbole_hyper.data.tables.formats import FIELDS, Format, Layout, columns_of, find
 from recbole_hyper.data.tables.ids import (
     MISSING_IDS,
@@ -33,6 +32,7 @@ from recbole_hyper.data.tables.ids import (
     is_plain,
     to_strings,
 )
+from recbole_hyper.data.tables.malformed import Malformed, Refused, mapped
 from recbole_hyper.data.tables.parsers import Frame, Rows, Source, json_keys, parsed, pieces
 from recbole_hyper.data.tables.where import Where
 from recbole_hyper.errors import DataError
@@ -71,7 +71,7 @@ class Table:
             where = where.settled(_named(where, parsed(first, self.form, Malformed(malformed.name))))
             source_pieces = itertools.chain([first], source_pieces)
 
-        def work(piece: Block | Rows) -> tuple[Malformed, Rows]:
+        def work(piece: Rows) -> tuple[Malformed, Rows]:
             counter = malformed if isinstance(malformed, Refused) else Malformed(malformed.name, part=piece.part)
             rows = parsed(piece, self.form, counter)
             if where is not None and len(rows.lines):

@@ -13,7 +13,7 @@ def _load_feat(self: Any, filepath: str, source: Any) -> pd.DataFrame | None:
     """``Dataset._load_feat``: :mod:`recbole_hyper.data.tables.atomic` reads the values exactly as they are in the file.
 
     The original joins lines between quotation marks, drops ids such as NA and, under pandas 3, fails on empty
-    sequences. Lines with more or fewer values than the header give a warning.
+    sequences. A line with more or fewer values than the header is an error.
     """
     from recbole.utils import FeatureSource, FeatureType
 
@@ -46,8 +46,6 @@ def _load_feat(self: Any, filepath: str, source: Any) -> pd.DataFrame | None:
         separator=separator,
         seq_separator=self.config["seq_separator"],
         encoding=encoding,
-        # RecBole reads what it can of a faulty line; this package's dataset refuses it
-        lenient=not getattr(self, "refuses_faulty_lines", False),
     )
     for field, type_name in columns.items():
         if type_name.endswith("seq"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,10 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from recbole_hyper.data.tables.blocks import Malformed, blocks
-from recbole_hyper.data.tables.formats import Layout, find
+from recbole_hyper.data.tables.formats import Layout
 from recbole_hyper.data.tables.interactions import Interactions
-from recbole_hyper.data.tables.parsers import PARSERS, Frame
+from recbole_hyper.data.tables.parsers import Frame
 from recbole_hyper.data.tables.prepare.pipeline import Prepared, prepare
 from recbole_hyper.data.tables.table import open_table
 
@@ -120,17 +118,6 @@ def expected(rows: list[Row], rated: bool) -> list[tuple[str, ...]]:
 
 
 CSV_LAYOUT = Layout(columns={"user_id": "who", "item_id": "what", "timestamp": "when", "rating": "stars"})
-
-
-def parsed(name: str, data: str, size: int) -> tuple[list[tuple[str, str, int]], Malformed]:
-    """Return user, item and line of all rows of a text cut into blocks of ``size`` bytes."""
-    form, rows, malformed = find(name), [], Malformed("raw")
-    for block in blocks(io.BytesIO(data.encode()), "raw", quotes="," * (form.kind == "csv"), size=size):
-        found = PARSERS[form.kind](block, form, malformed)
-        columns = [found.columns[field].to_pylist() for field in ("user_id", "item_id")]
-        texts = [[v.decode() if isinstance(v, bytes) else v for v in column] for column in columns]
-        rows += [(u.strip(), i.strip(), int(n)) for u, i, n in zip(*texts, found.lines, strict=True)]
-    return rows, malformed
 
 
 T = 1_600_000_000

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from recbole_hyper.config import Config
 from recbole_hyper.data.sequences import SequenceStore
-from recbole_hyper.data.tables.blocks import Malformed
 from recbole_hyper.data.tables.formats import Format
 from recbole_hyper.data.tables.ids import Ids, Tokens, text_array
 from recbole_hyper.data.tables.interactions import joined
+from recbole_hyper.data.tables.malformed import Malformed
 from recbole_hyper.data.tables.parsers import Rows
 from recbole_hyper.data.tables.prepare.pipeline import prepare
 from recbole_hyper.data.tables.table import check

@@ -18,7 +18,6 @@ from recbole_hyper.data.tables.prepare.pipeline import prepare
 from recbole_hyper.data.tables.table import read_columns
 from recbole_hyper.errors import DataError
 from tests.data.tables.raw import (
-    AWKWARD,
     CASES,
     CSV_LAYOUT,
     ROWS,
@@ -27,7 +26,6 @@ from tests.data.tables.raw import (
     expected,
     lines,
     lines_of,
-    parsed,
     read_back,
     write_part,
 )
@@ -106,18 +104,17 @@ def test_sequences_get_positions_as_times(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("size", [1, 100, 5000])
-@pytest.mark.parametrize("name", ["amazon-json", "sequences"])
-def test_parsers_do_not_depend_on_the_block_size(name: str, size: int) -> None:
-    rows = AWKWARD * 3
-    if name == "sequences":
-        data = "".join(f"{n} {row[1]}\n" for n, row in enumerate(rows))
-        rows = [(str(n), row[1], row[2], row[3]) for n, row in enumerate(rows)]
-    else:
-        data = CASES[name][0](rows)
-    found, malformed = parsed(name, data, size)
-    assert found == [(row[0], row[1], 1 + n) for n, row in enumerate(rows)]
-    assert malformed.count == 0
+@pytest.mark.parametrize("size", [300, 5000])
+@pytest.mark.parametrize("name", ["amazon-json", "beeradvocate-csv", "movielens-dat"])
+def test_rows_do_not_depend_on_the_block_size(
+    name: str, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, rows, rated = CASES[name]
+    raw = tmp_path / "raw"
+    raw.write_text(write(rows * 9))
+    monkeypatch.setattr("recbole_hyper.data.tables.parsers.BLOCK_BYTES", size)
+    result = prepare("mine", source=raw, format=name, output=tmp_path)
+    assert read_back(result) == expected(rows * 9, rated)
 
 
 def test_nested_json_lists_and_arrays(tmp_path: Path) -> None:

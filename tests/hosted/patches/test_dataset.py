@@ -8,7 +8,6 @@ import pytest
 
 from recbole_hyper.config import Config
 from tests.conftest import cycle_rows, write_inter
-from tests.raising import refused
 
 
 def test_stock_config_and_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,30 +41,6 @@ def test_stock_config_and_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert twelfth.tolist() == pytest.approx([1.0, 3 / 11, 1.0])
     model = LightGCN(config, train.dataset)
     assert np.isfinite(float(sum(model.calculate_loss(next(iter(train))))))
-
-
-def test_recboles_own_dataset_takes_lines_of_another_width(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    from recbole.config import Config
-    from recbole.data import create_dataset
-
-    from recbole_hyper.errors import DataError
-    from recbole_hyper.runs.dataset import FeatureDataset
-
-    monkeypatch.setattr("sys.argv", ["test"])
-    folder = tmp_path / "uneven"
-    folder.mkdir()
-    lines = ["user_id:token\titem_id:token\trating:float\ttimestamp:float", "a\tx\t4\t1\tmore", "a\ty\t\t2", "b\tx\t2"]
-    (folder / "uneven.inter").write_text("\n".join(lines) + "\n")
-    keys = {"data_path": str(tmp_path), "load_col": {"inter": ["user_id", "item_id", "rating", "timestamp"]}}
-    config = Config("BPR", "uneven", config_dict=keys)
-    frame = create_dataset(config).inter_feat
-    assert frame["user_id"].tolist() == [1, 1, 2]
-    assert frame["timestamp"].tolist() == [1.0, 2.0, 1.5]  # what a line lacks is missing: the mean
-    assert "lines have other widths than the header, the first is line 2" in caplog.text
-    with refused(DataError, "line", "values"):
-        FeatureDataset(config)
 
 
 def test_missing_floats_are_filled_with_the_mean(tmp_path: Path) -> None:

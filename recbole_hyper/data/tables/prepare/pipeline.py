@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 from recbole_hyper.data.tables import formats, guess
 from recbole_hyper.data.tables.archives import SourceFile, contents, matches, one_of, pick, unpacked
 from recbole_hyper.data.tables.atomic import CARD, MISSING
-from recbole_hyper.data.tables.blocks import Malformed
 from recbole_hyper.data.tables.interactions import Interactions, joined, write_interactions
+from recbole_hyper.data.tables.malformed import Malformed
 from recbole_hyper.data.tables.prepare import public
 from recbole_hyper.data.tables.prepare.cleaning import Cleaning, apply, check_times
 from recbole_hyper.data.tables.prepare.items import Items, read_items

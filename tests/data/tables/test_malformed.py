@@ -1,21 +1,20 @@
-"""Blocks: the same rows and line numbers wherever blocks end, and unreadable lines."""
+"""Unreadable lines, and records that are the same wherever blocks end."""
 
 from __future__ import annotations
 
 import csv
-import io
-import itertools
+import gzip
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recbole_hyper.data.tables import blocks as blocks_module
-from recbole_hyper.data.tables.blocks import blocks
-from recbole_hyper.data.tables.formats import Layout
+from recbole_hyper.data.tables import parsers
+from recbole_hyper.data.tables.archives import SourceFile
+from recbole_hyper.data.tables.formats import Format, Layout
+from recbole_hyper.data.tables.guess import quoted
 from recbole_hyper.data.tables.prepare.pipeline import prepare
 from recbole_hyper.errors import DataError
 from tests.data.tables.raw import (
@@ -33,63 +32,27 @@ from tests.data.tables.raw import (
 from tests.raising import refused
 
 
-@pytest.mark.parametrize("size", [5, 64, 1 << 20])
-def test_blocks_of_whole_lines_put_together_are_the_file(size: int) -> None:
-    data = b"".join(b"%d:%s\n" % (n, b"x" * (n % 17)) for n in range(200)) + b"no end"
-    seen = list(blocks(io.BytesIO(data), "raw", size=size))
-    assert b"".join(block.data for block in seen) == data
-    lines = [
-        (number, line)
-        for b in seen
-        for number, line in zip(b.numbers(np.arange(999)), b.lines().to_pylist(), strict=False)
-    ]
-    assert lines == list(enumerate(data.split(b"\n"), start=1))
-
-
-@pytest.mark.parametrize("size", [1, 30, 1 << 20])
-def test_values_over_several_lines_keep_the_numbers_of_the_lines_they_start_on(size: int, tmp_path: Path) -> None:
-    """Quotes that do not open a value are text, and two in a row stand for one."""
+@pytest.mark.parametrize("size", [60, 1 << 20])
+def test_values_over_several_lines(size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Quotes that do not open a value are text, and two in a row stand for one; records are counted, not lines."""
     lines = ['a,i,"x\ny, ""z""\n",1', 'b,"j\n",5 pipe,2', "c,k,,noon", '"d",l,"",4', "e,m", "f,n,,6"]
     raw = tmp_path / "my.csv"
     raw.write_text("user,item,text,time\n" + "\n".join(lines) + "\n")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks_module, "FIRST_BYTES", size)
-        patch.setattr(blocks_module, "BLOCK_BYTES", size)
-        result = prepare("mine", source=raw, output=tmp_path, max_malformed=0.5)
+    monkeypatch.setattr(parsers, "BLOCK_BYTES", size)
+    result = prepare("mine", source=raw, output=tmp_path, max_malformed=0.5)
     assert read_back(result) == [("a", "i", "1"), ("b", "j", "2"), ("d", "l", "4"), ("f", "n", "6")]
     assert [(line, reason.split(" in ")[0]) for line, reason, _ in result.malformed.examples] == [
-        (7, "no time"),
-        (9, "2 values instead of 4"),
+        (4, "no time"),
+        (6, "2 values instead of 4"),
     ]
 
 
-class Endless(io.RawIOBase):
-    """A stream that repeats some bytes for ever."""
-
-    def __init__(self, first: bytes, repeated: bytes) -> None:
-        self._first, self._repeated = first, repeated
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        data = (self._first + self._repeated * (len(buffer) // len(self._repeated)))[: len(buffer)]
-        buffer[: len(data)] = data
-        self._first = b""
-        return len(data)
-
-
-@pytest.mark.parametrize("quotes", ["", ","])
-@pytest.mark.parametrize("repeated", [b"\0", b'"', b"x"])
-@pytest.mark.parametrize("first", [b"", b"a\tb\tc\n\n"])
-def test_a_record_without_an_end_is_refused_before_it_fills_the_memory(
-    first: bytes, repeated: bytes, quotes: str
-) -> None:
-    stream = io.BufferedReader(Endless(first, repeated))
-    line, seen = 1 + first.count(b"\n"), []
-    with pytest.raises(DataError, match=rf"raw\.gz, line {line}: no end within 16 MiB"):
-        seen.extend(blocks(stream, "raw.gz", quotes=quotes))
-    assert b"".join(block.data for block in seen) == first
+@pytest.mark.parametrize("text", [b"\0", b'"', b"x"])
+def test_a_record_without_an_end_is_refused_before_it_fills_the_memory(text: bytes, tmp_path: Path) -> None:
+    raw = tmp_path / "raw.csv.gz"
+    raw.write_bytes(gzip.compress(b"user,item,time\n" + text * (40 << 20)))
+    with refused(DataError, "raw.csv.gz"):
+        prepare("mine", source=raw, output=tmp_path, layout=Layout(quoting="csv"), format="csv")
 
 
 # line number -> line, for a file of which every other line is good
@@ -161,26 +124,25 @@ def test_carriage_returns(tmp_path: Path) -> None:
     assert [row[0] for row in rows] == ["a", "b"]
     with refused(DataError, r"the id 'x\ny'"):
         prepared(f'user,item,time\ra,"x\ny",{T}\rb,y,{T}\r', tmp_path)
-    with refused(DataError, "carriage", "inside"):
+    with refused(DataError, "line 2", "values instead of 3"):
         prepared(f"user,item,time\na\rb,x,{T}\n", tmp_path)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=st.lists(st.lists(st.text('a,\n"\r', max_size=5), min_size=2, max_size=2), min_size=1, max_size=5))
-def test_records_are_those_of_the_csv_module(rows: list[list[str]]) -> None:
-    stream = io.StringIO()
-    csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_ALL).writerows(rows)
-    data = stream.getvalue().encode()
-    ends = blocks_module.record_ends(data, ",", last=True)
-    assert ends is not None
-    pieces = [data[a:b].decode() for a, b in itertools.pairwise([0, *ends.tolist()])]
-    assert [next(csv.reader(io.StringIO(piece, newline=""))) for piece in pieces] == rows
-    assert blocks_module.quoted(data, ",", complete=True)
+def test_records_are_those_of_the_csv_module(rows: list[list[str]], tmp_path: Path) -> None:
+    with (tmp_path / "x.csv").open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL).writerows([["a", "b"], *rows])
+    form = Format(kind="csv", separator=",", names=["a", "b"], columns={"a": "a", "b": "b"}, quoting="csv")
+    found = [record for batch in parsers.pieces(SourceFile(tmp_path / "x.csv"), form) for record in zip(
+        *(batch.columns[name].to_pylist() for name in "ab"), strict=True)]  # fmt: skip
+    assert [[value.decode() for value in record] for record in found[1:]] == rows
+    assert quoted((tmp_path / "x.csv").read_bytes(), ",", complete=True)
 
 
-@pytest.mark.parametrize("text", ['a,"b c\n', 'a,b\nc,"d\ne"f,g\n', 'a,5",b\nc,6",d\n', 'a,5" b,c\n'])
+@pytest.mark.parametrize("text", ['a,"b c\n', 'a,b\nc,"d\ne"f,g\n'])
 def test_quotes_that_are_text(text: str) -> None:
-    assert not blocks_module.quoted(text.encode(), ",", complete=True)
+    assert not quoted(text.encode(), ",", complete=True)
 
 
 def test_the_share_of_unreadable_rows_is_among_those_that_meet_the_condition(tmp_path: Path) -> None:
