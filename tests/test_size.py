@@ -13,13 +13,17 @@ LINES, PARAMETERS = 60, 8
 
 # lines of each room at the most; a feature raises its room's figure in its own commit and says why
 ROOMS = {
+<<<<<<< HEAD
     "data": (5309, ("data",)),
+=======
+    "data": (5176, ("data",)),
+>>>>>>> 7188c964 (Budgets)
     "losses": (2492, ("losses", "functional.py")),
     "config": (
         2385,
         ("config", "settings.py", "options.py", "values.py", "registry.py", "yaml_files.py", "plugin_files.py"),
     ),
-    "host": (1938, ("host", "hosted")),
+    "host": (1935, ("host", "hosted")),
     "experiment": (2093, ("sweep", "experiment")),
     "report": (2861, ("report", "evaluation")),
     # 6 more: editors and mypy see what an estimator asks its run
@@ -38,8 +42,13 @@ ROOMS = {
     "batches": (606, ("batches",)),
     "protocols": (1417, ("protocols", "types.py")),
 }
+<<<<<<< HEAD
 ALL = 35814
 TESTS = 38751
+=======
+ALL = 35804
+TESTS = 38934
+>>>>>>> 7188c964 (Budgets)
 RESULTS = 60
 # texts of errors that tests match by a regular expression
 MATCHED = 77
