@@ -13,11 +13,7 @@ LINES, PARAMETERS = 60, 8
 
 # lines of each room at the most; a feature raises its room's figure in its own commit and says why
 ROOMS = {
-<<<<<<< HEAD
-    "data": (5309, ("data",)),
-=======
-    "data": (5176, ("data",)),
->>>>>>> 7188c964 (Budgets)
+    "data": (5432, ("data",)),
     "losses": (2492, ("losses", "functional.py")),
     "config": (
         2385,
@@ -42,16 +38,11 @@ ROOMS = {
     "batches": (606, ("batches",)),
     "protocols": (1417, ("protocols", "types.py")),
 }
-<<<<<<< HEAD
-ALL = 35814
-TESTS = 38751
-=======
-ALL = 35804
-TESTS = 38934
->>>>>>> 7188c964 (Budgets)
+ALL = 35934
+TESTS = 38670
 RESULTS = 60
 # texts of errors that tests match by a regular expression
-MATCHED = 77
+MATCHED = 76
 
 # compiled loops take arrays one by one and are written out flat
 FOLDERS = ("kernels",)
