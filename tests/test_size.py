@@ -13,7 +13,7 @@ LINES, PARAMETERS = 60, 8
 
 # lines of each room at the most; a feature raises its room's figure in its own commit and says why
 ROOMS = {
-    "data": (5432, ("data",)),
+    "data": (5232, ("data",)),
     "losses": (2492, ("losses", "functional.py")),
     "config": (
         2385,
@@ -38,7 +38,7 @@ ROOMS = {
     "batches": (606, ("batches",)),
     "protocols": (1417, ("protocols", "types.py")),
 }
-ALL = 35934
+ALL = 35734
 TESTS = 38670
 RESULTS = 60
 # texts of errors that tests match by a regular expression

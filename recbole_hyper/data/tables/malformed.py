@@ -43,6 +43,7 @@ class Malformed:
         self.count = self.good = 0
         self.invalid = 0  # of the unreadable lines, those that meet a condition
         self.unmet = 0  # rows that do not meet a condition
+        self.unknown = 0  # of these, those that lack a value which it compares
         self.examples: list[tuple[int, str, str]] = []
 
     def add(self, line: int, reason: str, text: str) -> None:
@@ -54,7 +55,7 @@ class Malformed:
 
     def merge(self, piece: Malformed) -> None:
         """Add the counts of the next piece; DataError if most of a long file cannot be read."""
-        for key in ("count", "good", "invalid", "unmet"):
+        for key in ("count", "good", "invalid", "unmet", "unknown"):
             setattr(self, key, getattr(self, key) + getattr(piece, key))
         self.examples = (self.examples + sorted(piece.examples))[:_SHOWN]
         if self.count > _HOPELESS and self.count > self.good and self.max_share < 0.5:
