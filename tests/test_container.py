@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
-
-import pytest
 
 from recbole_hyper.cli import _parse
 from tests.serving.conftest import ask, folder, free_port, until  # noqa: F401  folder is a fixture here too
@@ -45,29 +41,3 @@ def test_the_command_is_understood() -> None:
     assert (words[0], arguments.command, arguments.host) == ("recbole-hyper", "serve", "0.0.0.0")
     assert values("EXPOSE") == [str(arguments.port)]
     assert f":{arguments.port}/health" in values("HEALTHCHECK")[0]
-
-
-def engine() -> str | None:
-    """Return docker or podman, if it runs."""
-    for name in ("docker", "podman"):
-        if shutil.which(name) and subprocess.run([name, "info"], capture_output=True, timeout=60).returncode == 0:
-            return name
-    return None
-
-
-@pytest.mark.slow
-def test_the_image_serves_a_run(folder: Path) -> None:  # noqa: F811
-    if (name := engine()) is None:
-        pytest.skip("neither docker nor podman runs here")
-    subprocess.run([name, "build", "--tag", "recbole-hyper-test", str(ROOT)], check=True)
-    folder.chmod(0o777)
-    port = free_port()
-    words = [name, "run", "--rm", "--detach", "--publish", f"127.0.0.1:{port}:8000", "--volume", f"{folder}:/model"]
-    container = subprocess.run(
-        [*words, "recbole-hyper-test"], check=True, capture_output=True, text=True
-    ).stdout.strip()
-    try:
-        assert until(lambda: ask(f"http://127.0.0.1:{port}/health"))["model"] == "SASRecCE"
-        assert len(ask(f"http://127.0.0.1:{port}/recommend", {"history": ["i3"], "k": 3})["items"]) == 3
-    finally:
-        subprocess.run([name, "rm", "--force", container], check=True, capture_output=True)

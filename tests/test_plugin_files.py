@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from pathlib import Path
 
 import pytest
@@ -74,15 +73,6 @@ def test_modules_of_a_plugin(tmp_path: Path) -> None:
     assert sorted(Path(str(module.__file__)).stem for module in found) == ["deep", "middle", "top"]
 
 
-def test_late_imports_of_one_name_find_the_folder_of_their_file(tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        write(
-            tmp_path / name, main="def late():\n    import other\n    return other.VALUE\n", other=f"VALUE = {name!r}\n"
-        )
-    one, two = (plugin_files.load(tmp_path / name / "main.py") for name in ("one", "two"))
-    assert (one.late(), two.late(), one.late()) == ("one", "two", "one")
-
-
 def test_packages_of_the_current_folder_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a repository whose script is started at its root: models/x.py imports models.functional."""
     write(tmp_path / "models", x="from models.functional import VALUE\nimport models.functional as f\nSAME = f.VALUE\n")
@@ -113,10 +103,3 @@ def test_a_file_that_is_run_anew_has_globals_of_its_own(tmp_path: Path) -> None:
     assert again.Model is not first.Model
     assert again.counts.SEEN == {}
     assert plugin_files.load(tmp_path / "main.py") is first
-
-
-def test_filters_of_warnings_end_with_the_file(tmp_path: Path) -> None:
-    write(tmp_path, strict="import warnings\nwarnings.simplefilter('error')\n")
-    before = list(warnings.filters)
-    plugin_files.load(tmp_path / "strict.py")
-    assert warnings.filters == before

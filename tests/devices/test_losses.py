@@ -10,10 +10,8 @@ from torch import Tensor
 
 from recbole_hyper import registry
 from recbole_hyper.geometry.head import OutputHead
-from recbole_hyper.losses.ce import exact_cross_entropy
 from recbole_hyper.losses.negatives import NegativeSampler, _distinct
 from tests.devices.foreign import Transfers, counted
-from tests.raising import refused
 
 LOSSES: dict[str, dict[str, Any]] = {
     "bce": {},
@@ -131,14 +129,6 @@ def test_a_user_who_has_seen_everything_gets_all_but_the_targets(foreign: torch.
     assert set(drawn[1]) <= {1, 3, 4, 5}
 
 
-def test_more_distinct_negatives_than_a_user_leaves_are_an_error(foreign: torch.device) -> None:
-    sampler = NegativeSampler(6, torch.tensor([0, 4]).to(foreign), torch.arange(1, 5).to(foreign))
-    rows = torch.zeros(1, dtype=torch.long, device=foreign)
-    bound = sampler.bind(rows, rows, rows + 1)
-    with refused(ValueError, "leaves", "items"):
-        bound.per_position(2, replacement=False)
-
-
 @pytest.mark.parametrize(("k", "least"), [(1, 1), (8, 8), (8, 40), (16, 20), (50, 400)])
 def test_distinct_numbers_are_distinct_and_uniform(k: int, least: int) -> None:
     generator = torch.Generator().manual_seed(0)
@@ -148,13 +138,6 @@ def test_distinct_numbers_are_distinct_and_uniform(k: int, least: int) -> None:
     assert bool((found.sort(dim=1).values.diff(dim=1) > 0).all())
     counts, expected = torch.bincount(found.flatten(), minlength=least), 400 * k / least
     assert float((counts - expected).abs().max()) < 5 * expected**0.5
-
-
-def test_a_planted_cpu_tensor_in_a_loss_fails(foreign: torch.device) -> None:
-    states, weight = torch.randn(9, 4, device=foreign), torch.randn(30, 4, device=foreign)
-    targets, geometry = torch.arange(1, 10), registry.resolve("geometry", "euclidean")()
-    with refused(RuntimeError, "tensors", "foreign"):
-        exact_cross_entropy(states, targets, weight, torch.zeros(30), geometry)
 
 
 def test_the_budget_of_a_loss_follows_the_memory_of_the_device(foreign: torch.device) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from examples import curvature_study
 from recbole_hyper import load, run
 from recbole_hyper.evaluation.compare import measured_on
 from recbole_hyper.geometry.head import FrozenHead
@@ -115,17 +114,6 @@ def test_refit_recommend_and_export(data: Path, tmp_path: Path, foreign: torch.d
         assert torch.equal(one, other)
     # the model that was exported stays where it was
     assert next(run_on_device.model.parameters()).device.type == "foreign"
-
-
-def test_the_study_of_curvature_measures_neighbourhoods(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, foreign: torch.device
-) -> None:
-    monkeypatch.setattr(curvature_study, "NEIGHBOURS", 3)
-    result_of("FMLPRecCE", data, tmp_path / "run", geometry="poincare", curvature="learn")
-    on_device = curvature_study.measures(tmp_path / "run")
-    (tmp_path / "run" / curvature_study.NEIGHBOURHOODS).unlink()
-    monkeypatch.setattr(device_module._MODULE, "active", False)
-    assert on_device == curvature_study.measures(tmp_path / "run")
 
 
 @pytest.mark.parametrize(

@@ -39,11 +39,3 @@ def make(cls=DualRecEncoder, seed: int = 0, scale: float = 20.0, **given_options
 def pair(items, lengths):
     """A batch of whole sequences as inputs, targets and lengths."""
     return items[:, :-1] * (torch.arange(items.shape[1] - 1) < lengths[:, None] - 1), items[:, 1:], lengths - 1
-
-
-def random_batch(lengths: list[int], seed: int = 1, columns: int | None = None):
-    generator = torch.Generator().manual_seed(seed)
-    items = torch.zeros(len(lengths), columns or max(lengths), dtype=torch.int64)
-    for row, length in enumerate(lengths):
-        items[row, :length] = torch.randint(1, N_ITEMS, (length,), generator=generator)
-    return items, torch.tensor(lengths)

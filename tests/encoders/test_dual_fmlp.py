@@ -3,7 +3,8 @@
 import torch
 
 from recbole_hyper.encoders.dual_fmlp import DualFMLPEncoder
-from tests.encoders.duals import make, random_batch
+from tests.encoders.duals import make
+from tests.encoders.windowed import random_batch
 
 
 def test_the_outputs_of_the_filters_are_the_heads():

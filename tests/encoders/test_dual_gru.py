@@ -3,7 +3,8 @@
 import torch
 
 from recbole_hyper.encoders.dual_gru import DualGRUEncoder
-from tests.encoders.duals import make, pair, random_batch
+from tests.encoders.duals import make, pair
+from tests.encoders.windowed import random_batch
 
 
 def test_the_states_are_traced_as_one_head():

@@ -5,7 +5,8 @@ from torch import nn
 
 from recbole_hyper.encoders.dual_transformer import DualTransformerEncoder
 from recbole_hyper.encoders.transformer import TransformerEncoder
-from tests.encoders.duals import make, random_batch
+from tests.encoders.duals import make
+from tests.encoders.windowed import random_batch
 
 
 def test_the_output_projection_mixes_the_traced_heads():

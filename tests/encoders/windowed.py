@@ -25,9 +25,9 @@ def make_encoder(seed: int = 0, n_items: int = 30, hidden_size: int = 16, scale:
     return encoder.eval()
 
 
-def random_batch(lengths: list[int], n_items: int = 30, seed: int = 1):
+def random_batch(lengths: list[int], n_items: int = 30, seed: int = 1, columns: int | None = None):
     generator = torch.Generator().manual_seed(seed)
-    items = torch.zeros(len(lengths), max(lengths), dtype=torch.int64)
+    items = torch.zeros(len(lengths), columns or max(lengths), dtype=torch.int64)
     for row, length in enumerate(lengths):
         items[row, :length] = torch.randint(1, n_items, (length,), generator=generator)
     return items, torch.tensor(lengths)

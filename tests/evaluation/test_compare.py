@@ -17,7 +17,6 @@ from recbole_hyper.evaluation.compare import (
     comparison_table,
     deviation,
     mean,
-    p_value_text,
     pair_table,
     require_one_split,
     seeds_table,
@@ -141,24 +140,6 @@ def test_the_table_shows_the_cut_off_of_the_p_values(tmp_path: Path) -> None:
         assert {"ndcg@1", "ndcg@5"} <= set(table.csv().splitlines()[0].split(","))
 
 
-@pytest.mark.parametrize(
-    ("split", "words"),
-    [
-        ({"LS": "valid_and_test"}, ""),
-        ({"LS": "valid_only"}, "valid_only"),
-        ({"RS": [0.8, 0.1, 0.1]}, "0.8, 0.1, 0.1"),
-        ({"GT": {"valid": 0.9, "test": 0.95}}, "valid 0.9, test 0.95"),
-        ({"TU": 0.95}, "0.95"),
-    ],
-)
-def test_the_split_in_words(split: dict, words: str, tmp_path: Path) -> None:
-    result = {**results_of(tmp_path)[0]["Good"], "dataset": "d", "protocol": "its name", "seed": 3}
-    caption = comparison_caption({**result, "eval_args": {"split": split, "mode": "full"}})
-    between = f" ({words})" if words else ""
-    expected = f"d: its name, full ranking, seen items excluded{between}; 12 test cases; one seed (3). Best in bold."
-    assert caption == expected
-
-
 def test_a_metric_without_a_cut_off_has_a_column(tmp_path: Path) -> None:
     results, folders = results_of(tmp_path)
     for name, value in (("Good", 0.25), ("Near", 0.75), ("Bad", 0.5)):
@@ -202,13 +183,6 @@ def test_missing_cases_leave_a_note_instead_of_a_p_value(tmp_path: Path) -> None
     assert "save_cases=True" in rows["Bad"]["note"]
     assert "p_value" not in rows["Bad"]
     assert "p_value" in rows["Near"]
-
-
-def test_the_note_says_what_one_seed_covers() -> None:
-    assert "with other seeds the order may change" in p_value_text("ndcg@10", several=False)
-    assert "mixed model of seeds and users" in p_value_text("ndcg@10", several=True)
-    assert "Only 499 users: the test assumes that" in p_value_text("ndcg@10", several=False, users=499)
-    assert p_value_text("ndcg@10", several=False, users=500) == p_value_text("ndcg@10", several=False)
 
 
 def test_targets_that_repeat_their_history_are_named(tmp_path: Path) -> None:

@@ -7,11 +7,9 @@ import pandas as pd
 import pytest
 
 from examples import curvature_study
-from examples.curvature_study import Cell, Study, main
+from examples.curvature_study import main
 from recbole_hyper import run
-from recbole_hyper.config import ConfigError
 from recbole_hyper.experiment.experiment import Run
-from tests.raising import refused
 
 
 def test_the_study_tunes_repeats_measures_and_continues(
@@ -62,22 +60,3 @@ def test_the_study_tunes_repeats_measures_and_continues(
     assert {name.partition("_dropout")[0] for name in started[6:8]} == {
         "random_poincare-learned_4_rate0.002", "random_flat-limit_4_rate0.002",
     }  # fmt: skip
-
-
-def test_a_cell_without_all_its_trials_has_no_best(tmp_path: Path) -> None:
-    cell = Cell("ml-100k", 8, "dot-product")
-    study = Study(tmp_path, [cell], [1, 2], 2, {})
-    for trial, valid in ((0, 0.2), (1, 0.3)):
-        assert study.best(cell) is None
-        folder = study.place(cell, trial) / "seed-1"
-        folder.mkdir(parents=True)
-        (folder / "result.json").write_text(json.dumps({"valid": {"ndcg@10": valid}}))
-    assert study.best(cell) == 1
-
-
-def test_settings_are_checked_before_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main([str(tmp_path), "--heads=flat"])
-    assert "'flat' is unknown; allowed: dot-product, flat-limit" in capsys.readouterr().err
-    with refused(ConfigError, "was not found"):
-        main([str(tmp_path), "--data=nowhere"], lambda one: pytest.fail("a run started"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,26 +43,6 @@ def test_trials_equal_single_calls(whole: bool, monkeypatch: pytest.MonkeyPatch)
         order = np.random.default_rng([5, measurement.repeat]).permutation(300)[:50]
         expected = max(gromov_delta(vectors[order, :3], base=base).delta for base in range(50))
         assert measurement.delta == pytest.approx(expected, rel=1e-9)
-
-
-VECTORS = np.random.default_rng(3).normal(size=(20, 4))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        ({"vectors": VECTORS, "ranks": [5]}, "ranks [5]"),
-        ({"vectors": VECTORS, "sample_sizes": [21]}, "sample sizes [21]"),
-        ({"vectors": VECTORS[:3]}, "got 3"),
-        ({"vectors": VECTORS, "repeats": 0}, "repeats"),
-        ({"vectors": VECTORS * np.nan}, "NaN"),
-        ({"vectors": VECTORS * 0}, "coincide"),
-        ({}, "distances=..."),
-    ],
-)
-def test_faults(arguments: dict, named: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(named)):
-        measure_samples(**arguments)
 
 
 def test_the_estimate_of_a_run_is_the_largest_sample() -> None:

@@ -7,13 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from examples.dualrec_figure import attention_figure, histories, main, mean_attention
-from recbole_hyper import run
+from examples.dualrec_figure import attention_figure, histories, mean_attention
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.encoders.dual import DualRecEncoder
-from recbole_hyper.encoders.dual_fmlp import DualFMLPEncoder
 from recbole_hyper.types import Cases
-from tests.conftest import SMALL
 from tests.raising import refused
 from tests.reference import dualrec as reference
 
@@ -68,13 +65,6 @@ def test_histories_are_the_last_items_of_each_case():
     assert found == [([[2, 3], [5, 0]], [2, 1]), ([[1]], [1])]
 
 
-def test_without_maps_or_cases():
-    with refused(ValueError, "DualFMLPEncoder"):
-        mean_attention(make(DualFMLPEncoder), batches())
-    with refused(ValueError, "least", "batch"):
-        mean_attention(make(n_heads=2), [])
-
-
 def test_figure(tmp_path: Path):
     dual = mean_attention(make(n_heads=2), batches())
     alone = mean_attention(make(n_heads=2, dual_directions="past"), batches())
@@ -86,16 +76,3 @@ def test_figure(tmp_path: Path):
     assert svg.count("<image") == 8
     with refused(ValueError, "as many layers"):
         attention_figure(dual, tmp_path / "x.png", past_only=alone["past"][:1])
-
-
-def test_the_command_subtracts_a_run_of_the_past_alone(random_data: Path, tmp_path: Path, capsys):
-    small = {"epochs": 1, "n_heads": 2, "eval_args": {"mode": "full"}, "topk": [10], "valid_metric": "NDCG@10"}
-    keys = {**SMALL, "data_path": str(random_data), **small}
-    run("DualRec", "random", config_dict={**keys, "output_dir": str(tmp_path / "dual")})
-    run("DualRec", "random", config_dict={**keys, "output_dir": str(tmp_path / "past"), "dual_directions": "past"})
-    run("SASRecCE", "random", config_dict={**keys, "output_dir": str(tmp_path / "other")})
-    figure = tmp_path / "attention.svg"
-    assert main([str(tmp_path / "dual"), f"--past_only={tmp_path / 'past'}", f"--output={figure}"]) == 0
-    assert "dual minus past only" in figure.read_text()
-    assert main([str(tmp_path / "other")]) == 1
-    assert "has no two directions" in capsys.readouterr().err

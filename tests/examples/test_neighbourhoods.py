@@ -13,7 +13,6 @@ from examples.neighbourhoods import neighbourhoods, trustworthiness
 from recbole_hyper.geometry.euclidean import Euclidean
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.geometry.poincare import Poincare
-from tests.raising import refused
 
 GROUPS, SIZE = 6, 5
 
@@ -72,12 +71,6 @@ def test_items_without_neighbours_take_no_part(counts: scipy.sparse.csr_matrix) 
         for vectors, table in ((weight, counts), (more, alone))
     )
     assert one == other
-
-
-def test_too_few_items_are_refused(counts: scipy.sparse.csr_matrix) -> None:
-    head = head_of(np.ones((1 + GROUPS * SIZE, 2)), Euclidean())
-    with refused(ValueError, "neighbours", "needed"):
-        neighbourhoods(head, counts)
 
 
 def test_trustworthiness_is_that_of_scikit_learn() -> None:

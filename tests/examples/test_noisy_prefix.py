@@ -71,20 +71,6 @@ def test_lengths_are_uniform() -> None:
     assert np.abs(np.bincount(rest, minlength=10) / len(rest) - 0.1).max() < 0.03
 
 
-def test_files_are_written_once_and_splits_differ(tmp_path: Path) -> None:
-    sizes = {"n_train": 100, "n_valid": 40, "n_test": 40}
-    data = load_or_generate(tmp_path, noise=30, seed=1, **sizes)
-    times = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.npz")}
-    again = load_or_generate(tmp_path, noise=30, seed=1, **sizes)
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.npz")} == times
-    assert len(times) == 3
-    for split, pairs in data.items():
-        for name, values in pairs.__dict__.items():
-            np.testing.assert_array_equal(values, getattr(again[split], name))
-    assert not np.array_equal(data["valid"].first, data["test"].first)
-    assert not np.array_equal(load_or_generate(tmp_path, noise=30, seed=2, **sizes)["test"].first, data["test"].first)
-
-
 VARIANTS = [
     {},
     {"geometry": "euclidean"},
@@ -109,19 +95,6 @@ def test_logits_ignore_padding_and_the_rest_of_the_batch(options: dict) -> None:
         torch.testing.assert_close(alone[0], logits[row], rtol=1e-4, atol=1e-5)
     logits.square().sum().backward()
     assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in model.parameters() if p.requires_grad)
-
-
-@pytest.mark.parametrize("geometry", ["poincare", "euclidean"])
-def test_words_start_as_wide_as_asked(geometry: str) -> None:
-    def words(**options: float) -> torch.Tensor:
-        torch.manual_seed(0)
-        return PrefixClassifier(geometry=geometry, **options).words.detach().as_subclass(torch.Tensor)
-
-    wide, narrow = words(), words(initializer_range=1e-4)
-    assert wide.std() == pytest.approx(0.1, rel=0.1)
-    torch.testing.assert_close(narrow, 1e-3 * words(initializer_range=0.1), rtol=0.2, atol=1e-8)
-    with refused(ValueError, "initializer_range=0.0"):
-        words(initializer_range=0.0)
 
 
 @pytest.mark.parametrize("geometry", ["poincare", "euclidean"])
@@ -205,15 +178,6 @@ def test_the_best_epoch_is_one_of_the_curve_whatever_killed_runs_left(
     assert curve_of(monkeypatch, folder, 2, [59.0])["best_epoch"] == 1
     again = torch.load(folder / "best.pt", weights_only=True)
     assert all(torch.equal(first[name], again[name]) for name in first)
-
-
-def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path) -> None:
-    data = load_or_generate(tmp_path / "data", noise=10, seed=0, n_train=100, n_valid=20, n_test=20)
-    model = PrefixClassifier(geometry="euclidean")
-    with torch.no_grad():
-        model.classifier.weight.fill_(float("inf"))
-    with refused(FloatingPointError, "learning_rate"):
-        train_prefix(model, data, tmp_path / "run", epochs=1, report=lambda _: None)
 
 
 def run_command(*arguments: str) -> int:

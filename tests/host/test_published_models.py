@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -122,50 +119,6 @@ def test_resumes_after_an_error(model: str, place: Path) -> None:
     with pytest.raises(Stopped):
         run(model, "d", config_dict=settings, on_validation=stop)
     assert run(config_dict={"output_dir": settings["output_dir"], "resume": True})["test"] == whole["test"]
-
-
-# a process that runs every model in a fork of it, which kills itself once the given epoch is validated
-KILLED = """
-import json, os, signal, sys
-import torch
-from recbole_hyper import run
-
-torch.set_num_threads(1)
-for model, keys, last in json.load(sys.stdin):
-    process = os.fork()
-    if not process:
-        def kill(epoch, _):
-            if epoch == last:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        try:
-            run(model, "d", config_dict=keys, on_validation=kill)
-        finally:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == -signal.SIGKILL, model
-"""
-
-
-@pytest.mark.slow
-def test_resumes_after_kill_9(place: Path) -> None:
-    # a model that is only counted has one epoch
-    last = {model: 0 if model == "Together" else 1 for model in FILES}
-    settings = {
-        model: keys(place, model, epochs=4, n_threads=1, output_dir=str(place / "killed" / model)) for model in FILES
-    }
-    runs = [(model, settings[model], last[model]) for model in FILES]
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED], input=json.dumps(runs), capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    for model in FILES:
-        folder = place / "killed" / model
-        assert not (folder / "result.json").exists()
-        resumed = run(config_dict={"output_dir": str(folder), "resume": True})
-        whole = run(model, "d", config_dict={**settings[model], "output_dir": str(place / "whole" / model)})
-        assert [resumed[key] for key in ("valid", "test", "epochs")] == [
-            whole[key] for key in ("valid", "test", "epochs")
-        ]
 
 
 @pytest.mark.usefixtures("serial_sweeps")

@@ -1,7 +1,6 @@
 """A finished run ranked again gives what a run with these settings would have given."""
 
 import json
-import re
 import shutil
 from pathlib import Path
 
@@ -51,27 +50,6 @@ def test_an_evaluation_equals_a_run_with_its_settings(random_data: Path, tmp_pat
     assert evaluate(tmp_path / "full", {"repeatable": True})["test"] == seen["test"]  # RecBole's key for the same
     assert seen["test"] != full["test"]
     assert {"ndcg@5", "hit@1"} <= set(seen["test_intervals"]) <= set(seen["test"])
-
-
-def test_intervals_are_printed_as_a_run_prints_them(
-    random_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run", confidence=0.9))
-    ran = capsys.readouterr().out
-    assert main(["evaluate", str(tmp_path / "run"), "--confidence=0.9"]) == 0
-    again = capsys.readouterr().out
-    found = evaluate(tmp_path / "run", {"confidence": 0.9})
-    low, high = found["test_intervals"]["ndcg@5"]
-    (line,) = [line for line in again.splitlines() if line.startswith("ndcg@5 ")]
-    assert re.split(r"\s{2,}", line)[2:] == [
-        "{:.4f} to {:.4f}".format(*found["valid_intervals"]["ndcg@5"]),
-        f"{found['test']['ndcg@5']:.4f}",
-        f"{low:.4f} to {high:.4f}",
-    ]
-    assert line in ran.splitlines()
-    capsys.readouterr()
-    evaluate(tmp_path / "run", {"confidence": None})
-    assert " interval" not in capsys.readouterr().out
 
 
 def test_a_refit_run_is_ranked_on_the_test_alone(random_data: Path, tmp_path: Path) -> None:
@@ -146,17 +124,6 @@ def test_bad_commands(words: list[str], message: str, capsys: pytest.CaptureFixt
         main(["evaluate", *words])
     assert caught.value.code == 2
     assert message in capsys.readouterr().err
-
-
-def test_command_line(random_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run"))
-    assert main(["evaluate", str(tmp_path / "run"), "--eval_args={mode: uni9}"]) == 0
-    assert "evaluation_uni9.json" in capsys.readouterr().out
-    assert main(["evaluate", str(tmp_path / "nothing")]) == 1
-    assert "has no run" in capsys.readouterr().err
-    run("Pop", "random", config_dict=settings(random_data, tmp_path / "pop"))
-    assert main(["evaluate", str(tmp_path / "pop"), "--topk=[3]"]) == 0
-    assert "ndcg@3" in capsys.readouterr().out
 
 
 def test_files_of_candidates_that_share_a_name_have_a_result_each(random_data: Path, tmp_path: Path) -> None:

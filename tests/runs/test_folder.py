@@ -222,31 +222,6 @@ def test_a_run_that_failed_before_training_leaves_the_folder_free(random_data: P
         run("Pop", "random", config_dict={**keys, "output_dir": str(tmp_path / "theirs")})
 
 
-def test_a_tensorboard_folder_that_cannot_be_written_is_refused_before_the_data_are_read(
-    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("recbole_hyper.runs.run.run_claimed", never)
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "tensorboard").write_text("a file")
-    with refused(ConfigError, "cannot", "written"):
-        run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run", log_tensorboard=True))
-
-
-def test_errors_of_this_package_are_not_blamed_on_recbole(random_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fault(*arguments: object) -> None:
-        raise AttributeError("a fault of ours")
-
-    keys = {**SMALL, "data_path": str(random_data)}
-    for name in ("find_data", "check_keys", "set_defaults"):
-        with monkeypatch.context() as changed:
-            changed.setattr(f"recbole_hyper.config.resolve._{name}", lambda *_, **__: fault())
-            with refused(AttributeError, "fault", "ours"):
-                Config("SASRecCE", "random", config_dict=keys)
-    monkeypatch.setattr("recbole.config.configurator.Config._set_default_parameters", fault)
-    with refused(ConfigError, "RecBole", "AttributeError"):
-        Config("SASRecCE", "random", config_dict=keys)
-
-
 def test_a_folder_that_does_not_exist_has_a_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "saved" / "shop").mkdir(parents=True)

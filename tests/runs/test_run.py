@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -13,7 +12,6 @@ from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.runs.evaluate import evaluate
 from recbole_hyper.training import validation
 from recbole_hyper.training.checkpoint import CheckpointError
-from recbole_hyper.training.loop import Loop
 from recbole_hyper.training.validation import Evaluation
 from recbole_hyper.types import Ranks
 from tests.raising import refused
@@ -109,27 +107,6 @@ def test_a_run_older_than_a_key_resumes(random_data: Path, tmp_path: Path) -> No
     with refused(ValueError, "reuse_item_embeddings"):
         run("SASRecCE", "random", config_dict={**keys, "resume": True, "reuse_item_embeddings": False})
     assert run("SASRecCE", "random", config_dict={**keys, "resume": True, "epochs": 2})["epochs"] == 2
-
-
-def test_a_refit_that_fails_leaves_the_epochs_of_the_configuration(
-    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bound = []
-    train = Loop.train_epoch
-
-    def failing(self: Loop, *arguments: Any) -> None:
-        if self.output_dir.name == "refit":
-            bound.append(self.config)
-            raise MemoryError
-        train(self, *arguments)
-
-    monkeypatch.setattr(Loop, "train_epoch", failing)
-    keys = settings(
-        random_data, tmp_path / "run", refit=True, eval_args={"split": {"GT": {"valid": 0.7, "test": 0.85}}}
-    )
-    with pytest.raises(MemoryError):
-        run("SASRecCE", "random", config_dict=keys)
-    assert bound[0]["epochs"] == 6
 
 
 def test_result_file_is_complete(random_data: Path, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import logging
 import shutil
 import stat
@@ -89,13 +88,6 @@ def test_a_damaged_about_file_is_named(content: str, folder: Path) -> None:
         load(folder)
 
 
-def test_a_newer_format_is_refused(folder: Path) -> None:
-    file = folder / "data" / "about.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "format": saved_data.FORMAT + 1, "version": "9.9"}))
-    with refused(ConfigError, "recbole_hyper", "9.9"):
-        load(folder)
-
-
 def test_differences_since_the_run_are_logged(
     random_data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,12 +122,6 @@ def test_a_run_without_saved_data_reads_the_data_set(name: str, random_data: Pat
     shutil.rmtree(random_data)
     with refused(ConfigError, "'random'"):
         load(without)
-
-
-def test_a_refit_that_is_gone_is_not_replaced_by_the_model_before_it(folder: Path) -> None:
-    (folder / "refit" / "model.safetensors").unlink()
-    with refused(CheckpointError, "refit/model.safetensors"):
-        load(folder)
 
 
 def test_a_refit_that_is_added_is_loaded(random_data: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from recbole.quick_start import run_recbole
 from torch import nn
 
 from recbole_hyper import load
-from recbole_hyper.config import Config, ConfigError
+from recbole_hyper.config import ConfigError
 from recbole_hyper.hyperbolic.manifold import ball_parameter, poincare_ball
 from recbole_hyper.runs.run import run
 from recbole_hyper.training.averaging import WeightAverage
@@ -278,12 +278,3 @@ def test_recboles_own_functions_rank_and_keep_the_average(
 def test_a_decay_out_of_range_is_refused(value: object, random_data: Path, tmp_path: Path) -> None:
     with refused(ConfigError, "ema_decay="):
         run("SASRecCE", "random", config_dict=settings(random_data, tmp_path, ema_decay=value))
-
-
-@pytest.mark.parametrize("model", ["EASER", "Pop", "RecVAE"])
-def test_a_model_without_gradient_steps_reads_no_decay(
-    model: str, random_data: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    config = Config(model, "random", config_dict={"data_path": str(random_data), "ema_decay": 0.9})
-    assert f"{model} does not read ema_decay" in caplog.text
-    assert config["ema_decay"] is None

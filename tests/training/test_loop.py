@@ -12,12 +12,21 @@ from recbole_hyper.training.progress import DivergedError
 from tests.conftest import LEARN
 from tests.training.common import same, settings
 
+COSINE = {"lr_schedule": "cosine", "warmup_ratio": 0.25, "learning_rate": 0.02, "stopping_step": 20}
 
-@pytest.mark.parametrize("model", ["SASRecBCE", "HSASRecCE"])
+
+@pytest.mark.parametrize(
+    ("model", "keys"),
+    [
+        ("SASRecBCE", {}),
+        ("SASRecCE", COSINE),
+        ("HGRU4Rec", {"learner": "riemannian_adam", "learning_rate": 0.01, "hidden_size": 8, "stopping_step": 20}),
+    ],
+)
 def test_resume_equals_an_uninterrupted_run(
-    model: str, random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: str, keys: dict, random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = run(model, "random", config_dict=settings(random_data, tmp_path / "whole"))
+    whole = run(model, "random", config_dict=settings(random_data, tmp_path / "whole", **keys))
     original = Loop.train_epoch
 
     def interrupted(self: Loop, *arguments: object) -> None:
@@ -27,12 +36,17 @@ def test_resume_equals_an_uninterrupted_run(
 
     monkeypatch.setattr(Loop, "train_epoch", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        run(model, "random", config_dict=settings(random_data, tmp_path / "parts"))
+        run(model, "random", config_dict=settings(random_data, tmp_path / "parts", **keys))
     monkeypatch.undo()
-    parts = run(model, "random", config_dict=settings(random_data, tmp_path / "parts", resume=True))
+    parts = run(model, "random", config_dict=settings(random_data, tmp_path / "parts", **keys, resume=True))
     assert same(tmp_path / "whole", tmp_path / "parts")
     assert parts["test"] == whole["test"]
     assert parts["epochs"] == whole["epochs"] == 6
+    if keys == COSINE:
+        rates = pd.read_csv(tmp_path / "parts" / "train.csv")["learning_rate"]
+        assert rates.idxmax() == 1
+        assert rates.iloc[-1] < 0.002
+        assert load_state(tmp_path / "parts" / "checkpoint.pt")["optimizer"]["param_groups"][0]["initial_lr"] == 0.02
 
 
 @pytest.mark.parametrize("more", [{"lr_plateau": {"factor": 0.5, "patience": 0}}, {"lr_schedule": "cosine"}])
@@ -87,16 +101,6 @@ def test_riemannian_learners_learn_inside_the_ball(learner: str, rate: float, wa
     model = load(tmp_path / "run").model
     norms = model.encoder.gru.bias_l0.detach().norm(dim=-1)
     assert 0 < norms.max() < 0.5**-0.5  # moved, and still points of the ball
-
-
-def test_riemannian_resume_gives_the_weights_of_an_uninterrupted_run(random_data: Path, tmp_path: Path) -> None:
-    keys = {"learner": "riemannian_adam", "learning_rate": 0.01, "hidden_size": 8, "stopping_step": 20}
-    whole = run("HGRU4Rec", "random", config_dict=settings(random_data, tmp_path / "whole", **keys, epochs=3))
-    run("HGRU4Rec", "random", config_dict=settings(random_data, tmp_path / "parts", **keys, epochs=2))
-    keys["resume"] = True
-    parts = run("HGRU4Rec", "random", config_dict=settings(random_data, tmp_path / "parts", **keys, epochs=3))
-    assert same(tmp_path / "whole", tmp_path / "parts")
-    assert parts["test"] == whole["test"]
 
 
 def test_a_loss_that_is_not_finite_names_the_step(random_data: Path, tmp_path: Path) -> None:

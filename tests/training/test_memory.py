@@ -106,27 +106,6 @@ def test_a_step_without_memory_is_refused(error: Exception, cycle: Path, monkeyp
         try_step(TrainSettings.of(config), model, batches)
 
 
-def test_other_errors_are_raised_as_they_are(cycle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config, model, batches = parts(cycle)
-
-    def calculate_loss(batch):
-        raise RuntimeError("shapes do not agree")
-
-    monkeypatch.setattr(model, "calculate_loss", calculate_loss)
-    with refused(RuntimeError, "shapes"):
-        try_step(TrainSettings.of(config), model, batches)
-
-
-@pytest.mark.parametrize(
-    ("loss", "what"), [(None, "None"), (1.5, "a float"), (torch.ones(3), r"shape \(3,\)"), (torch.ones(()), "detached")]
-)
-def test_an_invalid_loss_is_one_line(loss: object, what: str, cycle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config, model, batches = parts(cycle)
-    monkeypatch.setattr(model, "calculate_loss", lambda batch: loss)
-    with pytest.raises(ConfigError, match=rf"SASRecBCE.calculate_loss returned .*{what}"):
-        try_step(TrainSettings.of(config), model, batches)
-
-
 def test_a_run_is_refused_before_training_and_leaves_its_folder_free(cycle: Path, tmp_path: Path) -> None:
     keys = {**SMALL, "data_path": str(cycle), "output_dir": str(tmp_path / "run"), "epochs": 1}
     with refused(ConfigError, "GiB", "hidden_size"):

@@ -10,13 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from recbole_hyper.config import Config, ConfigError
+from recbole_hyper.config import ConfigError
 from recbole_hyper.runs.run import run
-from recbole_hyper.training.checkpoint import load_state
-from recbole_hyper.training.loop import Loop
 from recbole_hyper.training.optim import RateSchedule
 from tests.raising import refused
-from tests.training.common import same, settings
+from tests.training.common import settings
 
 COSINE = {"lr_schedule": "cosine", "warmup_ratio": 0.25, "learning_rate": 0.02, "epochs": 8, "stopping_step": 20}
 
@@ -42,30 +40,6 @@ def test_rates_of_every_step_are_the_formula(shape: str | None, warmup: float) -
             assert all(rate > 0 for rate in rates)
 
 
-def test_a_resumed_run_has_the_rates_of_one_that_was_not_stopped(
-    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "whole", **COSINE))
-    train = Loop.train_epoch
-
-    def stop(self: Loop, *arguments: object) -> None:
-        if len(self.history) == 3:
-            raise KeyboardInterrupt
-        train(self, *arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Loop, "train_epoch", stop)
-    with pytest.raises(KeyboardInterrupt):
-        run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "parts", **COSINE))
-    monkeypatch.undo()
-    run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "parts", **COSINE, resume=True))
-    assert same(tmp_path / "whole", tmp_path / "parts")
-    rates = pd.read_csv(tmp_path / "whole" / "train.csv")["learning_rate"]
-    assert rates.idxmax() == 1
-    assert rates.iloc[-1] < 0.002
-    state = load_state(tmp_path / "whole" / "checkpoint.pt")
-    assert state["optimizer"]["param_groups"][0]["initial_lr"] == 0.02
-
-
 def test_a_refit_follows_the_rates_of_the_run_that_chose_its_epochs(cycle: Path, tmp_path: Path) -> None:
     result = run(
         "SASRecCE", "cycle", config_dict=settings(cycle, tmp_path / "run", **COSINE, refit=True, exclude_seen=False)
@@ -86,13 +60,3 @@ def test_a_schedule_is_not_stretched_by_a_resume(random_data: Path, tmp_path: Pa
 def test_two_rules_for_one_rate_are_refused(keys: dict, random_data: Path, tmp_path: Path) -> None:
     with refused(ConfigError, *keys, "lr_plateau="):
         run("SASRecCE", "random", config_dict=settings(random_data, tmp_path, **keys, lr_plateau={"factor": 0.5}))
-
-
-@pytest.mark.parametrize("key", ["lr_schedule", "lr_plateau", "warmup_ratio"])
-def test_a_trainer_with_several_optimizers_reads_no_schedule(
-    key: str, random_data: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    value = {"lr_schedule": "cosine", "lr_plateau": {"factor": 0.5}, "warmup_ratio": 0.1}[key]
-    config = Config("RecVAE", "random", config_dict={"data_path": str(random_data), key: value})
-    assert f"RecVAE does not read {key}: the key has no effect" in caplog.text
-    assert not config[key]

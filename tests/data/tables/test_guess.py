@@ -263,18 +263,6 @@ def test_columns_of_shops_are_guessed(header: str, columns: str, tmp_path: Path)
     assert f"--columns={columns} " in " ".join(shlex.split(said))
 
 
-def test_a_missing_column_shows_what_was_found_and_an_option_to_copy(tmp_path: Path) -> None:
-    (tmp_path / "raw.csv").write_text("Buyer Name,Lineitem sku,note\na,x,1\n")
-    with pytest.raises(DataError) as caught:
-        prepare("mine", source=tmp_path / "raw.csv", output=tmp_path / "out")
-    text = str(caught.value)
-    assert (
-        "has no column user_id, timestamp; its columns: Buyer Name, Lineitem sku, note; found item_id=Lineitem" in text
-    )
-    assert "--columns='user_id=...,item_id=Lineitem sku,timestamp=...' (in quotes for names with blanks" in text
-    assert "a table without times: --order=file" in text
-
-
 def test_the_encoding_is_used_for_the_guess_of_the_format(tmp_path: Path) -> None:
     text = "user,item,time\nJosé,x,2020-01-01\n"
     (tmp_path / "raw.csv").write_bytes(text.encode("utf-16-le"))  # no byte order mark

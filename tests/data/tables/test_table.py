@@ -216,17 +216,6 @@ def test_periods_are_their_first_moments() -> None:
     assert interactions_of(frame(date=months))["timestamp"].to_pylist() == [1_704_067_200, 1_706_745_600, 1_709_251_200]
 
 
-class Lazy:
-    """A frame that is no Arrow table, such as polars' LazyFrame."""
-
-    columns = ("userId", "movieId", "date")
-
-
-def test_a_frame_that_is_no_table_is_one_error() -> None:
-    with refused(DataError, "Arrow", "table"):
-        interactions_of(Lazy())
-
-
 def test_ids_that_are_neither_text_nor_numbers_name_their_column() -> None:
     table = pa.table({"userId": [{"a": 1}], "movieId": [1], "date": [TIMES[0]]})
     with refused(DataError, "'userId'", "int64>"):

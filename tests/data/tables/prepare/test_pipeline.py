@@ -154,19 +154,6 @@ def test_a_published_5_core_file_is_not_filtered_again_and_repeats_are_dropped_a
         prepare("office", source=whole, output=tmp_path / "out")
 
 
-@pytest.mark.parametrize("text", ["user=1", "user_id", "user_id="])
-def test_a_wrong_columns_option(text: str, raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("mine", f"--source={raw}", "--format=csv", f"--columns={text}", f"--output={tmp_path}") == 1
-    assert "is not understood" in capsys.readouterr().err
-
-
-def test_the_list_names_every_data_set_and_format(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("--list") == 0
-    output = capsys.readouterr().out
-    assert all(name in output for name in public.entries())
-    assert "beeradvocate-csv" in output
-
-
 def test_parts_of_another_machine_on_a_shared_disk_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process of another machine may be at work under a number that no process has here."""
     path = tmp_path / "file"
