@@ -209,7 +209,8 @@ def test_no_history_is_no_row_and_ids_are_read_only(model: Recommender) -> None:
     assert model.score([]).shape == (0, 12)
     assert model.states([]).shape == (0, model.item_vectors().shape[1])
     for nobody, somebody in (({"users": []}, {"users": ["u1"]}), ({"histories": iter([])}, {"histories": [["i1"]]})):
-        assert len(empty := model.recommend(**nobody)) == 0
+        empty = model.recommend(**nobody)
+        assert len(empty) == 0
         pd.testing.assert_series_equal(empty.dtypes, model.recommend(**somebody).dtypes)
     for ids in (model.item_ids, model.user_ids):
         with refused(ValueError, "read-only"):
