@@ -31,10 +31,7 @@ WAY = {
     *("geometry/base.py", "geometry/head.py", "losses/_chunks.py", "losses/_stream.py", "losses/ce.py", "matmul.py"),
     *("kernels/compiled.py", "kernels/softmax.py"),
 }
-HEADS = {
-    "SASRecCE": {"geometry/euclidean.py"},
-    "HSASRecCE": {"geometry/poincare.py"},
-}
+HEADS = {"SASRecCE": {"geometry/euclidean.py"}, "HSASRecCE": {"geometry/poincare.py"}}
 
 
 @pytest.fixture

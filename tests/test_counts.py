@@ -105,13 +105,7 @@ def test_files_that_a_key_passes_from_the_command_line_to_the_part() -> None:
         return build_part("geometry", Config(model, config_dict={**typed, "interactions": "given"}))
 
     assert traced(note, way).temperature == VALUE
-    assert sorted(own) == [
-        "cli.py",
-        "config/binding.py",
-        "geometry/euclidean.py",
-        "options.py",
-        "values.py",
-    ]
+    assert sorted(own) == ["cli.py", "config/binding.py", "geometry/euclidean.py", "options.py", "values.py"]
     assert len(own | mapped) <= 10, sorted(own | mapped)
 
 

@@ -17,8 +17,7 @@ from tests.conftest import SMALL
 from tests.devices.test_losses import LOSSES, evaluate
 
 CUDA = pytest.param(
-    "cuda",
-    marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")],
+    "cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 )
 DEVICES = ["cpu", CUDA]
 

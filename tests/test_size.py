@@ -48,10 +48,7 @@ MATCHED = 73
 FOLDERS = ("kernels",)
 # public signatures, by the reason for their many parameters
 PUBLIC = {
-    "the options of a loss, stated once": (
-        "functional.py:cross_entropy",
-        "losses/ce.py:exact_cross_entropy",
-    ),
+    "the options of a loss, stated once": ("functional.py:cross_entropy", "losses/ce.py:exact_cross_entropy"),
     "the parameters of a part are its options": (
         "encoders/moebius_gru.py:MoebiusGRUEncoder.__init__",
         "encoders/moebius_gru.py:MoebiusGRU.__init__",

@@ -12,9 +12,7 @@ from recbole_hyper.config.tables import COLUMNS, declared, of_model
 from recbole_hyper.settings import BY_MODEL, SETTINGS, typed
 from recbole_hyper.yaml_files import properties_folder, read_yaml, recbole_folder
 
-SOURCES = {
-    "RecBole": [recbole_folder() / "properties" / name for name in ("overall.yaml", "dataset/sample.yaml")],
-}
+SOURCES = {"RecBole": [recbole_folder() / "properties" / name for name in ("overall.yaml", "dataset/sample.yaml")]}
 
 
 def bound(model: str, **keys: str) -> Config:

@@ -10,13 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples.delta_study import four_point_delta
-from recbole_hyper.curvature.gromov import (
-    EUCLIDEAN_BOUND,
-    METRIC_BOUND,
-    euclidean_distances,
-    gromov_delta,
-    search_base,
-)
+from recbole_hyper.curvature.gromov import EUCLIDEAN_BOUND, METRIC_BOUND, euclidean_distances, gromov_delta, search_base
 from tests.raising import refused
 from tests.reference.gromov import delta_fixed_base, delta_four_points, shortest_paths, tree_distances
 

@@ -80,8 +80,7 @@ def test_transfers_do_not_grow_with_rows_or_items(name: str, foreign: torch.devi
 
 
 @pytest.mark.parametrize(
-    ("method", "how"),
-    [("per_position", {}), ("per_position", {"replacement": False}), ("per_sequence", {})],
+    ("method", "how"), [("per_position", {}), ("per_position", {"replacement": False}), ("per_sequence", {})]
 )
 def test_negatives_are_drawn_without_a_wait(method: str, how: dict[str, bool], foreign: torch.device) -> None:
     """Uniform over what each user has not seen; user 2 leaves two items."""

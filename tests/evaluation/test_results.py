@@ -40,8 +40,7 @@ def test_commit_is_that_of_this_package(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("best", "epochs", "text"),
-    [(33, 46, "best epoch 33 of 0 to 45"), (-1, 0, "no epoch"), (None, None, "no epoch")],
+    ("best", "epochs", "text"), [(33, 46, "best epoch 33 of 0 to 45"), (-1, 0, "no epoch"), (None, None, "no epoch")]
 )
 def test_epochs_are_counted_from_0(best: int | None, epochs: int | None, text: str) -> None:
     assert results.epochs_text({"best_epoch": best, "epochs": epochs}) == text

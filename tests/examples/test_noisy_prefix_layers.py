@@ -54,11 +54,7 @@ def test_mlr_is_the_formula(curvature: float, dtype: torch.dtype, radius: float,
 
 
 @pytest.mark.parametrize(
-    "build",
-    [
-        lambda: hyp.HyperbolicMLR(3, 2, curvature=0.7),
-        lambda: hyp.MoebiusPairLayer(3, 2, curvature=0.7),
-    ],
+    "build", [lambda: hyp.HyperbolicMLR(3, 2, curvature=0.7), lambda: hyp.MoebiusPairLayer(3, 2, curvature=0.7)]
 )
 def test_gradients(build: Callable[[], nn.Module]) -> None:
     torch.manual_seed(0)

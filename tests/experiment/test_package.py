@@ -76,10 +76,7 @@ def test_its_command_repeats_every_figure(package: Path, monkeypatch: pytest.Mon
     assert any("result.json is missing" in problem for problem in verify(package, package / "repeated"))
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["data/random/random.inter", "runs/Pop/seed-1/cases_test.parquet", "compare.csv"],
-)
+@pytest.mark.parametrize("name", ["data/random/random.inter", "runs/Pop/seed-1/cases_test.parquet", "compare.csv"])
 def test_a_changed_byte_is_found(name: str, package: Path) -> None:
     assert verify(package) == []
     content = bytearray((package / name).read_bytes())

@@ -9,11 +9,7 @@ import torch
 
 from recbole_hyper import registry
 from recbole_hyper.losses.negatives import NegativeSampler
-from tests.losses.sampled import (
-    GEOMETRIES,
-    LOSSES,
-    problem,
-)
+from tests.losses.sampled import GEOMETRIES, LOSSES, problem
 from tests.raising import refused
 
 

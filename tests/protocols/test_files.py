@@ -147,9 +147,7 @@ def test_nothing_of_the_files_is_dropped(tmp_path: Path, caplog: pytest.LogCaptu
     (tmp_path / "steam" / "steam.item").write_text("item_id:token\tkind:token\ni00\tx\n")
     columns = {"inter": ["user_id", "item_id", "timestamp"], "item": ["item_id", "kind"]}
     config = Config(
-        "SASRecCE",
-        "steam",
-        config_dict={"data_path": str(tmp_path), "benchmark_filename": NAMES, "load_col": columns},
+        "SASRecCE", "steam", config_dict={"data_path": str(tmp_path), "benchmark_filename": NAMES, "load_col": columns}
     )
     assert config["user_inter_num_interval"] is None
     assert len(SequenceDataset(config).store.items) == sum(map(len, random_parts()))

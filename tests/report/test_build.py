@@ -12,9 +12,7 @@ import pytest
 
 from recbole_hyper.report.build import build_report
 from recbole_hyper.report.collect import collect
-from recbole_hyper.report.tables import (
-    leaderboard,
-)
+from recbole_hyper.report.tables import leaderboard
 from tests.report.conftest import TRIALS, write_run, write_sweep
 
 

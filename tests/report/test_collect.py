@@ -9,9 +9,7 @@ import pytest
 from recbole_hyper.cli import main
 from recbole_hyper.report.build import build_report
 from recbole_hyper.report.collect import ReportError, collect
-from recbole_hyper.report.tables import (
-    warnings_of,
-)
+from recbole_hyper.report.tables import warnings_of
 from tests.raising import refused
 from tests.report.conftest import write_run
 

@@ -13,10 +13,7 @@ from tests.report.conftest import write_sweep
 def test_no_legend_names_two_things_alike(sizes: Path) -> None:
     found = collect([sizes])
     long = [entry for entry in found.entries if entry.history]
-    figures = [
-        curve_figure(long, "b"),
-        curve_figure([*long[:2], *long[:2]], "the same twice"),
-    ]
+    figures = [curve_figure(long, "b"), curve_figure([*long[:2], *long[:2]], "the same twice")]
     for figure in figures:
         assert figure is not None
         legend = (figure.legends or [figure.axes[0].get_legend()])[0]

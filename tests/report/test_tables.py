@@ -7,11 +7,7 @@ from pathlib import Path
 import pytest
 
 from recbole_hyper.report.collect import collect
-from recbole_hyper.report.tables import (
-    leaderboard,
-    trial_table,
-    warnings_of,
-)
+from recbole_hyper.report.tables import leaderboard, trial_table, warnings_of
 from tests.report.conftest import write_run, write_scored_run
 
 

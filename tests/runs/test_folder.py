@@ -89,8 +89,7 @@ def test_a_resume_cannot_lower_epochs_patience_or_refit(
 
 
 @pytest.mark.parametrize(
-    "gone",
-    ["checkpoint.pt", "model.safetensors", "refit/checkpoint.pt", "refit/model.safetensors", "config.yaml"],
+    "gone", ["checkpoint.pt", "model.safetensors", "refit/checkpoint.pt", "refit/model.safetensors", "config.yaml"]
 )
 def test_a_finished_run_that_lacks_a_file_is_not_trained_again(
     gone: str, random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -118,11 +118,7 @@ def run_together(count: int, keys: dict[str, Any]) -> None:
             raise RuntimeError(f"the worker {rank} ended with {os.waitstatus_to_exitcode(status)}")
 
 
-HOOKS: dict[str, Callable[..., None]] = {
-    "step": kill_at_step,
-    "validation": kill_at_validation,
-    "write": kill_in_write,
-}
+HOOKS: dict[str, Callable[..., None]] = {"step": kill_at_step, "validation": kill_at_validation, "write": kill_in_write}
 
 
 def forked(keys: dict[str, Any], kill: list[Any], space: Any = None, workers: int = 1) -> int:

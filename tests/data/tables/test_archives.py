@@ -40,10 +40,7 @@ def _tar(path: Path, member: str, data: bytes) -> None:
             target.addfile(entry, io.BytesIO(content))
 
 
-@pytest.mark.parametrize(
-    "kind",
-    ["gz", "bz2", "xz", "zst", "zip", "zip of gz", "tar", "tar.gz", "folder"],
-)
+@pytest.mark.parametrize("kind", ["gz", "bz2", "xz", "zst", "zip", "zip of gz", "tar", "tar.gz", "folder"])
 def test_every_container_gives_the_same_file(kind: str, tmp_path: Path) -> None:
     name, data = "loc-gowalla_totalCheckins.txt", CASES["gowalla"][0](ROWS).encode()
     source = tmp_path / "in"

@@ -135,15 +135,9 @@ def test_parquet_and_atomic_files_are_known_by_their_first_bytes(tmp_path: Path)
     ("text", "message"),
     [
         ("user_id,uid,item,time\n", None),  # the field's own name comes first
-        (
-            "user,uid,item,time\na,b,c,1\n",
-            "the columns user and uid may both be user_id; .*=user_id=user",
-        ),
+        ("user,uid,item,time\na,b,c,1\n", "the columns user and uid may both be user_id; .*=user_id=user"),
         ("user,name,time\na,b,1\n", "no column item_id; its columns: user, name, time"),
-        (
-            "user,item,time\na,b,noon\nc,d,night\n",
-            "times in 'time', such as noon, are neither dates .*--time_format",
-        ),
+        ("user,item,time\na,b,noon\nc,d,night\n", "times in 'time', such as noon, are neither dates .*--time_format"),
         ('[["a", "b"], ["b"]]', "has no column user_id"),
         ("[1, 2]\n", "cannot guess the format from its name or its first line.*--format=NAME"),
         ("", "cannot guess the format from its name or its first line"),

@@ -17,18 +17,7 @@ from recbole_hyper.data.tables.formats import Format, Layout
 from recbole_hyper.data.tables.guess import quoted
 from recbole_hyper.data.tables.prepare.pipeline import prepare
 from recbole_hyper.errors import DataError
-from tests.data.tables.raw import (
-    CASES,
-    ROWS,
-    Row,
-    T,
-    amazon_json,
-    expected,
-    lines,
-    prepared,
-    read_back,
-    write_part,
-)
+from tests.data.tables.raw import CASES, ROWS, Row, T, amazon_json, expected, lines, prepared, read_back, write_part
 from tests.raising import refused
 
 

@@ -17,18 +17,7 @@ from recbole_hyper.data.tables.inputs import read_history_file
 from recbole_hyper.data.tables.prepare.pipeline import prepare
 from recbole_hyper.data.tables.table import read_columns
 from recbole_hyper.errors import DataError
-from tests.data.tables.raw import (
-    CASES,
-    CSV_LAYOUT,
-    ROWS,
-    T,
-    date,
-    expected,
-    lines,
-    lines_of,
-    read_back,
-    write_part,
-)
+from tests.data.tables.raw import CASES, CSV_LAYOUT, ROWS, T, date, expected, lines, lines_of, read_back, write_part
 from tests.raising import refused
 
 
@@ -43,15 +32,7 @@ def test_format_is_read_as_published(name: str, tmp_path: Path) -> None:
 
 
 def test_every_format_has_a_case_here() -> None:
-    assert set(formats()) == {
-        *CASES,
-        "yambda",
-        "csv",
-        "jsonl",
-        "parquet",
-        "sequences",
-        "atomic",
-    }
+    assert set(formats()) == {*CASES, "yambda", "csv", "jsonl", "parquet", "sequences", "atomic"}
 
 
 def test_csv_with_named_columns_quotes_and_dates(tmp_path: Path) -> None:
