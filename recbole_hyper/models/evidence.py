@@ -58,8 +58,8 @@ class EvidenceReader(nn.Module):
         best_vectors, recent_vectors = (normalize(embedding(part, vectors), dim=2) for part in (items, recent))
         cosines = best_vectors @ recent_vectors.transpose(1, 2) * (recent > 0)[:, None]
         weights = _AGES ** torch.arange(recent.shape[1], device=newest.device)
-        numbers = torch.arange(1, items.shape[1] + 1, dtype=torch.int16, device=items.device).expand_as(items)
-        places = torch.zeros_like(scores, dtype=torch.int16).scatter_(1, items, numbers)
+        numbers = torch.arange(1, items.shape[1] + 1, dtype=torch.uint8, device=items.device).expand_as(items)
+        places = torch.zeros_like(scores, dtype=torch.uint8).scatter_(1, items, numbers)
         after, before = (_votes(rates, recent, places, items, _DECAYS) for rates in (self.after, self.before))
         parts = [
             network.gather(1, items).clamp(min=_LEAST), own.clamp(min=_LEAST), self.counts[items],

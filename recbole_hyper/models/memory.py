@@ -48,7 +48,7 @@ class Ranking(nn.Module):
             return self.proposer.mixed(logits, newest)[1]
         proposals = self.proposer(logits, newest)
         found = self.reader(proposals, newest, vectors)
-        return proposals.scores.scatter(1, found.items, self.ranker(found))
+        return proposals.scores.scatter_(1, found.items, self.ranker(found))
 
 
 class RankingTable(nn.Module):
@@ -185,7 +185,7 @@ class MemoryRecommender(HyperRecommender):
         def score(cases: Prefixes) -> Tensor:
             states = encode_cases(self, cases, self._length, self.device)
             parts = self._parts(cases, states, head)
-            return torch.cat([self.ranking(logits, newest, vectors) for _, logits, newest in parts])
+            return _whole([self.ranking(logits, newest, vectors) for _, logits, newest in parts])
 
         return score
 
@@ -203,7 +203,7 @@ class MemoryRecommender(HyperRecommender):
             for rows, logits, newest in self._parts(cases, states, head):
                 scores = self.ranking.proposer.mixed(logits, newest)[1]
                 parts.append(scores.scatter_(1, items[rows], values[rows]))
-            return torch.cat(parts)
+            return _whole(parts)
 
         return score
 
@@ -250,6 +250,11 @@ def newest_first(items: Tensor, lengths: Tensor) -> Tensor:
     """Return right-padded ``items`` (n, L) of ``lengths`` (n,) in the opposite order, padded at the right again."""
     places = lengths[:, None] - 1 - torch.arange(items.shape[1], device=items.device)
     return items.gather(1, places.clamp(min=0)).masked_fill(places < 0, 0)
+
+
+def _whole(parts: list[Tensor]) -> Tensor:
+    """Return the ``parts`` as one tensor; a single one is not copied."""
+    return torch.cat(parts) if len(parts) > 1 else parts[0]
 
 
 def _rows(ranked: _Ranked, rows: Tensor) -> _Ranked:

@@ -14,6 +14,8 @@ from recbole_hyper.models.item_votes import PairRates
 BEST = 50
 # share of the memory, and weight of an item relative to the next newer one; docs/models/memory.md has others
 SHARE, DECAY = 0.4, 0.9
+# scores whose maximum is taken first in rows that have many more such blocks than are looked for
+_BLOCK, _BLOCKS_PER_BEST = 128, 8
 
 
 class Proposals(NamedTuple):
@@ -49,7 +51,7 @@ class Proposer(nn.Module):
         own = scores.gather(1, left_out)
         # for a moment only: a copy of the scores would take as long as the search
         scores.scatter_(1, left_out, -math.inf)
-        values, items = scores.topk(min(BEST, scores.shape[1] - 1), dim=1)
+        values, items = best_columns(scores, min(BEST, scores.shape[1] - 1))
         return Proposals(network, scores.scatter_(1, left_out, own), items.masked_fill(values == -math.inf, 0))
 
     def mixed(self, logits: Tensor, newest: Tensor) -> tuple[Tensor, Tensor]:
@@ -59,10 +61,30 @@ class Proposer(nn.Module):
         ages = self.both.ages(recent, [DECAY])[:, 0]
         votes, neighbours = ages[:, :, None] * self.both.weights[recent], self.both.neighbours[recent]
         near = neighbours.flatten(1).long()
+        # new memory for a million scores would cost more than what is computed in it, so that of the logits serves
+        memory = logits.scatter_(1, near, 0.0).scatter_add_(1, near, votes.flatten(1)).gather(1, near)
         # the network decides alone where nothing is known of any item
-        scores = network + (ages.sum(dim=1, keepdim=True) > 0) * math.log1p(-SHARE)
-        memory = torch.zeros_like(network).scatter_add_(1, near, votes.flatten(1)).gather(1, near)
+        known = (ages.sum(dim=1, keepdim=True) > 0) * math.log1p(-SHARE)
+        scores = torch.add(network, known, out=logits)
         # only neighbours change, and logarithms stay finite where probabilities do not
         alone = scores.gather(1, near)
         mixed = torch.where(memory > 0, alone.exp().add_(memory, alpha=SHARE).log_(), alone)
         return network, scores.scatter_(1, near, mixed)
+
+
+def best_columns(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Return the k largest of each row of ``scores`` (n, m) in order, and their columns, each (n, k).
+
+    In a long row they lie in the k blocks with the largest maxima, which one quick pass finds.
+    """
+    n, m = scores.shape
+    whole = m - m % _BLOCK
+    if whole < _BLOCKS_PER_BEST * _BLOCK * k:
+        return scores.topk(k, dim=1)
+    blocks = scores[:, :whole].view(n, -1, _BLOCK)
+    chosen = blocks.amax(dim=2).topk(k, dim=1, sorted=False).indices[:, :, None]
+    columns = (chosen * _BLOCK + torch.arange(_BLOCK, device=scores.device)).flatten(1)
+    rest = torch.arange(whole, m, device=scores.device).expand(n, -1)
+    columns = torch.cat((columns, rest), dim=1)
+    values, places = scores.gather(1, columns).topk(k, dim=1)
+    return values, columns.gather(1, places)

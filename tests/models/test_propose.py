@@ -36,7 +36,7 @@ def logits_of(seed: int = 0, n_items: int = N_ITEMS) -> torch.Tensor:
 @pytest.mark.parametrize("neighbours", [N_ITEMS, 2])
 def test_the_mixture_equals_the_loop(neighbours: int) -> None:
     logits, whole = logits_of(), reference.counts(ROWS, N_ITEMS, WINDOW)
-    network, scores = proposer(neighbours=neighbours).mixed(logits, NEWEST)
+    network, scores = proposer(neighbours=neighbours).mixed(logits.clone(), NEWEST)
     torch.testing.assert_close(network[:, 1:], logits[:, 1:].log_softmax(dim=1))
     assert bool((scores[:, 0] == -torch.inf).all())
     assert bool(torch.isfinite(scores[:, 1:]).all())
@@ -71,6 +71,19 @@ def test_the_best_items_of_the_mixture_are_proposed(
         expected = sorted(allowed, key=lambda item: -scores[row, item])[:best]
         assert sorted(items[row].tolist()) == sorted(expected + [0] * (min(best, N_ITEMS - 1) - len(expected)))
     torch.testing.assert_close(network, proposer().mixed(logits_of(), NEWEST)[0])
+
+
+@pytest.mark.parametrize("columns", [4 * 32, 4 * 32 + 3])
+def test_the_largest_of_long_rows_are_those_of_the_whole_rows(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(propose, "_BLOCK", 4)
+    scores = torch.randn(20, columns, generator=torch.Generator().manual_seed(0))
+    scores[3:6] = -torch.inf
+    scores[4, :2], scores[5, -1] = 0.0, 1.0
+    for k in (1, 3, 4):
+        values, found = propose.best_columns(scores, k)
+        torch.testing.assert_close(values, scores.topk(k, dim=1).values, rtol=0, atol=0)
+        torch.testing.assert_close(scores.gather(1, found), values, rtol=0, atol=0)
+        assert all(len(set(row)) == k for row in found.tolist())
 
 
 def test_newest_first() -> None:
