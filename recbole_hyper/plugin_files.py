@@ -65,19 +65,6 @@ def is_loaded(file: Path) -> bool:
     return f"{_name(file.parent)}.{file.stem.replace('.', '_')}" in sys.modules
 
 
-def run_anew(file: Path) -> ModuleType:
-    """Run ``file`` and what it imports a second time, and return that module; the first one stays in use."""
-    before = {name: module for name, module in sys.modules.items() if name.startswith(PACKAGE)}
-    for name in before:
-        del sys.modules[name]
-    try:
-        return load(file)
-    finally:
-        for name in [name for name in sys.modules if name.startswith(PACKAGE)]:
-            del sys.modules[name]
-        sys.modules.update(before)
-
-
 def modules_of(module: ModuleType) -> list[ModuleType]:
     """Return ``module`` and the users' modules that it imported, directly or not."""
     by_name, pending = {module.__name__: module}, [module]

@@ -93,13 +93,3 @@ def test_an_installed_package_is_not_replaced_by_the_current_folder(
     write(tmp_path / "models", x="import recbole\n")
     monkeypatch.chdir(tmp_path)
     assert hasattr(plugin_files.load(tmp_path / "models" / "x.py").recbole, "__version__")
-
-
-def test_a_file_that_is_run_anew_has_globals_of_its_own(tmp_path: Path) -> None:
-    write(tmp_path, main="import counts\nclass Model: ...\n", counts="SEEN = {}\n")
-    first = plugin_files.load(tmp_path / "main.py")
-    first.counts.SEEN["a"] = 1
-    again = plugin_files.run_anew(tmp_path / "main.py")
-    assert again.Model is not first.Model
-    assert again.counts.SEEN == {}
-    assert plugin_files.load(tmp_path / "main.py") is first

@@ -26,19 +26,17 @@ MORE = {
     "reproduce": ["sce-table4-beauty", "--data_path=nowhere"],
     "prepare": ["--list"],
     "keys": ["--loss_type=sce"],
-    "verify": [],
 }
 # values for the placeholders of docs/commands.md
 NAMES = {
-    "PACKAGE": "saved/package",
     "RUN": "saved/shop",
     "ITEM": "lamp",
     "A,B": "Pop,EASER",
     "MODEL": "SASRecCE",
     "KIND": "models",
 }
-# commands that end with an error, and what it says: the recipe's data set and the package are not there
-REFUSED = {"reproduce": "dataset 'amazon-beauty' was not found", "verify": "saved/package has no package"}
+# commands that end with an error, and what it says: the recipe's data set is not there
+REFUSED = {"reproduce": "dataset 'amazon-beauty' was not found"}
 
 
 def section(title: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recbole_hyper.commands import argument, command, dataset, duration, options_of, words
+from recbole_hyper.commands import argument, command, dataset, options_of, words
 from recbole_hyper.settings import COMMON
 
 if TYPE_CHECKING:
@@ -34,9 +34,8 @@ def names(text: str) -> list[str]:
         help="csv or parquet of another library: user_id, item_id, score",
     ),
     argument("--tuned", action="append", metavar="MODEL=DIR", help="the sweep whose winner has the settings of MODEL"),
-    argument("--package", type=Path, help="new folder with what checks (recbole-hyper verify) and repeats the table"),
+    argument("--package", type=Path, help="new folder with all that repeats the table"),
     argument("--max_concurrent", type=int, help="most models that train at a time; default: one per core"),
-    argument("--time_budget", type=duration, help="start no run after 90s, 30m, 1h30m; the same command continues"),
     argument("--ray_address", help="a running Ray cluster, host:port, that shares output_dir; default: this machine"),
     example="compare --models=HSASRecCE,SASRecCE,BPR --dataset=ml-100k",
     keys=COMMON,

@@ -53,25 +53,6 @@ def export(arguments: argparse.Namespace) -> None:
 
 
 @command(
-    "check a package of 'compare --package': its files, its metrics, its table, and a repetition",
-    argument("folder", help="the package"),
-    argument("--repeated", help="output_dir of the package's command: every figure must be the same"),
-    example="verify package",
-)
-def verify(arguments: argparse.Namespace) -> int:
-    """Print what is wrong, or what was checked; return 1 if something is wrong."""
-    from recbole_hyper.experiment.package import verify
-
-    folder = Path(arguments.folder)
-    problems = verify(folder, Path(arguments.repeated) if arguments.repeated else None)
-    if not problems:
-        repeated = f", and equal to those in {arguments.repeated}" if arguments.repeated else ""
-        print(f"{folder}: all files unchanged, all figures as the saved ranks and results say{repeated}")
-    print(*problems, sep="\n", end="\n" if problems else "")
-    return 1 if problems else 0
-
-
-@command(
     "write an HTML page, csv, markdown and figures about runs and sweeps",
     argument("folders", nargs="+", metavar="DIR", help="folders of runs or sweeps, or folders above them"),
     argument("--output", help="folder of the report; default: report/ in the first DIR"),

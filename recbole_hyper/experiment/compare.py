@@ -38,7 +38,6 @@ def compare(
     tuned: Mapping[str, Path] | None = None,
     package: Path | None = None,
     max_concurrent: int | None = None,
-    time_budget: float | None = None,
     ray_address: str | None = None,
 ) -> Comparison:
     """Train the models that are not finished in ``folder``, each run in its own process, and return the comparison.
@@ -64,8 +63,7 @@ def compare(
     first = configs[models[0]]
     check_segments(segments, Path(first["data_path"]) / f"{dataset}.item")
     runs = planned(rows, dataset, folder, settings, numbers)
-    options: dict[str, Any] = {"max_concurrent": max_concurrent, "time_budget": time_budget, "ray_address": ray_address}
-    compared = train(runs, folder, configs, **options)
+    compared = train(runs, folder, configs, max_concurrent=max_concurrent, ray_address=ray_address)
     for name, file in scores.items():
         ranked = rank_scores(name, file, first, folder / name)
         compared.results[name] = {None: ranked}
@@ -90,7 +88,6 @@ def train(
     configs: Mapping[str, Config],
     *,
     max_concurrent: int | None = None,
-    time_budget: float | None = None,
     ray_address: str | None = None,
 ) -> Comparison:
     """Train the ``runs`` that are not finished, each in its own process, and compare all; ValueError if all fail.
@@ -100,7 +97,7 @@ def train(
     on_gpu = any(config["device"].type != "cpu" for config in configs.values())
     by_default = 1 if on_gpu else max(1, min(processors(), sum(run.keys is not None for run in runs)))
     connect = partial(cluster, ray_address) if ray_address else None
-    experiment = Experiment(runs, by_default if max_concurrent is None else max_concurrent, connect, time_budget)
+    experiment = Experiment(runs, by_default if max_concurrent is None else max_concurrent, connect)
     threads = experiment.threads if experiment.executor.n_at_once != 1 else None
 
     def start(run: Run) -> str | None:

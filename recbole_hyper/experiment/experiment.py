@@ -23,10 +23,10 @@ from recbole_hyper.files import read_json, write_yaml
 from recbole_hyper.processes import python_command
 from recbole_hyper.runs.folder import RESULT
 from recbole_hyper.threads import processors
+from recbole_hyper.training.progress import in_time
 
 # trains a run and returns its error, None for success
 Start = Callable[["Run"], str | None]
-OUT_OF_TIME = "the time budget ran out; repeat the command to continue"
 # the line that a run logs for an epoch
 _EPOCH = re.compile(r"epoch \d+ of 0 to \d+\b.*")
 
@@ -64,7 +64,7 @@ class Experiment:
     """Runs, how they are executed, and what is printed about them: which starts, its epochs, and the time left.
 
     At most ``processes`` are trained at a time. ``connect`` yields ray, connected to a cluster whose machines share the
-    folders of the runs; None trains here. After ``time_budget`` seconds no run is started; None sets no limit.
+    folders of the runs; None trains here.
     """
 
     def __init__(
@@ -72,13 +72,10 @@ class Experiment:
         runs: Sequence[Run],
         processes: int = 1,
         connect: Callable[[], AbstractContextManager[Any]] | None = None,
-        time_budget: float | None = None,
     ) -> None:
         if processes < 1:
             raise ConfigError(f"max_concurrent={processes}: at least 1 is needed")
-        if time_budget is not None and not 0 < time_budget < float("inf"):
-            raise ConfigError(f"time_budget={time_budget}: seconds above 0 are expected")
-        self.runs, self.time_budget = runs, time_budget
+        self.runs = runs
         self.executor = Executor(processes, connect, {"num_cpus": 1})
         self.threads = max(1, processors() // processes)  # of each run: they share the cores
         self.labels = {run.folder: f"[{number}/{len(runs)}] {run.label}" for number, run in enumerate(runs, 1)}
@@ -94,12 +91,11 @@ class Experiment:
         for run in self.runs:
             if run.keys is None:
                 self._say(run, f": finished before, {run.result}")
-        for run, error in self.executor.run(start, self._starting(), time_budget=self.time_budget):
+        for run, error in self.executor.run(start, self._starting()):
             del self.left[run.folder]
             if error is not None:
                 failed.setdefault(run.name, str(error) if run.seed is None else f"seed {run.seed}: {error}")
                 print(f"{run.label} failed: {error}", file=sys.stderr, flush=True)
-        failed = {run.name: OUT_OF_TIME for run in self.left.values()} | failed
         results: Results = {}
         for run in self.runs:
             if run.name not in failed:
@@ -183,7 +179,4 @@ def time_left(begun: float, n_done: int, n_left: int) -> str:
     """Return what remains at the pace since ``begun``: "  (3 left, about 12 min)"; "" if nothing is done or left."""
     if not (n_done and n_left):
         return ""
-    seconds = (perf_counter() - begun) / n_done * n_left
-    minutes = round(seconds / 60)
-    words = f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
-    return f"  ({n_left} left, about {f'{seconds:.0f} s' if seconds < 90 else words})"
+    return f"  ({n_left} left, about {in_time((perf_counter() - begun) / n_done * n_left)})"

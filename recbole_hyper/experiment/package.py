@@ -3,62 +3,33 @@
 Audits of the field ask for code and settings of every baseline, how they were tuned, the split, the candidates, and
 what was selected on. The folder has the data with their fingerprint, the protocol in words, search space, budget and
 chosen values of every model, its seeds, the rank of every test case, the environment, the table, and the command that
-repeats it. :func:`verify` checks it against itself, and against a repetition; ``sha256sum -c SHA256SUMS`` its files.
+repeats it. ``sha256sum -c SHA256SUMS`` checks its files.
 """
 
-import math
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import yaml
-from pydantic import BaseModel, Field
 
 from recbole_hyper.data.source import CARD
 from recbole_hyper.errors import ConfigError
-from recbole_hyper.evaluation.pairs import read_cases
-from recbole_hyper.evaluation.statistics import case_values
 from recbole_hyper.experiment.comparison import Comparison
-from recbole_hyper.experiment.experiment import Results
-from recbole_hyper.files import (
-    file_digest,
-    plain,
-    read_json,
-    replaced_folder,
-    validated,
-    write_json,
-    write_text,
-    write_yaml,
-)
+from recbole_hyper.files import file_digest, plain, replaced_folder, write_text, write_yaml
 from recbole_hyper.host import models
 from recbole_hyper.options import PLACE
 from recbole_hyper.runs.claim import seed_folder
 from recbole_hyper.runs.folder import CONFIG, RESULT
-from recbole_hyper.settings import SETTINGS as DECLARED
 from recbole_hyper.settings import deciding
 
-ABOUT, README, SETTINGS, SUMS = "package.json", "README.md", "settings.yaml", "SHA256SUMS"
+README, SETTINGS, SUMS = "README.md", "settings.yaml", "SHA256SUMS"
 RUNS, DATA, SWEEPS, SCORES, PLUGINS = "runs", "data", "sweeps", "scores", "plugins"
 REPEATED = "repeated"
 OF_A_RUN = (RESULT, CONFIG, "cases_test.parquet", "cases_valid.parquet", "train.csv")
 # keys that the command or the place sets
 _SET_ELSEWHERE = {"model", "dataset", "data_path", "output_dir", "resume", "plugins", "epochs_done", "save_cases"}
-_PLACES = 6  # a figure in a repetition may differ in the digits behind
-
-
-class About(BaseModel):
-    """The content of package.json: the command that repeats the comparison, and what its table is made of."""
-
-    format: Literal[3] = 3
-    command: list[str]
-    models: dict[str, str] = Field(min_length=1)  # how the settings of each were chosen
-    metric: str
-    topk: list[int]
-    seeds: list[int]
-    failed: dict[str, str]
-    notes: dict[str, str]
 
 
 def write_package(
@@ -91,13 +62,10 @@ def write_package(
         write_yaml(part / SETTINGS, {name: _settings(comparison.results[name]) for name in trained})
         names = {dist.metadata["Name"]: dist.version for dist in distributions()}
         write_text(part / "environment.txt", "".join(f"{name}=={names[name]}\n" for name in sorted(names, key=str)))
-        command = _command(comparison, trained, scores, plugins)
         chosen = {name: _chosen(name, trained, tuned) for name in comparison.results}
-        facts = {key: getattr(comparison, key) for key in ("metric", "topk", "seeds", "failed", "notes")}
-        about = About(command=command, models=chosen, **facts)
-        write_json(part / ABOUT, about.model_dump())
-        write_text(part / README, _readme(about, comparison))
-        write_text(part / SUMS, "".join(f"{file_digest(file)}  {name}\n" for name, file in _files(part).items()))
+        write_text(part / README, _readme(comparison, chosen, _command(comparison, trained, scores, plugins)))
+        written = [file for file in sorted(part.rglob("*")) if file.is_file()]
+        write_text(part / SUMS, "".join(f"{file_digest(file)}  {file.relative_to(part)}\n" for file in written))
     return folder / README
 
 
@@ -147,7 +115,7 @@ def _command(
     return [*words, *(f"--scores={name}={SCORES}/{name}{file.suffix}" for name, file in scores.items())]
 
 
-def _readme(about: About, comparison: Comparison) -> str:
+def _readme(comparison: Comparison, chosen: Mapping[str, str], command: Sequence[str]) -> str:
     table, _ = comparison.tables()
     first = comparison.first
     counts = ("data_fingerprint", "n_users", "n_items", "n_interactions", "n_test_cases")
@@ -162,88 +130,18 @@ Each run tests the epoch with the best {comparison.metric} on validation, once, 
 In this folder, with the packages of `environment.txt`:
 
 ```sh
-{" ".join(about.command)}
-recbole-hyper verify . --repeated={REPEATED}
+sha256sum -c {SUMS}
+{" ".join(command)}
 ```
 
-`recbole-hyper verify .` checks every file, the metrics by the saved ranks, and the table.
+The first line says whether a file has changed; the second writes `{REPEATED}/compare.csv`, whose metrics are those of
+`compare.csv`.
 
 ## Models, data, protocol and environment
 
 ```yaml
-{yaml.safe_dump(plain({"models": about.models} | facts), sort_keys=False, width=120)}```
+{yaml.safe_dump(plain({"models": dict(chosen)} | facts), sort_keys=False, width=120)}```
 
 `{SETTINGS}` has every value of every model. `{RUNS}/` has each run: result, configuration, epochs, and the rank of
 every case.
 """
-
-
-def verify(folder: Path, repeated: Path | None = None) -> list[str]:
-    """Return what is wrong with a package, [] if nothing is; ConfigError if ``folder`` has none.
-
-    Checks that no file is changed, missing or new; that the saved ranks give the metrics of the results; and that the
-    results give the table. ``repeated`` is the output_dir of its command: every figure must be equal to six places.
-    """
-    if not (folder / SUMS).is_file():
-        raise ConfigError(f"{folder} has no package: {SUMS} is missing")
-    lines = (folder / SUMS).read_text(encoding="utf-8").splitlines()
-    listed, there = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}, _files(folder)
-    problems = [f"{name} is missing" for name in listed if name not in there]
-    problems += [f"{name} is new" for name in there if name not in listed]
-    problems += [f"{name} is a link" for name, file in there.items() if file.is_symlink()]
-    both = listed.keys() & there.keys()
-    problems += [f"{name} has changed" for name in sorted(both) if listed[name] != file_digest(there[name])]
-    if problems:
-        return problems
-    about = validated(About, read_json(folder / ABOUT), folder / ABOUT)
-    comparison = _read(folder, about)
-    for name, by_seed in comparison.results.items():
-        for seed, result in by_seed.items():
-            run = comparison.folders[name][seed]
-            again = None if repeated is None else seed_folder(repeated / name, seed)
-            problems += [f"{run.relative_to(folder)}: {text}" for text in _wrong_figures(run, result, again)]
-    if problems:
-        return problems
-    table, _ = comparison.tables()
-    same = table.csv() == (folder / "compare.csv").read_text(encoding="utf-8")
-    return [] if same else ["compare.csv is not the table of the results"]
-
-
-def _read(folder: Path, about: About) -> Comparison:
-    """Return the comparison that a package has."""
-    results: Results = {}
-    for name in about.models:
-        # scores of another library have no seed
-        seeds = [None] if (folder / RUNS / name / RESULT).is_file() else about.seeds
-        results[name] = {seed: read_json(seed_folder(folder / RUNS / name, seed) / RESULT) for seed in seeds}
-    return Comparison(results, folder / RUNS, **about.model_dump(exclude={"format", "command", "models"}))
-
-
-def _wrong_figures(run: Path, result: Mapping[str, Any], again: Path | None) -> Iterator[str]:
-    """Yield the metrics that the saved ranks do not give, or that a repeated run, in the folder ``again``, has not.
-
-    Metrics that are not means over cases do not follow from ranks.
-    """
-    places = result["config"].get("metric_decimal_place", _PLACES)
-    if not DECLARED["metric_decimal_place"].allows(places):
-        yield f"metric_decimal_place is {places}"
-        return
-    if again is not None and not (again / RESULT).is_file():
-        yield f"{again / RESULT} is missing"
-        return
-    repeated = None if again is None else read_json(again / RESULT)
-    for part in ("valid", "test"):
-        saved = (run / f"cases_{part}.parquet").is_file()
-        ranks = read_cases(run, part)["rank"].to_numpy() if saved else None
-        for metric, value in result[part].items():
-            values = None if ranks is None else case_values(metric, ranks)
-            if values is not None and not abs(values.mean() - value) <= 0.5 * 10.0**-places + 1e-9:
-                yield f"{part} {metric} is {value}, but the ranks give {values.mean():.6f}"
-            if repeated and not abs(repeated[part].get(metric, math.nan) - value) <= 0.5 * 10**-_PLACES:
-                yield f"{part} {metric} was {value}, and is {repeated[part].get(metric)} in {again}"
-
-
-def _files(folder: Path) -> dict[str, Path]:
-    """Return the files of a package by name, without its list and its repetition."""
-    files = {str(file.relative_to(folder)): file for file in sorted(folder.rglob("*")) if file.is_file()}
-    return {name: file for name, file in files.items() if name != SUMS and Path(name).parts[0] != REPEATED}

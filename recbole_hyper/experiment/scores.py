@@ -53,10 +53,6 @@ class Lists:
     def __init__(self, frame: pd.DataFrame, store: SequenceStore) -> None:
         users = Ids(store.user_tokens).find(frame["user_id"].tolist())
         items = Ids(store.item_tokens).find(frame["item_id"].tolist())
-        self.counts = {
-            "rows of unknown users": int((users == 0).sum()),
-            "rows of unknown items": int(((items == 0) & (users > 0)).sum()),
-        }
         known = (users > 0) & (items > 0)
         table = pd.DataFrame({"user": users, "item": items, "score": frame["score"]})[known]
         table = table.sort_values(["user", "score"], kind="stable").drop_duplicates(["user", "item"], keep="last")
@@ -113,7 +109,6 @@ def rank_scores(name: str, file: Path, config: Any, folder: Path) -> dict[str, A
     missing = {
         "test users without a list": int((lists.lengths[users] == 0).sum()),
         "test targets that are not in the list": int((~listed).sum()),
-        **lists.counts,
     }
     folder.mkdir(parents=True, exist_ok=True)
     result = {

@@ -1,17 +1,15 @@
-"""The model card of a run: README.md in its folder, in the format of model hubs (YAML, then Markdown)."""
+"""The model card of a run: README.md in its folder."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from recbole_hyper.evaluation.results import metrics_table, model_text
-from recbole_hyper.files import plain, write_text
+from recbole_hyper.files import write_text
 
 CARD = "README.md"
 # identifies a card of this package
-_MARK = "library_name: recbole_hyper"
+_MARK = "trained by recbole_hyper"
 _SETTINGS = (
     "encoder", "geometry", "loss_type", "curvature", "hidden_size", "n_layers", "n_heads", "MAX_ITEM_LIST_LENGTH",
     "learning_rate", "weight_decay", "train_batch_size", "epochs", "stopping_step", "seed",
@@ -30,23 +28,10 @@ def write_card(folder: Path, result: Mapping[str, Any]) -> Path | None:
 
 def card_of(result: Mapping[str, Any]) -> str:
     """Return the text of a card."""
-    model, dataset, config = result["model"], result["dataset"], result.get("config", {})
-    metrics = result.get("test") or result.get("valid") or {}
-    entry = {
-        "task": {"type": "recommendation", "name": "next-item recommendation"},
-        "dataset": {"name": str(dataset), "type": str(dataset)},
-        "metrics": [{"type": name, "value": value} for name, value in metrics.items()],
-    }
-    header = {
-        "tags": ["recommendation", "sequential-recommendation", "recbole"],
-        "datasets": [str(dataset)],
-        "metrics": sorted({name.partition("@")[0] for name in metrics}),
-        "model-index": [{"name": str(model), "results": [entry]}],
-    }
-    front = _MARK + "\n" + yaml.safe_dump(plain(header), sort_keys=False, allow_unicode=True)
+    dataset, config = result["dataset"], result.get("config", {})
     counts = {"users": "n_users", "items": "n_items", "interactions": "n_interactions"}
     data = ", ".join(f"{result[key]:,} {name}" for name, key in counts.items() if result.get(key) is not None)
-    text = _TEXT.read_text(encoding="utf-8").format(
+    return _TEXT.read_text(encoding="utf-8").format(
         title=f"{model_text(result)} on {dataset}",
         data=f"`{dataset}`: {data}. Fingerprint `{result.get('data_fingerprint', 'unknown')}`.",
         protocol=f"{result.get('protocol', '')}, `{config.get('eval_args', result.get('eval_args'))}`",
@@ -56,4 +41,3 @@ def card_of(result: Mapping[str, Any]) -> str:
         settings="\n".join(f"| {key} | {config[key]} |" for key in _SETTINGS if config.get(key) is not None),
         seed=result.get("seed"),
     )
-    return f"---\n{front}---\n\n{text}"

@@ -4,8 +4,11 @@ A finished run is reused only if its configuration and data match, so that old n
 """
 
 import contextlib
+import io
 import logging
+import os
 import re
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import torch.distributed as dist
 import yaml
 from tqdm import tqdm
 
@@ -21,14 +25,16 @@ from recbole_hyper.config.binding import Exact, parse_keys
 from recbole_hyper.config.checks import schedule_keys
 from recbole_hyper.errors import LockedError
 from recbole_hyper.files import locked, plain, require_no_link
-from recbole_hyper.host.loggers import EVENTS
+from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.options import AUTO, GROWS, PLACE
 from recbole_hyper.runs.build import read_data
 from recbole_hyper.runs.folder import ABOUT_RUN, CONFIG, DATA, RESULT, read_config, read_result
 from recbole_hyper.runs.plugin_files import PLUGINS
 from recbole_hyper.runs.ready import CHOSEN
 from recbole_hyper.settings import SETTINGS, deciding
+from recbole_hyper.threads import processors
 from recbole_hyper.training.checkpoint import REFIT, STATE, WEIGHTS, CheckpointError
+from recbole_hyper.training.processes import world
 
 LOG = "run.log"
 # the other files that a run writes after its log
@@ -38,17 +44,6 @@ _WRITTEN = (ABOUT_RUN, PLUGINS, CHOSEN, DATA, "train.csv", WEIGHTS, STATE, REFIT
 LOCK = ".run.lock"
 # keys that a resume may only raise: more epochs, more patience, a refit
 UPWARDS = sorted(deciding(GROWS, among=SETTINGS))
-
-
-def resumed_config(settings: Mapping[str, Any], *, named: bool) -> dict[str, Any]:
-    """Return the configuration of the run that ``settings`` resume, or {} for a new run.
-
-    ConfigError if there is nothing to resume and the model is not ``named`` either.
-    """
-    if not settings.get("resume") or not settings.get("output_dir"):
-        return {}
-    folder = Path(settings["output_dir"])
-    return read_config(folder) if (folder / CONFIG).is_file() or not named else {}
 
 
 @contextlib.contextmanager
@@ -61,7 +56,6 @@ def claimed_folder(config: Config) -> Iterator[Path]:
     folder = folder_of(config)
     config["output_dir"] = config["output_dir"] or str(folder)
     with alone_in(folder):
-        _require_no_seeds(folder)
         if _holds_run(folder):
             _require_resumable(config, folder)
         # a run that was killed before its first epoch leaves its log
@@ -69,9 +63,30 @@ def claimed_folder(config: Config) -> Iterator[Path]:
             raise ConfigError(
                 f"{folder} has no run, but {', '.join(others)}, which a run would overwrite; choose another output_dir"
             )
-        if config["log_tensorboard"]:
-            _require_writable(folder / EVENTS)
         yield folder
+
+
+@contextlib.contextmanager
+def helping_folder(config: Config) -> Iterator[Path]:
+    """Yield a temporary folder for a process whose files and texts nobody needs: those of rank 0 are the run's."""
+    with tempfile.TemporaryDirectory(prefix="recbole-hyper-") as scratch, contextlib.redirect_stdout(io.StringIO()):
+        if config["resume"] and Path(config["output_dir"]).is_dir():
+            # what a resume reads, before rank 0 overwrites it
+            others = lambda _, names: set(names) - {STATE, WEIGHTS, REFIT}  # noqa: E731
+            shutil.copytree(config["output_dir"], scratch, ignore=others, dirs_exist_ok=True)
+        config["output_dir"], config["state"], config["log_wandb"] = scratch, "ERROR", False
+        yield Path(scratch)
+
+
+def require_several(config: Config) -> None:
+    """Prepare a run of several processes, once each has its folder; ConfigError for a model that is fitted in one."""
+    if (size := world()[1]) == 1:
+        return
+    if not issubclass(config.model_class, HyperRecommender):
+        raise ConfigError(f"{config['model']} is fitted in one process: start it without torchrun")
+    config["n_threads"] = config["n_threads"] or max(1, processors() // int(os.environ.get("LOCAL_WORLD_SIZE", size)))
+    config["show_progress"] = False
+    dist.barrier()
 
 
 def _require_resumable(config: Config, folder: Path) -> None:
@@ -104,11 +119,6 @@ def _holds_run(folder: Path) -> bool:
     started = (folder / CONFIG).is_file() and (folder / LOG).is_file()
     trained = (RESULT, "train.csv", STATE, WEIGHTS)
     return any((folder / name).is_file() for name in (trained if started else (CONFIG, RESULT)))
-
-
-def _require_no_seeds(folder: Path) -> None:
-    if any(folder.glob(f"seed-*/{CONFIG}")):
-        raise ConfigError(f"{folder} has runs with several seeds; choose another output_dir, or set --seeds")
 
 
 @contextlib.contextmanager
@@ -182,12 +192,9 @@ def is_finished(config: Config, folder: Path) -> bool:
     now = config.plain()
     before = {**now, **result.get("config", {})}
     # the same data may have moved
-    elsewhere = Path(now["data_path"]).resolve() != Path(before["data_path"]).resolve()
-    if elsewhere and read_data(config)[1].store.fingerprint() != result.get("data_fingerprint"):
-        raise ConfigError(
-            f"{folder} has a finished run on other data: data_path={before['data_path']!r} before, "
-            f"{now['data_path']!r} now; choose another output_dir"
-        )
+    moved = Path(now["data_path"]).resolve() != Path(before["data_path"]).resolve()
+    if moved and read_data(config)[1].store.fingerprint() != result.get("data_fingerprint"):
+        raise ConfigError(f"{folder} has a finished run on other data than those in data_path={now['data_path']!r}")
     return not any(not config.ignores(key) and now[key] > before[key] for key in (*UPWARDS, "save_cases"))
 
 
@@ -202,12 +209,8 @@ def plan_runs(
     """Return, by seed, the keys of each run that remains to be done in ``folder``, and None for finished runs.
 
     The seed None stands for a single run in ``folder`` itself, with the seed of its configuration. Raises as
-    :func:`is_finished`; ConfigError if ``folder`` has a single run where several seeds belong, or the reverse.
+    :func:`is_finished`.
     """
-    if None in seeds:
-        _require_no_seeds(folder)
-    elif _holds_run(folder):
-        raise ConfigError(f"{folder} has a single run; choose another output_dir for several seeds")
     plans: dict[int | None, dict[str, Any] | None] = {}
     settings = parse_keys(settings)
     for seed in seeds:

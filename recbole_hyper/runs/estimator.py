@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,6 @@ from recbole_hyper.registry import register
 from recbole_hyper.runs.claim import LOCK
 from recbole_hyper.runs.load import load
 from recbole_hyper.runs.run import run
-from recbole_hyper.training.checkpoint import STATE
 
 if TYPE_CHECKING:
     from recbole_hyper.serving.recommender import Recommender as Asked
@@ -42,20 +40,17 @@ class Estimator(Asked):
         self._temporary: tempfile.TemporaryDirectory | None = None
         self._recommender: Any = None
 
-    def fit(
-        self, interactions: Any, *, eval_args: Mapping[str, Any] | None = None, output_dir: str | Path | None = None
-    ) -> Estimator:
+    def fit(self, interactions: Any, *, output_dir: str | Path | None = None) -> Estimator:
         """Train, select on validation and test once; return this estimator.
 
         Args:
             interactions: a pandas or polars DataFrame or an Arrow table with a user, an item and a time in each row.
-            eval_args: split and candidates; None means leave-one-out with full ranking.
             output_dir: folder of the run; None uses a temporary folder, which :meth:`save` copies.
         """
         target = output_dir or self.options.get("output_dir")
         temporary = None if target else tempfile.TemporaryDirectory(prefix="recbole-hyper-")
         folder = Path(temporary.name) / "run" if temporary else Path(str(target)).expanduser()
-        keys = {**self.options, "output_dir": str(folder), **({} if eval_args is None else {"eval_args": eval_args})}
+        keys = {**self.options, "output_dir": str(folder)}
         self._run = run(self.model, interactions=interactions, config_dict=keys), folder
         self._temporary, self._recommender = temporary, None
         return self
@@ -88,25 +83,6 @@ class Estimator(Asked):
         with replaced_folder(target) as part:
             shutil.copytree(source, part, ignore=shutil.ignore_patterns(LOCK), dirs_exist_ok=True)
         return target
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the state for pickles and copies: it includes the run's files, except the state of training."""
-        state: dict[str, Any] = {"model": self.model, "options": self.options}
-        if self._run is not None:
-            files = [path for path in self.folder.rglob("*") if path.is_file() and path.name not in (LOCK, STATE)]
-            content = {path.relative_to(self.folder).as_posix(): path.read_bytes() for path in files}
-            state |= {"result": self.result, "files": content}
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["model"], **state["options"])  # type: ignore[misc]
-        if "files" in state:
-            self._temporary = tempfile.TemporaryDirectory(prefix="recbole-hyper-")
-            self._run = state["result"], Path(self._temporary.name) / "run"
-            for name, content in state["files"].items():
-                path = self.folder / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(content)
 
     def __getattr__(self, name: str) -> Any:
         # recommend, similar_items, score and the other methods of a loaded run

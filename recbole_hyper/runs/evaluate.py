@@ -15,17 +15,18 @@ import pyarrow as pa
 from recbole_hyper.config import ConfigError
 from recbole_hyper.config.binding import parse_keys
 from recbole_hyper.config.checks import check_metrics, computed
-from recbole_hyper.data.sequences import SequenceStore, ranges
+from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.data.tables.ids import Ids, text_array
 from recbole_hyper.data.tables.inputs import FIELD_KEYS, Histories, column_names, read_histories, read_history_file
 from recbole_hyper.data.tables.times import in_unit, unit_of_times
 from recbole_hyper.evaluation.results import cases_frame, metrics_table, not_new_text
 from recbole_hyper.evaluation.scorers import learns_users
 from recbole_hyper.evaluation.segments import check_segments, segment_table, segments_text
-from recbole_hyper.files import digest, file_digest, plain, write_json
+from recbole_hyper.files import digest, file_digest, write_json
 from recbole_hyper.models.contract import OwnModel, make_scorer
 from recbole_hyper.options import RANKING
-from recbole_hyper.runs.folder import edited_keys, read_result, require_finished
+from recbole_hyper.protocols.boundaries import date
+from recbole_hyper.runs.folder import edited, read_result, require_finished
 from recbole_hyper.runs.load import load_model, read_finished, read_run
 from recbole_hyper.runs.run import evaluations, provenance, report_part
 from recbole_hyper.runs.trained_on import learned_by, not_new
@@ -66,13 +67,13 @@ def evaluate(
 
     Returns the metrics as ``valid`` and ``test``, their intervals (``confidence``), ``changes`` (the keys of
     ``config_dict``), and the provenance of result.json. The same content is written to the run's folder as
-    ``evaluation_<mode>.json``, or ``evaluation_<mode>-<keys>-<digest>.json`` if more than the mode changes. New data
-    write ``evaluation_new_data-<file>-<digest>.json``. ConfigError for no finished
-    run, or a key that changes more than the ranking; CheckpointError for weights that do not fit the data.
+    ``evaluation_<mode>-<digest>.json``, or ``evaluation_new_data-<digest>.json``, with a digest of all settings.
+    ConfigError for no finished run, or a key that changes more than the ranking; CheckpointError for weights that do
+    not fit the data.
     """
     changes, before, folder = parse_keys(config_dict or {}), read_run(output_dir), Path(output_dir)
     require_finished(folder)
-    for text in edited_keys(folder, read_result(folder)):
+    for text in edited(folder, read_result(folder)):
         logger.warning("%s", text)
     check_segments(segments)
     if since is not None and data is None:
@@ -85,12 +86,17 @@ def evaluate(
     model, refitted = load_model(config, dataset, split)
     # the run also counts over the training part, even if it was refit
     training = dataset.restrict(split.store, split.train_lengths)
-    name = _file_name(config["eval_args"]["mode"], changes)
+    mode = config["eval_args"]["mode"]
+    modes = dict.fromkeys(map(str, mode.values() if isinstance(mode, Mapping) else [mode]))
+    # files of candidates may have equal names, and may change
+    settings: list[Any] = [since, *(file_digest(Path(one)) for one in modes if Path(one).is_file())]
+    settings.append({key: value for key, value in changes.items() if key != "eval_args"})
+    name = "_".join(Path(one).stem for one in modes)
     if data is not None:
         cases, counts = new_cases(config, split, data, since)
         split = replace(split, test=cases, valid=split.valid[:0], counts=counts)
-        source = file_digest(file) if file else int(pd.util.hash_pandas_object(data).sum())
-        name = f"evaluation_new_data-{file.stem if file else 'frame'}-{digest([source, since, changes])}.json"
+        settings.append(file_digest(file) if file else int(pd.util.hash_pandas_object(data).sum()))
+        name = "new_data"
     learned = learned_by(folder, split, dataset.store, refitted=refitted)
     timed = bool(split.points) or data is not None
     seen = {part: not_new(getattr(split, part), learned, timed=timed) for part in ("valid", "test")[refitted:]}
@@ -114,25 +120,17 @@ def evaluate(
         result["new_data"] = file.name if file else "a frame"
     if text := not_new_text(result):
         logger.warning("%s", text.strip(" ()"))
-    write_json(folder / name, result)
+    output = folder / f"evaluation_{name}-{digest(settings)}.json"
+    write_json(output, result)
     for count, value in split.counts.items() if data is not None else ():
         if value:
-            print(f"{count}: {in_words(float(value)) if count in ('since', 'until') else value}")
+            print(f"{count}: {date(float(value)) if count in ('since', 'until') else value}")
     print(metrics_table(outcome))
     for part in ("valid", "test"):
         if rows := outcome.get(f"{part}_segments"):
             print(f"\n{part}\n{segments_text(rows).text()}")
-    print(folder / name)
+    print(output)
     return result
-
-
-def _file_name(mode: Any, changes: Mapping[str, Any]) -> str:
-    """Return a file name that is unique to these settings."""
-    modes = dict.fromkeys(map(str, mode.values() if isinstance(mode, Mapping) else [mode]))
-    # files of candidates may have equal names, and may change
-    names = [f"{Path(one).stem}-{file_digest(Path(one))[:8]}" if Path(one).is_file() else one for one in modes]
-    more = {key: plain(value) for key, value in sorted(changes.items()) if key != "eval_args"}
-    return "-".join([f"evaluation_{'_'.join(names)}", *more, *([digest(more)] if more else [])]) + ".json"
 
 
 def _with_changes(content: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -202,13 +200,8 @@ def new_cases(
     if not len(cases):
         reasons = [f"{value} {name}" for name, value in counts.items() if name.startswith("new inter") and value]
         why = "; ".join(reasons) or "the table has nothing newer, --since=DATE sets an earlier time"
-        raise ConfigError(f"--data: no interaction after {in_words(start)} can be ranked: {why}")
+        raise ConfigError(f"--data: no interaction after {date(start)} can be ranked: {why}")
     return cases, {**counts, "until": float(cases.times.max())}
-
-
-def in_words(time: float) -> str:
-    """Return a time as a date, or as the number that it is if it is no Unix time."""
-    return str(pd.Timestamp(time, unit="s").round("s")) if time > 1e8 else str(time)
 
 
 def _merged(store: SequenceStore, read: Histories, times: npt.NDArray[np.float64]) -> tuple[SequenceStore, Any]:
@@ -218,26 +211,10 @@ def _merged(store: SequenceStore, read: Histories, times: npt.NDArray[np.float64
     tokens = text_array(chain(store.user_tokens.tolist(), map(str, read.names[added].tolist())))
     users[added] = len(store.user_tokens) + np.arange(int(added.sum()))
     items = Ids(store.item_tokens).find(read.tokens)[read.codes]
-    owner = np.repeat(np.arange(len(users)), np.diff(read.offsets))
-    known = items > 0
-    row_of_user = np.full(len(store.user_tokens), -1)
-    row_of_user[store.users] = np.arange(store.n_rows)
-    owners = np.flatnonzero(~added)
-    owners = owners[row_of_user[users[owners]] >= 0]  # a filter may have removed all interactions of a user
-    old_rows = row_of_user[users[owners]]
-    lengths = store.lengths[old_rows]
-    index = ranges(store.offsets[old_rows], lengths)
-    old = pd.DataFrame({"row": np.repeat(owners, lengths), "item": store.items[index], "time": store.times[index]})
-    new = pd.DataFrame({"row": owner[known], "item": items[known], "time": times[known]})
+    old = pd.DataFrame({"user": store.users[store.row_of], "item": store.items, "time": store.times})
+    new = pd.DataFrame({"user": np.repeat(users, np.diff(read.offsets)), "item": items, "time": times})
+    old, new = old[old["user"].isin(users)], new[items > 0]
     new = new[~pd.MultiIndex.from_frame(new).isin(pd.MultiIndex.from_frame(old))]
-    table = pd.concat([old.assign(new=False), new.assign(new=True)], ignore_index=True)
-    table = table.sort_values(["row", "time"], kind="stable")
-    merged = SequenceStore(
-        offsets=np.concatenate([[0], np.cumsum(np.bincount(table["row"], minlength=len(users)))]),
-        items=table["item"].to_numpy(dtype=np.int32),
-        times=table["time"].to_numpy(dtype=np.float64),
-        users=users.astype(np.int64),
-        user_tokens=tokens,
-        item_tokens=store.item_tokens,
-    )
+    table = pd.concat([old.assign(new=False), new.assign(new=True)]).sort_values(["user", "time"], kind="stable")
+    merged = SequenceStore.from_interactions(table["user"], table["item"], table["time"], tokens, store.item_tokens)
     return merged, table["new"].to_numpy()

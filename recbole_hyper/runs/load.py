@@ -1,32 +1,27 @@
 """Load a finished run: its configuration, data and model."""
 
-import contextlib
 import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from recbole_hyper import registry
 from recbole_hyper.devices import why_no_accelerator
 from recbole_hyper.errors import ConfigError
-from recbole_hyper.evaluation.scorers import full_sort_scorer
 from recbole_hyper.files import file_digest
 from recbole_hyper.host.dataset import StoreDataset
 from recbole_hyper.host.recbole_config import ResolvedConfig
 from recbole_hyper.models import MODULES
 from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.processes import package_version
-from recbole_hyper.random_numbers import seeded
 from recbole_hyper.runs.build import build_model, read_data
-from recbole_hyper.runs.folder import edited_keys, read_config, read_result, require_finished
+from recbole_hyper.runs.folder import edited, read_config, read_result, require_finished
 from recbole_hyper.runs.plugin_files import trusting, with_trusted_plugins
-from recbole_hyper.runs.saved_data import SavedData, differences, read_saved_data
+from recbole_hyper.runs.saved_data import SavedData, read_saved_data
 from recbole_hyper.serving.model_scorer import ModelScorer
 from recbole_hyper.serving.recommender import Recommender
-from recbole_hyper.training.checkpoint import REFIT, WEIGHTS, CheckpointError, load_weights, read_weights
-from recbole_hyper.types import Prefixes, Split
+from recbole_hyper.training.checkpoint import REFIT, WEIGHTS, CheckpointError, load_weights
+from recbole_hyper.types import Split
 from recbole_hyper.yaml_files import merge
 
 logger = logging.getLogger("recbole_hyper")
@@ -35,8 +30,8 @@ logger = logging.getLogger("recbole_hyper")
 def load(output_dir: str | Path, *, unfinished: bool = False, trust_plugins: bool = False) -> Recommender:
     """Load a finished run as a :class:`Recommender`; its folder is enough, on any machine with the package.
 
-    A warning says what has changed since: the version of the package, or a data set that differs or is missing. A run
-    that saved no data (``save_data=False``, or an earlier version) reads the data set again.
+    A warning says what has changed since: the version of the package, or the configuration. A run that saved no data
+    (``save_data=False``) reads the data set again.
 
     Args:
         output_dir: folder of the run.
@@ -53,14 +48,16 @@ def load(output_dir: str | Path, *, unfinished: bool = False, trust_plugins: boo
     if not unfinished:
         require_finished(folder, ", or load it with unfinished=True")
     saved, result = read_saved_data(folder), read_result(folder)
-    edited, written = edited_keys(folder, result), None
+    changed, written = edited(folder, result), None
     if saved is not None:
         # the mode only affects the evaluation, and its file of candidates may be missing
         merge(content, {"eval_args": {"mode": "full"}})
-        written = _as_written(content, saved) if result and not edited else None
+        written = _as_written(content, saved) if result and not changed else None
     config, data, split = _read(content, saved, cases=False) if written is None else written
-    changed = [f"{folder} saved no data (save_data): the data set was read again"]
-    changed = edited + (changed if saved is None else differences(saved, config["data_path"]))
+    if saved is None:
+        changed.append(f"{folder} saved no data (save_data): the data set was read again")
+    elif saved.about["version"] != package_version():
+        changed.append(f"trained by recbole_hyper {saved.about['version']}, this is version {package_version()}")
     model, refitted = load_model(config, data, split)
     if not result:
         changed.append(f"{folder} has no result: these are the best weights so far")
@@ -134,19 +131,10 @@ def _as_written(content: Mapping[str, Any], saved: SavedData) -> tuple[Any, Stor
     return config, StoreDataset(config, saved.store, saved.item_features), saved.split
 
 
-def _rank_once(model: Any, config: Any, split: Split) -> None:
-    """Rank a history, as some third-party models create layers when they are first called."""
-    rows = np.flatnonzero(split.train_lengths)[:2]
-    with seeded(int(config["seed"])), contextlib.suppress(ConfigError):  # the weights then say what does not fit
-        full_sort_scorer(model.eval(), config)(Prefixes.build(split.store, rows, split.train_lengths[rows]))
-
-
 def open_model(config: Any, data: StoreDataset, split: Split, *, refitted: bool) -> Any:
     """Return the model with the weights in ``output_dir``, of the refit or of the selection."""
     path = Path(config["output_dir"]) / (REFIT if refitted else "") / WEIGHTS
     model = build_model(config, data, split.store, split.refit_lengths if refitted else split.train_lengths)
-    if not isinstance(model, OwnModel) and read_weights(path)[0].keys() - model.state_dict().keys():
-        _rank_once(model, config, split)
     load_weights(path, model, split.store.fingerprint())
     return model
 

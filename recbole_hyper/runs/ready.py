@@ -47,10 +47,8 @@ def resolve_auto(config: Config, data: SequenceDataset, split: Split, output_dir
     before = read_json(file) if file and config["resume"] and file.is_file() else {}
     chosen = resolve_data_defaults(config, split)
     entries = {**estimate_auto_curvature(config, data, split), **before, **chosen}
-    if file and {"data_defaults", "curvature_interval"} & entries.keys():
+    if file:
         write_json(file, entries)
-    elif file:
-        file.unlink(missing_ok=True)  # of a run that failed
     if (features := data.item_features) is not None:
         columns = {column.name: {"type": column.kind, "size": column.size} for column in features.columns}
         entries["item_features"] = {"columns": columns, "fingerprint": features.fingerprint()}

@@ -1,7 +1,5 @@
 """Compares a third-party model with the one that its folder gives back: weights are kept, anything else is not."""
 
-import contextlib
-import copy
 import logging
 from typing import Any
 
@@ -9,10 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recbole_hyper import plugin_files
 from recbole_hyper.config import Config
 from recbole_hyper.evaluation.scorers import full_sort_scorer
-from recbole_hyper.host.models import file_of, with_origin
 from recbole_hyper.random_numbers import seeded
 from recbole_hyper.runs.dataset import SequenceDataset
 from recbole_hyper.runs.load import open_model
@@ -25,7 +21,7 @@ CASES = 8  # that both models rank
 _ROUNDING = 1e-4  # of the largest score
 SAME = "a freshly opened model gives the same scores"
 _CANNOT = (
-    "{model} keeps more than its weights (a plain tensor, a buffer with persistent=False, a dictionary or a global): "
+    "{model} keeps more than its weights (a plain tensor, a buffer with persistent=False or a dictionary): "
     "opened again, it {does}, so evaluate, recommend and a resume differ from this result. Only parameters and buffers "
     "are kept: use self.register_buffer(name, tensor)"
 )
@@ -36,14 +32,14 @@ def check_reopened(
 ) -> dict[str, str]:
     """Return the entry of result.json on a third-party model that was opened again; a difference is a warning.
 
-    The weights of ``model`` are in ``config["output_dir"]``. Its file is run again, so that its globals are new too.
+    The weights of ``model`` are in ``config["output_dir"]``.
     """
     cases = split.test if len(split.test) else split.valid
     if type(model).origin != "third" or not len(cases):
         return {}
     chosen = cases[np.unique(np.linspace(0, len(cases) - 1, CASES).astype(np.int64))]
     try:
-        fresh = open_model(_anew(config), data, split, refitted=refitted)
+        fresh = open_model(config, data, split, refitted=refitted)
         before, now = (_scores(one, config, chosen) for one in (model, fresh))
         largest = float(before.nan_to_num(0.0, 0.0, 0.0).abs().max())
         if torch.allclose(before, now, rtol=0, atol=_ROUNDING * largest, equal_nan=True):
@@ -54,15 +50,6 @@ def check_reopened(
     text = _CANNOT.format(model=type(model).__name__, does=does)
     logger.warning("%s", text)
     return {"reopened": text}
-
-
-def _anew(config: Config) -> Config:
-    """Return a copy of ``config`` whose model is of a second run of its file, if it has one."""
-    again, file = copy.copy(config), file_of(config.model_class)
-    if file is not None and config.model_class.__module__.startswith(plugin_files.PACKAGE):
-        with contextlib.suppress(Exception):  # the first run of the file is good enough
-            again.model_class = with_origin(getattr(plugin_files.run_anew(file), config.model_class.__name__))
-    return again
 
 
 def _scores(model: Any, config: Config, cases: Cases) -> Tensor:

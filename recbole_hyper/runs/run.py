@@ -30,7 +30,6 @@ from recbole_hyper.host import leaks
 from recbole_hyper.host.metrics import DIVERSITY
 from recbole_hyper.host.models import has_full_ranking, one_line
 from recbole_hyper.kernels.clock import COMPILING, Stopwatch
-from recbole_hyper.losses.ce import CrossEntropy
 from recbole_hyper.matmul import gpu_precision
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.contract import OwnModel, n_learned
@@ -41,16 +40,15 @@ from recbole_hyper.random_numbers import seed_process, seeded
 from recbole_hyper.registry import parts_of
 from recbole_hyper.runs.build import build, read_data, reader_of_store
 from recbole_hyper.runs.card import write_card
-from recbole_hyper.runs.claim import claimed_folder, logging_to, resumed_config
-from recbole_hyper.runs.dataset import SequenceDataset, describe, require_files
-from recbole_hyper.runs.folder import ABOUT_RUN, CONFIG, FORMAT, RESULT, identity
+from recbole_hyper.runs.claim import claimed_folder, helping_folder, logging_to, require_several
+from recbole_hyper.runs.dataset import SequenceDataset, describe
+from recbole_hyper.runs.folder import ABOUT_RUN, CONFIG, FORMAT, RESULT, identity, read_config
 from recbole_hyper.runs.plugin_files import keep_digests
 from recbole_hyper.runs.ready import log_split, require_times, resolve_auto
 from recbole_hyper.runs.reopened import check_reopened
 from recbole_hyper.runs.saved_data import read_saved_data, require_saved_data, save_data
 from recbole_hyper.runs.trained_on import mask_of, not_new
 from recbole_hyper.runs.warm_start import continuation, learned_there, require_same_model, start_from
-from recbole_hyper.runs.workers import helping_folder, require_several
 from recbole_hyper.threads import PROCESS_LOCK, use_threads
 from recbole_hyper.training.checkpoint import REFIT
 from recbole_hyper.training.cost import plan
@@ -78,7 +76,6 @@ def run(
     config_files: Sequence[str | Path] | None = None,
     config_dict: Mapping[str, Any] | None = None,
     test: bool = True,
-    read: Callable[[Config], tuple[SequenceDataset, Split]] | None = None,
     on_validation: Callable[[int, float], None] | None = None,
 ) -> dict[str, Any]:
     """Train, select on validation, test once, and write everything to ``output_dir``.
@@ -93,7 +90,6 @@ def run(
         config_files: YAML files; later ones override earlier ones.
         config_dict: keys that override the files, such as ``output_dir`` and ``resume``.
         test: False only trains and validates, without test cases and without a refit (trials of a sweep).
-        read: returns data and split instead of reading the atomic files, for processes that share one store.
         on_validation: called with (epoch, validation score) after every validation.
 
     Returns the content of result.json: RecBole's ``best_valid_score``, ``best_valid_result`` and ``test_result``, and
@@ -110,7 +106,10 @@ def run(
     settings |= {} if interactions is None else {"interactions": "given"}
     settings |= {"gpu_id": os.environ["LOCAL_RANK"]} if is_torchelastic_launched() else {}
     named = bool(model or settings.get("model") or config_files or settings.get("init_from"))
-    stored, files = resumed_config(settings, named=named), list(config_files or [])
+    stored, files = dict[str, Any](), list(config_files or [])
+    if settings.get("resume") and (folder := settings.get("output_dir")):
+        # without a model, the run in the folder is meant, and an error says that there is none
+        stored = read_config(Path(folder)) if (Path(folder) / CONFIG).is_file() or not named else {}
     if settings.get("init_from") and not stored:
         start = Path(str(settings["init_from"])).absolute()
         stored, changes = continuation(start, files)
@@ -118,14 +117,12 @@ def run(
     config = with_data(lambda: Config(model, dataset, files, settings, stored=stored))
     if config["init_from"]:
         require_same_model(config)
+    read: Callable[[Config], tuple[SequenceDataset, Split]] = read_data
     if interactions is not None:
         read = reader_of_store(given_store(Source.of(config), interactions))
-    elif config["interactions"] == "given" and read is None:
-        saved = read_saved_data(Path(config["output_dir"])) if config["resume"] and config["output_dir"] else None
-        if saved is None:
-            require_files(config)
-        else:
-            read = reader_of_store(saved.store)
+    elif config["interactions"] == "given" and config["resume"] and config["output_dir"]:
+        saved = read_saved_data(Path(config["output_dir"]))
+        read = read_data if saved is None else reader_of_store(saved.store)
     with (
         PROCESS_LOCK,
         joined(config["device"]) as rank,
@@ -140,7 +137,7 @@ def run_claimed(
     output_dir: Path,
     *,
     test: bool = True,
-    read: Callable[[Config], tuple[SequenceDataset, Split]] | None = None,
+    read: Callable[[Config], tuple[SequenceDataset, Split]] = read_data,
     on_validation: Callable[[int, float], None] | None = None,
 ) -> dict[str, Any]:
     """Run in a folder that the caller has locked; see :func:`run`."""
@@ -149,11 +146,11 @@ def run_claimed(
         use_threads(config["n_threads"])
         seed_process(config["seed"], config["reproducibility"])
         logger.info("device: %s", devices.in_words(devices.describe(config["device"])))
-        data, split = (read or read_data)(config)
+        data, split = read(config)
         if not test:
             split = split.without_test()
         if config["resume"]:
-            require_saved_data(output_dir, config, data)
+            require_saved_data(output_dir, data)
         load_seconds = watch.seconds()
         learned = learned_there(Path(config["init_from"])) if config["init_from"] else []
         if config.model_class.origin != "own":
@@ -272,8 +269,7 @@ def _prepared(
         if folder.name != REFIT:
             trial = try_step(TrainSettings.of(config), model, batches)
             about["trial_step_bytes"] = trial.bytes
-            exact = isinstance(model.loss, CrossEntropy) and model.loss.softmax_items is None
-            text = plan(trial, batches, int(config["epochs"]), model.n_items, exact=exact)
+            text = plan(trial, batches, int(config["epochs"]))
             logger.info("a trial step took %.0f MiB; %s", trial.bytes / 2**20, text)
     if config["init_from"]:
         about["started_from"] = {"run": config["init_from"], **start_from(Path(config["init_from"]), model, training)}

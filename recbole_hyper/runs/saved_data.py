@@ -6,7 +6,7 @@ data/train_lengths.npy   the first interactions of each row that are its trainin
 data/catalogue.npy       which items may be recommended, if not all
 data/earlier.npy         which interactions the runs before a warm start were trained on
 data/features            ``selected_features`` of the items, if the model reads them
-data/about.json          format, version, digests of the other files, and the original data set; written last
+data/about.json          version, and digests of the other files; written last
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from recbole_hyper.data.sequences import SequenceStore, write_array
 from recbole_hyper.files import file_digest, read_json, replaced_folder, write_json
 from recbole_hyper.processes import package_version
-from recbole_hyper.runs.folder import ABOUT, DATA, FORMAT, read_about
+from recbole_hyper.runs.folder import ABOUT, DATA
 from recbole_hyper.training.checkpoint import CheckpointError, OtherDataError, checkpoint_errors
 from recbole_hyper.types import Cases, Split
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # an opened run needs neither
 EARLIER = "earlier"
 _ALL, _TRAINING, _FEATURES = "sequences", "training", "features"
 _OF_SPLIT = ("train_lengths", "refit_lengths", "catalogue")
-_NEEDED = ("version", "fingerprint", "features", "dataset", "files")
+_NEEDED = ("version", "fingerprint", "features", "files")
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,10 @@ def save_data(folder: Path, config: Config, data: SequenceDataset, split: Split,
     has_refit = (folder / DATA / "refit_lengths.npy").is_file()
     if config["resume"] and (folder / DATA / ABOUT).is_file() and has_refit == (split.refit_lengths is not None):
         return
-    from recbole_hyper.data.cache import known_digest
     from recbole_hyper.data.source import Source
     from recbole_hyper.host import models
 
-    features, source = data.item_features, Source.of(config)
+    features = data.item_features
     arrays = {**{name: getattr(split, name) for name in _OF_SPLIT}, EARLIER: earlier}
     with replaced_folder(folder / DATA) as part:
         data.store.save(part / _ALL)
@@ -68,20 +67,12 @@ def save_data(folder: Path, config: Config, data: SequenceDataset, split: Split,
                 write_array(part / f"{name}.npy", array)
         if features is not None:
             features.save(part / _FEATURES)
-        # the atomic files that the run read, and the .item file of the features
-        paths = dict.fromkeys([*source.files(), *([] if features is None else [source.path("item")])])
         files = sorted(path for path in part.rglob("*") if path.is_file())
         content = {
-            "format": FORMAT,
             "version": package_version(),
             "fingerprint": data.store.fingerprint(),
             "item_features": None if features is None else features.fingerprint(),
-            "features": source.has_features or models.dataset_of(config.model_class) is not None,
-            "dataset": {
-                path.name: {"modified": path.stat().st_mtime_ns, "sha256": known_digest(path)}
-                for path in paths
-                if path.is_file()
-            },
+            "features": Source.of(config).has_features or models.dataset_of(config.model_class) is not None,
             "files": {path.relative_to(part).as_posix(): file_digest(path) for path in files},
         }
         write_json(part / ABOUT, content)
@@ -90,23 +81,21 @@ def save_data(folder: Path, config: Config, data: SequenceDataset, split: Split,
 def read_saved_data(folder: Path) -> SavedData | None:
     """Return the data of the run in ``folder``, None if it saved none.
 
-    ConfigError for a newer format; CheckpointError for a missing or damaged file.
+    CheckpointError for a missing or damaged file.
     """
     data_folder = folder / DATA
     if not data_folder.is_dir():
         return None
     if not (file := data_folder / ABOUT).is_file():
         raise CheckpointError(f"{file} is missing: the folder of the run is incomplete; copy the whole folder")
-    about = read_about(file)
+    about = read_json(file)
     with checkpoint_errors(data_folder, "is damaged: {}; restore it from a copy"):
         if missing := [name for name in _NEEDED if name not in about]:
             raise ValueError(f"{ABOUT} has no {missing[0]}")
         for name, digest in about["files"].items():
             path = data_folder / name
-            if not path.is_file():
-                raise CheckpointError(f"{path} is missing: the folder of the run is incomplete; copy the whole folder")
-            if file_digest(path) != digest:
-                raise CheckpointError(f"{path} is damaged: its content is not what was written; restore it from a copy")
+            if not path.is_file() or file_digest(path) != digest:
+                raise CheckpointError(f"{path} is missing or damaged: copy the whole folder of the run again")
         store = SequenceStore.load(data_folder / _ALL)
         training = SequenceStore.load(data_folder / _TRAINING) if (data_folder / _TRAINING).is_dir() else store
         places, none = {name: data_folder / f"{name}.npy" for name in _OF_SPLIT}, Cases.build(training, [], [])
@@ -120,33 +109,15 @@ def read_saved_data(folder: Path) -> SavedData | None:
         return SavedData(store, split, about, features)
 
 
-def require_saved_data(folder: Path, config: Config, data: SequenceDataset) -> None:
+def require_saved_data(folder: Path, data: SequenceDataset) -> None:
     """Raise OtherDataError if the run in ``folder`` that is resumed saved other data than ``data``."""
     about = folder / DATA / ABOUT
     if not about.is_file():
         return
     before, features = read_json(about), data.item_features
-    if before.get("fingerprint") != data.store.fingerprint():
+    of_items = None if features is None else features.fingerprint()
+    if (before.get("fingerprint"), before.get("item_features")) != (data.store.fingerprint(), of_items):
         raise OtherDataError(
-            f"{folder} was trained on other data: it can be loaded and evaluated, but not resumed on this data; "
-            "choose another output_dir"
+            f"{folder} was trained on other interactions or item features: it can be loaded and evaluated, but not "
+            "resumed on this data; choose another output_dir"
         )
-    if before.get("item_features") != (None if features is None else features.fingerprint()):
-        raise OtherDataError(
-            f"{folder} was trained on other item features: {config['dataset']}.item in {config['data_path']} has "
-            "changed; restore it, or train again in another output_dir"
-        )
-
-
-def differences(saved: SavedData, data_path: str) -> list[str]:
-    """Describe what has changed since the run: the version of the package, the files of the data set."""
-    lines = []
-    if saved.about["version"] != package_version():
-        lines.append(f"trained by recbole_hyper {saved.about['version']}, this is version {package_version()}")
-    for name, before in saved.about["dataset"].items():
-        path, instead = Path(data_path) / name, "using the data in the folder of the run"
-        if not path.is_file():
-            lines.append(f"{path} does not exist; {instead}")
-        elif path.stat().st_mtime_ns != before.get("modified") and file_digest(path) != before["sha256"]:
-            lines.append(f"{path} has changed since the run; {instead}")
-    return lines

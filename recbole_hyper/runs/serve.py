@@ -68,10 +68,6 @@ def serve(
     import uvicorn
 
     run, workers = Path(run), positive_int("workers", workers)
-    if not run.exists():
-        from recbole_hyper.runs.folder import require_finished  # imports torch, which serve does not need
-
-        require_finished(run)
     tables = {name: file for name, file in (("catalogue", catalogue), ("new_items", new_items)) if file is not None}
     for name, file in tables.items():
         if not Path(file).is_file():

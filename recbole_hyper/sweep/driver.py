@@ -9,7 +9,6 @@ from time import perf_counter
 from typing import Any
 
 import pandas as pd
-from pydantic import BaseModel
 
 from recbole_hyper.config import ConfigError
 from recbole_hyper.config.binding import parse_keys
@@ -17,6 +16,7 @@ from recbole_hyper.evaluation.tables import table
 from recbole_hyper.experiment.experiment import time_left
 from recbole_hyper.files import plain, read_json, validated, write_json, write_text
 from recbole_hyper.host import user_files
+from recbole_hyper.runs.build import read_data
 from recbole_hyper.runs.folder import RESULT
 from recbole_hyper.sweep.checks import bind_base, first_config, readable
 from recbole_hyper.sweep.folder import OUTCOME, REQUEST, how_to_continue, opened, read_request
@@ -118,12 +118,6 @@ def sweep(
         return _Sweep(plan, varied, int(base["seed"]), options, start).run()
 
 
-class Tested(BaseModel):
-    """The field of the winner's result.json that a sweep reads."""
-
-    test: dict[str, float | None]
-
-
 @dataclass
 class _Sweep:
     """A sweep whose arguments are checked and whose folder is open."""
@@ -152,8 +146,6 @@ class _Sweep:
             advice = f"; {how_to_continue(folder)}" if self._n_ended() < self.total else ""
             raise ConfigError(f"none of {self.total} trials finished: {why}; see {folder / 'trials.csv'}{advice}")
         final = run_final(plan, best)
-        result = read_json(final / RESULT)
-        tested = validated(Tested, result, f"{final / RESULT} is damaged; remove it and resume").test
         seconds = {"search": searched - self.start, "trials": sum(trial.seconds for trial in self.trials.values())}
         outcome = {
             "model": plan.model,
@@ -163,7 +155,7 @@ class _Sweep:
             "trials": dict(Counter(trial.status for trial in self.trials.values())),
             "planned": self.total,
             "best": best.content(),
-            "test": tested,
+            "test": read_json(final / RESULT)["test"],
             "best_run": str(final.relative_to(folder)),
             "seconds": {**seconds, "total": perf_counter() - self.start},
         }
@@ -174,7 +166,7 @@ class _Sweep:
     def _missing_trials(self) -> Iterator[Trial]:
         """Check all trials and return those that have not ended; set ``total``, and ``optuna`` if it proposes them."""
         planned = list_trials(self.space, self.options.search, self.options.num_samples, self.seed)
-        _, split = self.plan.data(first_config(self.plan, planned))
+        _, split = read_data(first_config(self.plan, planned))
         if not len(split.valid):
             raise ConfigError("this split has no validation case, so there is nothing to select on; change eval_args")
         self.optuna: Optuna | None = None

@@ -73,7 +73,5 @@ def how_to_continue(folder: Path) -> str:
 
 def _require_same(request: Mapping[str, Any], before: Mapping[str, Any]) -> None:
     for key in SAME:
-        old, new = (one[key] if isinstance(one[key], dict) else {key: one[key]} for one in (before, request))
-        pairs = {name: (old.get(name), new.get(name)) for name in {**old, **new}}
-        if differ := {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}:
-            raise ConfigError(f"a resume cannot change {key} (before, now): {differ}; choose another output_dir")
+        if (old := before[key]) != (new := request[key]):
+            raise ConfigError(f"a resume cannot change {key}: {old!r} before, {new!r} now; choose another output_dir")

@@ -20,7 +20,6 @@ from recbole_hyper.config import Config
 from recbole_hyper.config.binding import Exact
 from recbole_hyper.files import digest, is_no_space, locked, naming_full_disk, write_json
 from recbole_hyper.models.base import HyperRecommender
-from recbole_hyper.runs.build import read_data
 from recbole_hyper.runs.folder import ABOUT_RUN, CONFIG, RESULT
 from recbole_hyper.runs.run import run
 from recbole_hyper.sweep.space import Settings
@@ -95,11 +94,6 @@ class Plan:
         with quiet():
             return Config(self.model, self.dataset, config_dict=Exact({**self.fixed, **settings}))
 
-    def data(self, config: Config) -> Any:
-        """Return the data and the split of ``config`` without test cases, so that no trial can use them."""
-        data, split = read_data(config)
-        return data, split.without_test()
-
     def train(self, folder: Path, keys: Mapping[str, Any], **options: Any) -> dict[str, Any]:
         """Run with ``keys`` in ``folder``, or resume the run there, and return its result.
 
@@ -153,7 +147,7 @@ def _outcome(plan: Plan, trial: Trial, folder: Path, report: Report | None) -> d
     """Train, and return the fields of the trial's record."""
     keys = {**trial.settings, "save_data": False}
     try:
-        result = plan.train(folder, keys, test=False, read=plan.data, on_validation=report)
+        result = plan.train(folder, keys, test=False, on_validation=report)
     except StopTrialError as stop:
         history, name = read_history(folder), f"valid_{plan.metric}"
         best = (max if plan.bigger else min)((row[name] for row in history if name in row), default=None)

@@ -10,9 +10,6 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from recbole_hyper.hyperbolic.riemannian import manifold_parameters
 
-# elements swapped at once, so that a large table needs no third copy
-_PIECE = 1 << 20
-
 
 class WeightAverage:
     r"""Average of the learned weights, :math:`a_{t+1} = d_t a_t + (1 - d_t) w_{t+1}` after every step.
@@ -105,11 +102,8 @@ class WeightAverage:
     def _exchange(self) -> None:
         """Swap raw weights and averages in place, so that references in optimizers, views and kernels stay valid."""
         for name, learned in self._learned.items():
-            if name in self._points or not learned.numel():
+            if name in self._points:
                 continue
-            pair = learned, self._average[name]
-            rows = max(1, _PIECE // max(1, learned[0].numel())) if learned.dim() else 1
-            for one, other in zip(*(torch.atleast_1d(tensor).split(rows) for tensor in pair), strict=True):
-                copy = one.clone()
-                one.copy_(other)
-                other.copy_(copy)
+            raw = learned.clone()
+            learned.copy_(self._average[name])
+            self._average[name].copy_(raw)

@@ -21,7 +21,6 @@ from recbole_hyper.random_numbers import order_state
 from recbole_hyper.training.graphs import StepGraphs, why_no_graphs
 from recbole_hyper.training.memory import PeakMemory, give_back_freed
 from recbole_hyper.training.optim import build_optimizer
-from recbole_hyper.training.processes import agreed, world
 from recbole_hyper.training.progress import Training
 from recbole_hyper.training.validation import Evaluation
 
@@ -103,7 +102,7 @@ class Loop(Training):
         scaler = torch.amp.GradScaler(self.device.type, enabled=self.scales)
         if now.scaler:
             scaler.load_state_dict(now.scaler)
-        self._n_read, several = now.step, world()[1] > 1
+        self._n_read = now.step
         self.model.train()
         with PeakMemory(self.device) as memory:
             # a resume draws the batches of the earlier steps again, for the same state of the loader's generator
@@ -115,8 +114,7 @@ class Loop(Training):
                 self._bar.update()
                 if now.step % self._steps_between_reads:
                     continue
-                due = monotonic() - self._saved_at >= self._seconds_between_saves
-                if (agreed(due) if several else due) and now.step < n_steps:
+                if monotonic() - self._saved_at >= self._seconds_between_saves and now.step < n_steps:
                     self._read_losses()
                     now.seconds, now.scaler = spent + watch.seconds(), scaler.state_dict()
                     self._write_state()

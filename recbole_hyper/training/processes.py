@@ -47,15 +47,6 @@ def gathered(value: Any) -> list[Any]:
     return values
 
 
-def agreed(flag: bool) -> bool:
-    """Return the ``flag`` of the first process; all processes must call this."""
-    if world()[1] == 1:
-        return flag
-    value = torch.tensor([float(flag)], device="cuda" if dist.get_backend() == "nccl" else "cpu")
-    dist.broadcast(value, src=0)
-    return bool(value[0])
-
-
 class Shares:
     """A training loader that yields every ``size``-th row of a batch; if there is none, the first with ``weight`` 0."""
 

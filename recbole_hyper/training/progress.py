@@ -98,7 +98,9 @@ class Training:
         self._best_other: dict[str, Any] = {}
         self._saved: int | None = None  # epoch of the weights that a resume finds, perhaps after that of its checkpoint
         self._saved_at, minutes = monotonic(), settings.checkpoint_minutes
-        self._seconds_between_saves = math.inf if minutes is None or self.one_step else 60.0 * minutes
+        # several processes, whose clocks differ, save after an epoch only
+        within_epochs = not self.one_step and world()[1] == 1
+        self._seconds_between_saves = 60.0 * minutes if within_epochs and minutes is not None else math.inf
         self.tensorboard = EventFile(output_dir / EVENTS if settings.log_tensorboard else None)
         self.wandblogger = WandbRun(config, output_dir)
         self.set_up()

@@ -105,11 +105,6 @@ class RecBoleTraining(Training):
                 require_loss(part, f"{kind.__name__}.calculate_loss")
         return loss_of_batch
 
-    def _generate_train_loss_output(self, epoch_idx: int, s_time: float, e_time: float, losses: Any) -> Any:
-        """Return RecBole's log line of an epoch, with the seconds of train.csv."""
-        seconds = self.history[-1]["train_seconds"]
-        return super()._generate_train_loss_output(epoch_idx, 0.0, seconds, losses)  # type: ignore[misc]
-
     def _check_nan(self, loss: torch.Tensor) -> None:
         """Count the step and check its loss; RecBole calls this once a step."""
         self._step += 1

@@ -121,12 +121,6 @@ def test_models_over_seeds(
     assert command.compare(arguments("SASRecCE", tmp_path / "table", "9,10", **keys)) == 0
     assert command.compare(arguments("SASRecCE", tmp_path / "table", "7", **keys)) == 0
     assert calls[6:] == ["SASRecCE"]
-    # a folder is for one run or for seeds
-    with refused(ConfigError, "SASRecCE", "output_dir"):
-        command.compare(arguments("SASRecCE", tmp_path / "table", **keys))
-    command.compare(arguments("Pop", tmp_path / "single", **keys))
-    with refused(ConfigError, "output_dir"):
-        command.compare(arguments("Pop", tmp_path / "single", "1,2", **keys))
     with refused(ConfigError, "--Pop.seed=", "--seeds"):
         command.compare(arguments("Pop", tmp_path / "other", "1,2", **keys, **{"Pop.seed": 3}))
 
@@ -146,9 +140,9 @@ def test_the_winner_of_a_sweep_is_compared_and_packed(
     result = read_json(tmp_path / "a" / "EASER" / "result.json")
     assert result["config"]["reg_weight"] == won["reg_weight"]
     assert result["test"] == read_json(tuned / "sweep.json")["test"]
-    about = read_json(tmp_path / "package" / "package.json")["models"]
-    assert about["EASER"].startswith("tuned: sweeps/EASER/")
-    assert about["Pop"].startswith("not tuned")
+    readme = (tmp_path / "package" / "README.md").read_text()
+    assert "EASER: 'tuned: sweeps/EASER/" in readme
+    assert "Pop: 'not tuned" in readme
     for name in ("trials.csv", "sweep.json", "sweep.yaml"):
         assert (tmp_path / "package" / "sweeps" / "EASER" / name).is_file()
     # the command line wins over the sweep

@@ -129,7 +129,7 @@ def test_a_run_on_a_frame_resumes_with_the_same_frame_only(tmp_path: Path) -> No
     run("SASRecCE", "shop", interactions=frame, config_dict={**SMALL, "epochs": 1, "output_dir": out})
     more = {"resume": True, "output_dir": out, "epochs": 2}
     kept = sorted((path, path.read_bytes()) for path in (tmp_path / "run" / "data").rglob("*.*"))
-    with refused(CheckpointError, "other data"):
+    with refused(CheckpointError, "other interactions"):
         run(interactions=frame.assign(item_id="i1" + frame.item_id), config_dict=more)
     assert sorted((path, path.read_bytes()) for path in (tmp_path / "run" / "data").rglob("*.*")) == kept
     resumed = run(interactions=frame, config_dict=more)

@@ -26,7 +26,7 @@ def test_a_run_is_logged(random_data: Path, tmp_path: Path, monkeypatch: pytest.
     assert logged.info.status == "FINISHED"
     assert logged.data.params["hidden_size"] == str(result["config"]["hidden_size"])
     assert logged.data.metrics["best_test_ndcg_at_10"] == result["test"]["ndcg@10"]
-    assert logged.data.tags["mlflow.note.content"].startswith("---\nlibrary_name: recbole_hyper")
+    assert logged.data.tags["mlflow.note.content"].startswith("# SASRecCE on random")
     table = pd.read_csv(tmp_path / "run" / "train.csv")
     history = {one.step: one.value for one in client.get_metric_history(logged.info.run_id, "train_loss")}
     assert history == pytest.approx(table["train_loss"].to_dict())

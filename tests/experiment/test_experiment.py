@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -14,7 +13,7 @@ from recbole_hyper.cluster import cluster as connected
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.experiment import experiment
 from recbole_hyper.experiment.executor import Executor
-from recbole_hyper.experiment.experiment import OUT_OF_TIME, Experiment, Run, time_left
+from recbole_hyper.experiment.experiment import Experiment, Run, time_left
 from recbole_hyper.files import write_json
 from tests.raising import refused
 
@@ -103,26 +102,12 @@ def test_runs_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [Experiment([], n).threads for n in (1, 2, 3, 16)] == [8, 4, 2, 1]
 
 
-def test_a_time_budget_starts_nothing_more(tmp_path: Path) -> None:
-    def start(run: Run) -> None:
-        finish(run)
-        time.sleep(0.05)
-
-    runs = planned(tmp_path, "abc")
-    results, failed = Experiment(runs, time_budget=0.04).execute(start)
-    assert list(results) == ["a"]
-    assert failed == {"b": OUT_OF_TIME, "c": OUT_OF_TIME}
+def test_no_process_is_refused() -> None:
+    with refused(ConfigError, "max_concurrent=0"):
+        Experiment([], 0)
 
 
-@pytest.mark.parametrize(
-    ("options", "named"), [({"processes": 0}, "max_concurrent=0"), ({"time_budget": 0}, "time_budget=0")]
-)
-def test_options_that_cannot_be(options: dict, named: str) -> None:
-    with refused(ConfigError, named):
-        Experiment([], **options)
-
-
-@pytest.mark.parametrize(("seconds", "words"), [(89, "89 s"), (90, "2 min"), (5300, "88 min"), (12_000, "3 h 20 min")])
+@pytest.mark.parametrize(("seconds", "words"), [(5, "5.0 s"), (90, "1 min 30 s")])
 def test_times_as_one_reads_them(seconds: float, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(experiment, "perf_counter", lambda: seconds)
     assert time_left(0.0, 2, 2) == f"  (2 left, about {words})"

@@ -1,12 +1,9 @@
-"""The card of a run: what model hubs read, the figures of its result, and a README of others left alone."""
+"""The card of a run: the figures of its result, and a README of others left alone."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-
-import pytest
-import yaml
 
 from recbole_hyper import run
 from recbole_hyper.runs.card import CARD, card_of, write_card
@@ -17,18 +14,12 @@ def test_a_run_ends_with_its_card(random_data: Path, tmp_path: Path) -> None:
     keys = {"data_path": str(random_data), "output_dir": str(tmp_path / "run"), "epochs": 1, "confidence": 0.9}
     result = run("SASRecCE", "random", config_dict={**SMALL, **keys})
     text = (tmp_path / "run" / CARD).read_text()
-    _, front, body = text.split("---\n", 2)
-    content = yaml.safe_load(front)
-    assert content["library_name"] == "recbole_hyper"
-    (entry,) = content["model-index"]
-    metrics = {metric["type"]: metric["value"] for metric in entry["results"][0]["metrics"]}
-    assert metrics == pytest.approx(result["test"])
     low, high = result["test_intervals"]["hit@10"]
-    assert f"{result['test']['hit@10']:.4f}" in body
-    assert f"{low:.4f} to {high:.4f}" in body
+    assert f"{result['test']['hit@10']:.4f}" in text
+    assert f"{low:.4f} to {high:.4f}" in text
     for part in ("Data", "Protocol", "Figures", "Settings", "Intended use", "Limits", "How to load"):
-        assert f"\n## {part}\n" in body
-    assert "| hidden_size | 16 |" in body
+        assert f"\n## {part}\n" in text
+    assert "| hidden_size | 16 |" in text
     assert card_of(json.loads((tmp_path / "run" / "result.json").read_text())) == text
 
 

@@ -61,7 +61,7 @@ def test_options_are_checked_when_an_estimator_is_made(options: dict, message: s
 
 
 def test_a_fit_is_a_run(frame: pd.DataFrame, tmp_path: Path) -> None:
-    model = Estimator("HSASRecCE", **SMALL).fit(frame, eval_args={"mode": "uni2"})
+    model = Estimator("HSASRecCE", **SMALL, eval_args={"mode": "uni2"}).fit(frame)
     by_run = run(
         "HSASRecCE",
         interactions=frame,
@@ -134,23 +134,6 @@ def test_an_estimator_of_a_users_model(frame: pd.DataFrame, monkeypatch: pytest.
     model = Estimator(OwnNetwork, **{**SMALL, "epochs": 1}).fit(frame)
     assert model.result["model"] == "OwnNetwork"
     assert len(model.similar_items(["i3"], k=2)) == 2
-
-
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
-def test_copies_and_pickles_outlive_the_estimator(copied: Callable, frame: pd.DataFrame, tmp_path: Path) -> None:
-    model = Estimator("SASRecCE", **{**SMALL, "epochs": 1}).fit(frame)
-    again, folder = copied(model), model.folder
-    expected, result = model.recommend(users=["u1"], k=3), model.result
-    del model
-    gc.collect()
-    assert not folder.exists()
-    pd.testing.assert_frame_equal(again.recommend(users=["u1"], k=3), expected)
-    assert again.result == result
-    pd.testing.assert_frame_equal(
-        recbole_hyper.load(again.save(tmp_path / "kept")).recommend(users=["u1"], k=3), expected
-    )
-    assert not (again.folder / "checkpoint.pt").exists()
-    assert repr(copied(Estimator("SASRecCE", epochs=7))) == "Estimator('SASRecCE', epochs=7)"
 
 
 def test_fits_in_several_threads_equal_single_fits(frame: pd.DataFrame) -> None:

@@ -10,7 +10,7 @@ import pytest
 from recbole_hyper import run
 from recbole_hyper.cli import main
 from recbole_hyper.config import ConfigError
-from recbole_hyper.runs.evaluate import evaluate, in_words
+from recbole_hyper.runs.evaluate import evaluate
 from tests.conftest import SMALL
 from tests.raising import refused
 
@@ -42,7 +42,7 @@ def test_an_evaluation_equals_a_run_with_its_settings(random_data: Path, tmp_pat
     drawn = run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "drawn", **keys))
     again = evaluate(tmp_path / "full", {"eval_args": "{mode: uni9}", "metrics": ["MRR"], "topk": [5]})
     assert again["test"] == drawn["test"] != full["test"]
-    (file,) = (tmp_path / "full").glob("evaluation_uni9-metrics-topk-*.json")
+    (file,) = (tmp_path / "full").glob("evaluation_uni9-*.json")
     assert json.loads(file.read_text())["test"] == drawn["test"]
     ranked = evaluate(tmp_path / "full", {"metrics": ["GAUC"]})  # a metric without cut-off
     assert list(ranked["test"]) == ["gauc"]
@@ -86,8 +86,7 @@ def test_every_ranking_has_its_file_and_its_origin(finished: Path, tmp_path: Pat
         evaluate(tmp_path / "run", keys)
     files = {file.name: json.loads(file.read_text()) for file in (tmp_path / "run").glob("evaluation_*.json")}
     assert len(files) == len(rankings)
-    assert {"evaluation_full.json", "evaluation_uni9.json"} < set(files)
-    assert sum(name.startswith("evaluation_full-topk-") for name in files) == 2
+    assert sum(name.startswith("evaluation_uni9-") for name in files) == 2
     for content in files.values():
         same = ("protocol", "seed", "data_fingerprint", "n_valid_cases", "n_test_cases", "versions", "commit")
         assert {key: content[key] for key in same} == {key: result[key] for key in same}
@@ -105,8 +104,8 @@ def test_the_order_of_keys_and_run_does_not_matter(finished: Path, capsys: pytes
     assert main(["evaluate", "--eval_args={mode: uni9}", str(finished)]) == 0
     assert main(["evaluate", "--eval_args", "{mode: uni7}", "--traceback", str(finished)]) == 0
     out = capsys.readouterr().out
-    assert "evaluation_uni9.json" in out
-    assert "evaluation_uni7.json" in out
+    assert "evaluation_uni9-" in out
+    assert "evaluation_uni7-" in out
 
 
 @pytest.mark.parametrize(
@@ -145,9 +144,7 @@ def test_files_of_candidates_that_share_a_name_have_a_result_each(random_data: P
 
 
 def test_times_are_printed_as_dates(folder: Path, tmp_path: Path) -> None:
-    assert in_words(1_700_000_000.0) == "2023-11-14 22:13:20"
-    assert in_words(1005.0) == "1005.0"
-    nothing = "no interaction after 1007.0 can be ranked: the table has nothing newer"
+    nothing = "no interaction after 1007 can be ranked: the table has nothing newer"
     for content, message in (("u1,i3,900", nothing), ("u1,gone,2000", "ranked: 1 new interactions with unknown items")):
         (tmp_path / "new.csv").write_text(f"user_id,item_id,timestamp\n{content}\n")
         with pytest.raises(ConfigError, match=message):

@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from recbole_hyper import load, run
-from recbole_hyper.config import Config, ConfigError
+from recbole_hyper.config import ConfigError
 from recbole_hyper.runs.evaluate import evaluate
-from recbole_hyper.training import validation
+from recbole_hyper.training import progress
 from recbole_hyper.training.checkpoint import CheckpointError
 from recbole_hyper.training.validation import Evaluation
 from recbole_hyper.types import Ranks
@@ -31,13 +31,13 @@ def test_the_same_seed_gives_the_same_numbers(random_data: Path, tmp_path: Path)
 def test_validation_is_ranked_once_an_epoch(random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the best epoch was selected by is what the result has; a run that only reads it again ranks it again."""
     ranked: list[str] = []
-    original = validation._ranked
+    original = progress.rank
 
-    def counted(model: object, config: Config, evaluation: Evaluation, show_progress: bool) -> Ranks:
+    def counted(score: object, settings: object, evaluation: Evaluation, *more: bool) -> Ranks:
         ranked.append(evaluation.name)
-        return original(model, config, evaluation, show_progress)
+        return original(score, settings, evaluation, *more)
 
-    monkeypatch.setattr(validation, "_ranked", counted)
+    monkeypatch.setattr(progress, "rank", counted)
     keys = {"epochs": 4, "eval_step": 2, "learning_rate": 0.02, "confidence": 0.95, "save_cases": True}
     first = run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "out", **keys))
     assert ranked == ["valid", "valid", "test"]

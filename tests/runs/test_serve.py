@@ -91,11 +91,10 @@ def test_a_port_in_use_is_one_error_before_any_work(bundle: Path, capsys: Any) -
 
 
 def test_a_folder_that_does_not_exist_is_one_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "shop").mkdir()
-    (tmp_path / "shop" / "config.yaml").touch()
     assert main(["serve", str(tmp_path / "shopp"), "--port=0"]) == 1
-    message = f"{tmp_path}/shopp has no run: the folder does not exist; did you mean {tmp_path}/shop?"
-    assert capsys.readouterr().err == f"error: {message}\n"
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{tmp_path}/shopp" in line
+    assert "result.json" in line
 
 
 def test_nothing_is_announced_without_the_extra(

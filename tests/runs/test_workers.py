@@ -11,7 +11,7 @@ import pytest
 
 from recbole_hyper import load, run
 from recbole_hyper.config import ConfigError
-from recbole_hyper.runs import workers
+from recbole_hyper.runs import claim
 from recbole_hyper.training import progress
 from recbole_hyper.training.checkpoint import CheckpointError
 from tests.raising import refused
@@ -42,6 +42,6 @@ def test_a_resume_with_another_number_of_processes_is_refused(
 
 def test_a_model_of_one_step_is_refused(random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keys: dict[str, Any] = {"data_path": str(random_data), "output_dir": str(tmp_path / "run")}
-    monkeypatch.setattr(workers, "world", lambda: (0, 2))
+    monkeypatch.setattr(claim, "world", lambda: (0, 2))
     with refused(ConfigError, "Pop", "torchrun"):
         run("Pop", "random", config_dict=keys)

@@ -15,7 +15,7 @@ from recbole_hyper import load, registry, run
 from recbole_hyper.runs.evaluate import evaluate
 from recbole_hyper.serving.recommender import Recommender
 from recbole_hyper.serving.rules import Rules
-from recbole_hyper.training import validation
+from recbole_hyper.training import progress
 from tests.conftest import SMALL
 from tests.reference.rules import best_list
 
@@ -51,14 +51,14 @@ REFIT = {"eval_args": GT, "refit": True}
 def trained(model: str, data: Path, folder: Path, patch: pytest.MonkeyPatch, **keys: Any) -> tuple[dict, Any, Any]:
     """Run; return the result, and the cases and best items of the test as the run itself ranked them."""
     seen = {}
-    rank = validation._ranked
+    rank = progress.rank
 
     def recorded(score: Any, settings: Any, evaluation: Any, *arguments: Any) -> Any:
         ranks = rank(score, settings, evaluation, *arguments)
         seen[evaluation.name] = (evaluation.cases, ranks.top_items)
         return ranks
 
-    patch.setattr(validation, "_ranked", recorded)
+    patch.setattr(progress, "rank", recorded)
     settings = {**SMALL, "epochs": 1, "data_path": str(data), "output_dir": str(folder), "use_gpu": False}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

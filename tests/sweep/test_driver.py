@@ -29,7 +29,7 @@ def test_sweep_selects_on_validation_and_tests_the_winner(swept: Any, tmp_path: 
     lines = [line for line in printed.splitlines() if line.startswith("[")]
     # how many are left, and about how long they take
     assert [line.partition("/4]")[0] for line in lines] == ["[1", "[2", "[3", "[4"]
-    assert [re.search(r"\((\d) left, about \d+ s\)$", line)[1] for line in lines[:3]] == ["3", "2", "1"]  # type: ignore[index]
+    assert [re.search(r"\((\d) left, about [\d.]+ s\)$", line)[1] for line in lines[:3]] == ["3", "2", "1"]  # type: ignore[index]
     assert "left" not in lines[3]
     trials = pd.read_csv(folder_of_sweep / "trials.csv")
     assert outcome["trials"] == {"finished": 4}
@@ -216,11 +216,6 @@ def test_a_plain_list_is_one_value(keys: dict, tmp_path: Path) -> None:
     assert frame["learning_rate"].tolist() == [0.001, 0.01]
     result = json.loads(next((tmp_path / "s" / "trials").glob("*/result.json")).read_text())
     assert (result["config"]["topk"], result["config"]["adam_betas"]) == ([1, 5], [0.9, 0.98])
-    # a damaged final result is named, and nothing is reported from it
-    final = next((tmp_path / "s" / "best").glob("*/result.json"))
-    final.write_text("{}")
-    with refused(ConfigError, "damaged", "test"):
-        sweep(config_dict={"output_dir": str(tmp_path / "s"), "resume": True})
 
 
 def test_time_budget_leaves_the_rest_for_a_resume(swept: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

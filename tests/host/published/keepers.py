@@ -1,9 +1,7 @@
-"""Models that keep what they learn outside their weights, or create weights late."""
+"""Models that keep what they learn outside their weights."""
 
 import torch
 from gated_average import GatedAverage
-
-SEEN = {}
 
 
 class Keeper(GatedAverage):
@@ -54,19 +52,3 @@ class Dictionary(Keeper):
 
     def counted(self):
         return torch.tensor([float(self.seen.get(item, 0)) for item in range(self.n_items)])
-
-
-class Global(Dictionary):
-    def __init__(self, config, dataset):
-        super().__init__(config, dataset)
-        self.seen = SEEN
-
-
-class LateLayer(GatedAverage):
-    """Creates a layer when it is first called."""
-
-    def full_sort_predict(self, interaction):
-        scores = super().full_sort_predict(interaction)
-        if not hasattr(self, "layer"):
-            self.layer = torch.nn.Linear(self.n_items, self.n_items)
-        return self.layer(scores)
