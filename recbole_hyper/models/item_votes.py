@@ -52,15 +52,20 @@ class ItemWeights(nn.Module):
         steps = torch.arange(newest.shape[1], device=newest.device)
         return self.evidence[newest][:, None] * torch.stack([decay**steps for decay in decays])
 
+    def of(self, items: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the neighbours of ``items`` (n, w) and the weights from these to them, each (n, w, k)."""
+        # index_select copies whole rows, an index each number by itself
+        neighbours, weights = (table.index_select(0, items.flatten()) for table in (self.neighbours, self.weights))
+        return neighbours.long().view(*items.shape, -1), weights.view(*items.shape, -1)
+
     def forward(self, newest: Tensor, places: Tensor, count: int) -> Tensor:
         """Return the weights (n, w, count) from each of the ``newest`` items (n, w) to ``count`` items.
 
         ``places`` (n, n_items) has the place of each item among them from 1, and 0 for others.
         """
-        n, width = newest.shape
-        found = places.gather(1, self.neighbours[newest].flatten(1).long()).long().view(n, width, -1)
-        blank = self.weights.new_zeros(n, width, count + 1)
-        return blank.scatter(2, found, self.weights[newest])[:, :, 1:]
+        neighbours, weights = self.of(newest)
+        found = places.gather(1, neighbours.flatten(1)).long().view_as(neighbours)
+        return weights.new_zeros(*newest.shape, count + 1).scatter(2, found, weights)[:, :, 1:]
 
 
 class PairRates(ItemWeights):

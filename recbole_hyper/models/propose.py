@@ -59,10 +59,10 @@ class Proposer(nn.Module):
         logits[:, 0] = -math.inf
         network, recent = logits.log_softmax(dim=1), newest[:, : self.window]
         ages = self.both.ages(recent, [DECAY])[:, 0]
-        votes, neighbours = ages[:, :, None] * self.both.weights[recent], self.both.neighbours[recent]
-        near = neighbours.flatten(1).long()
+        neighbours, weights = self.both.of(recent)
+        near, votes = neighbours.flatten(1), (ages[:, :, None] * weights).flatten(1)
         # new memory for a million scores would cost more than what is computed in it, so that of the logits serves
-        memory = logits.scatter_(1, near, 0.0).scatter_add_(1, near, votes.flatten(1)).gather(1, near)
+        memory = logits.zero_().scatter_add_(1, near, votes).gather(1, near)
         # the network decides alone where nothing is known of any item
         known = (ages.sum(dim=1, keepdim=True) > 0) * math.log1p(-SHARE)
         scores = torch.add(network, known, out=logits)
