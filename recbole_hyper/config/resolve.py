@@ -74,6 +74,9 @@ def model_class(name: str | type, folders: Sequence[str] = MODEL_FOLDERS, *, rec
         raise ConfigError(f"RecBole's {name} needs the package {error.name!r}; install it first") from error
     if hasattr(module, name):
         return getattr(module, name)
+    for kind in ("context_aware", "knowledge_aware"):
+        if name in recbole_models((f"{kind}_recommender",)):
+            raise ConfigError(f"RecBole's {name}: {kind.replace('_', '-')} models are not supported")
     hint = did_you_mean(name, [*stock, *ours], " Did you mean ", 4, 0.5)
     raise ConfigError(
         f"neither RecBole nor this package has a model {name!r}.{hint} Models of this package: {', '.join(ours)}; "

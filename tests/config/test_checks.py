@@ -109,6 +109,9 @@ def test_files_beside_the_folder_of_the_data_set(tmp_path: Path) -> None:
         ({"MAX_ITEM_LIST_LENGTH": 10**10}, ("MAX_ITEM_LIST_LENGTH=10000000000",)),
         ({"hidden_size": 1_000_000}, ("hidden_size=1000000", "weights")),
         ({"log_wandb": True}, ("package wandb",)),
+        ({"model": "FM"}, ("RecBole's FM", "context-aware")),
+        ({"model": "CFKG"}, ("RecBole's CFKG", "knowledge-aware")),
+        ({"model": "BPR", "learner": "adamax"}, ("learner='adamax'", "RecBole uses adam")),
         ({"curvature_init": 1e-300}, ("curvature_init=1e-300",)),
         *(
             ({"model": model, "curvature": value}, (f"curvature={value!r}",))
