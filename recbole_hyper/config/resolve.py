@@ -239,7 +239,8 @@ def _read(found: Resolution, files: Sequence[Path], keys: Keys, stored: Keys, pl
     given = found.given = merged(stored, of_files, keys)
     given |= {key: at_home(key, given[key]) for key in PATHS if key in given}
     given |= {key: settings.interval_text(given[key]) for key in settings.INTERVALS if key in given}
-    if given.get("TIME_FIELD", "") is None:  # RecBole's sign of data without times, whose columns say it
+    order = given["eval_args"].get("order") if isinstance(given.get("eval_args"), Mapping) else None
+    if order == "RO" and given.get("TIME_FIELD", "") is None:  # RecBole's sign of data without times
         del given["TIME_FIELD"]
     if isinstance(metrics := given.get("metrics"), list):
         given["metrics"] = [METRICS.get(str(name).lower(), name) for name in metrics]

@@ -25,6 +25,7 @@ from tests.raising import refused
         ({"ITEM_LIST_LENGTH_FIELD": ""}, "ITEM_LIST_LENGTH_FIELD=None"),
         ({"output_dir": "a\0b"}, "output_dir='a.x00b'"),
         ({"USER_ID_FIELD": "item_id"}, "they must differ"),
+        ({"TIME_FIELD": None}, "TIME_FIELD=None"),  # in the order of time
     ],
 )
 def test_invalid_keys_are_one_error(keys: dict[str, Any], message: str) -> None:
