@@ -16,6 +16,10 @@ from recbole_hyper.values import YAML_NUMBER
 
 logger = logging.getLogger("recbole_hyper")
 
+# values of a file; anchors in anchors multiply them
+_MOST_VALUES = 100_000
+
+
 # warnings that were logged, because a process reads a file several times
 _logged: set[tuple[str, str]] = set()
 
@@ -67,7 +71,19 @@ def parse_yaml(text: str, where: str) -> Any:
         raise ConfigError(f"{where} is nested too deeply to be read") from error
     for key in loader.twice:
         warn_once(where, f"the key {key!r} is given twice; the last value counts")
+    if _n_values(content, _MOST_VALUES) > _MOST_VALUES:
+        raise ConfigError(f"{where} repeats values by anchors (&, *) without end, or too often to be read")
     return content
+
+
+def _n_values(content: Any, most: int) -> int:
+    """Return the number of values in lists and mappings at any depth; it stops above ``most``."""
+    count, pending = 0, [content]
+    while pending and count <= most:
+        value = pending.pop()
+        count += 1
+        pending += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return count
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def run(arguments: argparse.Namespace) -> None:
 @command(
     "try the settings of a space, select on validation, test the winner once",
     MODEL,
-    argument("--space", help="name in properties/sweep, or a YAML file; default: tune, for any model"),
+    argument("--space", help="name in properties/sweep, YAML or RecBole hyper file; default: tune, for any model"),
     argument("--budget", default="full", help="full (default), or small for the small space in the file"),
     argument("--search", help="grid (default), random or optuna"),
     argument("--num_samples", type=int, help="settings of a random (10) or optuna (20) search; repeats of a grid"),

@@ -40,6 +40,7 @@ from recbole_hyper.random_numbers import seed_process, seeded
 from recbole_hyper.registry import parts_of
 from recbole_hyper.runs.build import build, read_data, reader_of_store
 from recbole_hyper.runs.card import write_card
+from recbole_hyper.losses.ce import CrossEntropy
 from recbole_hyper.runs.claim import claimed_folder, helping_folder, logging_to, require_several
 from recbole_hyper.runs.dataset import SequenceDataset, describe
 from recbole_hyper.runs.folder import ABOUT_RUN, CONFIG, FORMAT, RESULT, identity, read_config
@@ -269,7 +270,8 @@ def _prepared(
         if folder.name != REFIT:
             trial = try_step(TrainSettings.of(config), model, batches)
             about["trial_step_bytes"] = trial.bytes
-            text = plan(trial, batches, int(config["epochs"]))
+            exact = isinstance(model.loss, CrossEntropy) and model.loss.softmax_items is None
+            text = plan(trial, batches, int(config["epochs"]), model.n_items, exact=exact)
             logger.info("a trial step took %.0f MiB; %s", trial.bytes / 2**20, text)
     if config["init_from"]:
         about["started_from"] = {"run": config["init_from"], **start_from(Path(config["init_from"]), model, training)}

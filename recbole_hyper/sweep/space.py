@@ -9,11 +9,15 @@ A search space names a function of ``ray.tune`` and its arguments; any other val
     epochs: 100
     small:                                         # with --budget=small, this space replaces the one above
       learning_rate: {grid_search: [0.001, 0.01]}
+
+RecBole's hyper files (``key choice [...]``, ``uniform``, ``quniform``, ``loguniform``) are read too.
 """
 
 from __future__ import annotations
 
+import ast
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,8 +25,9 @@ from typing import Any
 
 import numpy as np
 
+from recbole_hyper.config.binding import parse_value
 from recbole_hyper.config.parts import PARTS
-from recbole_hyper.errors import ConfigError
+from recbole_hyper.errors import ConfigError, did_you_mean
 from recbole_hyper.values import is_number
 from recbole_hyper.yaml_files import properties_file, read_yaml
 
@@ -72,7 +77,7 @@ class Space:
 
 
 def read_space(space: str | Path | Mapping[str, Any], budget: str = "full") -> Space:
-    """Read a space from YAML.
+    """Read a space from YAML, or from a RecBole hyper file (any suffix but .yaml and .yml).
 
     Args:
         space: path of a file, name of a file in properties/sweep, or the content of such a file.
@@ -83,7 +88,9 @@ def read_space(space: str | Path | Mapping[str, Any], budget: str = "full") -> S
     """
     if isinstance(space, Mapping):
         return parse_space(space, budget=budget)
-    return parse_space(read_yaml(properties_file(space, "sweep", "search space")), str(space), budget)
+    file = properties_file(space, "sweep", "search space")
+    content = read_yaml(file) if file.suffix in (".yaml", ".yml") else _read_recbole(file)
+    return parse_space(content, str(space), budget)
 
 
 def parse_space(content: Mapping[str, Any], name: str = "the space", budget: str = "full") -> Space:
@@ -106,6 +113,8 @@ def _domain(value: Any, where: str) -> Any:
         return None
     ((kind, values),) = value.items()
     if kind not in KINDS:
+        if hint := did_you_mean(kind, KINDS, n=1, cutoff=0.75):
+            raise ConfigError(f"{where}: {kind!r} is not a function of Ray Tune{hint}")
         return None
     if not isinstance(values, list | tuple) or not values:
         raise ConfigError(f"{where}: {kind} needs a list, got {values!r}")
@@ -121,3 +130,29 @@ def _domain(value: Any, where: str) -> Any:
         return getattr(tune, kind)(*values)
     except (TypeError, ValueError, ArithmeticError) as error:
         raise ConfigError(f"{where}: {kind}: {values!r}: {error}") from error
+
+
+def _read_recbole(file: Path) -> dict[str, Any]:
+    """Read ``key kind values`` lines; a choice becomes a grid, and the bounds of a loguniform are logarithms."""
+    content: dict[str, Any] = {}
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+        words = line.partition("#")[0].split(None, 2)
+        try:
+            if words:
+                key, kind, text = words
+                content[key] = _from_recbole(kind, text)
+        except (KeyError, SyntaxError, TypeError, ValueError) as error:
+            known = "'key choice|uniform|quniform|loguniform values' is expected"
+            raise ConfigError(f"{file}, line {number}: {known}, got {line!r}: {error}") from error
+    return content
+
+
+def _from_recbole(kind: str, text: str) -> dict[str, Any]:
+    values = list(ast.literal_eval(text if kind == "choice" else f"[{text.strip().strip('[]')}]"))
+    if kind == "quniform" and all(isinstance(value, int) for value in values):
+        # Ray's qrandint with a step of 1 leaves the upper bound out
+        low, high, step = values
+        return {"randint": [low, high + 1]} if step == 1 else {"qrandint": values}
+    forms = {"choice": ("grid_search", parse_value), "loguniform": (kind, math.exp)}
+    name, form = forms.get(kind) or {"uniform": (kind, float), "quniform": (kind, float)}[kind]
+    return {name: [form(value) for value in values]}

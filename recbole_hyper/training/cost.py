@@ -51,9 +51,19 @@ def _seconds_of_a_logit(n_items: int, width: int, geometry: Geometry, device: to
     return seconds / (_ROWS * n_items)
 
 
-def plan(trial: Trial, batches: Any, epochs: int) -> str:
-    """Return in a line what an epoch and the whole training will take."""
+def plan(trial: Trial, batches: Any, epochs: int, n_items: int, *, exact: bool) -> str:
+    """Return in a line what an epoch and the whole training will take; if more than an hour, what shortens it most.
+
+    ``exact`` says whether the loss computes the logits of all ``n_items``.
+    """
     rows = max(1, min(batches.batch_size, batches.count))
     epoch = trial.seconds * len(batches) * batches.share_of_longest(rows)
-    whole = in_time(epoch * epochs)
-    return f"an epoch of {len(batches)} steps will take about {in_time(epoch)}, {epochs} epochs {whole}"
+    text = (
+        f"an epoch of {len(batches)} steps will take about {in_time(epoch)}, {epochs} epochs {in_time(epoch * epochs)}"
+    )
+    if epoch * epochs <= LONGEST:
+        return text
+    if exact and n_items > 4 * SAMPLED_ITEMS:
+        return f"{text}; --softmax_items={SAMPLED_ITEMS} shortens it most: a sample of the items in each step"
+    fewer = max(1, int(LONGEST / epoch))
+    return f"{text}; --epochs={fewer} would take {in_time(epoch * fewer)}"

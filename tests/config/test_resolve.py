@@ -9,7 +9,7 @@ from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.config.binding import Exact, parse_keys
 from recbole_hyper.config.resolve import resolve
 from recbole_hyper.files import read_written_yaml, write_yaml
-from recbole_hyper.yaml_files import read_yaml
+from recbole_hyper.yaml_files import parse_yaml, read_yaml
 from tests.config.test_binding import make
 from tests.raising import refused
 
@@ -95,6 +95,14 @@ def test_filters_beside_benchmark_files_are_named(caplog: pytest.LogCaptureFixtu
     found = resolve("BPR", "x", [], files)
     assert found.values["user_inter_num_interval"] is None
     assert any("user_inter_num_interval='[5,inf)' has no effect" in text for text in found.warnings)
+
+
+def test_anchors_without_end_are_one_line() -> None:
+    bomb = "a0: &a0 [1]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 10))
+    for text in (bomb, "epochs: &e [*e]\n"):
+        with refused(ConfigError, "repeats", "anchors"):
+            parse_yaml(text, "mine.yaml")
+    assert parse_yaml("a: &a [1, 2]\nb: *a\n", "mine.yaml")["b"] == [1, 2]
 
 
 def test_sizes_are_judged_before_anything_is_built() -> None:

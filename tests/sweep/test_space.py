@@ -1,4 +1,4 @@
-"""The grammar of spaces: Ray's functions, what a trial leaves out, and what is refused."""
+"""The grammar of spaces: Ray's functions, RecBole's files, what a trial leaves out, and what is refused."""
 
 from __future__ import annotations
 
@@ -69,6 +69,7 @@ def test_a_draw_is_new_for_every_combination_wherever_it_stands() -> None:
     ("content", "named"),
     [
         ({"a": {"grid_search": []}}, "a: grid_search"),
+        ({"a": {"grid_serch": [1]}}, "did you mean grid_search"),
         ({"a": {"grid_search": 3}}, "a: grid_search"),
         ({"a": {"uniform": [2, 1]}}, "lower bound first"),
         ({"a": {"uniform": [0, "x"]}}, "numbers"),
@@ -85,12 +86,41 @@ def test_refused(content: dict, named: str) -> None:
         parse_space(content)
 
 
+def test_recbole_hyper_file(tmp_path: Path) -> None:
+    file = tmp_path / "hyper.test"
+    file.write_text(
+        "learning_rate loguniform -8,0\n"
+        "embedding_size choice [64,96 , 128]\n\n"
+        "mlp_hidden_size choice ['[64]','[64,32]']\n"
+        "dropout_prob uniform 0.0,1.0  # kept\n"
+        "n_layers quniform 1,4,1\n"
+        "n_heads quniform 2,8,2\n"
+    )
+    content = dict(read_space(file).content)
+    assert content.pop("learning_rate") == {"loguniform": [pytest.approx(math.exp(-8)), 1.0]}
+    assert content == {
+        "embedding_size": {"grid_search": [64, 96, 128]},
+        "mlp_hidden_size": {"grid_search": [[64], [64, 32]]},
+        "dropout_prob": {"uniform": [0.0, 1.0]},
+        "n_layers": {"randint": [1, 5]},
+        "n_heads": {"qrandint": [2, 8, 2]},
+    }
+
+
+@pytest.mark.parametrize("line", ["a choice __import__('os').getcwd()", "a normal 0,1", "a choice", "a uniform x,y"])
+def test_recbole_hyper_file_runs_no_code(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "hyper.test"
+    file.write_text(line + "\n")
+    with refused(ConfigError, "line 1"):
+        read_space(file)
+
+
 def test_a_space_of_the_project_goes_by_its_name_and_a_file_comes_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert read_space("sce") == read_space(properties_folder() / "sweep" / "sce.yaml") == read_space("sce.yaml")
-    (tmp_path / "sce").write_text("n_layers: {choice: [1, 2]}\n")
+    (tmp_path / "sce").write_text("n_layers choice [1,2]\n")
     assert [*read_space("sce").domains] == ["n_layers"]
     with refused(ConfigError, "did you mean sasrec-ce"):
         read_space("sasrec-cee")

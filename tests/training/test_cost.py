@@ -45,10 +45,20 @@ def test_a_logit_is_measured() -> None:
     assert 1e-11 < cost._seconds_of_a_logit(2000, 16, Euclidean(), CPU) < 1e-5
 
 
-def test_the_line_before_training() -> None:
-    text = cost.plan(Trial(0, 60.0), Batches(), 12)
+@pytest.mark.parametrize(
+    ("seconds", "n_items", "exact", "ends"),
+    [
+        (60.0, 100, True, "5 min 0 s, 12 epochs 1 h 0 min"),
+        (70.0, 100, True, "--epochs=10 would take 58 min 20 s"),
+        (70.0, 10**6, False, "--epochs=10 would take 58 min 20 s"),
+        (70.0, 10**6, True, "--softmax_items=4096 shortens it most: a sample of the items in each step"),
+        (9999.0, 100, True, "--epochs=1 would take 13 h 53 min"),
+    ],
+)
+def test_the_line_before_training(seconds: float, n_items: int, exact: bool, ends: str) -> None:
+    text = cost.plan(Trial(0, seconds), Batches(), 12, n_items, exact=exact)
     assert text.startswith("an epoch of 10 steps will take about ")
-    assert text.endswith("5 min 0 s, 12 epochs 1 h 0 min")
+    assert text.endswith(ends)
 
 
 def test_a_slow_step_is_not_tried_whole(cycle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
