@@ -30,6 +30,7 @@ from recbole_hyper.host import leaks
 from recbole_hyper.host.metrics import DIVERSITY
 from recbole_hyper.host.models import has_full_ranking, one_line
 from recbole_hyper.kernels.clock import COMPILING, Stopwatch
+from recbole_hyper.losses.ce import CrossEntropy
 from recbole_hyper.matmul import gpu_precision
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.contract import OwnModel, n_learned
@@ -40,7 +41,6 @@ from recbole_hyper.random_numbers import seed_process, seeded
 from recbole_hyper.registry import parts_of
 from recbole_hyper.runs.build import build, read_data, reader_of_store
 from recbole_hyper.runs.card import write_card
-from recbole_hyper.losses.ce import CrossEntropy
 from recbole_hyper.runs.claim import claimed_folder, helping_folder, logging_to, require_several
 from recbole_hyper.runs.dataset import SequenceDataset, describe
 from recbole_hyper.runs.folder import ABOUT_RUN, CONFIG, FORMAT, RESULT, identity, read_config
