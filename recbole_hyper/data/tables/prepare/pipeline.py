@@ -269,6 +269,8 @@ def _entry(name: str, *, has_source: bool) -> Entry:
 
 def _check_target(path: Path, overwrite: bool) -> None:
     """Raise DataError, before any long work, for a folder without write access or a file that prepare did not write."""
+    if "\0" in str(path):
+        raise DataError(f"--output={str(path.parent.parent)!r} has a NUL character; choose another folder")
     parent = next(folder for folder in path.absolute().parents if folder.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         raise DataError(f"{parent} is not a folder that you can write to; choose another one with --output")

@@ -125,6 +125,8 @@ def test_an_unwritable_output_is_an_error_before_reading(raw: Path, tmp_path: Pa
     (tmp_path / "file").write_text("")
     with refused(DataError, "folder", "write"):
         prepare("mine", source=tmp_path / "not there", format="csv", output=tmp_path / "file")
+    with refused(DataError, r"--output='a\x00b'"):
+        prepare("mine", source=raw, output="a\0b")
 
 
 def test_command_options_reach_the_cleaning_and_the_card(
