@@ -119,7 +119,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     if rest and commands[arguments.command].keys is None:
         parser.error(f"unknown arguments: {' '.join(rest)}")
     if rest:
-        parser.error(f"{rest[0]!r} is not of the form --key=value")
+        parser.error(f"{rest[0]!r} is not of the form --key=value (in a list write commas: --models=Pop,EASER)")
     arguments.keys = _values(keys, subs[arguments.command])
     return arguments
 

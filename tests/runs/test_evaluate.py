@@ -111,7 +111,7 @@ def test_the_order_of_keys_and_run_does_not_matter(finished: Path, capsys: pytes
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["DIR", "stray", "--topk=[5]"], "'stray' is not of the form --key=value"),
+        (["DIR", "stray", "--topk=[5]"], "'stray' is not of the form --key=value (in a list write commas"),
         (["DIR", "stray", "--topk"], "'stray' is not of the form --key=value"),
         (["--topk", "--seed=3", "DIR"], "--topk needs a value"),
         (["--topk=[5]", "DIR", "--topk=[6]"], "--topk is given twice"),
