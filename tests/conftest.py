@@ -6,7 +6,7 @@ import functools
 import importlib.util
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -90,12 +90,17 @@ def loading(config: Any) -> tuple[LoaderSettings, BatchSettings]:
     return LoaderSettings.of(config), BatchSettings.of(config)
 
 
-def write_inter(folder: Path, name: str, rows: list[tuple], header: str = HEADER) -> Path:
-    """Write ``folder/name/name.inter`` and return ``folder``."""
+def write_inter(folder: Path, name: str, rows: Iterable[tuple], header: str = HEADER, part: str = "") -> Path:
+    """Write ``folder/name/name.inter``, or of a part ``name.part.inter``, and return ``folder``."""
     (folder / name).mkdir(parents=True, exist_ok=True)
     lines = ["\t".join(str(value) for value in row) + "\n" for row in rows]
-    (folder / name / f"{name}.inter").write_text(header + "".join(lines))
+    (folder / name / f"{name}{part and '.'}{part}.inter").write_text(header + "".join(lines))
     return folder
+
+
+def small(data: Path, out: Path, **keys: object) -> dict[str, Any]:
+    """Return the keys of a small run."""
+    return {**SMALL, "data_path": str(data), "output_dir": str(out), **keys}
 
 
 def cycle_rows(users: int = 30, items: int = 12, length: int = 10) -> list[tuple]:

@@ -151,10 +151,7 @@ def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Config, Path
     """A data set that is in the cache: its configuration, the folder of the store, and its fingerprint."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(cache, "SMALLEST", 0)
-    (tmp_path / "mine").mkdir()
-    lines = [f"u{n % 97}\ti{n % 89}\t{n}" for n in range(20_000)]
-    header = "user_id:token\titem_id:token\ttimestamp:float\n"
-    (tmp_path / "mine" / "mine.inter").write_text(header + "\n".join(lines) + "\n")
+    write_inter(tmp_path, "mine", [(f"u{n % 97}", f"i{n % 89}", n) for n in range(20_000)])
     config = Config("SASRecCE", "mine", config_dict={"data_path": str(tmp_path)})
     fingerprint = stored(config).fingerprint()
     (folder,) = (tmp_path / "cache" / "recbole_hyper" / "stores").iterdir()

@@ -193,10 +193,9 @@ def test_tables_are_built_at_the_first_use(tmp_path: Path) -> None:
 
 
 def test_padding_in_lists_of_split_files_is_not_an_item(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "mine").mkdir()
-    header = "user_id:token\titem_id_list:token_seq\titem_id:token\n"
     for part in ("train", "valid", "test"):
-        (tmp_path / "mine" / f"mine.{part}.inter").write_text(header + "a\t0 0 x y\tz\nb\t0 0 0 z\tx\n")
+        rows = [("a", "0 0 x y", "z"), ("b", "0 0 0 z", "x")]
+        write_inter(tmp_path, "mine", rows, "user_id:token\titem_id_list:token_seq\titem_id:token\n", part)
     keys = {"data_path": str(tmp_path), "benchmark_filename": ["train", "valid", "test"]}
     with caplog.at_level(logging.WARNING, "recbole_hyper"):
         store = SequenceDataset(Config("SASRecCE", "mine", config_dict=keys)).store

@@ -11,6 +11,7 @@ from recbole_hyper.cli import main
 from recbole_hyper.config import Config
 from recbole_hyper.errors import ConfigError, DataError
 from recbole_hyper.runs.dataset import SequenceDataset, stored
+from tests.conftest import write_inter
 from tests.raising import refused
 
 
@@ -41,9 +42,7 @@ def test_a_folder_without_ml_100k_does_not_silently_give_the_copy_of_the_package
 
 
 def test_models_without_sequences_need_no_times_in_random_order(tmp_path: Path) -> None:
-    (tmp_path / "mine").mkdir()
-    lines = [f"u{n % 7}\ti{n % 5}" for n in range(70)]
-    (tmp_path / "mine" / "mine.inter").write_text("user_id:token\titem_id:token\n" + "\n".join(lines) + "\n")
+    write_inter(tmp_path, "mine", [(f"u{n % 7}", f"i{n % 5}") for n in range(70)], "user_id:token\titem_id:token\n")
     keys: dict[str, Any] = {
         "data_path": str(tmp_path),
         "eval_args": {"order": "RO", "split": {"RS": [8, 1, 1]}, "mode": "full"},

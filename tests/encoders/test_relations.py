@@ -16,6 +16,7 @@ from recbole_hyper.encoders.dual import DualEncoder
 from tests.conftest import LEARN, SMALL, write_inter
 from tests.encoders.timed import SEQUENCES, TIMES, batch, made, same_as_loop
 from tests.models.fitting import built
+from tests.protocols.part_files import NAMES, write_parts
 from tests.raising import refused
 from tests.reference import relations
 
@@ -197,14 +198,10 @@ def test_a_batch_without_the_times_that_are_read_is_refused(random_data: Path) -
 
 
 def test_data_without_times_are_refused_before_training(tmp_path: Path) -> None:
-    data = tmp_path / "data"
     rows = [(f"u{user}", f"i{(user + step) % 12}") for user in range(9) for step in range(4)]
-    (data / "bare").mkdir(parents=True)
-    for part in ("train", "valid", "test"):
-        text = "user_id:token\titem_id:token\n" + "".join(f"{user}\t{item}\n" for user, item in rows)
-        (data / "bare" / f"bare.{part}.inter").write_text(text)
-    keys = {**SMALL, "data_path": str(data), "benchmark_filename": ["train", "valid", "test"]}
-    with refused(ConfigError, "encoder=hstu", "bare.train.inter"):
-        run("SASRecCE", "bare", config_dict={**keys, "encoder": "hstu", "output_dir": str(tmp_path / "run")})
+    data = write_parts(tmp_path / "data", [rows] * 3, "user_id:token\titem_id:token\n")
+    keys = {**SMALL, "data_path": str(data), "benchmark_filename": NAMES}
+    with refused(ConfigError, "encoder=hstu", "d.train.inter"):
+        run("SASRecCE", "d", config_dict={**keys, "encoder": "hstu", "output_dir": str(tmp_path / "run")})
     assert not (tmp_path / "run" / "train.csv").exists()
-    run("SASRecCE", "bare", config_dict={**keys, "output_dir": str(tmp_path / "other")})
+    run("SASRecCE", "d", config_dict={**keys, "output_dir": str(tmp_path / "other")})

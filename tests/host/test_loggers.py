@@ -5,6 +5,7 @@ import math
 import re
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from recbole_hyper import run
 from recbole_hyper.runs.evaluate import evaluate
 from recbole_hyper.training.loop import Loop
-from tests.conftest import SMALL
+from tests.conftest import small
 
 # a double of the package wandb: every call is kept as a line of JSON
 WANDB = """
@@ -48,8 +49,7 @@ def finish():
 """
 
 
-def settings(path: Path, out: Path, **keys: object) -> dict:
-    return {**SMALL, "data_path": str(path), "epochs": 5, "eval_step": 2, "output_dir": str(out), **keys}
+settings = partial(small, epochs=5, eval_step=2)
 
 
 def events(folder: Path) -> dict[str, dict[int, float]]:

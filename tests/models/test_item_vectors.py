@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from recbole_hyper.runs.build import read_data
 from recbole_hyper.runs.evaluate import evaluate
 from recbole_hyper.serving.export import export
 from recbole_hyper.training.checkpoint import CheckpointError
-from tests.conftest import LEARN, SMALL, write_inter
+from tests.conftest import LEARN, SMALL, small, write_inter
 from tests.models.fitting import built
 from tests.raising import refused
 
@@ -179,9 +180,7 @@ def write_taste(data: Path) -> Path:
     return folder
 
 
-def keys(data: Path, out: Path, **more: object) -> dict[str, Any]:
-    return {**SMALL, "data_path": str(data), "output_dir": str(out), "epochs": 1, "selected_features": ["class"],
-            "use_gpu": False, **more}  # fmt: skip
+keys = partial(small, epochs=1, selected_features=["class"], use_gpu=False)
 
 
 COLD = {"split": {"CI": {"valid": 0.15, "test": 0.15, "among": "cold"}}}

@@ -1,5 +1,6 @@
 """Parts from outside are tried before training: what sees the future or returns no loss is one line, not a result."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from recbole_hyper.encoders.base import Encoder
 from recbole_hyper.encoders.transformer import TransformerEncoder
 from recbole_hyper.losses.base import Loss
 from recbole_hyper.losses.ce import CrossEntropy
-from tests.conftest import SMALL
+from tests.conftest import small
 from tests.raising import refused
 
 
@@ -69,8 +70,7 @@ def returning(make: Any) -> type[Loss]:
     return Odd
 
 
-def settings(data: Path, folder: Path, **more: Any) -> dict[str, Any]:
-    return {**SMALL, "data_path": str(data), "output_dir": str(folder), "epochs": 1, **more}
+settings = partial(small, epochs=1)
 
 
 @pytest.mark.parametrize(

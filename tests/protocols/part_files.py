@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.conftest import HEADER
+from tests.conftest import HEADER, write_inter
 from tests.protocols.splits import Triple
 from tests.reference import protocols as reference
 
@@ -15,10 +15,8 @@ NAMES = ["train", "valid", "test"]
 
 def write_parts(folder: Path, parts: list[list[tuple]], header: str = HEADER, names: list[str] = NAMES) -> Path:
     """Write ``folder/d/d.NAME.inter`` for each part and return ``folder``."""
-    (folder / "d").mkdir(parents=True, exist_ok=True)
     for name, rows in zip(names, parts, strict=True):
-        lines = ["\t".join(str(value) for value in row) + "\n" for row in rows]
-        (folder / "d" / f"d.{name}.inter").write_text(header + "".join(lines))
+        write_inter(folder, "d", rows, header, name)
     return folder
 
 

@@ -12,8 +12,8 @@ import pytest
 from recbole_hyper import run
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.yaml_files import merge, parse_yaml
-from tests.conftest import SMALL
-from tests.protocols.part_files import NAMES, write_parts
+from tests.conftest import SMALL, write_inter
+from tests.protocols.part_files import write_parts
 from tests.stranger import CHECKOUT
 
 ROW = re.compile(r"^\| `(.+?)` \| (works|refused: .+?) \| (works|refused: .+?) \| .* \|$", flags=re.MULTILINE)
@@ -45,9 +45,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
             rows[max(0, step - 7)].append((f"u{user}", f"i{item}", 1000 + 13 * step + user, 1 + (step + user) % 5))
     header = "user_id:token\titem_id:token\ttimestamp:float\trating:float\n"
     folder = write_parts(tmp_path_factory.mktemp("data"), rows, header)
-    lines = [(folder / "d" / f"d.{name}.inter").read_text().removeprefix(header) for name in NAMES]
-    (folder / "d" / "d.inter").write_text(header + "".join(lines))
-    return folder
+    return write_inter(folder, "d", [row for part in rows for row in part], header)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from recbole_hyper.runs.dataset import FeatureDataset, SequenceDataset, stored
 from recbole_hyper.runs.evaluate import evaluate
 from recbole_hyper.serving.stream import all_users
 from recbole_hyper.types import Cases, Split
-from tests.conftest import HEADER, SMALL
+from tests.conftest import SMALL, write_inter
 from tests.protocols.part_files import NAMES, in_order, random_parts, write_parts
 from tests.protocols.splits import unpack
 from tests.raising import refused
@@ -140,10 +140,8 @@ def test_two_files_are_training_and_test(tmp_path: Path) -> None:
 
 def test_nothing_of_the_files_is_dropped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """What is known of a data set of that name filters its one file, not its parts; nor do files of features."""
-    (tmp_path / "steam").mkdir()
     for name, rows in zip(NAMES, random_parts(), strict=True):
-        text = HEADER + "".join("\t".join(map(str, row)) + "\n" for row in rows)
-        (tmp_path / "steam" / f"steam.{name}.inter").write_text(text)
+        write_inter(tmp_path, "steam", rows, part=name)
     (tmp_path / "steam" / "steam.item").write_text("item_id:token\tkind:token\ni00\tx\n")
     columns = {"inter": ["user_id", "item_id", "timestamp"], "item": ["item_id", "kind"]}
     config = Config(

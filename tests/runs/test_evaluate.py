@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -11,12 +12,10 @@ from recbole_hyper import run
 from recbole_hyper.cli import main
 from recbole_hyper.config import ConfigError
 from recbole_hyper.runs.evaluate import evaluate
-from tests.conftest import SMALL
+from tests.conftest import small
 from tests.raising import refused
 
-
-def settings(path: Path, out: Path, **keys: object) -> dict:
-    return {**SMALL, "data_path": str(path), "epochs": 1, "output_dir": str(out), **keys}
+settings = partial(small, epochs=1)
 
 
 @pytest.fixture(scope="module")

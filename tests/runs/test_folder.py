@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,12 +16,8 @@ from recbole_hyper.runs.evaluate import evaluate
 from recbole_hyper.runs.folder import read_config
 from recbole_hyper.training.checkpoint import CheckpointError, save_weights
 from recbole_hyper.training.loop import Loop
-from tests.conftest import SMALL
+from tests.conftest import small
 from tests.raising import refused
-
-
-def settings(path: Path, out: Path, **keys: object) -> dict[str, Any]:
-    return {**SMALL, "data_path": str(path), "epochs": 2, "output_dir": str(out), **keys}
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -39,7 +34,7 @@ def never(*arguments: object, **keywords: object) -> None:
 
 
 def test_a_folder_is_locked_while_its_run_trains(random_data: Path, tmp_path: Path) -> None:
-    keys = settings(random_data, tmp_path / "run")
+    keys = small(random_data, tmp_path / "run")
     tried = []
 
     def second(epoch: int, score: float) -> None:
@@ -61,16 +56,14 @@ def test_the_folder_is_checked_under_the_lock(
     monkeypatch.setattr("recbole_hyper.runs.run.run_claimed", never)
     (tmp_path / "run").mkdir()
     with locked(tmp_path / "run" / ".run.lock"), refused(ConfigError, "another run uses"):
-        run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run"))
+        run("SASRecCE", "random", config_dict=small(random_data, tmp_path / "run"))
     assert [path.name for path in (tmp_path / "run").iterdir()] == [".run.lock"]
 
 
 def test_a_resume_cannot_lower_epochs_patience_or_refit(
     random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    keys = settings(
-        random_data, tmp_path / "run", refit=True, eval_args={"split": {"GT": {"valid": 0.7, "test": 0.85}}}
-    )
+    keys = small(random_data, tmp_path / "run", refit=True, eval_args={"split": {"GT": {"valid": 0.7, "test": 0.85}}})
     run("SASRecCE", "random", config_dict=keys)
     monkeypatch.setattr(Loop, "train_epoch", never)
     before = contents(tmp_path / "run")
@@ -94,7 +87,7 @@ def test_a_resume_cannot_lower_epochs_patience_or_refit(
 def test_a_finished_run_that_lacks_a_file_is_not_trained_again(
     gone: str, random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keys = settings(random_data, tmp_path / "run", epochs=1, refit=True)
+    keys = small(random_data, tmp_path / "run", epochs=1, refit=True)
     keys["eval_args"] = {"split": {"GT": {"valid": 0.7, "test": 0.85}}}
     run("SASRecCE", "random", config_dict=keys)
     (tmp_path / "run" / gone).unlink()
@@ -107,7 +100,7 @@ def test_a_finished_run_that_lacks_a_file_is_not_trained_again(
 
 
 def test_weights_of_a_stopped_resume_are_not_loaded_as_tested(random_data: Path, tmp_path: Path) -> None:
-    keys = settings(random_data, tmp_path / "run", epochs=1)
+    keys = small(random_data, tmp_path / "run", epochs=1)
     run("SASRecCE", "random", config_dict=keys)
     model = load(tmp_path / "run").model
     save_weights(tmp_path / "run" / "model.safetensors", model.state_dict(), {"epoch": 1})
@@ -126,7 +119,7 @@ def uses(folder: Path) -> list[Callable[[], object]]:
 
 def test_a_damaged_configuration_is_named(random_data: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    run("SASRecCE", "random", config_dict=settings(random_data, folder, epochs=1))
+    run("SASRecCE", "random", config_dict=small(random_data, folder, epochs=1))
     evil = f"!!python/object/apply:os.mkdir ['{tmp_path / 'evil'}']\n"
     others = ["- a\n- b\n", "", "seed: 1\n", "\xff\xfe\x00", "[" * 500]
     for content in (f"model: {evil}", *others):
@@ -140,7 +133,7 @@ def test_a_damaged_configuration_is_named(random_data: Path, tmp_path: Path) -> 
 
 def test_damaged_weights_and_states_are_named_where_they_are_used(random_data: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    run("SASRecCE", "random", config_dict=settings(random_data, folder, epochs=1))
+    run("SASRecCE", "random", config_dict=small(random_data, folder, epochs=1))
     resume, *others = uses(folder)
     for name, readers in (("model.safetensors", [resume, *others]), ("checkpoint.pt", [resume])):
         whole = (folder / name).read_bytes()
@@ -155,7 +148,7 @@ def test_damaged_weights_and_states_are_named_where_they_are_used(random_data: P
 
 def test_the_state_of_another_model_is_refused(random_data: Path, tmp_path: Path) -> None:
     for name, size in (("one", 16), ("other", 8)):
-        run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / name, epochs=1, hidden_size=size))
+        run("SASRecCE", "random", config_dict=small(random_data, tmp_path / name, epochs=1, hidden_size=size))
     (tmp_path / "other" / "checkpoint.pt").replace(tmp_path / "one" / "checkpoint.pt")
     with refused(CheckpointError, "checkpoint.pt"):
         run(config_dict={"output_dir": str(tmp_path / "one"), "resume": True, "epochs": 2})
@@ -163,7 +156,7 @@ def test_the_state_of_another_model_is_refused(random_data: Path, tmp_path: Path
 
 @pytest.mark.parametrize("content", ["[1, 2]", "{", ""])
 def test_a_damaged_result_is_named(content: str, random_data: Path, tmp_path: Path) -> None:
-    keys = settings(random_data, tmp_path / "run", epochs=1)
+    keys = small(random_data, tmp_path / "run", epochs=1)
     run("Pop", "random", config_dict=keys)
     (tmp_path / "run" / "result.json").write_text(content)
     for use in (
@@ -180,7 +173,7 @@ def test_a_full_disk_is_one_line(
     def full(*arguments: object) -> None:
         raise RuntimeError("[enforce fail at inline_container.cc:815] . PytorchStreamWriter failed writing file data/1")
 
-    keys = settings(random_data, tmp_path / "run")
+    keys = small(random_data, tmp_path / "run")
     words = [f"--{key}={value}" for key, value in keys.items()]
     with monkeypatch.context() as patch:
         patch.setattr("recbole_hyper.training.checkpoint.torch.save", full)
@@ -189,7 +182,7 @@ def test_a_full_disk_is_one_line(
         assert main(["run", "--model=SASRecCE", "--dataset=random", "--resume=True", *words]) == 1
     assert capsys.readouterr().err.splitlines()[-1].startswith("error: [Errno 28] no space left on the disk of")
     again = run("SASRecCE", "random", config_dict={**keys, "resume": True})
-    whole = run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "whole"))
+    whole = run("SASRecCE", "random", config_dict=small(random_data, tmp_path / "whole"))
     assert again["test"] == whole["test"]
     assert json.loads((tmp_path / "run" / "result.json").read_text())["test"] == whole["test"]
 
@@ -201,12 +194,12 @@ def test_files_of_others_are_not_overwritten(name: str, random_data: Path, tmp_p
     (out / name).write_text("mine")
     before = contents(out)
     with pytest.raises(ConfigError, match=rf"has no run, but {name.split('/')[0]}, .*choose another output_dir"):
-        run("SASRecCE", "random", config_dict=settings(random_data, out))
+        run("SASRecCE", "random", config_dict=small(random_data, out))
     assert contents(out) | {".run.lock": b""} == before | {".run.lock": b""}
 
 
 def test_a_run_that_failed_before_training_leaves_the_folder_free(random_data: Path, tmp_path: Path) -> None:
-    keys = settings(random_data, tmp_path / "run")
+    keys = small(random_data, tmp_path / "run")
     with refused(ValueError, "rank=45"):
         run("PureSVDN", "random", config_dict={**keys, "rank": 45})
     assert (tmp_path / "run" / "config.yaml").is_file()

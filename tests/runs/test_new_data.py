@@ -14,24 +14,22 @@ from recbole_hyper import load, run
 from recbole_hyper.cli import main
 from recbole_hyper.config import ConfigError
 from recbole_hyper.runs.evaluate import evaluate
-from tests.conftest import SMALL
+from tests.conftest import SMALL, write_inter
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Twelve users with 3 to 8 interactions with 15 items, and an .item file."""
     generator = np.random.default_rng(2)
-    folder = tmp_path_factory.mktemp("data") / "shop"
-    folder.mkdir()
     rows = [
-        f"u{user}\ti{item}\t{100 + 10 * place + user}"
+        (f"u{user}", f"i{item}", 100 + 10 * place + user)
         for user in range(12)
         for place, item in enumerate(generator.permutation(15)[: 3 + user % 6])
     ]
-    (folder / "shop.inter").write_text("user_id:token\titem_id:token\ttimestamp:float\n" + "\n".join(rows) + "\n")
+    folder = write_inter(tmp_path_factory.mktemp("data"), "shop", rows)
     kinds = "\n".join(f"i{item}\t{'book' if item % 3 else 'lamp'}" for item in range(15))
-    (folder / "shop.item").write_text(f"item_id:token\tkind:token\n{kinds}\n")
-    return folder.parent
+    (folder / "shop" / "shop.item").write_text(f"item_id:token\tkind:token\n{kinds}\n")
+    return folder
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import shutil
 import stat
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,13 @@ from recbole_hyper.runs import load as loading
 from recbole_hyper.runs import saved_data
 from recbole_hyper.training.checkpoint import CheckpointError
 from recbole_hyper.training.loop import Loop
-from tests.conftest import SMALL
+from tests.conftest import small
 from tests.raising import refused
 
 REFIT = {"eval_args": {"split": {"GT": {"valid": 0.7, "test": 0.85}}}, "refit": True}
 
 
-def settings(path: Path, out: Path, **keys: object) -> dict[str, Any]:
-    return {**SMALL, "data_path": str(path), "epochs": 1, "output_dir": str(out), "use_gpu": False, **keys}
+settings = partial(small, epochs=1, use_gpu=False)
 
 
 def answers(folder: Path) -> pd.DataFrame:

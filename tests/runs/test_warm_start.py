@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,7 @@ from recbole_hyper import load, run
 from recbole_hyper.config import ConfigError
 from recbole_hyper.experiment.seeds import run_seeds
 from recbole_hyper.runs.evaluate import evaluate
-from tests.conftest import SMALL, write_inter
+from tests.conftest import cycle_rows, small, write_inter
 from tests.raising import refused
 
 
@@ -35,8 +35,7 @@ def shop(folder: Path, name: str, items: int, users: int, seed: int = 3) -> list
     return rows
 
 
-def settings(data: Path, out: Path, **more: Any) -> dict[str, Any]:
-    return {**SMALL, "data_path": str(data), "output_dir": str(out), "epochs": 4, "learning_rate": 0.01, **more}
+settings = partial(small, epochs=4, learning_rate=0.01)
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +133,6 @@ def test_a_warm_start_is_shorter_and_slower_by_default(data: Path, tmp_path: Pat
 
 def test_a_warm_start_begins_better_than_a_cold_one(tmp_path: Path) -> None:
     """The cycle is known: its first epoch on more of it loses less than one that starts from nothing."""
-    from tests.conftest import cycle_rows
 
     write_inter(tmp_path, "cycle", cycle_rows())
     write_inter(tmp_path, "more", cycle_rows(users=36, items=12))

@@ -7,6 +7,7 @@ import socket
 import time
 import urllib.error
 import urllib.request
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,12 @@ from recbole_hyper import load, run
 from recbole_hyper.runs.bundle import write_bundle
 from recbole_hyper.serving.bundle import Served, open_bundle
 from recbole_hyper.serving.recommender import Recommender
-from tests.conftest import SMALL, write_inter
+from tests.conftest import small, write_inter
 
 ITEMS = 12
 
 
-def keys(data: Path, folder: Path, **more: object) -> dict:
-    return {**SMALL, "data_path": str(data), "output_dir": str(folder), "epochs": 1, "use_gpu": False, **more}
+keys = partial(small, epochs=1, use_gpu=False)
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ import pytest
 
 from recbole_hyper.sweep import sweep
 from recbole_hyper.sweep.workers import Options
+from tests.conftest import write_inter
 
 FAST: dict[str, Any] = {
     "epochs": 2,
@@ -29,10 +30,8 @@ FAST: dict[str, Any] = {
 
 def write_data(folder: Path, sequences: list[list[int]], name: str = "tiny") -> None:
     """Write an atomic file with one interaction a second."""
-    (folder / name).mkdir(parents=True, exist_ok=True)
-    rows = [f"u{user}\ti{item}\t{time}" for user, row in enumerate(sequences) for time, item in enumerate(row)]
-    text = "\n".join(["user_id:token\titem_id:token\ttimestamp:float", *rows]) + "\n"
-    (folder / name / f"{name}.inter").write_text(text, encoding="utf-8")
+    rows = [(f"u{user}", f"i{item}", time) for user, row in enumerate(sequences) for time, item in enumerate(row)]
+    write_inter(folder, name, rows)
 
 
 def random_sequences(seed: int = 0, users: int = 60, items: int = 25) -> list[list[int]]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
 
-from tests.conftest import SMALL
+from tests.conftest import small
 
-
-def settings(path: Path, out: Path, **keys: object) -> dict:
-    return {**SMALL, "data_path": str(path), "epochs": 6, "output_dir": str(out), **keys}
+settings = partial(small, epochs=6)
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:

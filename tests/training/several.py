@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from tests.conftest import SMALL
+from tests.conftest import small
 
 PLAIN = {"hidden_dropout_prob": 0.0, "attn_dropout_prob": 0.0, "epochs": 4, "topk": [5], "valid_metric": "NDCG@5"}
 ITEMS = "item_embedding.weight"
 
 
-def settings(data: Path, folder: Path, **more: Any) -> dict[str, Any]:
-    return {**SMALL, **PLAIN, "data_path": str(data), "output_dir": str(folder), "use_gpu": False, **more}
+settings = partial(small, **PLAIN, use_gpu=False)
 
 
 def same_training(one: Path, several: Path) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from recbole_hyper.data.tables import filters
 from recbole_hyper.errors import DataError
+from tests.conftest import write_inter
 from tests.raising import refused
 from tests.reference import filters as reference
 
@@ -83,10 +84,7 @@ def test_k_core_is_recboles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         (generator.zipf(1.3, 4000) % 400).astype(np.int32),
         (generator.zipf(1.3, 4000) % 300).astype(np.int32),
     )
-    folder = tmp_path / "mine"
-    folder.mkdir()
-    lines = "".join(f"{u}\t{i}\t{n}\n" for n, (u, i) in enumerate(zip(users, items, strict=True)))
-    (folder / "mine.inter").write_text("user_id:token\titem_id:token\ttimestamp:float\n" + lines)
+    write_inter(tmp_path, "mine", list(zip(users, items, range(4000), strict=True)))
     monkeypatch.setattr("sys.argv", ["test"])
     values = {
         "data_path": str(tmp_path),

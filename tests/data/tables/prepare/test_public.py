@@ -21,6 +21,7 @@ from recbole_hyper.data.tables.prepare.pipeline import prepare
 from recbole_hyper.data.tables.prepare.statistics import Published
 from recbole_hyper.errors import DataError
 from recbole_hyper.yaml_files import properties_folder, read_yaml
+from tests.conftest import write_inter
 from tests.raising import refused
 
 SETTINGS = read_yaml(properties_folder() / "datasets.yaml")
@@ -78,9 +79,7 @@ def test_entries_are_complete_and_their_counts_agree_with_their_densities(name: 
     ("name", "length", "interval"), [("kindle", 200, "[0,inf)"), ("yelp", 50, "[5,inf)"), ("my own", 50, "[0,inf)")]
 )
 def test_the_configuration_takes_the_dataset_keys(name: str, length: int, interval: str, tmp_path: Path) -> None:
-    folder = tmp_path / name
-    folder.mkdir()
-    (folder / f"{name}.inter").write_text("user_id:token\titem_id:token\ttimestamp:float\n1\t2\t3\n")
+    write_inter(tmp_path, name, [(1, 2, 3)])
     config = Config(model="SASRecCE", dataset=name, config_dict={"data_path": str(tmp_path)})
     assert config["load_col"] == {"inter": ["user_id", "item_id", "timestamp"]}
     assert config["MAX_ITEM_LIST_LENGTH"] == length
