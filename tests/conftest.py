@@ -1,7 +1,5 @@
 """Small datasets that tests build for themselves; no test reads a dataset from anywhere else."""
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import os

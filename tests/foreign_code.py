@@ -1,7 +1,5 @@
 """A run's folder that names code of somebody else."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import yaml

@@ -1,7 +1,5 @@
 """Errors are checked by their type and by what they name: a file, a line, a key, the way out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

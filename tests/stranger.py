@@ -1,7 +1,5 @@
 """What someone with nothing but the installed package types, in an empty folder."""
 
-from __future__ import annotations
-
 import atexit
 import functools
 import os

@@ -1,7 +1,5 @@
 """The files that a batch enters, and the parts that an opened run imports, counted."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

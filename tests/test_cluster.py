@@ -4,8 +4,6 @@ They share the files of this machine, as nodes of a real cluster must share a fo
 lost packets, is not tested.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import os

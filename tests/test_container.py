@@ -1,7 +1,5 @@
 """The Dockerfile: its instructions fit the checkout; where Docker runs, the image serves a run."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every command and every piece of Python in docs/ works, page by page, in an empty folder."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

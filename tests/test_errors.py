@@ -1,7 +1,5 @@
 """Hints for misspelled names, and checks of single values."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

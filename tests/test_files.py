@@ -1,7 +1,5 @@
 """What is written over, what is written through, and what reaches a terminal."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd

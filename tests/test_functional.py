@@ -1,7 +1,5 @@
 """The public functions refuse what they cannot compute, with one clear message."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Pages, comments and docstrings use plain English: phrases that readers stumble over do not come back."""
 
-from __future__ import annotations
-
 import functools
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The notebooks run from top to bottom, and what they show stays small."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

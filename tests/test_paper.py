@@ -1,7 +1,5 @@
 """The papers cite what their bibliography has, and state figures of the result table."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from types import ModuleType

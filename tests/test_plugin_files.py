@@ -1,7 +1,5 @@
 """Python files of users: run once, with the modules beside them, which may have the same names in two folders."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

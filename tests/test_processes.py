@@ -1,7 +1,5 @@
 """Other processes of the package: files of the current folder hide no module of Python."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

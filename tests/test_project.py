@@ -1,7 +1,5 @@
 """The files around the package agree: versions, the list of targets, and the example of a release."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What README tells a stranger to type works in an empty folder."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """Parts from outside the package: by file, by path, by entry point, as classes; the tutorial's loss among them."""
 
-from __future__ import annotations
-
 import re
 import sys
 from importlib.metadata import EntryPoint

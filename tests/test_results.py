@@ -1,7 +1,5 @@
 """What README and results/ print is what their scripts make of the result files."""
 
-from __future__ import annotations
-
 import functools
 import json
 import math

@@ -1,7 +1,5 @@
 """The settings of every run: their spelling, and the help that lists the common ones."""
 
-from __future__ import annotations
-
 import pytest
 
 from recbole_hyper.cli import main

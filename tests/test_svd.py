@@ -1,7 +1,5 @@
 """The truncated SVD against dense decompositions of numpy, and what memory allows."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse

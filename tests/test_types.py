@@ -1,7 +1,5 @@
 """Histories and cases as pointers into a store, against loops over the rows."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

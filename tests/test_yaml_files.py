@@ -1,7 +1,5 @@
 """Reading YAML: numbers, depth, names of the package's files, and merging."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

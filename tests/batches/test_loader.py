@@ -1,7 +1,5 @@
 """Batches: which positions are supervised, that no target is lost, and histories of requests."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from itertools import chain

@@ -1,7 +1,5 @@
 """benchmarks/bench_peers.py without any peer: split files, lists, clock, table, and scripts that fail in every way."""
 
-from __future__ import annotations
-
 import json
 import math
 import sys

@@ -1,7 +1,5 @@
 """The command compare: its keys, the models it skips, and what it refuses."""
 
-from __future__ import annotations
-
 import argparse
 import csv
 import json

@@ -1,7 +1,5 @@
 """The commands list and keys: every part has its registered name, and listing imports nothing heavy."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The command prepare: its options that are more than a word; the work itself is tested in tests/data."""
 
-from __future__ import annotations
-
 import argparse
 import io
 import re

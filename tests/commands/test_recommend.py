@@ -1,7 +1,5 @@
 """The command recommend: its options that are more than a word; lists are tested in tests/serving."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

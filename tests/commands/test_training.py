@@ -1,7 +1,5 @@
 """The commands run, sweep and reproduce: options that are more than a word."""
 
-from __future__ import annotations
-
 import argparse
 
 import pytest

@@ -1,7 +1,5 @@
 """A configuration that cannot run fails before any data are read, with a message that says what to do."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 from types import SimpleNamespace

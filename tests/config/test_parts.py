@@ -1,7 +1,5 @@
 """A model's setting for a part applies only if the model uses that part."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every key that RecBole documents is read, or warned of and kept out of the record, or refused with the reason."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from typing import Any

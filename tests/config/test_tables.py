@@ -1,7 +1,5 @@
 """The tables of keys: each default is that of a bound configuration, its source the file that has it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The disk's relative delta and the curvature formula against the published numbers."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Curvature from a matrix: the formula on the measurements, the cache, the item vectors."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """Exact delta against plain loops, on metrics of every kind; bounds, invariances and faults."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

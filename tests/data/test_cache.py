@@ -1,7 +1,5 @@
 """The cache of stores: hits, no mix-ups, no incomplete stores, and no failure if it cannot be written."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """Runs on a frame instead of files: the same store, split and result, and early errors."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

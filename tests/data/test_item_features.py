@@ -1,7 +1,5 @@
 """Columns of .item files: against a line-by-line reader, against RecBole, and errors."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Counts of neighbouring items: against a loop, with any memory budget, and the cut to the strongest."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse

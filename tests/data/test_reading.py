@@ -1,7 +1,5 @@
 """The reader equals RecBole's Dataset: ids, filters, ties, and features that filter."""
 
-from __future__ import annotations
-
 import logging
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Settings that decide which interactions are read."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

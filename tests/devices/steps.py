@@ -1,7 +1,5 @@
 """A training step and a ranked batch of a model on the foreign device, with what they transfer."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Commands on a finished run, on the device: none of them takes a tensor of the device for one of the host."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -3,8 +3,6 @@
 tests/test_devices.py has what is tested on CUDA.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Every loss with every geometry on the device: the numbers of the CPU, and a fixed small number of transfers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Every model of this package trains and ranks on the device: few transfers, and the numbers of the CPU."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

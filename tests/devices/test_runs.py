@@ -1,7 +1,5 @@
 """Runs on the device: optimizers, half precision, averages, features, resume, refit, recommendations and export."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

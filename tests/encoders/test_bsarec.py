@@ -1,7 +1,5 @@
 """BSARec: the published network on every prefix, its causal form, and where they agree."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

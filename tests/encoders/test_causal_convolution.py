@@ -1,7 +1,5 @@
 """The causal convolution against a loop, through products and through transforms."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

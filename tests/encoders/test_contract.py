@@ -1,7 +1,5 @@
 """What every encoder keeps, with small weights or large: states of their prefixes, newest states, dropout, options."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

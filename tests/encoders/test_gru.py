@@ -1,7 +1,5 @@
 """The recurrent models, GRU4RecCE and HGRU4Rec: they learn a planted walk and run with a learned curvature."""
 
-from __future__ import annotations
-
 import copy
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Moebius GRU: step-by-step geoopt reference in float64, gradient checks, the flat limit, torch.nn.GRU's interface."""
 
-from __future__ import annotations
-
 import math
 
 import geoopt

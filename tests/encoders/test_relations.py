@@ -1,7 +1,5 @@
 """Encoders that read times, HSTU and FuXi: their equations, blind to the clock, able to learn what time alone tells."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -118,20 +118,13 @@ class TestSwitches:
         assert keys < self.full
         assert all("_norm." in key for key in self.full - keys)
 
-    def test_without_residual_the_parameters_stay(self):
-        with_residual, without = make_encoder(), make_encoder(residual=False)
-        assert with_residual.state_dict().keys() == without.state_dict().keys()
-        without.load_state_dict(with_residual.state_dict())
-        items, lengths = random_batch([9])
-        expected, _, _ = reference.encoder(without, items[0])
-        torch.testing.assert_close(without(items, lengths)[0], expected, rtol=1e-6, atol=1e-7)
-        assert not torch.allclose(without(items, lengths), with_residual(items, lengths))
-
-    def test_without_layer_norm_equals_the_loops(self):
-        encoder = make_encoder(layer_norm=False)
-        items, lengths = random_batch([9])
+    @pytest.mark.parametrize("switch", ["residual", "layer_norm"])
+    def test_what_is_switched_off_equals_the_loops(self, switch):
+        encoder, items, lengths = make_encoder(**{switch: False}), *random_batch([9])
         expected, _, _ = reference.encoder(encoder, items[0])
         torch.testing.assert_close(encoder(items, lengths)[0], expected, rtol=1e-6, atol=1e-7)
+        assert not torch.allclose(encoder(items, lengths), make_encoder()(items, lengths))
+        assert (encoder.state_dict().keys() == self.full) == (switch == "residual")
 
 
 def test_an_odd_number_of_heads_may_have_given_windows():

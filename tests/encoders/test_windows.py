@@ -25,14 +25,6 @@ class TestWindowSizes:
             reference.window_size(i, 2 * half, n) for i in range(1, 2 * half + 1)
         ]
 
-    @given(half=st.integers(1, 16), extra=st.integers(0, 300))
-    @settings(deadline=None)
-    def test_grow_from_2_to_n(self, half, extra):
-        sizes = window_sizes(2 * half, half + 1 + extra)
-        assert sizes[0] == 2
-        assert sizes[-1] == half + 1 + extra
-        assert list(sizes) == sorted(sizes)
-
     @pytest.mark.parametrize("n_heads", [0, 1, 3, 7, -2])
     def test_odd_or_no_heads_are_refused(self, n_heads):
         with refused(ValueError, "number", "heads"):

@@ -1,7 +1,5 @@
 """What the tests of the encoders that read times share."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Novelty, intra-list diversity and popularity of lists, against loops that follow the definitions word by word."""
 
-from __future__ import annotations
-
 import math
 from itertools import combinations
 from typing import Any

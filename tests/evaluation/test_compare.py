@@ -1,7 +1,5 @@
 """The comparison of models: its keys, its table, what it skips and what it refuses."""
 
-from __future__ import annotations
-
 import csv
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The comparison of a family of models: by counting, by its error rates, and by what it refuses."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 from typing import Any

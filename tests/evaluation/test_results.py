@@ -1,7 +1,5 @@
 """The files of a run, and what they say of their origin."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Scorers: one case gets the scores of a batch, histories are folded in, and new users are refused."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 from types import SimpleNamespace

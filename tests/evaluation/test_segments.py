@@ -1,7 +1,5 @@
 """Metrics by segment against a loop over the cases; values of an item column; and what is refused."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

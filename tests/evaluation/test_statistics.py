@@ -1,7 +1,5 @@
 """Intervals against scipy, and by how often they cover the truth."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

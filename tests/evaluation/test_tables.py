@@ -1,7 +1,5 @@
 """One table in five forms: each form says the same, and what has a meaning in a form is escaped there."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -1,7 +1,5 @@
 """The study of delta: its measurements against single calls, the verdict where the answer is known, the command."""
 
-from __future__ import annotations
-
 import csv
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A run in MLflow: parameters, metrics of every epoch, files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Local neighbourhoods of item vectors against those of the training data."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse

@@ -1,7 +1,5 @@
 """The noisy-prefix task: what the generator promises, the model's variants, exact resume, the command."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Pair layer and hyperbolic MLR against the printed formulas, with gradient checks and faults."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import geoopt

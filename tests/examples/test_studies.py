@@ -1,7 +1,5 @@
 """The studies of the default model: other networks, memories and rerankers, and cuts of a data set."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from types import ModuleType

@@ -1,7 +1,5 @@
 """The executor: order, threads, failures, what a time budget leaves, and progress."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from functools import partial

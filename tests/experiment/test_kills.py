@@ -1,7 +1,5 @@
 """A comparison whose driver and runs are killed: the same command continues, and the table is that of no kill."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A package says what a reviewer asks, and repeats its figures."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Scores of other libraries: against a loop over the cases, and against the model that wrote them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

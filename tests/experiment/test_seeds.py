@@ -1,7 +1,5 @@
 """Runs with several seeds: what each is, what is reused, what is refused; the split is the same in all."""
 
-from __future__ import annotations
-
 import csv
 import re
 from pathlib import Path

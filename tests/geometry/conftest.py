@@ -1,7 +1,5 @@
 """Every registered geometry, and a dot product over a temperature."""
 
-from __future__ import annotations
-
 import pytest
 
 from recbole_hyper import registry

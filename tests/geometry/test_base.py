@@ -1,7 +1,5 @@
 """What every geometry owes: one suite over all registered ones, so that a new file is tested at once."""
 
-from __future__ import annotations
-
 import torch
 
 from recbole_hyper.geometry.base import Geometry

@@ -1,7 +1,5 @@
 """The cosine head: the formula in float64, lengths that do not matter, vectors of length 0, its temperature, a run."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The dot product over a temperature; a learned temperature, its gradient, its record and a run that serves with it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The output head with every registered geometry: ways to a logit, tied weights, offsets, a learned curvature."""
 
-from __future__ import annotations
-
 import copy
 import math
 

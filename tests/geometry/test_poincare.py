@@ -1,7 +1,5 @@
 """The hyperbolic head against the published formula, and at the ends of its range."""
 
-from __future__ import annotations
-
 import math
 
 import mpmath

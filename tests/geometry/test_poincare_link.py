@@ -1,7 +1,5 @@
 """The link of the Poincare head, against many digits and gradcheck."""
 
-from __future__ import annotations
-
 import math
 
 import mpmath

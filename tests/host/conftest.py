@@ -1,7 +1,5 @@
 """The published models of ``published/``, and a data set for them."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

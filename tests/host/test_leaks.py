@@ -1,7 +1,5 @@
 """A model that reads the target or other rows is refused, and the check changes no number."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the files of a third-party model define: its keys, defaults and names."""
 
-from __future__ import annotations
-
 import logging
 import shutil
 from pathlib import Path

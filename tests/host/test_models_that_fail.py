@@ -1,7 +1,5 @@
 """Models of RecBole that these data or settings do not fit: one line before training, and a folder that stays free."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from pathlib import Path

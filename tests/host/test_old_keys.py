@@ -1,7 +1,5 @@
 """Keys of earlier releases of RecBole in today's names."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """RecBole models as they are published run unchanged: by name from their files, under every protocol and command."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What is read from the files of the installed RecBole."""
 
-from __future__ import annotations
-
 import importlib
 import re
 

@@ -1,7 +1,5 @@
 """Configuration files as RecBole's users have them: what each means is what it meant where it was written."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Values as RecBole's users write them: read, warned of, or refused in one line that names the key."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

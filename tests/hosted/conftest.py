@@ -1,7 +1,5 @@
 """Runs by RecBole's own functions."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from pathlib import Path

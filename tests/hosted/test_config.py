@@ -1,7 +1,5 @@
 """RecBole's Config for models of this package: the same keys and checks as a run's."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

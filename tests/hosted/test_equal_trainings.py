@@ -1,7 +1,5 @@
 """A sequential model of RecBole learns the same in a run as through RecBole's own functions, to the last digit."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Checkpoints of RecBole alone load once they are translated, and translated pickles mean the same."""
 
-from __future__ import annotations
-
 import pickle
 import pickletools
 from typing import Any

@@ -1,13 +1,10 @@
 """RecBole's own functions with models of this package by name: the results are those of ``recbole_hyper.run``."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 from recbole.quick_start import run_recbole
 
-import recbole_hyper
 from tests.hosted.conftest import ours
 
 
@@ -32,11 +29,3 @@ def test_run_recbole(model: str, settings: dict[str, Any]) -> None:
 def test_other_settings(keys: dict[str, Any], settings: dict[str, Any]) -> None:
     result = run_recbole(model="HSASRecCE", dataset="random", config_dict={**settings, **keys})
     assert dict(result["test_result"]) == ours("HSASRecCE", settings, **keys)["test"]
-
-
-@pytest.mark.slow
-def test_run_recbole_on_ml_100k(settings: dict[str, Any]) -> None:
-    keys = {"epochs": 1, "valid_metric": "NDCG@10", "seed": 3}
-    result = run_recbole(model="HSASRecCE", dataset="ml-100k", config_dict=dict(keys))
-    expected = recbole_hyper.run("HSASRecCE", "ml-100k", config_dict={**keys, "output_dir": "own"})
-    assert dict(result["test_result"]) == expected["test"]

@@ -1,7 +1,5 @@
 """RecBole's trainer with models of this package: fit, evaluate and save."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

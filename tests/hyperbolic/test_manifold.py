@@ -1,7 +1,5 @@
 """The Poincare ball: its curvature, fixed, learned or shared."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Moebius operations: identities in float32 by property, formulas against geoopt in float64."""
 
-from __future__ import annotations
-
 import geoopt
 import hypothesis.strategies as st
 import pytest

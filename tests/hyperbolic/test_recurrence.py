@@ -1,7 +1,5 @@
 """The compiled Moebius recurrence is the plain one, whose gradient is right."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Riemannian optimizers: groups, a Karcher mean, resume in place, points off the manifold."""
 
-from __future__ import annotations
-
 import geoopt
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """The one-pass kernel against the torch path, on every kind of row that makes them differ if anything does."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

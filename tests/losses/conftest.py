@@ -1,7 +1,5 @@
 """Fixtures for losses that score chosen items."""
 
-from __future__ import annotations
-
 import pytest
 
 from recbole_hyper.geometry import _gather

@@ -1,7 +1,5 @@
 """A small problem, fixed negatives and comparisons for the tests of sampled losses."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

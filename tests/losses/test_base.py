@@ -1,7 +1,5 @@
 """What all losses have in common: draws, half precision, padding, and errors for bad settings."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

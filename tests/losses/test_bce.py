@@ -1,7 +1,5 @@
 """The losses of a target and its own negatives against loops: value and gradients."""
 
-from __future__ import annotations
-
 import pytest
 
 from recbole_hyper import registry

@@ -5,8 +5,6 @@ scale per item it is not, so its recall is measured: the share of each state's t
 by the search (figures of these seeds in the comments).
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """The exact cross-entropy against loops, against torch over full logits, and within its budget."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

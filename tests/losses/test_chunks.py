@@ -1,7 +1,5 @@
 """Tiles stay within their budget, and the default budget fits every run."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

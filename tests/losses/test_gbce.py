@@ -1,7 +1,5 @@
 """The calibration of gBCE, and the code of its paper; test_bce has its loop."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

@@ -1,7 +1,5 @@
 """Negatives are uniform over exactly the items that are allowed, with and without replacement."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """Groups of rows that share their candidates."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

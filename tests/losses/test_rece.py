@@ -1,7 +1,5 @@
 """RECE against loops over rounds, rows and items: value and gradients."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

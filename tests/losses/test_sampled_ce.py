@@ -1,7 +1,5 @@
 """CE- against a loop, and against the exact cross-entropy over the full catalogue."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """SCE against loops over buckets, rows and items: value, gradients and statistics."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Label smoothing of the exact cross-entropy: torch over full logits however it is cut, a run; test_ce has its loop."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The compiled path of the exact cross-entropy against its plain twin and float64."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

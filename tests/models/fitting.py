@@ -1,7 +1,5 @@
 """Models before their training, fitted linear models, and histories as plain arrays."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

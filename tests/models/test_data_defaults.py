@@ -1,7 +1,5 @@
 """``auto``: the values that the rules choose, their effect on a run, and where it is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

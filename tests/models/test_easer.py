@@ -1,7 +1,5 @@
 """EASE^R against a dense inverse and RecBole's EASE."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 

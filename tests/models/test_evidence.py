@@ -1,7 +1,5 @@
 """The second part of the default model: the evidence against loops, EASE^R's weights, and where they are offered."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Item vectors with features: against loops, in every loss, for items that nobody chose, and in the folder of a run."""
 
-from __future__ import annotations
-
 import shutil
 from collections import Counter
 from functools import partial

@@ -1,7 +1,5 @@
 """ItemKNN: similarities against a loop, and scores against RecBole's model."""
 
-from __future__ import annotations
-
 from inspect import signature
 from pathlib import Path
 from typing import Any

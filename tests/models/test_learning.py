@@ -1,7 +1,5 @@
 """Every model, encoder, geometry and loss learns what is planted: most items of "walk" have one that follows."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 from typing import Any

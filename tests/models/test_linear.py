@@ -1,7 +1,5 @@
 """What the linear models share: scores of cases, new users."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The default model: its three parts in a run, what a validation fits and knows, and what a folder keeps of it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Popularity counts every training interaction, against loops."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from pathlib import Path

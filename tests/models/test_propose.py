@@ -1,7 +1,5 @@
 """The first part of the default model: its memory, the mixture with a network and the proposed items, against loops."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

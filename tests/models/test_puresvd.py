@@ -1,7 +1,5 @@
 """PureSVD-N against a dense decomposition."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

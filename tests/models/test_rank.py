@@ -1,7 +1,5 @@
 """The third part of the default model: its scores against a loop, its fit, and whom its networks have not seen."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """RecBole's own models on this project's splits: their rows, their histories, and a run of each."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from pathlib import Path

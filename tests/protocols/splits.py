@@ -1,7 +1,5 @@
 """What the tests of the protocols share: stores, settings, and splits by name."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Rules of every split: it is checked for leaks, wrong arguments are named, cases are drawn once."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

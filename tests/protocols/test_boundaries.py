@@ -1,7 +1,5 @@
 """Points in time: units, dates, quantiles, durations."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

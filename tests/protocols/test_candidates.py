@@ -1,7 +1,5 @@
 """Sampled candidates: distinct, outside the history, the same for both parts; files of given candidates."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The split by items: by hand, against plain loops on random data, and what it refuses."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

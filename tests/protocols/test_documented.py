@@ -1,7 +1,5 @@
 """docs/protocols.md lists which settings of RecBole's documentation work: each row of its table is run."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Files of training, validation and test: against plain loops, and RecBole's reading of them."""
 
-from __future__ import annotations
-
 import dataclasses
 import shutil
 from collections import Counter

@@ -1,7 +1,5 @@
 """The global timepoint split: by hand, and against plain loops."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Last basket out: by hand, against plain loops, and the ties that leave-one-out counts."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Leave-one-out: by hand, against plain loops, and against RecBole's own split."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given, settings
 

@@ -1,7 +1,5 @@
 """Interactions that are divided at random or by counts: parts that need not follow one another in time."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

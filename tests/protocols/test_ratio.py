@@ -1,7 +1,5 @@
 """The splits by ratio, against plain loops and RecBole's own splits."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

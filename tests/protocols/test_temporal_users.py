@@ -1,7 +1,5 @@
 """The temporal users split: by hand, and against plain loops."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st

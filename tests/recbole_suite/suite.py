@@ -4,8 +4,6 @@ FOLDER is the folder ``tests`` of RecBole's repository at v1.2; nothing is fetch
 which it is found as ``tests``, as its own paths expect. exceptions.yaml lists what it is known not to pass.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import subprocess

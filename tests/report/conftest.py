@@ -1,7 +1,5 @@
 """Run folders written by hand, so that every number of a report is known."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

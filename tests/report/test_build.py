@@ -1,7 +1,5 @@
 """The page of a report: complete, escaped, and without anything from elsewhere."""
 
-from __future__ import annotations
-
 import re
 from html.parser import HTMLParser
 from pathlib import Path

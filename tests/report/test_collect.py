@@ -1,7 +1,5 @@
 """Runs and sweeps are found in folders; what cannot be read is skipped with one line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Which settings a model reads, and in which ones runs differ."""
 
-from __future__ import annotations
-
 from recbole_hyper.report.differences import differing, legend_text, read_settings
 
 

@@ -1,7 +1,5 @@
 """A line joins only runs that differ in its axis, and no legend names two things alike."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from recbole_hyper.report.collect import collect

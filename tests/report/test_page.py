@@ -1,7 +1,5 @@
 """A page has its sections, tables and figures in order, and shows any text as text."""
 
-from __future__ import annotations
-
 import base64
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every recipe is read, and its models and keys are known."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A recipe over known data gives our values, their intervals and the verdicts."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Every number in a report's tables comes from the folders."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Small runs for the tests of what a folder holds."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A run's test figures are those that an independent program finds from its weights and the raw data alone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """From a configuration to data, model and batches, for models of this package and of RecBole."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The bundle of a run: which runs have one, and whose code writes it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from recbole_hyper import run

@@ -1,7 +1,5 @@
 """The card of a run: the figures of its result, and a README of others left alone."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Models from Python: options, a frame, recommendations, a folder; the same run as by every other way."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import pickle

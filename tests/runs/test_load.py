@@ -1,7 +1,5 @@
 """Loading a run: damaged data, and a run that was killed."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

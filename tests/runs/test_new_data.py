@@ -1,7 +1,5 @@
 """A finished run on new interactions: which are ranked, after which history, and at which rank the target is."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A folder has a format: one without is of version 0.1.0, and a newer one is of a later version."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

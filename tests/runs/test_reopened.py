@@ -1,7 +1,5 @@
 """A run says if its folder cannot give its model back."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The folder of a run is enough: what it holds, who may read it, and what is said where something is not as it was."""
 
-from __future__ import annotations
-
 import errno
 import shutil
 import stat

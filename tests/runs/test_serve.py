@@ -1,7 +1,5 @@
 """Serving a run: workers without torch, code that is trusted, and a run that changes."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Warm starts: what an earlier run learned, under the ids of grown data."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Several processes of torchrun train what one trains, and are refused where they cannot."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

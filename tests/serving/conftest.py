@@ -1,7 +1,5 @@
 """One small finished run for the tests of what is served, which leave it as it is."""
 
-from __future__ import annotations
-
 import json
 import socket
 import time

@@ -1,7 +1,5 @@
 """A bundle answers as the run, with a graph and without."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

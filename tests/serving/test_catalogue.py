@@ -1,7 +1,5 @@
 """A catalogue: exclusions by user, and ids that are not items of the model."""
 
-from __future__ import annotations
-
 import pytest
 
 from recbole_hyper.serving.recommender import Recommender

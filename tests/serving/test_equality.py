@@ -1,7 +1,5 @@
 """A run's folder alone recommends what the run's own evaluation ranked, ties included, for every model."""
 
-from __future__ import annotations
-
 import shutil
 import warnings
 from pathlib import Path

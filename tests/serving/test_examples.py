@@ -1,7 +1,5 @@
 """The files of examples/ for a shop: the compose file, the cron line and the loader into PostgreSQL."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

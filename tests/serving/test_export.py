@@ -1,7 +1,5 @@
 """A run as an ONNX graph, a torch program and item vectors: the package's own scores, for batches never traced."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

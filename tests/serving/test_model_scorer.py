@@ -1,7 +1,5 @@
 """A torch model behind a recommender: pickling, blocks of scores, models without states or vectors."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Items that a finished run did not know: taken in by their features, scored as by hand, and refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

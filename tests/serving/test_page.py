@@ -1,7 +1,5 @@
 """The page in a browser: a search, neighbours, a history that grows, what it contributes, and the map."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import os

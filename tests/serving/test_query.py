@@ -1,7 +1,5 @@
 """Queries, and the search of whole rows: what a stable sort gives, ties, exclusions and faults."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a loaded run answers: any form of a question, unknown ids, no history, neighbours, scores, states."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Lists under rules against loops over a sorted catalogue, ties included; bad rules are one error."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

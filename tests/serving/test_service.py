@@ -1,7 +1,5 @@
 """The service answers as the run, under the same rules, from processes without torch; a switch drops no request."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import re

@@ -1,7 +1,5 @@
 """Recommendations in a file: whole or not there, the same after a kill, whatever form the question has."""
 
-from __future__ import annotations
-
 import errno
 import gzip
 import os

@@ -1,7 +1,5 @@
 """A shop's week by the commands of the docs: orders, a model served under rules, new orders, a warm start, a switch."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import threading

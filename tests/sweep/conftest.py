@@ -1,7 +1,5 @@
 """A data set of a few hundred random interactions, and the keys of runs that take a fraction of a second."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Faults of a space end a sweep before its first trial; keys without effect are named."""
 
-from __future__ import annotations
-
 import textwrap
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Sweeps in one process: selection, failures, resume, faults."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The folder of a sweep: what a resume refuses, and damaged files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

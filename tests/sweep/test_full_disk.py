@@ -1,7 +1,5 @@
 """A full disk ends a sweep with one error, whoever wrote; its trials stay unfinished, and a resume runs them."""
 
-from __future__ import annotations
-
 import errno
 from pathlib import Path
 from typing import Any

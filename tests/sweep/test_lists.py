@@ -1,7 +1,5 @@
 """The bundled spaces give the lists of trials that release 0.2.0 gave: of grids, and what Optuna proposes."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import replace

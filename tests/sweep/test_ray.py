@@ -1,7 +1,5 @@
 """Sweeps on Ray: the same outcome as in one process, through kill -9, dead workers, asha and a time budget."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -14,7 +12,7 @@ import pandas as pd
 import pytest
 
 from recbole_hyper.cluster import cluster
-from recbole_hyper.errors import ConfigError, NoSpaceError
+from recbole_hyper.errors import ConfigError
 from recbole_hyper.sweep import sweep, trial, workers
 from recbole_hyper.sweep.trial import read_history, read_record
 from tests.raising import refused
@@ -137,32 +135,6 @@ def test_a_trial_that_kills_its_process_has_failed(
     outcome = on_ray(keys, tmp_path / "s", {"learning_rate": {"grid_search": [0.01, 0.02]}}, max_concurrent=1)
     assert outcome["trials"] == {"failed": 1, "finished": 1}
     assert pd.read_csv(tmp_path / "s" / "trials.csv").reason[0].startswith("its process died 3 times: ")
-
-
-def test_a_full_disk_on_ray(ray_cluster: Any, keys: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """torch's own words, from a process of Ray: no trial has failed, and a resume runs them."""
-    flag, original = tmp_path / "full", workers._start
-    flag.touch()
-
-    def on_a_full_disk(plan: Any, asha: Any) -> Any:
-        run = original(plan, asha)
-
-        def start(trial: Any) -> Any:
-            if flag.exists() and trial.number == 1:
-                raise RuntimeError("[enforce fail at inline_container.cc:603] . unexpected pos 64 vs 0")
-            return run(trial)
-
-        return start
-
-    monkeypatch.setattr(workers, "_start", on_a_full_disk)
-    space = {"learning_rate": {"grid_search": [0.01, 0.02, 0.03]}}
-    with refused(NoSpaceError, "--resume=True"):
-        on_ray(keys, tmp_path / "s", space, max_concurrent=1)
-    records = [read_record(path) for path in sorted((tmp_path / "s" / "trials").iterdir())]
-    assert [record.status for record in records if record] == ["finished"]
-    flag.unlink()
-    outcome = sweep(config_dict={"output_dir": str(tmp_path / "s"), "resume": True})
-    assert outcome["trials"] == {"finished": 3}
 
 
 def test_ray_ends_for_want_of_memory(

@@ -1,7 +1,5 @@
 """Lists of trials are repeatable; optuna learns from trials of before a resume."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

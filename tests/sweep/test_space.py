@@ -1,7 +1,5 @@
 """The grammar of spaces: Ray's functions, RecBole's files, what a trial leaves out, and what is refused."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

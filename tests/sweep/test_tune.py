@@ -1,7 +1,5 @@
 """A sweep without a space searches ``tune``, which fits every model, and ends with a tested winner."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What can be said of Ray before it starts, and what is made of its errors."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Keys and weights of the small runs of these tests."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

@@ -6,8 +6,6 @@ not killed. With a "space" sweeps are killed; where "warm" is set, runs that sta
 With "workers" a run is so many forks more, joined as torchrun joins its processes, of which one kills itself.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """One run in one process and in several: its keys, and that both train the same."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path

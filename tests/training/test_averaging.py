@@ -1,7 +1,5 @@
 """The average of the weights: the recurrence in float64, what sees it, a resume, a refit, and what is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Memory: freed pages, and the trial step: what it measures and refuses, and that it leaves nothing behind."""
 
-from __future__ import annotations
-
 import gc
 import json
 import re

@@ -1,7 +1,5 @@
 """The optimizer and the scheduler of a run do what their keys say, step by step against the formula."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

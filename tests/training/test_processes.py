@@ -1,7 +1,5 @@
 """The arithmetic of several processes without Ray: shares of a batch, and the loss of the whole."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """What a training prints: one line an epoch, with the chosen metric."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

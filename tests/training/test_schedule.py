@@ -1,7 +1,5 @@
 """Learning rates over the steps of a training: the formula, a resume, a refit, and what is refused."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Ranking a part of a split: shares of several processes, joined, equal the ranking of one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Raw files for the tests of the reader: published formats written small, and short ways to read them."""
 
-from __future__ import annotations
-
 import datetime
 import json
 from collections.abc import Callable

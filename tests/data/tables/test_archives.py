@@ -1,7 +1,5 @@
 """Sources: every container is read like the plain file; damage, change and folders of parts."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import hashlib

@@ -1,7 +1,5 @@
 """Atomic files: any text comes back unchanged, or one error names the file and the line."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

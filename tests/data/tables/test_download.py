@@ -1,7 +1,5 @@
 """Downloads from a local server: only a complete download becomes a data set."""
 
-from __future__ import annotations
-
 import io
 import threading
 import zipfile

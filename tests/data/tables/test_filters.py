@@ -1,7 +1,5 @@
 """Filters against plain loops and RecBole's k-core."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

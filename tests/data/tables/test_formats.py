@@ -1,7 +1,5 @@
 """Formats: the user's options, and which column is which field."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Guesses: the format, the columns, the times and the encoding of a file are found and printed."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import shlex

@@ -1,7 +1,5 @@
 """Ids: numbering, look-ups, and any text comes back unchanged."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Ids and histories from callers: lists, columns and files."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Interactions: order, returns, and the file that is written."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -13,15 +11,8 @@ from hypothesis import strategies as st
 from recbole_hyper.data.tables import interactions as writer
 from recbole_hyper.data.tables.interactions import Interactions, write_interactions
 from recbole_hyper.errors import DataError
+from tests.data.tables.raw import interactions
 from tests.raising import refused
-
-
-def interactions(rows: list[tuple[int, int, float, float]]) -> Interactions:
-    users, items, ratings, times = (np.asarray(column) for column in zip(*rows, strict=True))
-    tokens = pa.array([f"t{n}" for n in range(10)])
-    return Interactions(
-        users.astype(np.int32), items.astype(np.int32), times.astype(float), ratings.astype(np.float32), tokens, tokens
-    )
 
 
 @settings(deadline=None, max_examples=100)

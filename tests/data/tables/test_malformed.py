@@ -1,7 +1,5 @@
 """Unreadable lines, and records that are the same wherever blocks end."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 from collections.abc import Callable

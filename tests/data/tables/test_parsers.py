@@ -1,7 +1,5 @@
 """Parsers: every published raw format, written small and read back; lists, nested values and folders of parts."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from functools import partial

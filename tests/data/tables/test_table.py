@@ -1,7 +1,5 @@
 """Tables of every kind, frames and files, become the same columns; errors name the row."""
 
-from __future__ import annotations
-
 import datetime
 from decimal import Decimal
 from pathlib import Path

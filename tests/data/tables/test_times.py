@@ -1,7 +1,5 @@
 """Times: dates, units, and numbers that are unlikely dates."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

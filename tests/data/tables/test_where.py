@@ -1,7 +1,5 @@
 """Conditions on columns: against Python's comparison of each row, and errors."""
 
-from __future__ import annotations
-
 import datetime
 import threading
 import time

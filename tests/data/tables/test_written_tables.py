@@ -1,7 +1,5 @@
 """Tables as other programs write them come back equal, or with one error that names the file and the line."""
 
-from __future__ import annotations
-
 import csv
 import datetime
 import json

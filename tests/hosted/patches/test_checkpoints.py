@@ -1,7 +1,5 @@
 """Checkpoints of RecBole load with torch's safe loader, and code in them is refused."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """RecBole's functions find models of both packages by name, and search over them."""
 
-from __future__ import annotations
-
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The map of items: distances on the disk, principal components of flat vectors, a sample of a large catalogue."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

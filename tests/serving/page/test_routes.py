@@ -1,7 +1,5 @@
 """The requests of the page."""
 
-from __future__ import annotations
-
 import json
 import logging
 import shutil

@@ -1,7 +1,5 @@
 """Cleaning: each step by hand, and their order."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The table of items, and returns."""
 
-from __future__ import annotations
-
 import datetime
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``prepare``: complete files or the old ones, whatever interrupts; its options, its output and its errors."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

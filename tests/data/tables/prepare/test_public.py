@@ -1,7 +1,5 @@
 """Public data sets: the catalogue is consistent; MovieLens-1M from GroupLens, from the package's copy, or neither."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import io

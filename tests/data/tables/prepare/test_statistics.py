@@ -1,7 +1,5 @@
 """Statistics of a prepared data set."""
 
-from __future__ import annotations
-
 import pytest
 
 from recbole_hyper.data.tables.prepare.cleaning import Cleaning, apply
