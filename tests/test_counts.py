@@ -59,9 +59,7 @@ def count_instances(part: type, counts: Counter[str], monkeypatch: pytest.Monkey
     monkeypatch.setattr(part, "options", lambda *_: options)
 
 
-def test_a_value_is_checked_once_and_a_part_is_built_once(
-    sixty_users: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_value_is_checked_once_and_a_part_is_built_once(sixty_users, monkeypatch) -> None:
     counts, allows = Counter[str](), values.allows
 
     def counted(kind: Any, value: Any) -> bool:

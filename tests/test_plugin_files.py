@@ -83,9 +83,7 @@ def test_packages_of_the_current_folder_are_found(tmp_path: Path, monkeypatch: p
     assert not {"models", "tools"} & sys.modules.keys()
 
 
-def test_an_installed_package_is_not_replaced_by_the_current_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_installed_package_is_not_replaced_by_the_current_folder(tmp_path, monkeypatch) -> None:
     """Such as the recbole/ of a fork."""
     write(tmp_path / "recbole", __init__="1 / 0\n")
     write(tmp_path / "models", x="import recbole\n")

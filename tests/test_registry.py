@@ -72,9 +72,7 @@ def tutorial_loss() -> str:
     return next(block for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL) if "focal.py" in block)
 
 
-def test_the_loss_of_the_tutorial_learns_from_outside_the_checkout(
-    walk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_loss_of_the_tutorial_learns_from_outside_the_checkout(walk, tmp_path, monkeypatch) -> None:
     own = tmp_path / "elsewhere"
     own.mkdir()
     monkeypatch.chdir(own)
@@ -117,9 +115,7 @@ def test_models_and_protocols_of_ones_own(cycle: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("decorator", ['@register("models")', ""])
-def test_a_run_of_a_model_by_its_path_is_found_by_another_process(
-    decorator: str, cycle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_of_a_model_by_its_path_is_found_by_another_process(decorator, cycle, tmp_path, monkeypatch) -> None:
     parts = 'parts = {"encoder": "transformer", "geometry": "euclidean", "loss_type": "ce"}'
     lines = "from recbole_hyper.registry import register\nfrom recbole_hyper.models.base import HyperRecommender\n"
     lines += f"{decorator}\nclass Theirs(HyperRecommender):\n    {parts}\n"
@@ -175,9 +171,7 @@ def test_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"loss_type": Doubled, "factorr": 1}, ("'factorr'", "did you mean factor")),
     ],
 )
-def test_what_is_no_part_is_one_error(
-    keys: dict[str, Any], named: tuple[str, ...], cycle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_no_part_is_one_error(keys, named, cycle, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("broken.py").write_text("1 / 0\n")
     Path("leaves.py").write_text("import sys\nsys.exit(3)\n")

@@ -5,7 +5,6 @@ import json
 import math
 import re
 import statistics
-from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -402,9 +401,7 @@ def test_the_default_is_ahead_of_three_others_on_all_data() -> None:
         for data in ("amazon-beauty", "amazon-sports", "ml-1m")
     ],
 )
-def test_the_default_is_ahead_under_a_timepoint(
-    name: str, default: str, refit: bool, data: str, models: Sequence[str]
-) -> None:
+def test_the_default_is_ahead_under_a_timepoint(name, default, refit, data, models) -> None:
     """The sentences in docs/models/memory.md."""
     own = group(name.format(data=data, model="FMLPRecMemory") + default)
     others = [runs()[name.format(data=data, model=model)] for model in models]
@@ -484,9 +481,7 @@ def means_of(data: str, width: int) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize(("data", "widths", "column", "of", "below", "above"), ABOVE)
-def test_heads_are_above_others_as_the_study_of_curvature_states(
-    data: str, widths: Sequence[int], column: str, of: str, below: list[str], above: list[str]
-) -> None:
+def test_heads_are_above_others_as_the_study_of_curvature_states(data, widths, column, of, below, above) -> None:
     for width in widths:
         by_seed = tuned_heads(data, width).pivot(index="seed", columns="head", values=column)
         table = by_seed if of == "seed" else by_seed.mean().to_frame().T

@@ -1,5 +1,7 @@
 """No function grows beyond what a reader takes in at once, and no room beyond its budget."""
 
+from __future__ import annotations
+
 import ast
 import re
 from collections.abc import Iterator

@@ -29,9 +29,7 @@ print(*(os.environ.get(name) for name in ("{SPIN}", "OMP_WAIT_POLICY", "{CACHE}"
         ({"OMP_WAIT_POLICY": "ACTIVE"}, (None, "ACTIVE", CACHED_KERNELS)),
     ],
 )
-def test_spinning_and_kernels_are_limited_unless_the_environment_says_how(
-    given: dict[str, str], wanted: tuple[str | None, ...]
-) -> None:
+def test_spinning_and_kernels_are_limited_unless_the_environment_says_how(given, wanted) -> None:
     names = (SPIN, "OMP_WAIT_POLICY", CACHE, "DNNL_PRIMITIVE_CACHE_CAPACITY")
     clean = {key: value for key, value in os.environ.items() if key not in names}
     done = subprocess.run([sys.executable, "-c", ASKED], env=clean | given, capture_output=True, text=True, check=True)

@@ -56,9 +56,7 @@ def arguments(models: str, folder: Path, seeds: str | None = None, **keys: Any) 
     return _parse(["compare", *asked, *words])
 
 
-def test_the_command_runs_skips_and_reports(
-    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_runs_skips_and_reports(random_data, tmp_path, monkeypatch, capsys) -> None:
     calls: list[str] = []
     monkeypatch.setattr(compare, "run_alone", run_here(calls))
     keys = {"data_path": str(random_data), "use_gpu": False, "topk": [5], "valid_metric": "NDCG@5", "epochs": 1}
@@ -90,9 +88,7 @@ def test_the_command_runs_skips_and_reports(
         command.compare(arguments("EASER", folder, **{**common, "reg_weight": 7.0}))
 
 
-def test_models_over_seeds(
-    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_models_over_seeds(random_data, tmp_path, monkeypatch, capsys) -> None:
     calls: list[str] = []
     monkeypatch.setattr(compare, "run_alone", run_here(calls))
     keys = {**SMALL, "data_path": str(random_data), "use_gpu": False, "topk": [5], "valid_metric": "NDCG@5"}
@@ -124,9 +120,7 @@ def test_models_over_seeds(
 
 
 @pytest.mark.usefixtures("serial_sweeps")
-def test_the_winner_of_a_sweep_is_compared_and_packed(
-    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_winner_of_a_sweep_is_compared_and_packed(random_data, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(compare, "run_alone", run_here([]))
     keys = {"data_path": str(random_data), "use_gpu": False, "topk": [5], "valid_metric": "NDCG@5"}
     tuned = tmp_path / "tuned"
@@ -151,9 +145,7 @@ def test_the_winner_of_a_sweep_is_compared_and_packed(
         assert f"--tuned={text}: a finished sweep of one of Pop, EASER is expected" in capsys.readouterr().err
 
 
-def test_a_model_that_fails_with_one_seed_has_no_numbers(
-    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_that_fails_with_one_seed_has_no_numbers(random_data, tmp_path, monkeypatch) -> None:
     inner = run_here([])
 
     def fails(model: str, dataset: str, keys: Path, threads: int | None = None, note: Any = None) -> str | None:
@@ -170,9 +162,7 @@ def test_a_model_that_fails_with_one_seed_has_no_numbers(
     assert float(saved["Pop"]["ndcg@5"]) > 0
 
 
-def test_a_finished_run_is_reused_only_for_the_same_settings(
-    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_finished_run_is_reused_only_for_the_same_settings(random_data, tmp_path, monkeypatch, capsys) -> None:
     calls: list[str] = []
     monkeypatch.setattr(compare, "run_alone", run_here(calls))
     keys = {**SMALL, "data_path": str(random_data), "use_gpu": False, "topk": [5], "valid_metric": "NDCG@5"}
@@ -206,9 +196,7 @@ def test_a_finished_run_is_reused_only_for_the_same_settings(
     assert calls == []
 
 
-def test_a_killed_run_with_more_epochs_is_refused(
-    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_run_with_more_epochs_is_refused(random_data, tmp_path, monkeypatch) -> None:
     calls: list[str] = []
     monkeypatch.setattr(compare, "run_alone", run_here(calls))
     keys = {**SMALL, "data_path": str(random_data), "use_gpu": False}
@@ -230,14 +218,7 @@ def test_a_killed_run_with_more_epochs_is_refused(
         ("Pop EASER Pop", {}, ("Pop more than once",)),
     ],
 )
-def test_mistakes_show_before_anything_runs(
-    random_data: Path,
-    tmp_path: Path,
-    models: str,
-    keys: dict[str, Any],
-    named: tuple[str, ...],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_mistakes_show_before_anything_runs(random_data, tmp_path, models, keys, named, monkeypatch) -> None:
     calls: list[str] = []
     monkeypatch.setattr(compare, "run_alone", run_here(calls))
     with refused(ConfigError, *named):

@@ -45,9 +45,7 @@ def test_k_core_is_short_for_three_options(options: dict, changes: dict) -> None
     assert _changes(argparse.Namespace(**{"k_core": None, **options})) == changes
 
 
-def test_a_data_set_of_recbole_needs_no_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_data_set_of_recbole_needs_no_work(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["prepare", "ml-100k"]) == 0
     assert "ml-100k comes with the installed recbole package" in capsys.readouterr().out
@@ -82,9 +80,7 @@ def test_a_file_without_letters_needs_a_name() -> None:
         name_of("---.csv")
 
 
-def test_a_file_is_prepared_under_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_is_prepared_under_its_name(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     Path("orders.csv").write_text("user,item,time,event\na,x,2020-01-01,v\n")
     assert main(["prepare", "--source=orders.csv"]) == 0

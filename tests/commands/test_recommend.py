@@ -77,9 +77,7 @@ def test_typed_ids(folder: Path, capsys: pytest.CaptureFixture[str], caplog: pyt
     assert "error: --users=: no id" in capsys.readouterr().err
 
 
-def test_histories_whose_times_have_an_unknown_name(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_histories_whose_times_have_an_unknown_name(folder, tmp_path, capsys) -> None:
     file = tmp_path / "orders.csv"
     file.write_text("user_id,item_id,when,price\nanna,i3,20,1\nanna,i5,10,2\n")
     assert main(["recommend", str(folder), f"--histories={file}", "--k=1"]) == 0
@@ -106,9 +104,7 @@ def test_the_first_row_of_an_item_counts(folder: Path, tmp_path: Path, caplog: p
             model.use_catalogue(wrong)
 
 
-def test_lists_are_as_long_as_a_small_catalogue(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_lists_are_as_long_as_a_small_catalogue(folder, tmp_path, capsys) -> None:
     write_inter(tmp_path / "data", "tiny", [(f"u{n}", f"i{(n + k) % 5}", k) for n in range(9) for k in range(4)])
     run("Pop", "tiny", config_dict={**SMALL, "data_path": str(tmp_path / "data"), "output_dir": str(tmp_path / "run")})
     words = ["recommend", str(tmp_path / "run"), "--users=u1", "--exclude_seen=False"]

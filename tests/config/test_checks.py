@@ -118,9 +118,7 @@ def test_files_beside_the_folder_of_the_data_set(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_impossible_values_fail_before_data_are_read(
-    cycle: Path, keys: dict, named: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_impossible_values_fail_before_data_are_read(cycle, keys, named, monkeypatch) -> None:
     monkeypatch.setattr("pandas.read_csv", lambda *a, **k: pytest.fail("data were read"))
     find = importlib.util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *a: None if name == "wandb" else find(name, *a))
@@ -139,9 +137,7 @@ def test_curvatures_that_float32_holds_are_taken(cycle: Path, model: str, value:
     assert make(cycle, model=model, curvature=value)["curvature"] == value
 
 
-def test_what_the_weights_need_is_held_against_the_memory_there_is(
-    cycle: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_weights_need_is_held_against_the_memory_there_is(cycle, monkeypatch) -> None:
     make(cycle, hidden_size=2000)
     monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=50_000_000, available=50_000_000))
     with refused(ConfigError, "GiB", "0.0"):

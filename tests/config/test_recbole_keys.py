@@ -69,9 +69,7 @@ def test_what_is_not_named_is_read(cycle: Path, tmp_path: Path, model: str, monk
 
 
 @pytest.mark.parametrize("model", [*registry.names("models"), "BPR", "SASRec", "EASE"])
-def test_what_has_no_effect_is_warned_of_and_not_recorded(
-    cycle: Path, model: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_has_no_effect_is_warned_of_and_not_recorded(cycle, model, caplog) -> None:
     default = bound(cycle, model)
     given = {}
     for key in default.resolved.reasons:
@@ -100,9 +98,7 @@ def test_what_has_no_effect_is_warned_of_and_not_recorded(
         ("feature_fusion", "concat", "selected_features is None", {"selected_features": ["kind"]}),
     ],
 )
-def test_a_key_that_another_switches_off(
-    cycle: Path, key: str, value: Any, why: str, counts: dict[str, Any], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_key_that_another_switches_off(cycle, key, value, why, counts, caplog) -> None:
     learner = {"learner": "riemannian_adam"} if key == "adam_betas" else {}
     config = bound(cycle, "HSASRecCE", **{key: value}, **learner)
     assert f"HSASRecCE does not read {key}: the key has no effect in this run; {why}" in caplog.text

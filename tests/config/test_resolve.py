@@ -68,9 +68,7 @@ def test_names_of_metrics_in_other_libraries(cycle: Path) -> None:
     assert (config["metrics"], config["valid_metric"]) == (["Hit", "NDCG"], "Hit@5")
 
 
-def test_recboles_default_folder_need_not_exist(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_recboles_default_folder_need_not_exist(tmp_path, monkeypatch, caplog) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.yaml").write_text("data_path: dataset/\n")
     assert Path(Config("SASRecCE", "ml-100k", ["mine.yaml"])["data_path"], "ml-100k.inter").is_file()

@@ -71,9 +71,7 @@ def test_the_cache_is_used_for_the_same_question_only(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize(
     "change", [{"curvature": -5.0}, {"curvature": 0}, {"curvature": "flat"}, {"lower": 9.0, "upper": 1.0}, {"more": 1}]
 )
-def test_an_edited_cache_is_named_and_measured_anew(
-    tmp_path: Path, change: dict, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_edited_cache_is_named_and_measured_anew(tmp_path, change, caplog) -> None:
     path = tmp_path / "curvature.json"
     first = estimate_curvature(popularity_matrix(), **OPTIONS, cache_path=path)
     assert estimate_curvature(popularity_matrix(), **OPTIONS, cache_path=path).cached
@@ -85,9 +83,7 @@ def test_an_edited_cache_is_named_and_measured_anew(
     assert estimate_curvature(popularity_matrix(), **OPTIONS, cache_path=path).cached
 
 
-def test_a_cache_that_cannot_be_written_costs_no_second_measurement(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cache_that_cannot_be_written_costs_no_second_measurement(tmp_path, caplog, monkeypatch) -> None:
     (tmp_path / "file").touch()
     calls = []
     real = module.sample_deltas
@@ -97,9 +93,7 @@ def test_a_cache_that_cannot_be_written_costs_no_second_measurement(
     assert calls == [1]
 
 
-def test_a_run_keeps_the_estimate_in_the_users_cache(
-    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_keeps_the_estimate_in_the_users_cache(random_data, tmp_path, monkeypatch) -> None:
     cache = tmp_path / "cache"
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     keys = {**SMALL, "epochs": 0, "geometry": "poincare", "curvature": "auto", "topk": [5], "valid_metric": "NDCG@5"}

@@ -45,9 +45,7 @@ def aged(path: Path) -> None:
     os.utime(path, (before, before))
 
 
-def test_a_second_run_maps_what_the_first_one_read(
-    data: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_second_run_maps_what_the_first_one_read(data, monkeypatch, caplog) -> None:
     plain = store(data, use_cache=False)
     first = store(data)
     monkeypatch.setattr("recbole_hyper.runs.dataset.read_store", lambda source: pytest.fail("the files were read"))
@@ -77,9 +75,7 @@ def test_a_copy_of_the_files_elsewhere_is_the_same_data(data: Path, tmp_path: Pa
     assert len(kept()) == 1
 
 
-def test_the_digest_is_computed_again_only_when_the_file_may_have_changed(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_digest_is_computed_again_only_when_the_file_may_have_changed(data, monkeypatch) -> None:
     path, computed = data / "d" / "d.inter", []
     digest = cache.file_digest
     monkeypatch.setattr(cache, "file_digest", lambda file: computed.append(file) or digest(file))
@@ -111,9 +107,7 @@ def test_a_store_that_another_process_saved_meanwhile_is_taken(data: Path) -> No
     assert len([*kept()[0].parent.iterdir()]) == 1
 
 
-def test_a_full_disk_is_no_fault_of_the_run(
-    data: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_full_disk_is_no_fault_of_the_run(data, monkeypatch, caplog) -> None:
     def full(*arguments: Any) -> None:
         raise NoSpaceError(28, "no space left on the disk")
 
@@ -123,9 +117,7 @@ def test_a_full_disk_is_no_fault_of_the_run(
     assert kept() == []
 
 
-def test_a_cache_that_cannot_be_written_is_no_fault_of_the_run(
-    data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_cache_that_cannot_be_written_is_no_fault_of_the_run(data, tmp_path, caplog) -> None:
     (tmp_path / "cache").write_text("a file")
     assert len(store(data).items) == 300
     assert "cannot save the data" in caplog.text

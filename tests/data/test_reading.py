@@ -77,9 +77,7 @@ rows = st.lists(
         [None, {"rating": "[2,inf)"}, {"kind": ["x"]}, {"item_id": IDS[:6]}, {"timestamp": "(0,3]"}]
     ),
 )
-def test_filters_are_recboles(
-    rows: list[tuple], users: str | None, items: str | None, duplicates: str | None, values: Any, tmp_path: Path
-) -> None:
+def test_filters_are_recboles(rows, users, items, duplicates, values, tmp_path) -> None:
     write_inter(tmp_path, "d", rows, WIDE)
     keys = {"user_inter_num_interval": users, "item_inter_num_interval": items, "rm_dup_inter": duplicates}
     same(*both(tmp_path, val_interval=values, load_col={"inter": COLUMNS}, **keys))

@@ -32,9 +32,7 @@ def test_invalid_keys_are_one_error(keys: dict[str, Any], message: str) -> None:
         SequenceDataset(Config("SASRecCE", "ml-100k", config_dict=keys))
 
 
-def test_a_folder_without_ml_100k_does_not_silently_give_the_copy_of_the_package(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_folder_without_ml_100k_does_not_silently_give_the_copy_of_the_package(tmp_path, caplog) -> None:
     Config("SASRecCE", "ml-100k", config_dict={"data_path": str(tmp_path)})
     assert "has no ml-100k: using the copy in the recbole package" in caplog.text
 

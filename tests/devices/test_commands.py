@@ -1,9 +1,6 @@
 """Commands on a finished run, on the device: none of them takes a tensor of the device for one of the host."""
 
-from pathlib import Path
-
 import pytest
-import torch
 
 from recbole_hyper import run
 from recbole_hyper.cli import main
@@ -20,14 +17,7 @@ FILES = {"onnx": "model.onnx", "vectors": "items.parquet"}
         ("EASER", {}, ()),
     ],
 )
-def test_every_command_takes_a_run(
-    model: str,
-    keys: dict[str, object],
-    formats: tuple[str, ...],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    foreign: torch.device,
-) -> None:
+def test_every_command_takes_a_run(model, keys, formats, tmp_path, capsys, foreign) -> None:
     data, folder = write_random(tmp_path / "data"), str(tmp_path / "run")
     result = run(model, "random", config_dict=small_keys(model, data, output_dir=folder, **keys))
     assert result["device"]["type"] == foreign.type

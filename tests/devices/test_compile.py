@@ -2,7 +2,6 @@
 
 import functools
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
@@ -18,9 +17,7 @@ INDUCTOR = [
 
 @pytest.mark.parametrize("backend", ["eager", pytest.param("inductor", marks=INDUCTOR)])
 @pytest.mark.parametrize("model", ["HSASRecCE", pytest.param("FMLPRecCE", marks=pytest.mark.slow)])
-def test_a_compiled_encoder_learns_the_same(
-    model: str, backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_compiled_encoder_learns_the_same(model, backend, tmp_path, monkeypatch) -> None:
     """The quick backend traces the encoder and runs what it traced; inductor compiles that."""
     compile_ = torch.nn.Module.compile
     monkeypatch.setattr(torch.nn.Module, "compile", functools.partialmethod(compile_, backend=backend))

@@ -79,9 +79,7 @@ def _shuffled(batch: PackedBatch) -> PackedBatch:
         ("SASRecBCEPlus", {"loss_type": "bce"}),
     ],
 )
-def test_replayed_steps_are_those_without_graphs(
-    model: str, keys: dict[str, Any], data: Path, tmp_path: Path, foreign: torch.device
-) -> None:
+def test_replayed_steps_are_those_without_graphs(model, keys, data, tmp_path, foreign) -> None:
     """Weights, average, moments and losses, with dropout, negatives, schedule and clipping."""
     found = [trained(model, data, tmp_path / str(one), 9, replayed=one, **keys) for one in (False, True)]
     (plain, _), (loop, replays) = found
@@ -95,9 +93,7 @@ def test_replayed_steps_are_those_without_graphs(
             torch.testing.assert_close(one.cpu(), other.cpu(), rtol=1e-5, atol=1e-7)
 
 
-def test_a_number_of_the_host_would_go_stale(
-    data: Path, tmp_path: Path, foreign: torch.device, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_number_of_the_host_would_go_stale(data, tmp_path, foreign, monkeypatch) -> None:
     """The test above can fail: a rate that is a number of Python stays that of the recording."""
     monkeypatch.setattr("recbole_hyper.training.optim.torch.tensor", lambda value, device: value)
     found = [trained("SASRecCE", data, tmp_path / str(one), 9, replayed=one, **EVERYTHING) for one in (False, True)]
@@ -105,9 +101,7 @@ def test_a_number_of_the_host_would_go_stale(
     assert not torch.allclose(*weights, rtol=1e-5, atol=1e-7)
 
 
-def test_a_step_that_cannot_be_recorded_runs_as_usual(
-    data: Path, tmp_path: Path, foreign: torch.device, monkeypatch: pytest.MonkeyPatch, caplog: Any
-) -> None:
+def test_a_step_that_cannot_be_recorded_runs_as_usual(data, tmp_path, foreign, monkeypatch, caplog) -> None:
     def refused(function: Any) -> Any:
         raise RuntimeError("operation not permitted when stream is capturing")
 
@@ -140,9 +134,7 @@ def test_few_shapes_are_recorded(data: Path, tmp_path: Path, foreign: torch.devi
         ("SASRecCE", {"learner": "sgd"}, "learner SGD reads values on the host"),
     ],
 )
-def test_what_cannot_be_recorded_says_why(
-    model: str, keys: dict[str, Any], reason: str | None, data: Path, tmp_path: Path, foreign: torch.device
-) -> None:
+def test_what_cannot_be_recorded_says_why(model, keys, reason, data, tmp_path, foreign) -> None:
     loop, _ = trained(model, data, tmp_path / "run", 0, replayed=False, **keys)
     batches = SimpleNamespace(on_device=True)
     assert why_no_graphs(loop, batches) == "there is no CUDA device"

@@ -29,9 +29,7 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("model", registry.names("models"))
-def test_a_step_and_a_ranked_batch_wait_a_fixed_number_of_times(
-    model: str, data: Path, tmp_path: Path, foreign: torch.device
-) -> None:
+def test_a_step_and_a_ranked_batch_wait_a_fixed_number_of_times(model, data, tmp_path, foreign) -> None:
     step, ranking, cases = step_and_ranking(model, data, tmp_path / "run")
     assert cases > 20
     if step is not None:
@@ -42,9 +40,7 @@ def test_a_step_and_a_ranked_batch_wait_a_fixed_number_of_times(
 
 
 @pytest.mark.parametrize("drawn", [20_000, 30])
-def test_a_validation_of_the_default_waits_for_its_result_alone(
-    drawn: int, data: Path, tmp_path: Path, foreign: torch.device, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_validation_of_the_default_waits_for_its_result_alone(drawn, data, tmp_path, foreign, monkeypatch) -> None:
     """The evidence is read, the networks fitted and the cases ranked on the device."""
     monkeypatch.setattr("recbole_hyper.models.memory.RANKED_CASES", drawn)
     keys = small_keys("FMLPRecMemory", data, output_dir=str(tmp_path / "run"), memory_ease=True)
@@ -87,9 +83,7 @@ def test_metrics_are_those_of_the_cpu(model: str, data: Path, tmp_path: Path, fo
     assert found[True]["test"] == pytest.approx(found[False]["test"], abs=2e-5)
 
 
-def test_a_ranker_is_fitted_and_ranks_as_on_the_cpu(
-    data: Path, tmp_path: Path, foreign: torch.device, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_ranker_is_fitted_and_ranks_as_on_the_cpu(data, tmp_path, foreign, monkeypatch) -> None:
     monkeypatch.setattr(rank, "_FEWEST", 1)
     # what was found is kept on random data too
     gains = itertools.cycle((1.0, 0.0))
@@ -104,9 +98,7 @@ def test_a_ranker_is_fitted_and_ranks_as_on_the_cpu(
         assert found[True][part] == pytest.approx(found[False][part], abs=2e-5)
 
 
-def test_a_planted_cpu_tensor_in_a_step_fails(
-    data: Path, tmp_path: Path, foreign: torch.device, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_planted_cpu_tensor_in_a_step_fails(data, tmp_path, foreign, monkeypatch) -> None:
     monkeypatch.setattr(base, "positions_from_end", lambda lengths, width: torch.zeros(len(lengths), width).long())
     from recbole_hyper.encoders import transformer
 

@@ -51,9 +51,7 @@ def test_ways_to_learn(keys: dict[str, Any], data: Path, tmp_path: Path, foreign
 
 
 @pytest.mark.parametrize("has_bfloat16", [True, False])
-def test_half_precision_is_bfloat16_where_there_is_one(
-    has_bfloat16: bool, data: Path, tmp_path: Path, foreign: torch.device, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_half_precision_is_bfloat16_where_there_is_one(has_bfloat16, data, tmp_path, foreign, monkeypatch) -> None:
     """float16 loses small gradients, which the scaler keeps; bfloat16 needs none."""
     seen, scaled = set(), []
     product, scale = torch.nn.functional.linear, torch.amp.GradScaler.scale
@@ -122,9 +120,7 @@ def test_refit_recommend_and_export(data: Path, tmp_path: Path, foreign: torch.d
         ("Fading", {"plugins": str(PUBLISHED / "fading.py")}),
     ],
 )
-def test_models_of_recbole_and_of_others(
-    model: str, keys: dict[str, Any], data: Path, tmp_path: Path, foreign: torch.device
-) -> None:
+def test_models_of_recbole_and_of_others(model, keys, data, tmp_path, foreign) -> None:
     result = result_of(model, data, tmp_path / "run", **keys)
     assert result["device"]["type"] == "foreign"
     assert "neither on the target" in result["leak_check"]
@@ -153,9 +149,7 @@ def test_item_features_are_read_on_the_device(data: Path, tmp_path: Path, foreig
     assert result_of("SASRecCE", data, tmp_path / "run", **keys)["test"]["ndcg@10"] > 0
 
 
-def test_a_loss_that_is_not_finite_names_its_step(
-    data: Path, tmp_path: Path, foreign: torch.device, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_loss_that_is_not_finite_names_its_step(data, tmp_path, foreign, monkeypatch) -> None:
     """The losses are read together, and the first that is not finite is named all the same."""
     from recbole_hyper.training.progress import DivergedError
 
@@ -202,9 +196,7 @@ def test_use_gpu_without_a_gpu_warns(data: Path, tmp_path: Path, caplog: pytest.
     assert "this run uses the CPU" not in caplog.text
 
 
-def test_the_precision_of_products_is_that_of_a_run(
-    data: Path, tmp_path: Path, foreign: torch.device, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_precision_of_products_is_that_of_a_run(data, tmp_path, foreign, monkeypatch) -> None:
     """In training, in ranking and where a finished run recommends; not outside of them."""
     seen: dict[str, set[str]] = {"loss": set(), "scores": set()}
     loss, scores = CrossEntropy.forward, FrozenHead.scores

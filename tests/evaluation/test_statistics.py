@@ -1,7 +1,5 @@
 """Intervals against scipy, and by how often they cover the truth."""
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -86,9 +84,7 @@ def test_intervals_cover_the_truth_as_often_as_they_say(clustered: bool) -> None
     assert 0.84 <= covered / 300 <= 0.96  # three standard errors of 0.9 are 0.052
 
 
-def test_a_run_writes_intervals_and_prints_its_protocol(
-    random_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_writes_intervals_and_prints_its_protocol(random_data, tmp_path, capsys) -> None:
     from recbole_hyper import run
 
     keys = {"data_path": str(random_data), "use_gpu": False, "topk": [5], "valid_metric": "NDCG@5", "confidence": 0.9}

@@ -1,10 +1,8 @@
 """The study of curvature: each head gets the same trials, the best one is repeated, and finished runs are not."""
 
 import json
-from pathlib import Path
 
 import pandas as pd
-import pytest
 
 from examples import curvature_study
 from examples.curvature_study import main
@@ -12,9 +10,7 @@ from recbole_hyper import run
 from recbole_hyper.experiment.experiment import Run
 
 
-def test_the_study_tunes_repeats_measures_and_continues(
-    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_study_tunes_repeats_measures_and_continues(random_data, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(curvature_study, "NEIGHBOURS", 3)
     started: list[str] = []
 

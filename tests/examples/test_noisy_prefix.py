@@ -165,9 +165,7 @@ def test_of_equal_epochs_the_first_is_kept_and_named(tmp_path: Path, monkeypatch
     assert not same_weights(tmp_path / "alone", tmp_path / "parts")
 
 
-def test_the_best_epoch_is_one_of_the_curve_whatever_killed_runs_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_best_epoch_is_one_of_the_curve_whatever_killed_runs_left(tmp_path, monkeypatch) -> None:
     folder = tmp_path / "run"
     curve_of(monkeypatch, folder, 1, [60.0])
     first = torch.load(folder / "best.pt", weights_only=True)
@@ -199,9 +197,7 @@ def test_command_writes_curves_and_figure(tmp_path: Path, capsys: pytest.Capture
         *("--embedding_size=-5", "--n_layers=0", "--curvature=0", "--geometry=sphere", "--optimizer=adam"),
     ],
 )
-def test_the_command_refuses_what_is_out_of_range_before_drawing_pairs(
-    bad: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_refuses_what_is_out_of_range_before_drawing_pairs(bad, tmp_path, capsys) -> None:
     places = [f"--data_path={tmp_path}", f"--output_dir={tmp_path}"]
     assert run_command("--n_train=20", "--n_valid=20", "--n_test=20", *places, bad) == 1
     name, value = bad.removeprefix("--").split("=")

@@ -62,9 +62,7 @@ def test_lists_rank_as_in_a_loop(keys: dict[str, Any], tmp_path: Path) -> None:
         assert "1 test users without a list" in missing_text(result)
 
 
-def test_a_model_and_its_own_scores_have_the_same_figures(
-    keys: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_and_its_own_scores_have_the_same_figures(keys, tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.setattr(compare, "run_alone", run_here([]))
     run("EASER", "random", config_dict={**keys, "output_dir": str(tmp_path / "run")})
     model = load(tmp_path / "run")

@@ -23,9 +23,7 @@ def keys_of(path: Path, out: Path, **keys: Any) -> dict[str, Any]:
     return {**SMALL, "data_path": str(path), "epochs": 1, "output_dir": str(out), **keys}
 
 
-def test_each_seed_equals_a_single_run(
-    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_seed_equals_a_single_run(random_data, tmp_path, monkeypatch, capsys) -> None:
     out = tmp_path / "out"
     keys = keys_of(random_data, out)
     found = run_seeds("SASRecCE", "random", seeds=[3, 5], config_dict=keys)
@@ -82,9 +80,7 @@ def test_seeds_are_read() -> None:
         read_seeds("1", {"seed": 4})
 
 
-def test_invalid_warm_starts_are_refused_before_training(
-    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_invalid_warm_starts_are_refused_before_training(random_data, tmp_path, monkeypatch, capsys) -> None:
     def never(*arguments: Any, **named: Any) -> None:
         raise AssertionError("a refused configuration is run")
 

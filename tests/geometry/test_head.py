@@ -25,9 +25,7 @@ def head_of(geometry: Geometry, offset: bool, dtype: torch.dtype = torch.float64
 
 @pytest.mark.parametrize("offset", [True, False])
 @pytest.mark.parametrize("scale", [1.0, 200.0])
-def test_all_ways_to_a_logit_agree(
-    geometry: Geometry, offset: bool, scale: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_ways_to_a_logit_agree(geometry, offset, scale, monkeypatch) -> None:
     """All items, some items, own items, single pairs and the cached scorer, also where exponents are taken out."""
     head = head_of(geometry, offset, torch.float32)
     states = scale * torch.randn(6, 4)

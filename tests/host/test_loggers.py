@@ -92,9 +92,7 @@ def test_tensorboard_has_the_numbers_of_train_csv(model: str, random_data: Path,
     assert not (tmp_path / "silent" / "tensorboard").exists()
 
 
-def test_tensorboard_of_a_resumed_run_has_every_epoch_once(
-    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tensorboard_of_a_resumed_run_has_every_epoch_once(random_data, tmp_path, monkeypatch) -> None:
     keys = settings(random_data, tmp_path / "out", log_tensorboard=True, checkpoint_step=2)
     save = Loop._save_state
 

@@ -48,9 +48,7 @@ def keys(data: Path, folder: Path, *features: str, **more: Any) -> dict[str, Any
         ),
     ],
 )
-def test_the_error_is_one_line_before_training(
-    model: str, features: tuple[str, ...], more: dict, named: tuple[str, ...], shop: Path, tmp_path: Path
-) -> None:
+def test_the_error_is_one_line_before_training(model, features, more, named, shop, tmp_path) -> None:
     with refused(ConfigError, *named):
         run(model, "shop", config_dict=keys(shop, tmp_path / "run", *features, **more))
     assert run("Pop", "shop", config_dict=keys(shop, tmp_path / "run"))["epochs"] == 1
@@ -150,9 +148,7 @@ class NotBuilt(BPR):
         ),
     ],
 )
-def test_errors_of_a_plugin_are_one_line(
-    model: str, says: str, shop: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_errors_of_a_plugin_are_one_line(model, says, shop, tmp_path, capsys) -> None:
     (tmp_path / "wrong.py").write_text(PLUGIN)
     given = keys(shop, tmp_path / "run", plugins=str(tmp_path / "wrong.py"), embedding_size=8, loss_type="CE")
     assert main(["run", f"--model={model}", "--dataset=shop", *(f"--{key}={value}" for key, value in given.items())])

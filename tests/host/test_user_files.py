@@ -60,9 +60,7 @@ train_neg_sample_args: ~
 
 
 @pytest.mark.parametrize("model", ["SASRec", "HSASRecCE"])
-def test_one_warning_names_the_keys_that_nothing_reads(
-    model: str, data: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_one_warning_names_the_keys_that_nothing_reads(model, data, caplog) -> None:
     config = bound(data, FOREIGN, model)
     assert warnings_of(caplog) == ["nothing reads device, logger_name, from_scratch, valid_batch_size, MODEL_TYPE"]
     assert (config["hidden_size"], config["topk"]) == (64, [10, 20])

@@ -27,9 +27,7 @@ def test_an_interval_may_be_a_list(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("model", ["BPR", "SASRecCE"])
-def test_labels_that_no_ranking_reads_are_a_warning(
-    model: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_labels_that_no_ranking_reads_are_a_warning(model, tmp_path, caplog) -> None:
     config = of_file("threshold: {rating: 3.5}\ndataset_save_path: ''\n", tmp_path, model)
     assert "does not read threshold" in caplog.text
     assert "threshold" not in config.plain()
@@ -63,9 +61,7 @@ def test_values_of_a_wrong_type_are_one_line(keys: dict[str, Any], named: str) -
     assert "\n" not in str(error.value)
 
 
-def test_keys_that_nothing_sets_are_named_though_a_file_of_recbole_has_their_names(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_keys_that_nothing_sets_are_named_though_a_file_of_recbole_has_their_names(tmp_path, caplog) -> None:
     text = "from recbole.model.general_recommender import BPR\n\n\nclass AlphaUnset(BPR):\n"
     text += "    def __init__(self, config, dataset):\n        self.alpha, self.tau = config['alpha'], config['tau']\n"
     (tmp_path / "alpha_unset.py").write_text(text)

@@ -36,9 +36,7 @@ def test_config_of_a_file_and_of_a_class(settings: dict[str, Any]) -> None:
     assert Config(recbole_hyper.SASRecCE, "random", config_dict=settings).model_class is recbole_hyper.SASRecCE
 
 
-def test_the_command_line_wins(
-    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_command_line_wins(settings, monkeypatch, caplog) -> None:
     words = ["--model=SASRecCE", "--epochs=7", "--eval_args={mode: full}", "--config_files=a.yaml", "--note=x", "word"]
     monkeypatch.setattr("sys.argv", ["run_recbole.py", *words])
     config = Config(dataset="random", config_dict={**settings, "model": "BPR", "epochs": 3})
@@ -63,9 +61,7 @@ def test_keys_for_files_of_a_run_give_a_warning(settings: dict[str, Any], caplog
     assert "checkpoint_dir:" not in caplog.text
 
 
-def test_a_class_that_recbole_would_not_find_by_its_name(
-    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_class_that_recbole_would_not_find_by_its_name(settings, monkeypatch) -> None:
     monkeypatch.setitem(registry._registry, "models", dict(registry._registry["models"]))
     with refused(ConfigError, "'Pop'"):
         Config(recbole_hyper.Pop, "random", config_dict=settings)

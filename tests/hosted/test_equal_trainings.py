@@ -1,7 +1,6 @@
 """A sequential model of RecBole learns the same in a run as through RecBole's own functions, to the last digit."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,9 +28,7 @@ def steps(tmp_path: Path) -> Path:
     ("GRU4Rec", {"loss_type": "BPR"}),
     ("SASRec", {"loss_type": "BPR", "train_neg_sample_args": {"distribution": "uniform", "sample_num": 2}}),
 ])  # fmt: skip
-def test_a_run_learns_what_recbole_learns(
-    model: str, keys: dict[str, Any], steps: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_learns_what_recbole_learns(model, keys, steps, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     keys = {
         **KEYS,

@@ -2,7 +2,6 @@
 
 import pickle
 import pickletools
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,9 +15,7 @@ from tests.hosted.conftest import trained
 
 
 @pytest.mark.parametrize("model", ["BPR", "EASE", "ItemKNN", "LightGCN"])
-def test_a_checkpoint_that_recbole_wrote_alone_is_read(
-    model: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_that_recbole_wrote_alone_is_read(model, settings, monkeypatch) -> None:
     keys = {key: settings[key] for key in ("topk", "valid_metric", "epochs", "show_progress", "data_path")}
     trainer, test, _ = trained(model, keys)
     expected = trainer.evaluate(test)

@@ -17,9 +17,7 @@ def relative_error(ours: Tensor, truth: Tensor) -> float:
 
 @pytest.mark.parametrize(("nonlinearity", "reset"), VARIANTS)
 @pytest.mark.parametrize(("hidden", "batch", "threads"), [(1, 1, 1), (5, 300, 2), (7, 33, 1), (40, 70, 2)])
-def test_compiled_recurrence_is_the_plain_one(
-    nonlinearity: str, reset: str, hidden: int, batch: int, threads: int
-) -> None:
+def test_compiled_recurrence_is_the_plain_one(nonlinearity, reset, hidden, batch, threads) -> None:
     torch.manual_seed(0)
     inputs, bias = torch.randn(5, batch, 3 * hidden) / hidden**0.5, torch.randn(3, hidden) * 0.2 / hidden**0.5
     weight, start = torch.randn(3 * hidden, hidden) * 0.5 / hidden**0.5, torch.randn(batch, hidden) * 0.3

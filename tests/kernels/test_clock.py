@@ -35,9 +35,7 @@ def test_one_kernel_inside_another_counts_once() -> None:
     assert 0.05 <= clock.seconds < 0.5
 
 
-def test_compiling_is_not_billed_as_training(
-    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compiling_is_not_billed_as_training(random_data, tmp_path, monkeypatch) -> None:
     """Two steps of the first epoch compile for a thousand seconds each, by the clock of compilation alone."""
     keys = {**SMALL, "data_path": str(random_data)}
     before = COMPILING.seconds

@@ -93,9 +93,7 @@ def test_equals_the_loop(geometry: str, padding: int | None, smoothing: float) -
     ("n", "m", "d", "size"),
     [(252, 507, 13, 1.0), (1, 123, 4, 1.0), (33, 2, 5, 1.0), (40, 300, 8, 60.0), (40, 300, 8, 1e-6)],
 )
-def test_equals_torch_however_it_is_cut(
-    geometry: str, offset: bool, n: int, m: int, d: int, size: float, budget: str | None
-) -> None:
+def test_equals_torch_however_it_is_cut(geometry, offset, n, m, d, size, budget) -> None:
     padding = 0
     states, targets, weight, offsets, curvature = problem(n, m, d, padding, offset, size=size)
     width, arrays = d + offset, 2 if geometry == "poincare" else 1
@@ -181,9 +179,7 @@ def test_only_the_gradients_that_are_asked_for(geometry: str, label_smoothing: f
 
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
-def test_no_gradient_is_made_where_none_is_recorded(
-    geometry: str, context: type, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_gradient_is_made_where_none_is_recorded(geometry, context, monkeypatch) -> None:
     states, targets, weight, offset, curvature = problem(6, 9, 3, 0)
     options = {"geometry": geometry, "curvature": curvature, "padding_idx": 0}
     expected = cross_entropy(states, targets, weight, offset, **options).detach()

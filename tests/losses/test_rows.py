@@ -19,9 +19,7 @@ N, M, D = 33, 57, 8
 @pytest.mark.parametrize("padding", [None, 0, 20])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("far", [1.0, 60.0])
-def test_equals_torch(
-    far: float, smoothing: float, padding: int | None, geometry: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_equals_torch(far, smoothing, padding, geometry, monkeypatch) -> None:
     """Also in chunks of a few rows, and with states so far out that exponents are taken out of their lifts."""
     monkeypatch.setattr(ce, "_engine_of", lambda *_: RowStream)
     states, targets, *others = problem(N, M, D, padding, size=far)

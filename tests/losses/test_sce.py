@@ -17,9 +17,7 @@ from tests.reference import losses as reference
     # few buckets: states in none; many: states in several; more rows than there are; all items
     [(1, 2, 3), (9, 6, 11), (4, 50, 8), (3, 5, 29)],
 )
-def test_sce(
-    geometry: str, mix: bool, n_buckets: int, size_x: int, size_y: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sce(geometry, mix, n_buckets, size_x, size_y, monkeypatch) -> None:
     monkeypatch.setattr(_pairs, "SEARCH_BLOCK", 7)
     states, targets, head = problem(geometry)
     rows, items = search_vectors(states, head)

@@ -21,9 +21,7 @@ from tests.raising import refused
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 @pytest.mark.parametrize("offset", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_equals_torch_however_it_is_cut(
-    dtype: torch.dtype, offset: bool, geometry: str, tiles: Tiles, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_equals_torch_however_it_is_cut(dtype, offset, geometry, tiles, monkeypatch) -> None:
     monkeypatch.setattr(_chunks, "cut", lambda *given, **options: tiles)
     found, wanted = problem(252, 507, 13, 0, offset, dtype), problem(252, 507, 13, 0, offset)
     how = {"geometry": geometry, "label_smoothing": 0.2}

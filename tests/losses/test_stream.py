@@ -34,9 +34,7 @@ def relative(found: list[Tensor], expected: list[Tensor]) -> list[float]:
 @pytest.mark.parametrize("padding", [None, 0, 300])
 @pytest.mark.parametrize("offset", [True, False])
 @pytest.mark.parametrize("size", [1e-6, 1.0, 5.0])
-def test_the_loss_equals_its_twin_and_float64(
-    size: float, offset: bool, padding: int | None, tiles: Tiles, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_loss_equals_its_twin_and_float64(size, offset, padding, tiles, monkeypatch) -> None:
     monkeypatch.setattr(_chunks, "cut", lambda *given, **options: tiles)
     leaves, exact_leaves = (problem(252, 507, 13, padding, offset, t, size) for t in (torch.float32, torch.float64))
     truth = full(*exact_leaves, "poincare", padding)

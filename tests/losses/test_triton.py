@@ -137,15 +137,7 @@ def test_row_weights_and_smoothing(geometry: str) -> None:
         ("euclidean", 8192, 40_000, 128, None, "TritonStream"),  # they do not fit
     ],
 )
-def test_what_runs_without_a_choice(
-    geometry: str,
-    n: int,
-    m: int,
-    width: int,
-    triton_kernel: bool | None,
-    expected: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_runs_without_a_choice(geometry, n, m, width, triton_kernel, expected, monkeypatch) -> None:
     """On a GPU Triton for many logits with a link or narrow vectors, and for those that do not fit; else whole rows."""
     monkeypatch.setattr(_chunks, "default_budget", lambda _: 1 << 30)
     monkeypatch.setattr(ce, "_has_kernels", lambda _: True)

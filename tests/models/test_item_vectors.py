@@ -123,9 +123,7 @@ def test_dropout_of_ids_hides_its_share_in_training_alone() -> None:
         ("poincare", {}),
     ],
 )
-def test_a_step_scores_the_trained_items_alone_and_its_gradients_are_those_of_autograd(
-    geometry: str, options: dict[str, str]
-) -> None:
+def test_a_step_scores_the_trained_items_alone_and_its_gradients_are_those_of_autograd(geometry, options) -> None:
     from recbole_hyper import registry
     from recbole_hyper.losses.ce import CrossEntropy
 
@@ -185,9 +183,7 @@ COLD = {"split": {"CI": {"valid": 0.15, "test": 0.15, "among": "cold"}}}
 
 
 @pytest.mark.parametrize(("model", "feature"), [("HSASRecCE", "text"), ("GRU4RecCE", "class")])
-def test_items_that_nobody_chose_are_found_by_their_features(
-    model: str, feature: str, taste: Path, tmp_path: Path
-) -> None:
+def test_items_that_nobody_chose_are_found_by_their_features(model, feature, taste, tmp_path) -> None:
     """18 items of 6 classes are ranked. Those of one class have one vector: a target ranks after all of them."""
     more = {
         **LEARN,

@@ -24,9 +24,7 @@ def matrix_of(density: float = 0.2, n_users: int = 40, n_items: int = 23) -> sci
 
 
 @pytest.mark.parametrize(("k", "shrink", "entries"), [(None, 0.0, 1 << 24), (4, 0.0, 64), (7, 10.0, 23), (50, 0.5, 1)])
-def test_similarities_against_a_loop(
-    k: int | None, shrink: float, entries: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_similarities_against_a_loop(k, shrink, entries, monkeypatch) -> None:
     monkeypatch.setattr(itemknn, "_ENTRIES", entries)
     matrix = matrix_of()
     dense = matrix.toarray()

@@ -27,9 +27,7 @@ def recbole_argv(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_recboles_own_trainer_and_evaluator_agree(
-    model: str, random_data: Path, tmp_path: Path, recbole_argv: None
-) -> None:
+def test_recboles_own_trainer_and_evaluator_agree(model, random_data, tmp_path, recbole_argv) -> None:
     """One epoch through RecBole's unmodified Trainer, loaders, collector and evaluator; then our ranker."""
     keys = {**SMALL, "data_path": str(random_data), "epochs": 1, "exclude_seen": False, "checkpoint_dir": str(tmp_path)}
     keys |= {"n_negatives": 8} if model == "HSTU" else {}

@@ -92,9 +92,7 @@ settings = partial(small, epochs=1)
         ("loss_type", returning(lambda loss: torch.ones((), requires_grad=True)), ("Odd.forward", "the states")),
     ],
 )
-def test_a_part_that_is_wrong_is_named_before_training(
-    key: str, part: type, named: tuple[str, ...], random_data: Path, tmp_path: Path
-) -> None:
+def test_a_part_that_is_wrong_is_named_before_training(key, part, named, random_data, tmp_path) -> None:
     with refused(ConfigError, *named):
         run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run", **{key: part}))
     assert not (tmp_path / "run" / "train.csv").exists()

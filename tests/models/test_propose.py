@@ -59,9 +59,7 @@ def test_the_logarithm_stays_finite_where_a_probability_does_not() -> None:
 
 @pytest.mark.parametrize("exclude_seen", [True, False])
 @pytest.mark.parametrize("best", [6, 50])
-def test_the_best_items_of_the_mixture_are_proposed(
-    exclude_seen: bool, best: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_best_items_of_the_mixture_are_proposed(exclude_seen, best, monkeypatch) -> None:
     monkeypatch.setattr(propose, "BEST", best)
     network, scores, items = proposer(exclude_seen=exclude_seen)(logits_of(), NEWEST)
     for row, history in enumerate(NEWEST.tolist()):

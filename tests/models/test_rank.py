@@ -90,9 +90,7 @@ def test_a_fit_finds_what_tells_the_target() -> None:
     assert torch.equal(again.numbers, model.numbers)
 
 
-def test_what_does_not_gain_for_users_that_the_network_has_not_seen_is_not_kept(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_does_not_gain_for_users_that_the_network_has_not_seen_is_not_kept(monkeypatch) -> None:
     """Targets that nothing tells: a network that learns them by heart gains on its own users alone."""
     evidence, _, folds = cases(300)
     random = torch.randint(1, K + 1, (300,), generator=torch.Generator().manual_seed(2))

@@ -123,9 +123,7 @@ def check_run(result: dict[str, Any], folder: Path) -> None:
         ("ItemKNN", "blocks", 0.8, {"eval_step": 1}),
     ],
 )
-def test_learns_what_is_planted(
-    model: str, data: str, least: float, keys: dict, request: pytest.FixtureRequest
-) -> None:
+def test_learns_what_is_planted(model, data, least, keys, request) -> None:
     path = request.getfixturevalue(data)
     given = {**LEARN, "data_path": str(path), "output_dir": str(path / "run"), "use_gpu": False, **keys}
     with warnings.catch_warnings():

@@ -41,9 +41,7 @@ def config_of(mode: str, seed: int = 1) -> dict[str, object]:
 
 @given(ROWS, st.integers(1, 6), st.integers(0, 999), st.booleans())
 @settings(max_examples=100, deadline=None)
-def test_candidates_are_distinct_unseen_and_allowed(
-    rows: list[list[int]], count: int, seed: int, popular: bool
-) -> None:
+def test_candidates_are_distinct_unseen_and_allowed(rows, count, seed, popular) -> None:
     store = store_of(rows)
     weights = np.bincount(store.items, minlength=20).astype(float) + 0.01 if popular else np.ones(20)
     weights[19] = 0

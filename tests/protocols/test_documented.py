@@ -56,9 +56,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 @pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
-def test_each_row_works_or_is_refused_for_its_reason(
-    row: tuple[str, str, str], model: str, column: int, data: Path, tmp_path: Path
-) -> None:
+def test_each_row_works_or_is_refused_for_its_reason(row, model, column, data, tmp_path) -> None:
     keys: dict[str, Any] = {**SMALL, "epochs": 1, "topk": [5], "valid_metric": "NDCG@5", "use_gpu": False}
     keys |= {"data_path": str(data), "output_dir": str(tmp_path / "run"), "save_data": False}
     merge(keys, parse_yaml(row[0], "protocols.md"))

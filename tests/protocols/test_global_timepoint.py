@@ -120,9 +120,7 @@ def test_max_cases_moves_the_start_of_a_part() -> None:
 
 @given(TRIPLES, st.tuples(st.integers(1, 29), st.integers(1, 29)).map(sorted), st.booleans(), st.booleans())
 @settings(max_examples=120, deadline=None)
-def test_global_timepoint_equals_the_loops(
-    triples: list[Triple], points: list[int], successive: bool, refit: bool
-) -> None:
+def test_global_timepoint_equals_the_loops(triples, points, successive, refit) -> None:
     def stamp(second: int) -> str:
         return f"1970-01-01 00:00:{second:02d}"
 

@@ -49,9 +49,7 @@ RANDOM = [
 
 
 @pytest.mark.parametrize(("eval_split", "group"), RANDOM)
-def test_random_order_gives_the_sizes_of_recboles_own_split(
-    tmp_path: Path, eval_split: dict[str, Any], group: str | None
-) -> None:
+def test_random_order_gives_the_sizes_of_recboles_own_split(tmp_path, eval_split, group) -> None:
     from recbole.data.dataset import Dataset
 
     triples = [triple for part in random_parts() for triple in part]

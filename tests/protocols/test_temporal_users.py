@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recbole_hyper.protocols.base import ProtocolError, make_split
-from tests.protocols.splits import TRIPLES, Triple, config_of, store_of, unpack
+from tests.protocols.splits import TRIPLES, config_of, store_of, unpack
 from tests.reference import protocols as reference
 
 
@@ -36,9 +36,7 @@ def test_temporal_users_by_hand() -> None:
     TRIPLES, st.sampled_from([0.5, 0.8, 0.95]), st.sampled_from(["after", "full"]), st.integers(1, 3), st.integers(1, 4)
 )
 @settings(max_examples=120, deadline=None)
-def test_temporal_users_equal_the_loops(
-    triples: list[Triple], quantile: float, history: str, min_item_users: int, min_user_items: int
-) -> None:
+def test_temporal_users_equal_the_loops(triples, quantile, history, min_item_users, min_user_items) -> None:
     setting = {
         "point": quantile,
         "history": history,

@@ -24,9 +24,7 @@ FOREIGN = [
 ]  # fmt: skip
 
 
-def test_results_of_other_programs_are_left_out_with_a_line_each(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_results_of_other_programs_are_left_out_with_a_line_each(tmp_path, capsys) -> None:
     write_run(tmp_path / "good")
     files = [write_run(tmp_path / f"bad-{number:02d}") / "result.json" for number in range(len(FOREIGN))]
     for file, text in zip(files, FOREIGN, strict=True):

@@ -101,9 +101,7 @@ def test_recommendations_stay_the_same_in_a_folder_elsewhere(tmp_path: Path) -> 
     pd.testing.assert_frame_equal(recbole_hyper.load(saved).recommend(users=["u1", "u2"], k=3), found)
 
 
-def test_a_failed_fit_keeps_the_earlier_one(
-    frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_fit_keeps_the_earlier_one(frame, tmp_path, monkeypatch) -> None:
     model = Estimator("Pop")
     with refused(ValueError, "'Pop'"):
         model.recommend(users=["u1"])
@@ -144,9 +142,7 @@ def test_fits_in_several_threads_equal_single_fits(frame: pd.DataFrame) -> None:
     assert all((one == scores[0]).all() for one in scores)
 
 
-def test_another_thread_does_not_change_a_training(
-    frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_thread_does_not_change_a_training(frame, tmp_path, monkeypatch) -> None:
     """A run that is loaded drew from the generator of the training."""
     other = Estimator("FMLPRecCE", **SMALL).fit(frame, output_dir=tmp_path / "other").folder
     drawn, ended, built = threading.Event(), threading.Event(), FMLPEncoder.__init__

@@ -50,9 +50,7 @@ def test_a_folder_is_locked_while_its_run_trains(random_data: Path, tmp_path: Pa
     assert again["epochs"] == 3
 
 
-def test_the_folder_is_checked_under_the_lock(
-    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_folder_is_checked_under_the_lock(random_data, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("recbole_hyper.runs.run.run_claimed", never)
     (tmp_path / "run").mkdir()
     with locked(tmp_path / "run" / ".run.lock"), refused(ConfigError, "another run uses"):
@@ -60,9 +58,7 @@ def test_the_folder_is_checked_under_the_lock(
     assert [path.name for path in (tmp_path / "run").iterdir()] == [".run.lock"]
 
 
-def test_a_resume_cannot_lower_epochs_patience_or_refit(
-    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_resume_cannot_lower_epochs_patience_or_refit(random_data, tmp_path, monkeypatch, capsys) -> None:
     keys = small(random_data, tmp_path / "run", refit=True, eval_args={"split": {"GT": {"valid": 0.7, "test": 0.85}}})
     run("SASRecCE", "random", config_dict=keys)
     monkeypatch.setattr(Loop, "train_epoch", never)
@@ -84,9 +80,7 @@ def test_a_resume_cannot_lower_epochs_patience_or_refit(
 @pytest.mark.parametrize(
     "gone", ["checkpoint.pt", "model.safetensors", "refit/checkpoint.pt", "refit/model.safetensors", "config.yaml"]
 )
-def test_a_finished_run_that_lacks_a_file_is_not_trained_again(
-    gone: str, random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_finished_run_that_lacks_a_file_is_not_trained_again(gone, random_data, tmp_path, monkeypatch) -> None:
     keys = small(random_data, tmp_path / "run", epochs=1, refit=True)
     keys["eval_args"] = {"split": {"GT": {"valid": 0.7, "test": 0.85}}}
     run("SASRecCE", "random", config_dict=keys)
@@ -167,9 +161,7 @@ def test_a_damaged_result_is_named(content: str, random_data: Path, tmp_path: Pa
             use()
 
 
-def test_a_full_disk_is_one_line(
-    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_full_disk_is_one_line(random_data, tmp_path, monkeypatch, capsys) -> None:
     def full(*arguments: object) -> None:
         raise RuntimeError("[enforce fail at inline_container.cc:815] . PytorchStreamWriter failed writing file data/1")
 

@@ -123,9 +123,7 @@ def test_invalid_data_since_and_segments_are_refused(trained: Path, options: dic
         evaluate(trained, **options)
 
 
-def test_segments_of_new_data_on_the_command_line(
-    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_segments_of_new_data_on_the_command_line(trained, tmp_path, capsys) -> None:
     file = tmp_path / "orders.csv"
     NEW.to_csv(file, index=False)
     segments = "--segments=history_length,item_popularity,item.kind,user.new"

@@ -18,9 +18,7 @@ def resume(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "named"), [(None, "0.1.0"), ({"format": FORMAT + 1, "version": "9.9"}, "9.9"), ({}, "format.json")]
 )
-def test_a_folder_of_another_format_is_refused(
-    content: dict | None, named: str, random_data: Path, tmp_path: Path
-) -> None:
+def test_a_folder_of_another_format_is_refused(content, named, random_data, tmp_path) -> None:
     folder = tmp_path / "run"
     run("Pop", "random", config_dict={"data_path": str(random_data), "output_dir": str(folder)})
     assert json.loads((folder / "format.json").read_text())["format"] == FORMAT

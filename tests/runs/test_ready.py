@@ -2,16 +2,12 @@
 
 from pathlib import Path
 
-import pytest
-
 from recbole_hyper import run
 from tests.conftest import SMALL, write_inter
 from tests.training.common import settings
 
 
-def test_a_resumed_run_knows_where_its_curvature_came_from(
-    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resumed_run_knows_where_its_curvature_came_from(random_data, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     keys = settings(random_data, tmp_path / "out", epochs=1, curvature="auto")
     first = run("HSASRecCE", "random", config_dict=keys)
@@ -22,9 +18,7 @@ def test_a_resumed_run_knows_where_its_curvature_came_from(
     assert first["curvature_origin"] == "estimated from the training data"
 
 
-def test_only_curved_models_estimate_a_curvature(
-    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_curved_models_estimate_a_curvature(random_data, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     keys = {"epochs": 1, "curvature": "auto", "geometry": "euclidean"}
     flat = run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "flat", **keys))

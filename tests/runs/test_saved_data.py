@@ -86,9 +86,7 @@ def test_a_damaged_about_file_is_named(content: str, folder: Path) -> None:
         load(folder)
 
 
-def test_another_version_is_logged(
-    folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_version_is_logged(folder, caplog, monkeypatch) -> None:
     assert load(folder).differences == []
     before, version = answers(folder), loading.package_version()
     monkeypatch.setattr(loading, "package_version", lambda: "9.9")
@@ -124,9 +122,7 @@ def test_a_refit_that_is_added_is_loaded(random_data: Path, tmp_path: Path) -> N
     pd.testing.assert_frame_equal(again, answers(tmp_path / "other"))
 
 
-def test_a_full_disk_leaves_no_half_of_the_data(
-    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_leaves_no_half_of_the_data(random_data, tmp_path, monkeypatch) -> None:
     keys = settings(random_data, tmp_path / "run")
 
     def full(self: SequenceStore, folder: Path, **_: bool) -> None:

@@ -95,9 +95,7 @@ def test_a_folder_that_does_not_exist_is_one_error(tmp_path: Path, capsys: pytes
     assert "result.json" in line
 
 
-def test_nothing_is_announced_without_the_extra(
-    bundle: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
+def test_nothing_is_announced_without_the_extra(bundle, monkeypatch, capsys) -> None:
     monkeypatch.setitem(sys.modules, "fastapi", None)
     assert main(["serve", str(bundle)]) == 1
     said = capsys.readouterr()
@@ -105,9 +103,7 @@ def test_nothing_is_announced_without_the_extra(
     assert "pip install 'recbole-hyper[serve]'" in said.err
 
 
-def test_the_thread_that_writes_bundles_survives_errors(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_thread_that_writes_bundles_survives_errors(tmp_path, monkeypatch, caplog) -> None:
     """A file that was replaced between two looks ended it silently, and no model was taken any more."""
     stopped, looks = threading.Event(), []
 

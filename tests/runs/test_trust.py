@@ -14,9 +14,7 @@ from tests.raising import refused
 
 
 @pytest.mark.parametrize("command", ["recommend", "evaluate", "export", "similar"])
-def test_commands_refuse_code_that_a_folder_names(
-    command: str, foreign: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_commands_refuse_code_that_a_folder_names(command, foreign, capsys) -> None:
     folder, plugin, marker = foreign
     more = {"similar": ["i1"], "export": [f"--output={folder.parent / 'graph.onnx'}"]}
     assert main([command, str(folder), *more.get(command, [])]) == 1
@@ -53,9 +51,7 @@ def test_a_users_file_with_the_same_digest_replaces_that_of_the_run(foreign: tup
         assert load(folder).config["plugins"] == [str(mine)]
 
 
-def test_a_module_that_a_folder_names_is_not_imported(
-    foreign: tuple[Path, Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_module_that_a_folder_names_is_not_imported(foreign, monkeypatch) -> None:
     folder, _, marker = foreign
     (folder.parent / "their_module.py").write_text(f"open({str(marker)!r}, 'a').close()\n")
     monkeypatch.syspath_prepend(folder.parent)

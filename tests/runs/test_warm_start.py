@@ -168,9 +168,7 @@ def test_invalid_warm_starts_are_refused(data: Path, monday: Path, tmp_path: Pat
         (None, {"loss_type": "sce"}, "loss_type='ce' there and 'sce' here"),
     ],
 )
-def test_another_model_or_part_is_refused(
-    model: str | None, more: dict, says: str, data: Path, monday: Path, tmp_path: Path
-) -> None:
+def test_another_model_or_part_is_refused(model, more, says, data, monday, tmp_path) -> None:
     keys = {"data_path": str(data), "output_dir": str(tmp_path / "second"), "init_from": str(monday)}
     with refused(ConfigError, says):
         run(model, "tuesday", config_dict={**keys, **more})
@@ -185,9 +183,7 @@ def test_several_seeds_from_one_run_are_refused(data: Path, tmp_path: Path) -> N
 POINT = {"split": {"GT": {"valid": 0.7, "test": 0.85}}}
 
 
-def test_cases_of_which_an_earlier_run_was_trained_are_counted(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_cases_of_which_an_earlier_run_was_trained_are_counted(data, tmp_path, capsys) -> None:
     """Leave-one-out trains on nearly everything; a later split by time finds its cases among that."""
     run("SASRecCE", "monday", config_dict=settings(data, tmp_path / "first", epochs=1))
     keys = {"data_path": str(data), "init_from": str(tmp_path / "first"), "epochs": 1}
@@ -204,9 +200,7 @@ def test_cases_of_which_an_earlier_run_was_trained_are_counted(
     assert "cases are not new" in (tmp_path / "third" / "run.log").read_text()
 
 
-def test_new_cases_give_no_warning(
-    data: Path, monday: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_new_cases_give_no_warning(data, monday, tmp_path, capsys) -> None:
     keys = {"data_path": str(data), "init_from": str(monday), "epochs": 1}
     result = run(dataset="monday", config_dict={**keys, "output_dir": str(tmp_path / "second")})
     assert result["cases_not_new"] == {"valid": 0, "test": 0}
@@ -231,9 +225,7 @@ def test_a_refit_counts_as_training(data: Path, tmp_path: Path) -> None:
         ("MultiVAE", {}, r"has the shape .* there and .* here; .*train without init_from"),
     ],
 )
-def test_a_model_of_recbole_that_cannot_start_is_one_line(
-    model: str, more: dict, says: str, data: Path, tmp_path: Path
-) -> None:
+def test_a_model_of_recbole_that_cannot_start_is_one_line(model, more, says, data, tmp_path) -> None:
     run(model, "monday", config_dict=settings(data, tmp_path / "first", epochs=1, **more))
     keys = {"data_path": str(data), "output_dir": str(tmp_path / "second"), "init_from": str(tmp_path / "first")}
     with pytest.raises(ConfigError, match=says):

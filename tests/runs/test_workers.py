@@ -29,9 +29,7 @@ def test_two_processes_of_torchrun(random_data: Path, tmp_path: Path) -> None:
     assert load(tmp_path / "two").differences == []
 
 
-def test_a_resume_with_another_number_of_processes_is_refused(
-    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resume_with_another_number_of_processes_is_refused(random_data, tmp_path, monkeypatch) -> None:
     run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run", epochs=1))
     monkeypatch.setattr(progress, "world", lambda: (0, 2))
     with refused(CheckpointError, "1 processes", "not 2"):

@@ -107,9 +107,7 @@ def check_rules(model: Recommender, histories: dict[str, list[str]], times: dict
 
 
 @pytest.mark.parametrize("model", [*OURS, *THEIRS, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)])
-def test_the_folder_recommends_what_the_evaluation_ranked(
-    model: str, random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_folder_recommends_what_the_evaluation_ranked(model, random_data, tmp_path, monkeypatch) -> None:
     result, cases, lists = trained(model, random_data, tmp_path / "run", monkeypatch)
     shutil.copytree(tmp_path / "run", tmp_path / "elsewhere")
     shutil.rmtree(random_data)
@@ -119,9 +117,7 @@ def test_the_folder_recommends_what_the_evaluation_ranked(
 
 
 @pytest.mark.parametrize("model", ["SASRecCE", "HSTU", "EASER", "Pop", "SASRec", "ItemKNN"])
-def test_a_refit_run_loads_the_refit_model(
-    model: str, random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refit_run_loads_the_refit_model(model, random_data, tmp_path, monkeypatch) -> None:
     result, cases, lists = trained(model, random_data, tmp_path / "run", monkeypatch, **REFIT)
     assert result["refit_epochs"]
     shutil.rmtree(random_data)
@@ -130,9 +126,7 @@ def test_a_refit_run_loads_the_refit_model(
 
 
 @pytest.mark.parametrize("split", [{"TU": {"point": 0.95, "min_user_items": 3, "history": "full"}}, GT["split"]])
-def test_items_that_a_protocol_leaves_out_are_unknown(
-    split: dict, random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_items_that_a_protocol_leaves_out_are_unknown(split, random_data, tmp_path, monkeypatch) -> None:
     file = random_data / "random" / "random.inter"
     late = "".join(f"u{user}\tlate{user % 3}\t1000000100\n" for user in range(0, 40, 4))
     file.write_text(file.read_text() + late)

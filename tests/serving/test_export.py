@@ -124,9 +124,7 @@ def refuses_impossible_inputs(call: Callable[..., Any], n_items: int) -> None:
 @pytest.mark.parametrize(
     ("more", "all_items"), [({"memory_ease": True}, False), ({"memory_ease": False, "memory_rerank": False}, True)]
 )
-def test_a_memory_is_part_of_the_graph(
-    more: dict[str, bool], all_items: bool, random_data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_memory_is_part_of_the_graph(more, all_items, random_data, tmp_path, caplog) -> None:
     keys = {"data_path": str(random_data), "output_dir": str(tmp_path / "run"), "epochs": 1, **more}
     run("FMLPRecMemory", "random", config_dict={**SMALL, **keys, "memory_window": 3, "memory_neighbours": 6})
     loaded = load(tmp_path / "run")
@@ -281,9 +279,7 @@ def test_vectors_score_as_their_description_says(name: str, item_bias: bool, mad
     np.testing.assert_allclose(by_formula(about, vectors, table, states.double().numpy()), wanted, atol=1e-4)
 
 
-def test_impossible_exports_are_refused_before_the_model_is_loaded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_impossible_exports_are_refused_before_the_model_is_loaded(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setattr("recbole_hyper.runs.load.load", lambda run: pytest.fail("the run was loaded"))
     (tmp_path / "file").write_text("")
 
@@ -307,9 +303,7 @@ def test_impossible_exports_are_refused_before_the_model_is_loaded(
     assert "pip install 'recbole-hyper[export]'" in said("model.onnx")
 
 
-def test_models_that_cannot_be_exported_are_refused(
-    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_models_that_cannot_be_exported_are_refused(made, tmp_path, monkeypatch) -> None:
     model, tokens = made("SASRecCE")
     n_items = len(tokens) - 1
     with monkeypatch.context() as patch:

@@ -330,9 +330,7 @@ def test_histories_of_a_run_on_a_frame_have_the_frames_times(form: str, tmp_path
     assert one_moment != pytest.approx(expected, abs=1e-6)
 
 
-def test_histories_without_times_get_one_time_and_a_warning(
-    timed: Recommender, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_histories_without_times_get_one_time_and_a_warning(timed, caplog) -> None:
     histories = [["i1", "i2", "i3"], ["i7"]]
     timed._warned = False
     found = [timed.score(histories) for _ in range(2)]

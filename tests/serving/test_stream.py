@@ -127,9 +127,7 @@ def test_without_an_output_a_few_are_shown(folder: Path, capsys: pytest.CaptureF
         (["--users=broken.parquet"], "is cut off, damaged"),
     ],
 )
-def test_bad_arguments_are_one_line_and_leave_no_file(
-    words: list[str], message: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+def test_bad_arguments_are_one_line_and_leave_no_file(words, message, folder, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "users.csv").write_text("a,b\nu1,u2\n")
     (tmp_path / "users.txt").write_text("u1\nnobody\n")
@@ -143,9 +141,7 @@ def test_bad_arguments_are_one_line_and_leave_no_file(
 
 
 @pytest.mark.parametrize("name", ["recs.parquet", "recs.csv"])
-def test_a_stopped_call_resumes_and_writes_the_same_file(
-    name: str, model: Recommender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stopped_call_resumes_and_writes_the_same_file(name, model, tmp_path, monkeypatch) -> None:
     write(model, tmp_path / f"whole-{name}")
     answered = []
 
@@ -181,9 +177,7 @@ def test_a_stopped_call_resumes_and_writes_the_same_file(
 
 
 @pytest.mark.parametrize("name", ["recs.parquet", "recs.csv"])
-def test_a_part_that_was_cut_is_computed_again(
-    name: str, model: Recommender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_part_that_was_cut_is_computed_again(name, model, tmp_path, monkeypatch) -> None:
     """It was joined as it was: rows were lost, and the exit status was 0."""
     write(model, tmp_path / f"whole-{name}")
     with monkeypatch.context() as patch:
@@ -221,9 +215,7 @@ def test_only_recommendations_are_overwritten(folder: Path, tmp_path: Path, caps
     assert "is an input of this command" in capsys.readouterr().err
 
 
-def test_a_full_disk_is_one_error_and_the_parts_stay(
-    model: Recommender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_one_error_and_the_parts_stay(model, tmp_path, monkeypatch) -> None:
     write(model, tmp_path / "whole.parquet")
     write_table, written = pa.parquet.write_table, []
 
@@ -249,9 +241,7 @@ def test_two_processes_do_not_write_one_file(model: Recommender, tmp_path: Path)
         write(model, tmp_path / "recs.csv")
 
 
-def test_killed_in_the_middle_and_started_again(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_killed_in_the_middle_and_started_again(folder, tmp_path, capsys) -> None:
     """A process that is killed without warning while it writes leaves what the next one continues from."""
     code = """
 import sys, time

@@ -29,17 +29,13 @@ def tried(*values: Any) -> dict[str, Any]:
         ({"hidden_dropout_prob": {"uniform": [1.2, 1.5]}}, "hidden_dropout_prob"),
     ],
 )
-def test_faults_of_the_space_end_the_sweep_before_it_begins(
-    keys: dict, tmp_path: Path, space: dict, named: str
-) -> None:
+def test_faults_of_the_space_end_the_sweep_before_it_begins(keys, tmp_path, space, named) -> None:
     with refused(ConfigError, named):
         local(keys, tmp_path / "s", space, seed=3)
     assert not (tmp_path / "s" / "trials").exists()
 
 
-def test_keys_that_trials_do_not_read_are_left_out(
-    keys: dict, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_keys_that_trials_do_not_read_are_left_out(keys, tmp_path, capsys) -> None:
     space = {"loss_type": tried("ce", "sce"), "sce_mix": tried(True, False), "reg_weight": tried(1.0, 2.0)}
     # one of ce, two of sce
     with refused(ConfigError, "none of 3 trials finished"):

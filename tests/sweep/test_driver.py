@@ -134,9 +134,7 @@ def test_failed_trials_are_recorded_and_the_sweep_goes_on(keys: dict, tmp_path: 
     assert outcome["best"]["settings"] == {"hidden_size": 9, "n_heads": 3, "learning_rate": 0.001}
 
 
-def test_when_every_trial_fails_the_reasons_are_told(
-    keys: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_when_every_trial_fails_the_reasons_are_told(keys, tmp_path, monkeypatch) -> None:
     def train(*arguments: Any, **more: Any) -> Any:
         raise ValueError("the\nsame each time")
 
@@ -146,9 +144,7 @@ def test_when_every_trial_fails_the_reasons_are_told(
     assert pd.read_csv(tmp_path / "s" / "trials.csv").status.tolist() == ["failed"] * 4
 
 
-def test_resume_repeats_nothing_and_finds_the_same_winner(
-    swept: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_resume_repeats_nothing_and_finds_the_same_winner(swept, tmp_path, monkeypatch) -> None:
     keys, _, whole, _ = swept
     ran: list[str] = []
     original = trial._outcome
@@ -234,9 +230,7 @@ def test_time_budget_leaves_the_rest_for_a_resume(swept: Any, tmp_path: Path, mo
     assert all(torch.equal(learned[0][name], learned[1][name]) for name in {*learned[0], *learned[1]})
 
 
-def test_a_winner_that_cannot_go_on_is_trained_anew(
-    swept: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_winner_that_cannot_go_on_is_trained_anew(swept, tmp_path, monkeypatch) -> None:
     """What the process of a trial left cannot always be read."""
     keys, _, whole, _ = swept
     test = driver.run_final

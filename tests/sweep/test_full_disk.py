@@ -44,9 +44,7 @@ def plan(tmp_path: Path) -> Plan:
 
 
 @pytest.mark.parametrize("error", FULL, ids=str)
-def test_however_a_full_disk_shows_itself_the_trial_is_not_failed(
-    error: Exception, plan: Plan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_however_a_full_disk_shows_itself_the_trial_is_not_failed(error, plan, monkeypatch) -> None:
     entry = Trial(0, {"n_layers": 1})
     monkeypatch.setattr(Plan, "train", failing(error))
     with refused(NoSpaceError, "0000"):
@@ -59,9 +57,7 @@ def test_however_a_full_disk_shows_itself_the_trial_is_not_failed(
 
 
 @pytest.mark.parametrize("place", ["weights", "state", "record", "history", "table"])
-def test_wherever_the_disk_is_full_a_resume_goes_on(
-    place: str, keys: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wherever_the_disk_is_full_a_resume_goes_on(place, keys, tmp_path, monkeypatch) -> None:
     target, name, error = {
         "weights": (checkpoint, "save_file", FULL[4]),
         "state": (torch, "save", FULL[3]),

@@ -116,9 +116,7 @@ def test_ray_starts_a_killed_trial_again(ray_cluster: Any, keys: dict, tmp_path:
     assert int(log.rpartition("resuming at epoch ")[2].split()[0]) > 0
 
 
-def test_a_trial_that_kills_its_process_has_failed(
-    ray_cluster: Any, keys: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trial_that_kills_its_process_has_failed(ray_cluster, keys, tmp_path, monkeypatch) -> None:
     original = workers._start
 
     def deadly(plan: Any, asha: Any) -> Any:
@@ -137,9 +135,7 @@ def test_a_trial_that_kills_its_process_has_failed(
     assert pd.read_csv(tmp_path / "s" / "trials.csv").reason[0].startswith("its process died 3 times: ")
 
 
-def test_ray_ends_for_want_of_memory(
-    ray_cluster: Any, keys: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ray_ends_for_want_of_memory(ray_cluster, keys, tmp_path, monkeypatch) -> None:
     """An error of Ray in the driver."""
     from ray import exceptions
 

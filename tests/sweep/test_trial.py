@@ -12,9 +12,7 @@ from tests.conftest import SMALL
 from tests.raising import refused
 
 
-def test_a_trial_on_other_data_is_refused_and_one_that_cannot_be_read_starts_anew(
-    random_data: Path, tmp_path: Path
-) -> None:
+def test_a_trial_on_other_data_is_refused_and_one_that_cannot_be_read_starts_anew(random_data, tmp_path) -> None:
     plan, trial = Plan("SASRecCE", "random", {**SMALL, "data_path": str(random_data)}, tmp_path), tmp_path / "trial"
     trial.mkdir()
     plan.train(trial, {"epochs": 1})

@@ -169,9 +169,7 @@ def test_averages_of_another_model_are_refused() -> None:
         ("BPR", {"embedding_size": 8}),
     ],
 )
-def test_the_average_is_saved_tested_and_served(
-    model: str, keys: dict, random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_average_is_saved_tested_and_served(model, keys, random_data, tmp_path, monkeypatch) -> None:
     watched = Watched(monkeypatch)
     result = run(model, "random", config_dict=settings(random_data, tmp_path / "run", **EMA, **keys, epochs=4))
     steps = watched.at_validation[result["best_epoch"]]
@@ -203,9 +201,7 @@ def test_training_does_not_see_the_average(random_data: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("model", "keys"), [("HSASRecCE", {"curvature": "learn"}), ("LightGCN", {"embedding_size": 8})]
 )
-def test_a_resumed_run_has_the_average_of_one_that_was_not_stopped(
-    model: str, keys: dict, random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resumed_run_has_the_average_of_one_that_was_not_stopped(model, keys, random_data, tmp_path, monkeypatch):
     keys = {**EMA, **keys, "lr_plateau": {"factor": 0.5, "patience": 1}, "eval_step": 2, "epochs": 7}
     whole = run(model, "random", config_dict=settings(random_data, tmp_path / "whole", **keys))
     follow = Training._use_optimizer
@@ -243,9 +239,7 @@ def test_a_run_with_more_epochs_resumes_from_the_raw_weights(random_data: Path, 
 
 
 @pytest.mark.parametrize("saved", [True, False])
-def test_recboles_own_functions_rank_and_keep_the_average(
-    saved: bool, random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_recboles_own_functions_rank_and_keep_the_average(saved, random_data, tmp_path, monkeypatch) -> None:
     watched = Watched(monkeypatch)
     monkeypatch.setattr("sys.argv", ["script"])
     monkeypatch.chdir(tmp_path)

@@ -72,9 +72,7 @@ def refusal(read: Callable, path: Path) -> str:
 
 
 @FILES
-def test_a_flipped_bit_is_noticed_or_changes_nothing(
-    name: str, write: Callable, read: Callable, tmp_path: Path
-) -> None:
+def test_a_flipped_bit_is_noticed_or_changes_nothing(name, write, read, tmp_path) -> None:
     path = tmp_path / name
     write(path)
     whole, before = path.read_bytes(), read(path)
@@ -94,9 +92,7 @@ def test_a_flipped_bit_is_noticed_or_changes_nothing(
 
 @FILES
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04", None])
-def test_a_file_that_is_not_a_checkpoint_is_named(
-    content: bytes | None, name: str, write: Callable, read: Callable, tmp_path: Path
-) -> None:
+def test_a_file_that_is_not_a_checkpoint_is_named(content, name, write, read, tmp_path) -> None:
     path = tmp_path / name
     write(path)
     path.write_bytes(path.read_bytes()[:300] if content is None else content)
@@ -140,9 +136,7 @@ def largest_file(size: int) -> Iterator[None]:
 
 @FILES
 @pytest.mark.parametrize("size", [0, 100, 20_000])
-def test_a_full_disk_is_one_error_and_leaves_what_was_there(
-    size: int, name: str, write: Callable, read: Callable, tmp_path: Path
-) -> None:
+def test_a_full_disk_is_one_error_and_leaves_what_was_there(size, name, write, read, tmp_path) -> None:
     path = tmp_path / name
     write(path)
     before = path.read_bytes()

@@ -80,9 +80,7 @@ def test_a_slow_step_is_not_tried_whole(cycle: Path, monkeypatch: pytest.MonkeyP
     assert 0.8 * 0.8 < trial.seconds < 3 * 0.8
 
 
-def test_a_run_with_a_large_catalogue_samples_items_and_validation_cases(
-    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_with_a_large_catalogue_samples_items_and_validation_cases(random_data, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("recbole_hyper.runs.ready._FEWEST_CASES", 5)
     monkeypatch.setattr("recbole_hyper.runs.ready.softmax_items", lambda *_: (3, 9999.0))
     keys = {**SMALL, "data_path": str(random_data), "softmax_items": "auto", "valid_cases": "auto", "epochs": 1}

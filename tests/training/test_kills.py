@@ -104,9 +104,7 @@ def test_a_killed_run_resumes_to_the_bit(kill_and_resume: Callable[..., None]) -
 
 
 @pytest.mark.parametrize("keys", [{}, {"encoder": "fmlp", "loss_type": "ce", "n_threads": 2}], ids=str)
-def test_a_run_killed_inside_an_epoch_resumes_to_the_bit(
-    keys: dict[str, Any], kill_and_resume: Callable[..., None]
-) -> None:
+def test_a_run_killed_inside_an_epoch_resumes_to_the_bit(keys, kill_and_resume) -> None:
     keys = {**INSIDE, **keys}
     if "encoder" in keys:
         keys |= {"label_smoothing": 0.1, "attn_dropout_prob": None}

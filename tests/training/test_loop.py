@@ -23,9 +23,7 @@ COSINE = {"lr_schedule": "cosine", "warmup_ratio": 0.25, "learning_rate": 0.02, 
         ("HGRU4Rec", {"learner": "riemannian_adam", "learning_rate": 0.01, "hidden_size": 8, "stopping_step": 20}),
     ],
 )
-def test_resume_equals_an_uninterrupted_run(
-    model: str, keys: dict, random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_resume_equals_an_uninterrupted_run(model, keys, random_data, tmp_path, monkeypatch) -> None:
     whole = run(model, "random", config_dict=settings(random_data, tmp_path / "whole", **keys))
     original = Loop.train_epoch
 

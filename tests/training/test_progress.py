@@ -59,9 +59,7 @@ def test_the_last_epoch_is_validated(eval_step: int, model: str, random_data: Pa
     assert result["best_valid_score"] == pytest.approx(scores.max(), abs=1e-6)
 
 
-def test_a_run_killed_before_its_last_checkpoint_continues_with_more_epochs(
-    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_killed_before_its_last_checkpoint_continues_with_more_epochs(random_data, tmp_path, monkeypatch) -> None:
     """Its weights are of an epoch that more epochs would not validate."""
     keys = {"epochs": 3, "eval_step": 2, "learning_rate": 0.001}
     run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "whole", **keys))

@@ -30,9 +30,7 @@ def test_an_epoch_is_one_line(random_data: Path, tmp_path: Path) -> None:
     assert [line for line in said if line.endswith(": 0")] == []
 
 
-def test_a_model_that_is_fitted_in_one_step_has_no_epochs(
-    random_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_that_is_fitted_in_one_step_has_no_epochs(random_data, tmp_path, capsys) -> None:
     run("EASER", "random", config_dict=settings(random_data, tmp_path / "run"))
     printed = capsys.readouterr().out
     assert "fitted in one step, " in printed

@@ -125,9 +125,7 @@ def test_a_damaged_part_is_named_and_nothing_is_written(damage: str, tmp_path: P
 
 @pytest.mark.parametrize("when", ["reading", "hashing"])
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_a_source_that_changes_while_it_is_read_writes_nothing(
-    kind: str, when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_source_that_changes_while_it_is_read_writes_nothing(kind, when, tmp_path, monkeypatch) -> None:
     if kind == "csv":
         source = changing = tmp_path / "my.csv"
         source.write_text("user,item,time\na,b,1\n")

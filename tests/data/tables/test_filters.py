@@ -40,9 +40,7 @@ def test_single_pass_equals_the_loop(pairs: list[tuple[int, int]], min_user: int
 
 @settings(deadline=None, max_examples=100)
 @given(PAIRS, FEWEST, FEWEST)
-def test_counting_distinct_partners_equals_the_sce_papers_filter(
-    pairs: list[tuple[int, int]], min_user: int, min_item: int
-) -> None:
+def test_counting_distinct_partners_equals_the_sce_papers_filter(pairs, min_user, min_item) -> None:
     pairs = sorted(pairs, key=lambda pair: pair[0])
     left = reference.distinct_single_pass(pairs, min_user, min_item)
     arguments = {"method": "single_pass", "min_user": min_user, "min_item": min_item, "count": "distinct"}

@@ -79,9 +79,7 @@ SECONDS = [time for _, _, time in ROWS]
     ],
 )
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_table_with_a_header_needs_no_options(
-    name: str, text: str, options: str, packed: bool, tmp_path: Path
-) -> None:
+def test_a_table_with_a_header_needs_no_options(name, text, options, packed, tmp_path) -> None:
     raw = tmp_path / (name + ".gz" * packed)
     raw.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
     lines, said = guessed(raw, tmp_path)

@@ -85,9 +85,7 @@ def test_sequences_get_positions_as_times(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [300, 5000])
 @pytest.mark.parametrize("name", ["amazon-json", "beeradvocate-csv", "movielens-dat"])
-def test_rows_do_not_depend_on_the_block_size(
-    name: str, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_do_not_depend_on_the_block_size(name, size, tmp_path, monkeypatch) -> None:
     write, rows, rated = CASES[name]
     raw = tmp_path / "raw"
     raw.write_text(write(rows * 9))

@@ -71,9 +71,7 @@ class ByName:
 
 
 @pytest.mark.parametrize(("owner", "name"), [(ModelType, "__class__"), (ModelType, "mro"), (np.ndarray, "tofile")])
-def test_members_of_enumerations_are_read_by_name_and_no_other_attribute_is(
-    owner: Any, name: str, tmp_path: Path
-) -> None:
+def test_members_of_enumerations_are_read_by_name_and_no_other_attribute_is(owner, name, tmp_path) -> None:
     torch.save({"kind": ByName(ModelType, "SEQUENTIAL")}, tmp_path / "member.pth")
     assert torch.load(tmp_path / "member.pth") == {"kind": ModelType.SEQUENTIAL}
     torch.save({"kind": ByName(owner, name)}, tmp_path / "other.pth")

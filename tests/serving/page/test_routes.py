@@ -51,9 +51,7 @@ def test_an_item_is_called_by_its_title(bundle: Path, tmp_path: Path) -> None:
     assert (found["i1"], found["i2"], found["i3"]) == ("lamp", None, None)
 
 
-def test_a_worker_waits_for_the_bundle_of_another_run(
-    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_worker_waits_for_the_bundle_of_another_run(bundle, tmp_path, monkeypatch, caplog) -> None:
     next_run, link = tmp_path / "next", tmp_path / "link"
     shutil.copytree(bundle, next_run, ignore=lambda _, names: [name for name in names if name == "serving"])
     link.symlink_to(bundle)

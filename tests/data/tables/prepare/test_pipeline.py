@@ -48,9 +48,7 @@ def files(folder: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("broken", ["writing", "reading", "renaming", "hashing"])
-def test_an_exception_leaves_the_old_file_and_nothing_else(
-    broken: str, raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_exception_leaves_the_old_file_and_nothing_else(broken, raw, tmp_path, monkeypatch) -> None:
     path = prepared(raw, tmp_path / "out")
     card = path.with_name("SOURCE.json")
     before, described = path.read_bytes(), card.read_bytes()
@@ -80,9 +78,7 @@ def test_an_exception_leaves_the_old_file_and_nothing_else(
     assert described["file"] == {"name": "mine.inter", "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
 
 
-def test_a_killed_run_leaves_no_file_under_the_final_name_and_its_part_is_removed_later(
-    raw: Path, tmp_path: Path
-) -> None:
+def test_a_killed_run_leaves_no_file_under_the_final_name_and_its_part_is_removed_later(raw, tmp_path) -> None:
     code = (
         "import sys, time\n"
         "from pathlib import Path\n"
@@ -127,9 +123,7 @@ def test_an_unwritable_output_is_an_error_before_reading(raw: Path, tmp_path: Pa
         prepare("mine", source=raw, output="a\0b")
 
 
-def test_command_options_reach_the_cleaning_and_the_card(
-    raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_options_reach_the_cleaning_and_the_card(raw, tmp_path, capsys) -> None:
     options = ["--format=movielens-tab", f"--output={tmp_path}", "--since=85", "--threshold=4", "--duplicates=last"]
     assert run("mine", f"--source={raw}", *options, "--k_core=1") == 0
     output = capsys.readouterr().out
@@ -218,9 +212,7 @@ def test_published_file_names_are_known(dataset: str, file: str, format: str, do
         ({"name": "mine", "source": "raw.parquet", "format": "parquet"}, "raw.parquet is cut off, damaged"),
     ],
 )
-def test_wrong_arguments_say_what_is_allowed(
-    arguments: dict[str, object], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_arguments_say_what_is_allowed(arguments, message, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "raw.csv").write_text("user_id,item_id\n1,2\n")
     (tmp_path / "raw.parquet").write_text("no")

