@@ -84,7 +84,6 @@ def test_refused(content: dict, named: str) -> None:
         parse_space(content)
 
 
-<<<<<<< HEAD
 def test_recbole_hyper_file(tmp_path: Path) -> None:
     file = tmp_path / "hyper.test"
     file.write_text(
@@ -114,12 +113,7 @@ def test_recbole_hyper_file_runs_no_code(tmp_path: Path, line: str) -> None:
         read_space(file)
 
 
-def test_a_space_of_the_project_goes_by_its_name_and_a_file_comes_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-=======
 def test_a_space_of_the_project_goes_by_its_name_and_a_file_comes_first(tmp_path, monkeypatch) -> None:
->>>>>>> b44e13f8 (Tests: fixtures in signatures of several lines have no types)
     monkeypatch.chdir(tmp_path)
     assert read_space("sce") == read_space(properties_folder() / "sweep" / "sce.yaml") == read_space("sce.yaml")
     (tmp_path / "sce").write_text("n_layers choice [1,2]\n")
@@ -129,7 +123,9 @@ def test_a_space_of_the_project_goes_by_its_name_and_a_file_comes_first(tmp_path
 
 
 @pytest.mark.usefixtures("serial_sweeps")
-def test_the_command_sweeps_the_small_space_under_a_protocol_by_name(data, tmp_path, capsys) -> None:
+def test_the_command_sweeps_the_small_space_under_a_protocol_by_name(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     space = {"learning_rate": {"grid_search": [0.1, 0.2]}}
     (tmp_path / "both.yaml").write_text(
         yaml.safe_dump({**space, "small": {"learning_rate": {"grid_search": [0.3]}, **FAST}})
