@@ -111,17 +111,10 @@ def rank_scores(name: str, file: Path, config: Any, folder: Path) -> dict[str, A
         "test targets that are not in the list": int((~listed).sum()),
     }
     folder.mkdir(parents=True, exist_ok=True)
-    result = {
-        **provenance(config, split),
-        **{
-            "model": name,
-            "seed": None,
-            "valid": {},
-            **report_part(config, RankSettings.of(config), test, ranks, folder),
-        },
-        **{"scores": {"file": str(file), "sha256": file_digest(file)}, "missing": missing},
-        **{"seconds": {"total": None}, "parameters": None, "best_epoch": None},
-    }
+    result = provenance(config, split) | report_part(config, RankSettings.of(config), test, ranks, folder)
+    result |= {"model": name, "seed": None, "valid": {}, "parameters": None, "best_epoch": None}
+    result |= {"seconds": {"total": None}, "missing": missing}
+    result["scores"] = {"file": str(file), "sha256": file_digest(file)}
     write_json(folder / RESULT, result)
     return result
 

@@ -77,11 +77,9 @@ def sweep(
     """
     start = perf_counter()
     files, file_of_key = user_files.read_all([config_file(path) for path in config_files])
-    keys = parse_keys(config_dict or {})
+    keys: dict[str, Any] = parse_keys(config_dict or {})
     resume, output_dir = ({**files, **keys}.get(name) for name in ("resume", "output_dir"))
-    for layer in (files, keys):
-        layer.pop("resume", None)
-        layer.pop("output_dir", None)
+    files, keys = (without(("resume", "output_dir"), layer) for layer in (files, keys))
     if resume and not output_dir:
         raise ConfigError("--resume=True needs --output_dir=DIR, the folder of the sweep to continue")
     before = read_request(Path(str(output_dir))) if resume else {}

@@ -31,7 +31,6 @@ from recbole_hyper.types import Ranks
 # attributes that a resume restores from the checkpoint
 RESTORED = ("cur_step", "best_epoch", "best_valid_score", "best_valid_result", "history", "seconds", "peak_memory")
 
-
 logger = logging.getLogger("recbole_hyper")
 
 
