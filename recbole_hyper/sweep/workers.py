@@ -49,6 +49,11 @@ class Options(BaseModel, allow_inf_nan=False):
         """Whether trials run one by one on this machine, which needs no Ray."""
         return self.ray_address is None and 1 in (self.max_concurrent, processors() // self.cpu)
 
+    @property
+    def resources(self) -> dict[str, float]:
+        """What Ray reserves for each trial."""
+        return {"num_cpus": self.cpu, "num_gpus": self.gpu}
+
     @contextlib.contextmanager
     def connected(self) -> Iterator[Any]:
         """Yield the ray module, connected to a cluster that has the resources of a trial.
@@ -107,11 +112,8 @@ def run_trials(plan: Plan, trials: Iterator[Trial], on_end: Callable[[Trial], No
             executor, start = Executor(), _start(plan, asha and asha.stops, deadline)
         else:
             ray = stack.enter_context(options.connected())
-            # it takes no core of a trial, and starts again elsewhere, without its memory, if its machine dies
-            actor = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Asha)
-            asha = actor.remote(mode) if options.scheduler == "asha" else None
-            resources = {"num_cpus": options.cpu, "num_gpus": options.gpu}
-            executor = Executor(options.max_concurrent, lambda: contextlib.nullcontext(ray), resources)
+            asha = _actor(ray, Asha, mode) if options.scheduler == "asha" else None
+            executor = Executor(options.max_concurrent, lambda: contextlib.nullcontext(ray), options.resources)
             start = _start(plan, asha and (lambda *arguments: ray.get(asha.stops.remote(*arguments))))
         results = executor.run(start, trials, time_budget=time_budget, stop=True)
         # if ``on_end`` fails, the trials stop while Ray is connected
@@ -121,6 +123,14 @@ def run_trials(plan: Plan, trials: Iterator[Trial], on_end: Callable[[Trial], No
                 ended = recorded(plan, trial, status=FAILED, reason=str(ended))
             if ended.status != UNFINISHED:
                 on_end(ended)
+
+
+def _actor(ray: Any, kind: type, *arguments: Any) -> Any:
+    """Start an actor on the machine of the driver, so that it lives as long; it takes no core of a trial."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    return ray.remote(num_cpus=0, scheduling_strategy=here)(kind).remote(*arguments)
 
 
 def _start(
