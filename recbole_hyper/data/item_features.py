@@ -39,9 +39,8 @@ class ItemColumn:
     # row 0 is padding
     values: npt.NDArray
     size: int  # tokens: number of codes, including 0; numbers: width
-    # tokens: (size - 1,) text of each code from 1; numbers: (2,) float64, the subtracted mean and the divisor. None in
-    # runs of earlier versions
-    meaning: npt.NDArray | None = None
+    # tokens: (size - 1,) text of each code from 1; numbers: (2,) float64, the subtracted mean and the divisor
+    meaning: npt.NDArray
 
     @property
     def of_tokens(self) -> bool:
@@ -54,8 +53,6 @@ class ItemColumn:
         Sequences are lists, or texts with ``separator``, ``|``, ``;`` or ``,`` between. Unknown tokens count as
         missing, with a warning. DataError for an invalid number, or sequences of numbers of another length.
         """
-        if self.meaning is None:
-            raise DataError(f"the run is from an earlier version without tokens of {self.name!r}; train it again")
         values = (_as_text(column) if self.of_tokens else column).to_pandas().astype(object)
         parts, rows, places = _parts(self._as_written(values, separator))
         if self.of_tokens:
@@ -123,8 +120,7 @@ class ItemFeatures:
         folder.mkdir(parents=True, exist_ok=True)
         for number, column in enumerate(self.columns):
             write_array(folder / f"{number}.npy", column.values)
-            if column.meaning is not None:
-                write_texts(folder, f"{number}-meaning", column.meaning)
+            write_texts(folder, f"{number}-meaning", column.meaning)
         meta = [{"name": column.name, "kind": column.kind, "size": column.size} for column in self.columns]
         write_json(folder / _META, {"columns": meta})
 
@@ -134,9 +130,7 @@ class ItemFeatures:
         columns = []
         for number, entry in enumerate(read_json(folder / _META)["columns"]):
             values = np.load(folder / f"{number}.npy", allow_pickle=False)
-            has_values = any(folder.glob(f"{number}-meaning.*"))
-            meaning = read_texts(folder, f"{number}-meaning") if has_values else None
-            columns.append(ItemColumn(**entry, values=values, meaning=meaning))
+            columns.append(ItemColumn(**entry, values=values, meaning=read_texts(folder, f"{number}-meaning")))
         return cls(tuple(columns))
 
 

@@ -30,7 +30,7 @@ SIDES: tuple[Side, ...] = ("both", "after", "before")
 @given(
     sequences=rows, window=st.integers(1, 5), budget=st.sampled_from([1, 3000, 1 << 30]), side=st.sampled_from(SIDES)
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_equals_the_loop_within_any_memory(sequences: Rows, window: int, budget: int, side: Side) -> None:
     store = store_of(sequences)
     options = {"window": window, "neighbours": N_ITEMS, "memory_budget": budget}
@@ -43,7 +43,7 @@ def test_equals_the_loop_within_any_memory(sequences: Rows, window: int, budget:
 
 
 @given(sequences=rows, neighbours=st.integers(1, 4))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_keeps_the_strongest_neighbours_and_the_whole_sum(sequences: Rows, neighbours: int) -> None:
     store = store_of(sequences)
     counts, totals = pair_counts(store, store.lengths, window=3, neighbours=neighbours)

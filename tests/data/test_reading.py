@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from recbole_hyper.config import Config
 from recbole_hyper.data import reading
 from recbole_hyper.data.sequences import SequenceStore
-from recbole_hyper.data.tables import interactions
 from recbole_hyper.errors import DataError
 from recbole_hyper.runs.dataset import FeatureDataset, SequenceDataset, read_dataset
 from tests.conftest import SMALL, cycle_rows, write_inter
@@ -67,7 +66,7 @@ rows = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=rows,
     users=st.sampled_from(INTERVALS),
@@ -100,20 +99,6 @@ def test_pieces_of_a_file_join(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("recbole_hyper.data.tables.parsers.BLOCK_BYTES", 100)
     same(SequenceDataset(configured(tmp_path)).store, slow)
     same(whole, slow)
-
-
-def test_a_file_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write_inter(tmp_path, "d", cycle_rows()) / "d" / "d.inter"
-    opened = interactions.open_table
-
-    def meanwhile(*arguments: Any, **keys: Any) -> Any:
-        with path.open("a") as file:
-            file.write("u9\ti9\t9\n")
-        return opened(*arguments, **keys)
-
-    monkeypatch.setattr(interactions, "open_table", meanwhile)
-    with refused(DataError, "changed", "while"):
-        SequenceDataset(configured(tmp_path))
 
 
 @pytest.mark.parametrize("values", [{"rating": "[2,inf)"}, {"kind": ["x"]}, {"rating": "(1,3)", "kind": ["y", "NA"]}])

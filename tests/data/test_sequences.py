@@ -23,7 +23,7 @@ INTERACTIONS = st.lists(
 
 
 @given(INTERACTIONS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_rows_equal_a_stable_sort_of_each_user(interactions: list[tuple[int, int, float]]) -> None:
     store = store_of(interactions)
     users = sorted({user for user, _, _ in interactions})
@@ -34,7 +34,7 @@ def test_rows_equal_a_stable_sort_of_each_user(interactions: list[tuple[int, int
 
 
 @given(INTERACTIONS, st.integers(0, 2**32 - 1))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_select_equals_a_loop(interactions: list[tuple[int, int, float]], seed: int) -> None:
     store = store_of(interactions)
     keep = np.random.default_rng(seed).random(len(store.items)) < 0.5

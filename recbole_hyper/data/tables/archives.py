@@ -73,19 +73,6 @@ class SourceFile:
         lines = (f"{part.sha256()}  {part.path.relative_to(self.path)}\n" for part in self.parts)
         return hashlib.sha256("".join(lines).encode()).hexdigest()
 
-    @contextlib.contextmanager
-    def unchanged(self) -> Iterator[None]:
-        """Raise DataError at the end if the file, or one of its parts, has changed."""
-
-        def state() -> list[tuple[int, int, int]]:
-            stats = [part.path.stat() for part in self.parts or (self,)]
-            return [(stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats]
-
-        before = state()
-        yield
-        if state() != before:
-            raise DataError(f"{self} changed while it was read; nothing was written, try again when it is complete")
-
     def first_bytes(self, count: int, encoding: str | None = None) -> bytes:
         """Return the start of the file, or of the first part."""
         data = b""

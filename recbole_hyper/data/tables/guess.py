@@ -22,7 +22,7 @@ from recbole_hyper.data.tables.archives import SourceFile, matches
 from recbole_hyper.data.tables.formats import FIELDS, Format, Layout, formats, matching_names
 from recbole_hyper.data.tables.ids import as_text
 from recbole_hyper.data.tables.malformed import Malformed
-from recbole_hyper.data.tables.parsers import LINE, Frame, Source, hive_keys, parsed, pieces
+from recbole_hyper.data.tables.parsers import LINE, Frame, Source, parsed, pieces
 from recbole_hyper.data.tables.parsers import OTHER as OTHER
 from recbole_hyper.data.tables.times import guessed_time_format, to_seconds
 from recbole_hyper.errors import DataError
@@ -238,10 +238,8 @@ def _keys(file: SourceFile, form: Format) -> Format:
 
 
 def _schema(file: SourceFile, form: Format) -> Format:
-    part = (file.parts or (file,))[0]
-    with part.open() as stream:
-        names = pq.ParquetFile(pa.PythonFile(stream, mode="r")).schema_arrow.names
-    return replace(form, names=[*names, *hive_keys(part, file)])
+    with (file.parts or (file,))[0].open() as stream:
+        return replace(form, names=pq.ParquetFile(pa.PythonFile(stream, mode="r")).schema_arrow.names)
 
 
 HEADERS = {"csv": _table, "atomic": _table, "json": _keys, "parquet": _schema}

@@ -22,7 +22,6 @@ PAD = "[PAD]"
 MISSING_IDS = ("NA", "N/A", "NaN", "nan", "None", "NULL", "null", "<NA>", "\\N")
 # from here on, floats of so many bits lose digits of whole numbers
 _EXACT = {16: 2.0**11, 32: 2.0**24, 64: 2.0**53}
-_MANY = 4096  # of more ids than these, each distinct one is looked up once
 # an array of fixed width may take this many bytes, or this many times the bytes of its characters
 _WIDE_BYTES, _WIDE_TIMES = 64 << 20, 8
 
@@ -123,8 +122,6 @@ def column_of_values(values: Any) -> pa.ChunkedArray | None:
     """
     if hasattr(values, "to_arrow") and not isinstance(values, pa.Array):  # polars, without importing it
         values = values.to_arrow()
-    if isinstance(values, np.ma.MaskedArray):
-        values = pd.Series(np.ma.getdata(values)).astype(object).where(~np.ma.getmaskarray(values), None)
     if isinstance(values, np.ndarray):
         if values.ndim != 1:
             return None
@@ -215,7 +212,7 @@ class Tokens:
 
 
 class Ids:
-    """Looks up original ids; sorts them at the first look-up.
+    """Looks up original ids.
 
     Args:
         tokens: (n,) original ids by number; entry 0 is padding and never a result.
@@ -225,25 +222,10 @@ class Ids:
         self.tokens = tokens
 
     @cached_property
-    def _sorted(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
-        order = np.argsort(self.tokens[1:], kind="stable") + 1
-        return order, self.tokens[order]
+    def _index(self) -> pd.Index:
+        return pd.Index(self.tokens[1:].tolist(), dtype=object)
 
     def find(self, wanted: npt.NDArray[Any] | pa.Array | pa.ChunkedArray | list[str]) -> npt.NDArray[np.int64]:
         """Return the number of each id in ``wanted`` (m,), 0 for unknown ids."""
-        if isinstance(wanted, pa.Array | pa.ChunkedArray):
-            wanted = text_array(wanted.cast(pa.string()))
-        elif isinstance(wanted, list) or wanted.dtype.kind != "U":
-            wanted = text_list(wanted)
-        if len(wanted) > _MANY:
-            codes, different = pd.factorize(wanted.astype(object))
-            return self._find(text_array(different))[codes]
-        return self._find(wanted)
-
-    def _find(self, wanted: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-        order, known = self._sorted
-        if not len(known) or not len(wanted):
-            return np.zeros(len(wanted), dtype=np.int64)
-        # the same type, or numpy would copy all known ids; the comparison below notices ids that this cuts off
-        at = np.minimum(np.searchsorted(known, wanted.astype(known.dtype)), len(known) - 1)
-        return np.where(known[at] == wanted, order[at], 0)
+        values = wanted.to_pylist() if isinstance(wanted, pa.Array | pa.ChunkedArray) else wanted
+        return np.asarray(self._index.get_indexer(pd.Index([str(value) for value in values], dtype=object)) + 1)

@@ -106,9 +106,8 @@ def rows_of_file(
 ) -> Iterator[Rows]:
     """Yield the rows of an atomic file, with these columns by field and the ``others``; DataError as in ``atomic``."""
     layout, file = Layout(columns=fields, separator=separator, encoding=encoding), SourceFile(path)
-    with file.unchanged():
-        table = open_table(file, layout, format="atomic", fields=[*fields], optional=(), others=others)
-        yield from table.blocks(Refused(str(path)))
+    table = open_table(file, layout, format="atomic", fields=[*fields], optional=(), others=others)
+    yield from table.blocks(Refused(str(path)))
 
 
 def of_frame(frame: Any, fields: Mapping[str, str]) -> tuple[Interactions, dict[str, str]]:

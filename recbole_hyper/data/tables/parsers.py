@@ -9,15 +9,16 @@ from __future__ import annotations
 import codecs
 import json
 import re
-import urllib.parse
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
@@ -37,7 +38,6 @@ OTHER = "column "  # prefix of the names of columns that are not fields
 _PARQUET_ROWS = 1 << 19
 _LARGEST_ARRAY = 256 << 20  # bytes of a JSON array, which is read as a whole
 _ARRAY = re.compile(rb"(\xef\xbb\xbf)?\s*\[\s*[{\]]")
-_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # Hive's and Spark's name for the folder of rows without a value
 MARK = "\x1f"  # between values for Arrow, which only takes one character; lines of JSON cannot have it
 LINE = "line"  # the column of whole lines
 BLOCK_BYTES = 8 << 20  # a longer record is not interactions but, say, compressed zeros
@@ -80,32 +80,32 @@ class Frame:
     def __str__(self) -> str:
         return self.where
 
+    @cached_property
+    def table(self) -> Any:
+        """The frame of pandas, or anything else as an Arrow table; DataError if this is no table."""
+        try:
+            if isinstance(self.frame, pd.DataFrame):
+                return self.frame
+            return self.frame.to_arrow() if hasattr(self.frame, "to_arrow") else pa.table(self.frame)  # polars
+        except (TypeError, ValueError, pa.ArrowException) as error:
+            raise DataError(
+                f"{self.where} is a {type(self.frame).__name__}, which is no table ({error}); give a pandas or polars "
+                "DataFrame or an Arrow table; collect a lazy one, and cast columns of other types to text"
+            ) from error
+
     @property
     def names(self) -> list[str]:
         """Names of the columns; DataError if this is not a table."""
-        if isinstance(self.frame, pa.Table | pa.RecordBatch):
-            return [str(name) for name in self.frame.schema.names]
-        if hasattr(self.frame, "columns"):
-            return [str(name) for name in self.frame.columns]
-        kind = type(self.frame).__name__
-        raise DataError(f"interactions are a {kind}; give a pandas or polars DataFrame or Arrow table")
+        return [str(name) for name in (self.table if isinstance(self.table, pd.DataFrame) else self.table.column_names)]
 
     def rows(self, columns: Mapping[str, str]) -> Rows:
         """Return the rows with the columns named in ``columns`` (field to name); no other column is converted."""
-        values, names, table = {}, self.names, self.frame
-        if not (hasattr(table, "iloc") or isinstance(table, pa.Table | pa.RecordBatch)):
-            try:
-                table = table.to_arrow() if hasattr(table, "to_arrow") else pa.table(table)
-            except (TypeError, pa.ArrowException) as error:
-                kind = type(table).__name__
-                raise DataError(
-                    f"{self.where} is a {kind} that is no Arrow table ({error}); collect a lazy one, and cast columns "
-                    "of other types to text"
-                ) from error
+        values = {}
         for field, name in columns.items():
-            place = names.index(name)
+            place = self.names.index(name)
             try:
-                column = column_of_values(table.iloc[:, place] if hasattr(table, "iloc") else table.column(place))
+                is_pandas = isinstance(self.table, pd.DataFrame)
+                column = column_of_values(self.table.iloc[:, place] if is_pandas else self.table.column(place))
             except DataError as error:
                 raise DataError(f"{self.where}, column {name!r}, {error}") from error
             if column is None:
@@ -127,12 +127,13 @@ def pieces(source: Source, form: Format, bar: bool = False) -> Iterator[Rows]:
     for part in source.parts or (source,):
         name, shown = (part.name, False) if source.parts else ("", bar)
         if form.kind == "parquet":
-            yield from _batches(part, source, form, shown)
+            found = _batches(part, form, shown)
         elif form.kind == "json" and _ARRAY.match(part.first_bytes(1 << 12, form.encoding)):
-            yield replace(_array(part, form.encoding), part=name)
+            found = iter([_array(part, form.encoding)])
         else:
-            for rows in _records(part, text, shown):
-                yield replace(rows, part=name)
+            found = _records(part, text, shown)
+        for rows in found:
+            yield replace(rows, part=name)
 
 
 def parsed(rows: Rows, form: Format, malformed: Malformed) -> Rows:
@@ -175,8 +176,8 @@ def _records(part: SourceFile, form: Format, bar: bool) -> Iterator[Rows]:
         wrong.append((row.number, reason, row.text.replace(mark, separator)))
         return "skip"  # Arrow would swallow an exception raised here
 
-    try:
-        with part.open(bar=bar, encoding=form.encoding) as stream:
+    with part.open(bar=bar, encoding=form.encoding) as stream:
+        try:
             for batch in pacsv.open_csv(
                 TransformInputStream(pa.PythonFile(stream, mode="r"), text),
                 # Arrow only numbers rows in one thread; other threads check other batches
@@ -196,10 +197,10 @@ def _records(part: SourceFile, form: Format, bar: bool) -> Iterator[Rows]:
                 # Arrow is a block ahead
                 skipped = [wrong.popleft() for number, _, _ in [*wrong] if number < after]
                 yield Rows({field: batch.column(name) for field, name in columns.items()}, lines, wrong=skipped)
-    except pa.ArrowInvalid as error:
-        if "Empty CSV" not in str(error):
-            what = f"a record of more than {BLOCK_BYTES >> 20} MiB" if "straddling" in str(error) else error
-            raise DataError(f"{part}, after line {after}: {what}; is this text in this format?") from error
+        except pa.ArrowInvalid as error:
+            if "Empty CSV" not in str(error):
+                what = f"a record of more than {BLOCK_BYTES >> 20} MiB" if "straddling" in str(error) else error
+                raise DataError(f"{part}, after line {after}: {what}; is this text in this format?") from error
     if wrong:
         after = wrong[-1][0]
         yield Rows({field: pa.array([], pa.binary()) for field in columns}, np.zeros(0, np.int64), wrong=[*wrong])
@@ -210,24 +211,24 @@ def _records(part: SourceFile, form: Format, bar: bool) -> Iterator[Rows]:
         )
 
 
-def _batches(part: SourceFile, whole: SourceFile, form: Format, bar: bool) -> Iterator[Rows]:
-    columns, before, part_name = form.columns or {}, 0, part.name if whole.parts else ""
+def _batches(part: SourceFile, form: Format, bar: bool) -> Iterator[Rows]:
+    """Yield columns of a parquet file."""
+    columns, before = form.columns or {}, 0
     with part.open(bar=bar) as stream:
-        file, keys = pq.ParquetFile(pa.PythonFile(stream, mode="r")), hive_keys(part, whole)
+        file = pq.ParquetFile(pa.PythonFile(stream, mode="r"))
         names = file.schema_arrow.names
         top = {column: column if column in names else column.split(".")[0] for column in columns.values()}
         in_file = {column: name for column, name in top.items() if name in names}
-        if missing := sorted(set(columns.values()) - set(in_file) - set(keys)):
+        if missing := sorted(set(columns.values()) - set(in_file)):
             raise DataError(f"{part} has no column {', '.join(missing)}, but other parts have")
         for batch in file.iter_batches(_PARQUET_ROWS, columns=sorted(set(in_file.values()))):
-            values = {key: pa.repeat(pa.scalar(value, pa.string()), len(batch)) for key, value in keys.items()}
-            values |= {
+            values = {
                 column: _nested(batch.column(name), [] if column == name else column.split(".")[1:])
                 for column, name in in_file.items()
             }
             by_field = {field: values[column] for field, column in columns.items()}
             lines = np.arange(before + 1, before + len(batch) + 1)
-            yield Rows(by_field, lines, part_name)
+            yield Rows(by_field, lines)
             before += len(batch)
 
 
@@ -266,14 +267,6 @@ def exploded(rows: Rows, columns: Mapping[str, str], malformed: Malformed) -> Ro
         for field, column in rows.columns.items()
     }
     return Rows(flat, rows.lines[index], rows.part)
-
-
-def hive_keys(part: SourceFile, whole: SourceFile) -> dict[str, str | None]:
-    """Return the values that folders named ``key=value`` set for all rows of a part."""
-    folders = part.path.relative_to(whole.path).parts[:-1] if whole.parts else ()
-    unquote = urllib.parse.unquote
-    pairs = [folder.split("=", 1) for folder in folders if "=" in folder]
-    return {unquote(key): None if value == _NO_VALUE else unquote(value) for key, value in pairs}
 
 
 def records(rows: Rows, form: Format, malformed: Malformed) -> Rows:

@@ -15,9 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from recbole_hyper.data.tables.archives import SourceFile
 from recbole_hyper.data.tables.formats import Layout
-from recbole_hyper.data.tables.prepare import pipeline
 from recbole_hyper.data.tables.prepare.pipeline import Prepared, prepare
 from recbole_hyper.errors import DataError
 from tests.data.tables.raw import CASES, ROWS, T, expected, lines, lines_of, read_back, write_part
@@ -120,31 +118,6 @@ def test_a_damaged_part_is_named_and_nothing_is_written(damage: str, tmp_path: P
     path.write_bytes({"cut off": data[: len(data) // 2], "empty": b"", "other bytes": other}[damage])
     with pytest.raises(DataError, match=r"part-1\.parquet is cut off, damaged"):
         prepare("mine", source=tmp_path / "in", output=tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("when", ["reading", "hashing"])
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_a_source_that_changes_while_it_is_read_writes_nothing(kind, when, tmp_path, monkeypatch) -> None:
-    if kind == "csv":
-        source = changing = tmp_path / "my.csv"
-        source.write_text("user,item,time\na,b,1\n")
-    else:
-        source, changing = tmp_path / "in", tmp_path / "in" / "1.parquet"
-        for number in (0, 1):
-            write_part(source / f"{number}.parquet", ["a"], ["x"], [number])
-
-    def append(*arguments: Any, **options: Any) -> Any:
-        with changing.open("ab") as stream:
-            stream.write(b"c,d,2\n")
-        return original(*arguments, **options)
-
-    place, name = (pipeline, "apply") if when == "reading" else (SourceFile, "sha256")
-    original = getattr(place, name)
-    with monkeypatch.context() as patch:
-        patch.setattr(place, name, append)
-        with refused(DataError, "nothing", "written"):
-            prepare("mine", source=source, output=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

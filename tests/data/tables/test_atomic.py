@@ -93,7 +93,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
     return Config("SASRecCE", "d", config_dict={**SMALL, "data_path": str(folder)})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     rows=st.lists(st.tuples(good, good, st.integers(0, 5)), min_size=1, max_size=8), end=st.sampled_from(["\n", "\r\n"])
 )
@@ -108,7 +108,7 @@ def test_any_ids_come_back_in_the_store(rows: list[tuple], end: str, config: Con
     assert data.field2id_token["item_id"].tolist() == ["[PAD]", *order]
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=st.lists(st.tuples(token, token, token), min_size=1, max_size=5))
 @example(rows=[("a", "b", "c\r")])
 @example(rows=[("a", "b", "\n")])

@@ -15,7 +15,7 @@ from tests.data.tables.raw import interactions
 from tests.raising import refused
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=40)
 @given(st.integers(0, 400), st.integers(1, 6), st.integers(1, 50), st.integers(0, 2**32 - 1))
 def test_sort_equals_numpys_lexsort(rows: int, users: int, times: int, seed: int) -> None:
     """With short and long histories, ties, and users without any row."""

@@ -115,7 +115,7 @@ def test_carriage_returns(tmp_path: Path) -> None:
         prepared(f"user,item,time\na\rb,x,{T}\n", tmp_path)
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=st.lists(st.lists(st.text('a,\n"\r', max_size=5), min_size=2, max_size=2), min_size=1, max_size=5))
 def test_records_are_those_of_the_csv_module(rows: list[list[str]], tmp_path: Path) -> None:
     with (tmp_path / "x.csv").open("w", newline="") as file:

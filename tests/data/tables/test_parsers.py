@@ -124,17 +124,6 @@ def test_json_lines_that_break_parsers_are_counted(tmp_path: Path) -> None:
         assert [example[:2] for example in result.malformed.examples] == [(4, reason)]
 
 
-def test_hive_folders_are_decoded(tmp_path: Path) -> None:
-    for value, user in (("a%20b%3D", "u"), ("__HIVE_DEFAULT_PARTITION__", "v")):
-        (tmp_path / "in" / f"item_id={value}").mkdir(parents=True)
-        pq.write_table(
-            pa.table({"user_id": [user], "timestamp": [T]}), tmp_path / "in" / f"item_id={value}" / "0.parquet"
-        )
-    result = prepare("mine", source=tmp_path / "in", output=tmp_path, max_malformed=0.5)
-    assert result.path.read_text().splitlines()[1:] == [f"u\ta b=\t{T}"]
-    assert result.malformed.count == 1
-
-
 def test_ids_that_are_numbers_in_one_part_and_text_in_another_become_text(tmp_path: Path) -> None:
     write_part(tmp_path / "in" / "0.parquet", [7, 8], [1.0, 2.5], [1, 2])
     write_part(tmp_path / "in" / "1.parquet", ["7", "x"], ["1", "2"], [3.5, 4.0])

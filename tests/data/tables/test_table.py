@@ -137,8 +137,8 @@ def test_missing_and_ambiguous_columns_name_what_is_there(kind: str) -> None:
 
 
 def test_other_things_are_refused() -> None:
-    with refused(DataError, "interactions", "pandas"):
-        interactions_of({"user_id": [1]})
+    with refused(DataError, "the frame", "pandas"):
+        interactions_of(7)
     twice = pd.DataFrame([[1, 2, 3, 4]], columns=["user", "item", "user", "time"])
     with pytest.raises(DataError, match=r"user and user may both|has two columns 'user'"):
         interactions_of(twice)

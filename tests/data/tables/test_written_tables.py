@@ -76,7 +76,7 @@ WRITERS = [
 
 
 @pytest.mark.parametrize(("write", "ending"), WRITERS)
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ROWS, st.sampled_from(",;\t|"), st.booleans())
 def test_what_is_written_is_read(write, ending, tmp_path, rows, separator, dates) -> None:
     """Ids keep every character but surrounding blanks; a missing id or an id of blanks is an error with its row."""

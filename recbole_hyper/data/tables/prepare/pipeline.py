@@ -105,8 +105,6 @@ def prepare(
         folder = stack.enter_context(unpacked(Path(source)))
         file, candidate = choose(entry, folder, format, order == "time", layout)
         origin = file if folder == Path(source) else SourceFile(Path(source))
-        unchanged = contextlib.ExitStack()
-        unchanged.enter_context(file.unchanged())
         cleaning = _cleaning(entry, candidate, changes or {})
         malformed = Malformed(file.name, max_malformed)
         others = condition.columns if condition else ()
@@ -143,7 +141,6 @@ def prepare(
         _check_counts(entry, result.statistics)
         _report_ties(result, say)
         card = _card(result, origin, file, candidate, cleaning) | {"columns": table.columns, "where": where}
-        unchanged.close()
         _write(data, path, card, say, known_items)
     return result
 

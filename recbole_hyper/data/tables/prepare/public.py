@@ -8,7 +8,6 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from tqdm import tqdm
 
@@ -55,18 +54,10 @@ class Entry:
 @functools.cache
 def entries() -> Mapping[str, Entry]:
     """Read properties/public_datasets.yaml."""
+    from pydantic import TypeAdapter
+
     values = packaged_yaml(properties_folder() / "public_datasets.yaml")
-    return {name: _entry(name, value) for name, value in values.items()}
-
-
-def _entry(name: str, value: Mapping[str, Any]) -> Entry:
-    sources = [Candidate(**source | {"files": tuple(source["files"])}) for source in value.get("sources", [])]
-    parts = {
-        "sources": tuple(sources),
-        "cleaning": Cleaning(**value.get("cleaning", {})),
-        "published": tuple(Published(**counts) for counts in value.get("published", [])),
-    }
-    return Entry(**{"name": name, **value, **parts})
+    return TypeAdapter(dict[str, Entry]).validate_python({n: {"name": n, **value} for n, value in values.items()})
 
 
 def download(
