@@ -40,10 +40,10 @@ def columns() -> ItemFeatures:
         values[0] = 0
     return ItemFeatures(
         (
-            ItemColumn("bags", "token_seq", bags, 5),
-            ItemColumn("year", "token", years, 4),
-            ItemColumn("text", "float_seq", text, 2),
-            ItemColumn("price", "float", price, 1),
+            ItemColumn("bags", "token_seq", bags, 5, np.zeros(0)),
+            ItemColumn("year", "token", years, 4, np.zeros(0)),
+            ItemColumn("text", "float_seq", text, 2, np.zeros(0)),
+            ItemColumn("price", "float", price, 1, np.zeros(0)),
         )
     )
 
@@ -104,8 +104,8 @@ def test_padding_is_zero_and_an_untrained_item_has_no_id_vector() -> None:
 
 
 def test_dropout_of_ids_hides_its_share_in_training_alone() -> None:
-    table = FeaturedEmbedding(1, ItemFeatures((ItemColumn("a", "token", np.ones((4000, 1), np.int32), 2),)),
-                              np.ones(4000, dtype=bool), id_dropout=0.3)  # fmt: skip
+    column = ItemColumn("a", "token", np.ones((4000, 1), np.int32), 2, np.zeros(0))
+    table = FeaturedEmbedding(1, ItemFeatures((column,)), np.ones(4000, dtype=bool), id_dropout=0.3)
     with torch.no_grad():
         table.weight.fill_(1)
     assert float(table.matrix().detach().mean()) == pytest.approx(0.7, abs=0.03)
