@@ -13,7 +13,7 @@ LINES, PARAMETERS = 60, 8
 
 # lines of each room at the most; a feature raises its room's figure in its own commit and says why
 ROOMS = {
-    "data": (5234, ("data",)),
+    "data": (5130, ("data",)),
     "losses": (2492, ("losses", "functional.py")),
     "config": (
         2376,
@@ -38,8 +38,8 @@ ROOMS = {
     "batches": (606, ("batches",)),
     "protocols": (1417, ("protocols", "types.py")),
 }
-ALL = 35387
-TESTS = 36557
+ALL = 35283
+TESTS = 36461
 RESULTS = 60
 # texts of errors that tests match by a regular expression
 MATCHED = 71

@@ -38,19 +38,7 @@ def mapped(found: SequenceStore) -> bool:
     return isinstance(found.items, np.memmap)
 
 
-<<<<<<< HEAD
-def aged(path: Path) -> None:
-    """Make a file old enough that its time tells whether it has changed."""
-    before = time.time() - 60
-    os.utime(path, (before, before))
-
-
 def test_a_second_run_maps_what_the_first_one_read(data, monkeypatch, caplog) -> None:
-=======
-def test_a_second_run_maps_what_the_first_one_read(
-    data: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
->>>>>>> d2bb7dc2 (The cache knows files by path, size and times; ids are found by pandas; frames are what pyarrow takes; fewer examples of dear tests)
     plain = store(data, use_cache=False)
     first = store(data)
     monkeypatch.setattr("recbole_hyper.runs.dataset.read_store", lambda source: pytest.fail("the files were read"))
@@ -73,22 +61,8 @@ def test_other_filters_and_other_contents_are_other_stores(data: Path) -> None:
     assert len(kept()) == 3
 
 
-<<<<<<< HEAD
-def test_a_copy_of_the_files_elsewhere_is_the_same_data(data: Path, tmp_path: Path) -> None:
-    store(data)
-    write_inter(tmp_path / "elsewhere", "d", cycle_rows())
-    assert mapped(store(tmp_path / "elsewhere"))
-    assert len(kept()) == 1
-
-
-def test_the_digest_is_computed_again_only_when_the_file_may_have_changed(data, monkeypatch) -> None:
-    path, computed = data / "d" / "d.inter", []
-    digest = cache.file_digest
-    monkeypatch.setattr(cache, "file_digest", lambda file: computed.append(file) or digest(file))
-=======
 def test_a_file_of_the_same_size_and_time_is_read_again(data: Path) -> None:
     path = data / "d" / "d.inter"
->>>>>>> d2bb7dc2 (The cache knows files by path, size and times; ids are found by pandas; frames are what pyarrow takes; fewer examples of dear tests)
     store(data), store(data)
     assert len(kept()) == 1
     state, text = path.stat(), path.read_text()
@@ -141,30 +115,3 @@ def test_the_stores_unused_for_the_longest_time_go_first(data: Path, monkeypatch
     store(data)
     left = sorted(json.loads((folder / "meta.json").read_text())["nnz"] for folder in kept())
     assert left == sorted([len(stores[1].items), len(stores[2].items), 300])
-<<<<<<< HEAD
-
-
-@pytest.fixture
-def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Config, Path, str]:
-    """A data set that is in the cache: its configuration, the folder of the store, and its fingerprint."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(cache, "SMALLEST", 0)
-    write_inter(tmp_path, "mine", [(f"u{n % 97}", f"i{n % 89}", n) for n in range(20_000)])
-    config = Config("SASRecCE", "mine", config_dict={"data_path": str(tmp_path)})
-    fingerprint = stored(config).fingerprint()
-    (folder,) = (tmp_path / "cache" / "recbole_hyper" / "stores").iterdir()
-    return config, folder, fingerprint
-
-
-def test_a_damaged_store_is_rebuilt(saved: tuple[Config, Path, str], caplog: pytest.LogCaptureFixture) -> None:
-    config, folder, fingerprint = saved
-    data = bytearray((folder / "times.npy").read_bytes())
-    data[70_001] ^= 1
-    state = (folder / "times.npy").stat()
-    (folder / "times.npy").write_bytes(data)
-    os.utime(folder / "times.npy", ns=(state.st_atime_ns, state.st_mtime_ns))
-    assert stored(config).fingerprint() == fingerprint
-    assert np.array_equal(stored(config).times, np.load(folder / "times.npy"))
-    assert "cannot be used" in caplog.text
-=======
->>>>>>> d2bb7dc2 (The cache knows files by path, size and times; ids are found by pandas; frames are what pyarrow takes; fewer examples of dear tests)
