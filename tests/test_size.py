@@ -1,8 +1,7 @@
 """No function grows beyond what a reader takes in at once, and no room beyond its budget."""
 
-from __future__ import annotations
-
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,6 +104,7 @@ def size(function: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[int, int]:
     return lines, len([name for name in names if name not in ("self", "cls")])
 
 
+@functools.cache
 def sizes() -> dict[str, tuple[int, int]]:
     """Return the size of every function of the package by file and name, those of compiled loops left out."""
     found = {}

@@ -266,16 +266,3 @@ def test_models_may_validate_on_other_numbers_of_cases(random_data: Path) -> Non
     """The default chooses ``valid_cases`` by its cost; all models are tested on the same cases."""
     configs, _ = bound(random_data, "FMLPRecMemory,FMLPRecCE,SASRecCE,Pop")
     assert [config["valid_cases"] for config in configs.values()] == ["auto", "auto", None, None]
-
-
-def test_a_warning_appears_once(random_data: Path, caplog: pytest.LogCaptureFixture) -> None:
-    bound(random_data, "Pop,EASER", hidden_size=8)
-    lines = [text for text in caplog.messages if text.startswith("Pop does not read hidden_size")]
-    assert len(lines) == 1
-
-
-def test_keys_of_a_model_in_a_file_are_a_mapping(tmp_path: Path) -> None:
-    file = tmp_path / "keys.yaml"
-    file.write_text("EASER: 3\n")
-    with refused(ConfigError, "keys.yaml", "EASER"):
-        compare.settings_per_model(["EASER"], [str(file)], {})

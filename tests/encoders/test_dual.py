@@ -273,10 +273,3 @@ class TestConfiguration:
             with refused(ValueError, "needs attention maps"):
                 make(cls, dual_transfer="attention")
             make(cls, dual_transfer="attention", dual_beta=0.0)
-
-    def test_a_missing_direction_is_an_error(self):
-        items, lengths = random_batch([3])
-        with refused(ValueError, "no past direction"):
-            make(dual_directions="future").trace_past(items, lengths)
-        with refused(ValueError, "no future direction"):
-            make(dual_directions="past").trace_future(items, lengths)

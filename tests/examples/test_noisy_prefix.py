@@ -188,20 +188,3 @@ def test_command_writes_curves_and_figure(tmp_path: Path, capsys: pytest.Capture
     assert len(list((tmp_path / "out").glob("prefix-30-*/curve.csv"))) == 4
     assert (tmp_path / "out" / "prefix-30-seed0.png").stat().st_size > 5000
     assert "test_accuracy" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        *("--train_batch_size=0", "--epochs=0", "--learning_rate=0", "--stabilize=0", "--seed=-1", "--n_train=3"),
-        *("--embedding_size=-5", "--n_layers=0", "--curvature=0", "--geometry=sphere", "--optimizer=adam"),
-    ],
-)
-def test_the_command_refuses_what_is_out_of_range_before_drawing_pairs(bad, tmp_path, capsys) -> None:
-    places = [f"--data_path={tmp_path}", f"--output_dir={tmp_path}"]
-    assert run_command("--n_train=20", "--n_valid=20", "--n_test=20", *places, bad) == 1
-    name, value = bad.removeprefix("--").split("=")
-    said = capsys.readouterr().err
-    assert said.startswith("error: ")
-    assert value in said or name in said
-    assert not list(tmp_path.iterdir())

@@ -3,14 +3,12 @@
 import logging
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from recbole_hyper import cli
 from recbole_hyper.config import Config
 from recbole_hyper.errors import ConfigError
-from tests.conftest import SMALL
 from tests.host.conftest import keys
 from tests.raising import refused
 
@@ -63,11 +61,3 @@ def test_folders_with_files_of_one_name_do_not_meet(place: Path) -> None:
     # and a name that two files have is not guessed
     with refused(ConfigError, "GatedAverage"):
         Config("GatedAverage", "d", config_dict=keys(place, "x", plugins=["gated_average.py", str(other / "mine.py")]))
-
-
-def test_a_class_without_a_module_needs_no_source(random_data: Path) -> None:
-    """As pickle by value or exec make it: its module is not imported, so nothing is known of its keys."""
-    content: dict[str, Any] = {"__name__": "nowhere"}
-    exec("from recbole_hyper.models.neural import SASRecCE\nclass Mine(SASRecCE):\n    pass", content)
-    config = Config(content["Mine"], "random", config_dict={**SMALL, "data_path": str(random_data)})
-    assert config.model_class is content["Mine"]

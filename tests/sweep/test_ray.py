@@ -59,14 +59,6 @@ def test_ray_equals_one_process(ray_cluster: Any, keys: dict, tmp_path: Path, mo
     assert there["test"] == here["test"]
 
 
-def test_optuna_on_ray(ray_cluster: Any, keys: dict, tmp_path: Path) -> None:
-    pytest.importorskip("optuna")
-    space = {"learning_rate": {"loguniform": [1e-4, 1e-1]}}
-    outcome = on_ray(keys, tmp_path / "s", space, search="optuna", num_samples=6)
-    assert outcome["trials"] == {"finished": 6}
-    assert len(set(pd.read_csv(tmp_path / "s" / "trials.csv").learning_rate)) == 6
-
-
 def test_asha_stops_the_worse_ones(ray_cluster: Any, keys: dict, tmp_path: Path) -> None:
     # a rate of 1e-9 learns nothing: its trials, which come last, fall behind
     space = {"learning_rate": {"grid_search": [0.03, 0.01, 1e-9, 2e-9]}, "n_layers": {"grid_search": [1, 2]}}

@@ -123,9 +123,7 @@ def test_a_space_of_the_project_goes_by_its_name_and_a_file_comes_first(tmp_path
 
 
 @pytest.mark.usefixtures("serial_sweeps")
-def test_the_command_sweeps_the_small_space_under_a_protocol_by_name(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_sweeps_the_small_space_under_a_protocol_by_name(data, tmp_path, capsys) -> None:
     space = {"learning_rate": {"grid_search": [0.1, 0.2]}}
     (tmp_path / "both.yaml").write_text(
         yaml.safe_dump({**space, "small": {"learning_rate": {"grid_search": [0.3]}, **FAST}})
