@@ -258,16 +258,6 @@ def test_selection_sees_validation_alone(tmp_path: Path, monkeypatch: pytest.Mon
     assert result["chosen"] == best
 
 
-def test_every_peer_has_script_and_pinned_requirements() -> None:
-    for spec in environments.PEERS.values():
-        assert (environments.SCRIPTS / spec.script).is_file()
-        if spec.environment:
-            file = environments.SCRIPTS / f"requirements-{spec.environment}.txt"
-            lines = file.read_text().splitlines()
-            assert "torch==2.13.0" in lines
-            assert all("==" in line and "/" not in line for line in lines), file.name
-
-
 # --- table -----------------------------------------------------------------------------------------------------------
 def test_seconds_of_an_epoch() -> None:
     result = {"epochs": [9.0, 2.0, 4.0, 3.0], "train_seconds": 18.0, "steps_per_epoch": 5, "steps": 20}

@@ -176,15 +176,11 @@ def test_the_best_epoch_is_one_of_the_curve_whatever_killed_runs_left(tmp_path, 
     assert all(torch.equal(first[name], again[name]) for name in first)
 
 
-def run_command(*arguments: str) -> int:
-    return command.main(arguments)
-
-
 def test_command_writes_curves_and_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     small = ["--n_train=200", "--n_valid=40", "--n_test=40", "--epochs=1", "--train_batch_size=50"]
     places = [f"--data_path={tmp_path / 'data'}", f"--output_dir={tmp_path / 'out'}"]
     both = ["--geometry=poincare,euclidean", "--optimizer=riemannian_adam,riemannian_sgd"]
-    assert run_command("--noise=30", *small, *both, *places) == 0
+    assert command.main(["--noise=30", *small, *both, *places]) == 0
     assert len(list((tmp_path / "out").glob("prefix-30-*/curve.csv"))) == 4
     assert (tmp_path / "out" / "prefix-30-seed0.png").stat().st_size > 5000
     assert "test_accuracy" in capsys.readouterr().out

@@ -13,7 +13,6 @@ from recbole_hyper.errors import NoSpaceError
 from recbole_hyper.files import locked
 from recbole_hyper.runs.claim import is_finished
 from recbole_hyper.runs.evaluate import evaluate
-from recbole_hyper.runs.folder import read_config
 from recbole_hyper.training.checkpoint import CheckpointError, save_weights
 from recbole_hyper.training.loop import Loop
 from tests.conftest import small
@@ -204,19 +203,3 @@ def test_a_run_that_failed_before_training_leaves_the_folder_free(random_data: P
     (tmp_path / "theirs" / "config.yaml").write_text("model: Pop\ndataset: random\n")
     with refused(ConfigError, "already"):
         run("Pop", "random", config_dict={**keys, "output_dir": str(tmp_path / "theirs")})
-
-
-def test_a_folder_that_does_not_exist_has_a_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "saved" / "shop").mkdir(parents=True)
-    (tmp_path / "saved" / "shop" / "config.yaml").touch()
-    (tmp_path / "saved" / "pop").mkdir()  # as near to saved/shopp as text, but not as a name
-    (tmp_path / "saved" / "pop" / "config.yaml").touch()
-    for folder, message in (
-        ("saved/shopp", "saved/shopp has no run: the folder does not exist; did you mean saved/shop?"),
-        ("nowhere/at/all", "nowhere/at/all has no run: the folder does not exist"),
-        ("saved", "saved has no run: config.yaml is missing; runs are in saved/pop, saved/shop"),
-    ):
-        with pytest.raises(ConfigError) as error:
-            read_config(Path(folder))
-        assert str(error.value) == message
