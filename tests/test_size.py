@@ -66,7 +66,10 @@ PUBLIC = {
         "sweep/driver.py:sweep",
         "hyperbolic/riemannian.py:riemannian_optimizer",
     ),
-    "autograd hands over the tensors of a loss one by one": ("losses/ce.py:_ExactCrossEntropy.forward",),
+    "autograd hands over the tensors of a loss one by one": (
+        "losses/ce.py:_ExactCrossEntropy.forward",
+        "losses/sampled_softmax.py:_Sampled.forward",
+    ),
     "a Triton kernel takes pointers and sizes one by one": (
         "losses/_triton.py:_items",
         "losses/_triton.py:_states",
