@@ -13,7 +13,7 @@ LINES, PARAMETERS = 60, 8
 # lines of each room at the most; a feature raises its room's figure in its own commit and says why
 ROOMS = {
     "data": (5130, ("data",)),
-    "losses": (2492, ("losses", "functional.py")),
+    "losses": (2564, ("losses", "functional.py")),
     "config": (
         2376,
         ("config", "settings.py", "options.py", "values.py", "registry.py", "yaml_files.py", "plugin_files.py"),
@@ -37,8 +37,8 @@ ROOMS = {
     "batches": (606, ("batches",)),
     "protocols": (1417, ("protocols", "types.py")),
 }
-ALL = 35283
-TESTS = 36397
+ALL = 35355
+TESTS = 36400
 RESULTS = 60
 # texts of errors that tests match by a regular expression
 MATCHED = 71
