@@ -39,7 +39,7 @@ def keys(data: Path, folder: Path, *features: str, **more: Any) -> dict[str, Any
         ("GRU4RecF", (), {}, ("GRU4RecF failed while it was built", "'class'", "kind, price", "selected_features")),
         ("SASRecF", ("kind", "price"), {}, ("SASRecF failed while it ranked: RuntimeError", "shapes")),
         ("SASRecF", ("price",), {}, ("SASRecF failed while it ranked: ValueError",)),
-        ("DeepFM", (), {}, ("'DeepFM'", "general and sequential models")),
+        ("DeepFM", (), {}, ("DeepFM", "not supported")),
         (
             "SASRec",
             (),
