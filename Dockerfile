@@ -3,8 +3,8 @@
 #
 # Serves the run in /model. The service writes its graph there, so user 1000 must be able to write into the folder.
 FROM python:3.12-slim
-# torch writes the graph; the build for a GPU (--build-arg TORCH_INDEX=) is 6 GB larger
-ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+# torch writes the graph; with --build-arg TORCH_INDEX=ADDRESS of the CPU builds the image is 6 GB smaller
+ARG TORCH_INDEX=""
 RUN pip install --no-cache-dir ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} "torch>=2.6,<3"
 WORKDIR /src
 COPY pyproject.toml setup.py README.md LICENSE ./

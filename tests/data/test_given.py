@@ -80,7 +80,6 @@ def test_the_keys_name_the_columns(tmp_path: Path) -> None:
         (lambda frame: frame.assign(timestamp=[*frame.timestamp[:-1], np.nan]), "not a finite time"),
         (lambda frame: frame.assign(item_id=["i1", "[PAD]", *frame.item_id[2:]]), r"row 1 .*padding"),
         (lambda frame: frame.assign(item_id="one"), "the frame: filtering leaves 1 item"),
-        (lambda frame: frame.to_dict("list"), "interactions are a dict"),
     ],
 )
 def test_an_unusable_frame_is_refused_early(change: Any, message: str, tmp_path: Path) -> None:
