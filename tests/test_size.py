@@ -15,7 +15,7 @@ ROOMS = {
     "data": (5130, ("data",)),
     "losses": (2564, ("losses", "functional.py")),
     "config": (
-        2376,
+        2381,
         ("config", "settings.py", "options.py", "values.py", "registry.py", "yaml_files.py", "plugin_files.py"),
     ),
     "host": (1935, ("host", "hosted")),
@@ -37,8 +37,8 @@ ROOMS = {
     "batches": (606, ("batches",)),
     "protocols": (1417, ("protocols", "types.py")),
 }
-ALL = 35355
-TESTS = 36400
+ALL = 35360
+TESTS = 36399
 RESULTS = 60
 # texts of errors that tests match by a regular expression
 MATCHED = 71
