@@ -79,7 +79,8 @@ def best_columns(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """
     n, m = scores.shape
     whole = m - m % _BLOCK
-    if whole < _BLOCKS_PER_BEST * _BLOCK * k:
+    # a graph for any number of rows cannot be traced in blocks
+    if whole < _BLOCKS_PER_BEST * _BLOCK * k or torch.compiler.is_exporting():
         return scores.topk(k, dim=1)
     blocks = scores[:, :whole].view(n, -1, _BLOCK)
     chosen = blocks.amax(dim=2).topk(k, dim=1, sorted=False).indices[:, :, None]
