@@ -13,7 +13,7 @@ LINES, PARAMETERS = 60, 8
 # lines of each room at the most; a feature raises its room's figure in its own commit and says why
 ROOMS = {
     "data": (5130, ("data",)),
-    "losses": (2564, ("losses", "functional.py")),
+    "losses": (2567, ("losses", "functional.py")),
     "config": (
         2381,
         ("config", "settings.py", "options.py", "values.py", "registry.py", "yaml_files.py", "plugin_files.py"),
@@ -37,7 +37,7 @@ ROOMS = {
     "batches": (606, ("batches",)),
     "protocols": (1417, ("protocols", "types.py")),
 }
-ALL = 35361
+ALL = 35364
 TESTS = 36399
 RESULTS = 60
 # texts of errors that tests match by a regular expression

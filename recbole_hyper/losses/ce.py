@@ -14,7 +14,7 @@ from torch import Tensor
 
 from recbole_hyper.geometry.base import Geometry, Theta, as_compute
 from recbole_hyper.geometry.euclidean import Flat
-from recbole_hyper.losses.base import Head, Loss, Negatives
+from recbole_hyper.losses.base import Head, Loss, Negatives, kept_gradients
 from recbole_hyper.matmul import float32_products
 from recbole_hyper.options import AUTO, Option
 from recbole_hyper.values import PositiveInt, ShareBelow1
@@ -42,11 +42,7 @@ class _ExactCrossEntropy(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, gradient: Tensor):
-        gradients, ctx.gradients = ctx.gradients, None
-        if gradients is None:
-            raise RuntimeError("cross_entropy keeps its gradients for one backward only: compute the loss once more")
-        # in place: a copy would double the memory of the item gradient
-        torch._foreach_mul_([g for g in gradients if g is not None], gradient)
+        gradients = kept_gradients(ctx, gradient)
         return *(None if g is None else g.to(t) for g, t in zip(gradients, ctx.dtypes, strict=True)), *(None,) * 3
 
 

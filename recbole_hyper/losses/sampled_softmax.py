@@ -6,8 +6,9 @@ from torch import Tensor
 
 from recbole_hyper.geometry import _gather
 from recbole_hyper.geometry.base import Geometry
+from recbole_hyper.geometry.euclidean import Flat
 from recbole_hyper.losses import _chunks
-from recbole_hyper.losses.base import Head
+from recbole_hyper.losses.base import Head, kept_gradients
 
 
 class _Sampled(torch.autograd.Function):
@@ -50,11 +51,7 @@ class _Sampled(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, gradient: Tensor):
-        gradients, ctx.gradients = ctx.gradients, None
-        if gradients is None:
-            raise RuntimeError("sampled_softmax keeps its gradients for one backward only: compute the loss once more")
-        torch._foreach_mul_([one for one in gradients if one is not None], gradient)
-        return *gradients, *(None,) * 4
+        return *kept_gradients(ctx, gradient), *(None,) * 4
 
 
 def sampled_softmax(
@@ -81,12 +78,12 @@ def sampled_softmax(
         own_offset = own_offset[:, None]
     own = geometry.pair_logits(states, own_vectors[:, None], own_offset, theta=head.theta)[:, 0]
     places, correction = _merged(items, log_expected.to(own.dtype), targets, head.n_items)
-    rest: tuple[Tensor | None, ...] = (correction, places)
-    if not geometry.has_link:  # then an offset is added to the product
-        offset, rest = (-correction if offset is None else offset - correction), (None, places)
+    late = None if isinstance(geometry, Flat) else correction
+    if late is None:  # an offset is added to the product
+        offset = -correction if offset is None else offset - correction
     row_weights = own.new_full((len(own),), 1 / len(own)) if weights is None else weights.to(own.dtype)
     states, vectors = states.to(own.dtype), vectors.to(own.dtype)
-    return _Sampled.apply(states, own, vectors, offset, head.theta, geometry, *rest, row_weights)
+    return _Sampled.apply(states, own, vectors, offset, head.theta, geometry, late, places, row_weights)
 
 
 def _merged(items: Tensor, log_expected: Tensor, targets: Tensor, n_items: int) -> tuple[Tensor, Tensor]:
