@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -102,6 +102,16 @@ class Problem:
     def leaf_of_theta(self) -> Theta:
         """Return theta as a leaf if it is a tensor."""
         return self.leaf(self.theta, self.needs[3]) if isinstance(self.theta, Tensor) else self.theta
+
+
+def kept_gradients(ctx: Any, gradient: Tensor) -> list[Tensor | None]:
+    """Return the gradients that a forward pass left in ``ctx``, times ``gradient``; RuntimeError for a second time."""
+    gradients, ctx.gradients = ctx.gradients, None
+    if gradients is None:
+        raise RuntimeError("cross_entropy keeps its gradients for one backward only: compute the loss once more")
+    # in place: a copy would double the memory of the item gradient
+    torch._foreach_mul_([one for one in gradients if one is not None], gradient)
+    return gradients
 
 
 def exponent_of(lifted: LiftedStates, terms: ItemTerms, rows: slice) -> Tensor | None:

@@ -65,16 +65,6 @@ def mean(losses: Tensor, weights: Tensor | None) -> Tensor:
     return losses.mean() if weights is None else losses.dot(weights)
 
 
-def kept_gradients(ctx: Any, gradient: Tensor) -> list[Tensor | None]:
-    """Return the gradients that a forward pass left in ``ctx``, times ``gradient``; RuntimeError for a second time."""
-    gradients, ctx.gradients = ctx.gradients, None
-    if gradients is None:
-        raise RuntimeError("cross_entropy keeps its gradients for one backward only: compute the loss once more")
-    # in place: a copy would double the memory of the item gradient
-    torch._foreach_mul_([one for one in gradients if one is not None], gradient)
-    return gradients
-
-
 NNegatives = Annotated[PositiveInt, Option("negatives per position or sequence")]
 
 

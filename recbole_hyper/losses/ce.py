@@ -14,7 +14,7 @@ from torch import Tensor
 
 from recbole_hyper.geometry.base import Geometry, Theta, as_compute
 from recbole_hyper.geometry.euclidean import Flat
-from recbole_hyper.losses.base import Head, Loss, Negatives, kept_gradients
+from recbole_hyper.losses.base import Head, Loss, Negatives
 from recbole_hyper.matmul import float32_products
 from recbole_hyper.options import AUTO, Option
 from recbole_hyper.values import PositiveInt, ShareBelow1
@@ -42,6 +42,8 @@ class _ExactCrossEntropy(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, gradient: Tensor):
+        from recbole_hyper.losses._chunks import kept_gradients
+
         gradients = kept_gradients(ctx, gradient)
         return *(None if g is None else g.to(t) for g, t in zip(gradients, ctx.dtypes, strict=True)), *(None,) * 3
 

@@ -8,7 +8,7 @@ from recbole_hyper.geometry import _gather
 from recbole_hyper.geometry.base import Geometry
 from recbole_hyper.geometry.euclidean import Flat
 from recbole_hyper.losses import _chunks
-from recbole_hyper.losses.base import Head, kept_gradients
+from recbole_hyper.losses.base import Head
 
 
 class _Sampled(torch.autograd.Function):
@@ -51,7 +51,7 @@ class _Sampled(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, gradient: Tensor):
-        return *kept_gradients(ctx, gradient), *(None,) * 4
+        return *_chunks.kept_gradients(ctx, gradient), *(None,) * 4
 
 
 def sampled_softmax(
