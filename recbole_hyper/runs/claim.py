@@ -25,6 +25,7 @@ from recbole_hyper.config.binding import Exact, parse_keys
 from recbole_hyper.config.checks import schedule_keys
 from recbole_hyper.errors import LockedError
 from recbole_hyper.files import locked, plain, require_no_link
+from recbole_hyper.host.loggers import EVENTS
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.options import AUTO, GROWS, PLACE
 from recbole_hyper.runs.build import read_data
@@ -56,6 +57,7 @@ def claimed_folder(config: Config) -> Iterator[Path]:
     folder = folder_of(config)
     config["output_dir"] = config["output_dir"] or str(folder)
     with alone_in(folder):
+        _require_no_seeds(folder)
         if _holds_run(folder):
             _require_resumable(config, folder)
         # a run that was killed before its first epoch leaves its log
@@ -63,6 +65,8 @@ def claimed_folder(config: Config) -> Iterator[Path]:
             raise ConfigError(
                 f"{folder} has no run, but {', '.join(others)}, which a run would overwrite; choose another output_dir"
             )
+        if config["log_tensorboard"]:
+            _require_writable(folder / EVENTS)
         yield folder
 
 
@@ -119,6 +123,11 @@ def _holds_run(folder: Path) -> bool:
     started = (folder / CONFIG).is_file() and (folder / LOG).is_file()
     trained = (RESULT, "train.csv", STATE, WEIGHTS)
     return any((folder / name).is_file() for name in (trained if started else (CONFIG, RESULT)))
+
+
+def _require_no_seeds(folder: Path) -> None:
+    if any(folder.glob(f"seed-*/{CONFIG}")):
+        raise ConfigError(f"{folder} has runs with several seeds; choose another output_dir, or set --seeds")
 
 
 @contextlib.contextmanager
@@ -209,8 +218,12 @@ def plan_runs(
     """Return, by seed, the keys of each run that remains to be done in ``folder``, and None for finished runs.
 
     The seed None stands for a single run in ``folder`` itself, with the seed of its configuration. Raises as
-    :func:`is_finished`.
+    :func:`is_finished`; ConfigError if ``folder`` has a single run where several seeds belong, or the reverse.
     """
+    if None in seeds:
+        _require_no_seeds(folder)
+    elif _holds_run(folder):
+        raise ConfigError(f"{folder} has a single run; choose another output_dir for several seeds")
     plans: dict[int | None, dict[str, Any] | None] = {}
     settings = parse_keys(settings)
     for seed in seeds:

@@ -81,10 +81,17 @@ def test_seeds_are_read() -> None:
 
 
 def test_invalid_warm_starts_are_refused_before_training(random_data, tmp_path, monkeypatch, capsys) -> None:
+    keys = keys_of(random_data, tmp_path / "one")
+    run("Pop", "random", config_dict=keys)
+
     def never(*arguments: Any, **named: Any) -> None:
         raise AssertionError("a refused configuration is run")
 
+    with refused(ConfigError, "output_dir"):
+        run_seeds("Pop", "random", seeds=[1], config_dict=keys)
     run_seeds("Pop", "random", seeds=[1, 2], config_dict=keys_of(random_data, tmp_path / "many"))
+    with refused(ConfigError, "output_dir"):
+        run("Pop", "random", config_dict=keys_of(random_data, tmp_path / "many"))
     monkeypatch.setattr(runs_seeds, "run", never)
     with refused(ConfigError, "seed-2"):
         run_seeds("Pop", "random", seeds=[3, 2], config_dict=keys_of(random_data, tmp_path / "many", topk=[2, 10]))

@@ -203,3 +203,13 @@ def test_a_run_that_failed_before_training_leaves_the_folder_free(random_data: P
     (tmp_path / "theirs" / "config.yaml").write_text("model: Pop\ndataset: random\n")
     with refused(ConfigError, "already"):
         run("Pop", "random", config_dict={**keys, "output_dir": str(tmp_path / "theirs")})
+
+
+def test_a_tensorboard_folder_that_cannot_be_written_is_refused_before_the_data_are_read(
+    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recbole_hyper.runs.run.run_claimed", never)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "tensorboard").write_text("a file")
+    with refused(ConfigError, "cannot", "written"):
+        run("SASRecCE", "random", config_dict=small(random_data, tmp_path / "run", log_tensorboard=True))

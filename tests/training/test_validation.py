@@ -1,5 +1,7 @@
 """Ranking a part of a split: shares of several processes, joined, equal the ranking of one."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,10 @@ from recbole_hyper.config import Config
 from recbole_hyper.models.contract import make_scorer
 from recbole_hyper.runs.build import build, read_data
 from recbole_hyper.runs.run import evaluations
+from recbole_hyper.training import validation
 from recbole_hyper.training.settings import RankSettings
 from recbole_hyper.training.validation import Evaluation, metrics, rank
+from recbole_hyper.types import Ranks
 from tests.conftest import SMALL
 
 
@@ -22,6 +26,33 @@ def parts(random_data: Path) -> tuple[Any, Config, Evaluation]:
     data, split = read_data(config)
     model, _, training = build(config, data, split, split.train_lengths)
     return model, config, evaluations(split, training)[0]
+
+
+@pytest.mark.parametrize("processes", [2, 3, 100])  # 100: more processes than cases
+def test_shares_of_processes_are_the_whole(
+    processes: int, parts: tuple[Any, Config, Evaluation], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, config, evaluation = parts
+    whole = rank(make_scorer(model.eval(), config), RankSettings.of(config), evaluation)
+    shares: list[Ranks | None] = []
+
+    class Sent(Exception):
+        pass
+
+    def send(own: Ranks | None) -> Any:
+        shares.append(own)
+        raise Sent
+
+    monkeypatch.setattr(validation, "gathered", send)
+    for process in range(processes):
+        monkeypatch.setattr(validation, "world", lambda process=process: (process, processes))
+        with pytest.raises(Sent):
+            rank(make_scorer(model.eval(), config), RankSettings.of(config), evaluation)
+    monkeypatch.setattr(validation, "gathered", lambda own: shares)
+    joined = rank(make_scorer(model.eval(), config), RankSettings.of(config), evaluation)
+    assert joined.ranks.tolist() == whole.ranks.tolist()
+    assert joined.top_items.tolist() == whole.top_items.tolist()
+    assert joined.tied == pytest.approx(whole.tied)
 
 
 def test_metrics_are_those_of_the_ranks(parts: tuple[Any, Config, Evaluation]) -> None:
