@@ -79,8 +79,7 @@ def best_columns(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """
     n, m = scores.shape
     whole = m - m % _BLOCK
-    # a graph for any number of rows cannot be traced in blocks
-    if whole < _BLOCKS_PER_BEST * _BLOCK * k or torch.compiler.is_exporting():
+    if whole < _BLOCKS_PER_BEST * _BLOCK * k:
         return scores.topk(k, dim=1)
     blocks = scores[:, :whole].view(n, -1, _BLOCK)
     chosen = blocks.amax(dim=2).topk(k, dim=1, sorted=False).indices[:, :, None]
