@@ -52,10 +52,17 @@ class HostedTrainer:
         show_progress: bool = False,
         callback_fn: Callable[[int, float], None] | None = None,
     ) -> tuple[float, Any]:
-        """Train from ``start_epoch`` on; return the best validation score and result, as RecBole does."""
+        """Train from ``start_epoch`` on; return the best validation score and result, as RecBole does.
+
+        What a model fits to validation is fitted with the best weights if these are ``saved``, else with the last.
+        """
         batches = train_data.batches(self.model) if isinstance(train_data, TrainingData) else train_data
         self.loop.saved, self.loop.on_validation = saved, callback_fn
         self.loop.fit(batches, valid_data or None, show_progress)
+        if valid_data and self.model.fits_itself:
+            if saved:
+                self._load(self.saved_model_file)
+            self.loop.choose(valid_data, show_progress)
         self.cur_step, self.best_valid_score = self.loop.cur_step, self.loop.best_valid_score
         self.best_valid_result = self.loop.best_valid_result
         return self.best_valid_score, self.best_valid_result
@@ -71,12 +78,15 @@ class HostedTrainer:
             return None
         if load_best_model:
             file = model_file or self.saved_model_file
-            content = torch.load(file, map_location=self.device, weights_only=True)
-            with checkpoint_errors(Path(file)):
-                self.model.load_state_dict(content["state_dict"])
-                self.model.load_other_parameter(content.get("other_parameter"))
+            self._load(file)
             self.logger.info(f"Loading model structure and parameters from {file}")  # type: ignore[attr-defined]
         return self.loop.measure(eval_data, show_progress)
+
+    def _load(self, file: Any) -> None:
+        content = torch.load(file, map_location=self.device, weights_only=True)
+        with checkpoint_errors(Path(file)):
+            self.model.load_state_dict(content["state_dict"])
+            self.model.load_other_parameter(content.get("other_parameter"))
 
     def resume_checkpoint(self, resume_file: Any) -> None:
         """Raise ConfigError: RecBole's checkpoint has no random numbers and no order of batches."""
@@ -97,9 +107,13 @@ class HostedLoop(Loop):
     def _take_best(self, epoch: int) -> None:
         self.best_epoch = epoch
         if self.saved:
-            self.trainer.cur_step, self.trainer.best_valid_score = self.cur_step, self.best_valid_score
             with self._averaged():
-                host.Trainer._save_checkpoint(self.trainer, epoch)
+                self._save_best()
+
+    def _save_best(self) -> None:
+        if self.saved:
+            self.trainer.cur_step, self.trainer.best_valid_score = self.cur_step, self.best_valid_score
+            host.Trainer._save_checkpoint(self.trainer, self.best_epoch)
 
     def _write_state(self) -> None:
         """Do nothing: RecBole's checkpoint is the only file."""

@@ -26,15 +26,20 @@ class OwnModel(Model):
     def case_scorer(self, config: Any) -> Scorer:
         """Return a function that scores evaluation cases against all items."""
 
+    def epoch_scorer(self, config: Any) -> Scorer:
+        """Return the scorer by which validation chooses the epoch, by default :meth:`case_scorer`."""
+        return self.case_scorer(config)
+
     def validation_scorer(self, config: Any) -> Scorer:
-        """Return the scorer for validation, by default :meth:`case_scorer`."""
+        """Return the scorer for validation with the best weights, by default :meth:`case_scorer`."""
         return self.case_scorer(config)
 
     def complete(self) -> None:
         """Compute what the weights file lacks; by default nothing."""
 
-    def choose(self, cases: Cases) -> None:
-        """Choose settings on the validation ``cases`` before they are ranked; by default none."""
+    def choose(self, cases: Cases) -> bool:
+        """Choose settings on the validation ``cases``, with the best weights; return whether there are any."""
+        return False
 
     def choose_as(self, other: "OwnModel") -> None:
         """Copy the settings that ``other`` chose; a refit has no validation."""
@@ -64,12 +69,13 @@ def n_learned(model: Any) -> int:
 
 
 def make_scorer(model: Any, config: Any, *, part: str = "test") -> Scorer:
-    """Return the scorer of any model for a part of a split, "valid" or "test".
+    """Return the scorer of any model for a part of a split, "valid" or "test", or for the choice of an "epoch".
 
     RecBole's models score by fold-in or full_sort_predict.
     """
     if isinstance(model, OwnModel):
-        scorer = model.validation_scorer(config) if part == "valid" else model.case_scorer(config)
+        of_part = {"epoch": model.epoch_scorer, "valid": model.validation_scorer, "test": model.case_scorer}
+        scorer = of_part[part](config)
     else:
         scorer = fold_in_scorer(model) or full_sort_scorer(model, config)
     return scorer if config["device"].type == "cpu" else gpu_precision(config["matmul_precision"])(scorer)

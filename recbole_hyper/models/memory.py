@@ -1,11 +1,10 @@
 """Models whose network and item-to-item memory propose items, which small networks rank by all evidence for them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import torch
 from torch import Tensor, nn
 
@@ -39,16 +38,17 @@ class Ranking(nn.Module):
         super().__init__()
         self.proposer, self.reader, self.ranker = proposer, reader, Ranker()
 
-    def forward(self, logits: Tensor, newest: Tensor, vectors: Tensor) -> Tensor:
+    def forward(self, logits: Tensor, newest: Tensor, vectors: Tensor, folds: Tensor | None = None) -> Tensor:
         """Return log-probabilities (n, n_items), -inf for padding.
 
         By the network's ``logits`` (n, n_items) and the ``vectors`` (n_items, d), after the ``newest`` items (n, L).
+        With the ``folds`` (n,) of the users, by the small networks that were not fitted to them.
         """
         if self.reader is None:
             return self.proposer.mixed(logits, newest)[1]
         proposals = self.proposer(logits, newest)
         found = self.reader(proposals, newest, vectors)
-        return proposals.scores.scatter_(1, found.items, self.ranker(found))
+        return proposals.scores.scatter_(1, found.items, self.ranker(found, folds))
 
 
 class RankingTable(nn.Module):
@@ -66,17 +66,14 @@ class RankingTable(nn.Module):
         return self.ranking(logits, newest_first(items, lengths), self.vectors)
 
 
-# states (n, d) of cases by the network, and the items (n, k) proposed for each with their log-probabilities
-_Ranked = tuple[Tensor, Tensor, Tensor]
-
-
 class MemoryRecommender(HyperRecommender):
     """A recommender whose network and memory propose items, which small networks rank.
 
     The network can have any encoder, geometry and loss, and what comes after it does not change its training. Three
-    parts follow it: :class:`Proposer`, :class:`EvidenceReader` and :class:`Ranker`. Each validation fits the ranker to
-    its cases, and ranks each user by the small network that was fitted to the other half of the users. A refit keeps
-    the ranker. Items that are not proposed keep the order of the mixture.
+    parts follow it: :class:`Proposer`, :class:`EvidenceReader` and :class:`Ranker`. The mixture of the proposer chooses
+    the epoch. Then the ranker is fitted to validation, whose figures rank each user by the small network that was
+    fitted to the other half of the users. A refit keeps the ranker. Items that are not proposed keep the order of the
+    mixture.
     """
 
     own_options = keyed(
@@ -112,12 +109,10 @@ class MemoryRecommender(HyperRecommender):
             counts, ease = torch.from_numpy(dataset.store.counts(lengths)), EaseWeights(self.n_items)
             reader = EvidenceReader(rates("after"), rates("before"), ease, counts, window=window)
         self.ranking, offered = Ranking(proposer, reader), config["memory_ease"]
-        # EASE^R is fitted to the training part at the first validation
+        # EASE^R is fitted to the training part before the ranker
         self._training, self._reads_ease = dataset, bool(offered)
         if offered == AUTO:
             self._reads_ease = is_offered(self.n_items, int(lengths.sum()))
-        # cases of a validation, from the fit to the ranking
-        self._known: tuple[pd.MultiIndex, _Ranked] | None = None
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *arguments: Any) -> None:
         if f"{prefix}choice" in state_dict:
@@ -125,20 +120,16 @@ class MemoryRecommender(HyperRecommender):
         super()._load_from_state_dict(state_dict, prefix, *arguments)
 
     @torch.no_grad()
-    def choose(self, cases: Cases) -> None:
-        """Fit EASE^R once, where it is offered, and the ranker to at most 20,000 of the ``cases``."""
-        self.eval()
-        self._known = None
+    def choose(self, cases: Cases) -> bool:
+        """Fit EASE^R, where it is offered, and the ranker to at most 20,000 of the ``cases``; return whether."""
         if self.ranking.reader is None or not len(cases):
-            return
+            return False
+        self.eval()
         self._fit_ease()
         few = drawn(cases, RANKED_CASES)
-        states, evidence = self._read(few)
-        targets = self._on(few.targets.astype(np.int64))
-        known = states, evidence.items, self.ranking.ranker.fit(evidence, targets, self._on(folds_of(few)))
-        index = _index(few)
-        first = np.flatnonzero(~index.duplicated())  # cases may share a history
-        self._known = index[first], _rows(known, self._on(first))
+        targets, folds = self._on(few.targets.astype(np.int64)), self._on(folds_of(few))
+        self.ranking.ranker.fit(self._read(few), targets, folds)
+        return True
 
     def choose_as(self, other: OwnModel) -> None:
         assert isinstance(other, MemoryRecommender)
@@ -167,8 +158,8 @@ class MemoryRecommender(HyperRecommender):
             newest = newest_first(self._on(items), self._on(part.ends - starts))
             yield rows, head.scores(states[rows], 0, head.n_items), newest
 
-    def _read(self, cases: Prefixes) -> tuple[Tensor, Evidence]:
-        """Return the states (n, d) of ``cases``, and the evidence for the items proposed for each."""
+    def _read(self, cases: Prefixes) -> Evidence:
+        """Return the evidence for the items that are proposed for each of the ``cases``."""
         states, vectors = encode_cases(self, cases, self._length, self.device), self.item_vectors()
         proposer, reader = self.ranking.proposer, self.ranking.reader
         assert reader is not None
@@ -176,48 +167,34 @@ class MemoryRecommender(HyperRecommender):
             reader(proposer(logits, newest), newest, vectors)
             for _, logits, newest in self._parts(cases, states, self.head.frozen())
         ]
-        return states, Evidence(*map(torch.cat, zip(*parts, strict=True)))
+        return Evidence(*map(torch.cat, zip(*parts, strict=True)))
 
-    def case_scorer(self, config: Any) -> Scorer:
-        head, vectors = self.head.frozen(), self.item_vectors()
+    def _scorer(self, rank: Callable[[Prefixes, Tensor, Tensor], Tensor]) -> Scorer:
+        """Return the scorer by ``rank``, which gets some cases, the network's logits for these and their items."""
+        head = self.head.frozen()
 
         @torch.no_grad()
         def score(cases: Prefixes) -> Tensor:
             states = encode_cases(self, cases, self._length, self.device)
-            parts = self._parts(cases, states, head)
-            return _whole([self.ranking(logits, newest, vectors) for _, logits, newest in parts])
+            parts = [rank(cases[rows], *found) for rows, *found in self._parts(cases, states, head)]
+            return torch.cat(parts) if len(parts) > 1 else parts[0]  # a single one is not copied
 
         return score
+
+    def case_scorer(self, config: Any) -> Scorer:
+        vectors = self.item_vectors()
+        return self._scorer(lambda _, logits, newest: self.ranking(logits, newest, vectors))
+
+    def epoch_scorer(self, config: Any) -> Scorer:
+        """Return the scorer by the mixture, which needs no fitted part."""
+        return self._scorer(lambda _, logits, newest: self.ranking.proposer.mixed(logits, newest)[1])
 
     def validation_scorer(self, config: Any) -> Scorer:
         """Return the scorer that ranks each user by the small network that was not fitted to it."""
-        if self.ranking.reader is None:
-            return self.case_scorer(config)
-        head, known = self.head.frozen(), self._known
-        self._known = None  # the ranking ends the validation
-
-        @torch.no_grad()
-        def score(cases: Prefixes) -> Tensor:
-            states, items, values = self._ranked(cases, known)
-            parts = []
-            for rows, logits, newest in self._parts(cases, states, head):
-                scores = self.ranking.proposer.mixed(logits, newest)[1]
-                parts.append(scores.scatter_(1, items[rows], values[rows]))
-            return _whole(parts)
-
-        return score
-
-    def _ranked(self, cases: Prefixes, known: tuple[pd.MultiIndex, _Ranked] | None) -> _Ranked:
-        """Return what a validation knows of the ``cases``, and compute it for the others."""
-        if known is None:
-            states, evidence = self._read(cases)
-            return states, evidence.items, self.ranking.ranker(evidence, self._on(folds_of(cases)))
-        places = known[0].get_indexer(_index(cases))
-        found, new = _rows(known[1], self._on(places)), np.flatnonzero(places < 0)
-        if len(new):
-            for column, computed in zip(found, self._ranked(cases[new], None), strict=True):
-                column[self._on(new)] = computed
-        return found
+        vectors = self.item_vectors()
+        return self._scorer(
+            lambda cases, logits, newest: self.ranking(logits, newest, vectors, self._on(folds_of(cases)))
+        )
 
     @torch.no_grad()
     def full_sort_predict(self, interaction: Any) -> Tensor:
@@ -250,21 +227,6 @@ def newest_first(items: Tensor, lengths: Tensor) -> Tensor:
     """Return right-padded ``items`` (n, L) of ``lengths`` (n,) in the opposite order, padded at the right again."""
     places = lengths[:, None] - 1 - torch.arange(items.shape[1], device=items.device)
     return items.gather(1, places.clamp(min=0)).masked_fill(places < 0, 0)
-
-
-def _whole(parts: list[Tensor]) -> Tensor:
-    """Return the ``parts`` as one tensor; a single one is not copied."""
-    return torch.cat(parts) if len(parts) > 1 else parts[0]
-
-
-def _rows(ranked: _Ranked, rows: Tensor) -> _Ranked:
-    states, items, scores = ranked
-    return states[rows], items[rows], scores[rows]
-
-
-def _index(cases: Prefixes) -> pd.MultiIndex:
-    """Return what tells histories from each other."""
-    return pd.MultiIndex.from_arrays((cases.rows, cases.starts, cases.ends))
 
 
 class FMLPRecMemory(MemoryRecommender, encoder="fmlp"):

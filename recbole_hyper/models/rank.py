@@ -63,8 +63,8 @@ class Ranker(nn.Module):
         new = (evidence.scores + change).log_softmax(dim=1) + evidence.scores.logsumexp(dim=1, keepdim=True)
         return new.masked_fill(evidence.items == 0, -math.inf)
 
-    def fit(self, evidence: Evidence, targets: Tensor, folds: Tensor) -> Tensor:
-        """Fit each network to the cases of its users, and return the scores (n, k) by those not fitted to them.
+    def fit(self, evidence: Evidence, targets: Tensor, folds: Tensor) -> None:
+        """Fit each network to the cases of its users.
 
         By cross-entropy over the proposed items, for the cases whose ``targets`` (n,) are among these: a few hundred
         steps of Adam, on the device where the evidence is; nothing returns to the host. If a fold has fewer than 50
@@ -77,7 +77,6 @@ class Ranker(nn.Module):
         gains = sum_of_ndcg(evidence, scores, targets) > sum_of_ndcg(evidence, evidence.scores, targets)
         kept = (own.sum(dim=1).min() >= _FEWEST) & gains
         self.numbers.copy_(torch.where(kept, self.numbers, 0.0))
-        return torch.where(kept, scores, evidence.scores)
 
 
 def _hits(evidence: Evidence, targets: Tensor) -> Tensor:

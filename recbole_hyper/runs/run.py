@@ -287,7 +287,7 @@ def _prepared(
 
 
 def _select(trainer: Any, loader: Any, valid: Evaluation, progress: bool) -> None:
-    """Train, then load the weights of the epoch that is best on ``valid``."""
+    """Train, load the weights of the epoch that is best on ``valid``, and let the model fit the rest to it."""
     if trainer.config["resume"]:
         logger.info("resuming at epoch %d", trainer.resume(loader))
     if not len(valid) and not trainer.one_step:
@@ -303,6 +303,8 @@ def _select(trainer: Any, loader: Any, valid: Evaluation, progress: bool) -> Non
         how = "" if trainer.settings.model in NOT_RESUMABLE else f" --resume=True --output_dir={trainer.output_dir}"
         logger.info("the best epoch is the last: train longer, with%s --epochs=%d", how, 2 * trainer.epochs)
     trainer.load_best()
+    if len(valid):
+        trainer.choose(valid, progress)
 
 
 def provenance(config: Config, split: Split) -> dict[str, Any]:

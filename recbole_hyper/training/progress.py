@@ -172,22 +172,41 @@ class Training:
         """Rank validation, with the averaged weights if there are any; return (score, metrics)."""
         watch = Stopwatch()
         with PeakMemory(self.device) as memory, self._averaged():
-            if isinstance(self.model, OwnModel):
-                self.model.choose(valid.cases)
-            result = self.measure(valid, show_progress)
+            result = self.measure(valid, show_progress, "epoch")
         row = {"seconds": watch.seconds(), **result}
         self.history[-1].update({f"valid_{name}": value for name, value in row.items()})
         self._note("valid", row["seconds"], memory.bytes, {"epoch": self.history[-1]["epoch"], **row})
         return result[self.valid_metric], result
 
-    def rank_part(self, evaluation: Evaluation, show_progress: bool = False) -> Ranks:
-        """Rank the cases of ``evaluation`` with the current weights."""
-        scorer = make_scorer(self.model.eval(), self.config, part=evaluation.name)
+    def choose(self, valid: Evaluation, show_progress: bool = False) -> None:
+        """Let the model choose settings on ``valid`` with the best weights, which it has; rank and save these again.
+
+        Nothing happens if the model chooses none.
+        """
+        watch, before = Stopwatch(), self.best_valid_score
+        with PeakMemory(self.device) as memory:
+            if not isinstance(self.model, OwnModel) or not self.model.choose(valid.cases):
+                return
+            self.best_valid_result = self.measure(valid, show_progress)
+        self.best_valid_score, self.best_ranks = self.best_valid_result[self.valid_metric], self._ranks
+        self.seconds["valid"] += (seconds := watch.seconds())
+        self.peak_memory["valid"] = max(self.peak_memory["valid"], memory.bytes)
+        self._save_best()
+        logger.info(
+            "fitted to validation in %s: %s %.4f, before %.4f",
+            *(in_time(seconds), self.valid_metric, self.best_valid_score, before),
+        )
+
+    def rank_part(self, evaluation: Evaluation, show_progress: bool = False, purpose: str | None = None) -> Ranks:
+        """Rank the cases of ``evaluation`` with the current weights; ``purpose`` "epoch" chooses an epoch."""
+        scorer = make_scorer(self.model.eval(), self.config, part=purpose or evaluation.name)
         return rank(scorer, self.ranking, evaluation, show_progress)
 
-    def measure(self, evaluation: Evaluation, show_progress: bool = False) -> dict[str, float]:
-        """Return the metrics of ``evaluation`` with the current weights."""
-        self._ranks = self.rank_part(evaluation, show_progress)
+    def measure(
+        self, evaluation: Evaluation, show_progress: bool = False, purpose: str | None = None
+    ) -> dict[str, float]:
+        """Return the metrics of ``evaluation`` with the current weights; see :meth:`rank_part`."""
+        self._ranks = self.rank_part(evaluation, show_progress, purpose)
         return metrics(self.ranking, evaluation, self._ranks)
 
     def log_epoch(self) -> None:
@@ -239,10 +258,14 @@ class Training:
         self._best_other = dict(self.model.other_parameter())
         # without validation every epoch is the best so far: save only the last one
         if self._last_is_validated or epoch + 1 >= self.epochs:
-            about = {"model": self.settings.model, "epoch": epoch, "valid_score": float(self.best_valid_score)}
-            about["data_fingerprint"] = self.data_fingerprint
             with self._averaged():
-                checkpoint.save_weights(self.output_dir / WEIGHTS, checkpoint.learned_tensors(self.model), about)
+                self._save_best()
+
+    def _save_best(self) -> None:
+        """Save the current weights as those of the best epoch."""
+        about = {"model": self.settings.model, "epoch": self.best_epoch, "valid_score": float(self.best_valid_score)}
+        about["data_fingerprint"] = self.data_fingerprint
+        checkpoint.save_weights(self.output_dir / WEIGHTS, checkpoint.learned_tensors(self.model), about)
 
     def load_best(self) -> None:
         """Load the weights of the best epoch; CheckpointError if they are missing, damaged or of another epoch."""

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -12,7 +13,7 @@ from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.evaluation.ranking import rank_cases
 from recbole_hyper.evaluation.statistics import case_values
 from recbole_hyper.models import memory, propose, rank
-from recbole_hyper.models.evidence import Evidence
+from recbole_hyper.models.evidence import Evidence, EvidenceReader
 from recbole_hyper.models.memory import MemoryRecommender, folds_of
 from recbole_hyper.models.rank import Ranker
 from recbole_hyper.runs.build import build_model, read_data
@@ -55,41 +56,38 @@ def test_a_case_is_scored_by_the_newest_items_of_its_history(rerank: bool, rando
     torch.testing.assert_close(found[:, 1:].exp().sum(1), torch.ones(len(found)))
 
 
-def test_a_validation_encodes_and_reads_each_case_once(random_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, config, _, split = made_of(random_data, memory_ease=True)
-    encoded: list[int] = []
-    encode, reads = memory.encode_cases, []
-    model.ranking.reader.register_forward_hook(lambda part, given, found: reads.append(len(found.items)))
+def test_the_mixture_chooses_the_epoch_and_the_ranker_is_fitted_once(
+    walk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No evidence is read before the best weights are known, and these are what the ranker is fitted with."""
+    fits: list[Any] = []
+    fit, read = Ranker.fit, EvidenceReader.forward
+    reads: list[int] = []
 
-    def noted(model: Any, cases: Any, *more: Any) -> torch.Tensor:
-        encoded.append(len(cases))
-        return encode(model, cases, *more)
+    def noted(self: Ranker, evidence: Evidence, *more: Any) -> None:
+        fits.append(evidence)
+        fit(self, evidence, *more)
 
-    def ranked() -> Any:
-        return rank_cases(model.validation_scorer(config), split.valid, n_items=split.store.n_items, k=10)
+    def counted(self: EvidenceReader, *given: Any) -> Evidence:
+        reads.append(len(fits))
+        return read(self, *given)
 
-    monkeypatch.setattr(memory, "encode_cases", noted)
-
-    def fit(self: Ranker, evidence: Evidence, _: torch.Tensor, folds: torch.Tensor) -> torch.Tensor:
-        self.numbers.copy_(filled().numbers)
-        return self(evidence, folds)
-
-    monkeypatch.setattr(Ranker, "fit", fit)
-    model.choose(split.valid)
-    ranked()
-    assert sum(encoded) == sum(reads) == len(split.valid)
-    # of a draw the ranking knows all, and computes the other cases
-    monkeypatch.setattr(memory, "RANKED_CASES", len(split.valid) - 3)
-    model.choose(split.valid)
-    reads.clear()
-    encoded.clear()
-    found = ranked()
-    assert encoded == reads == [3]
-    # nothing outlives its ranking
-    reads.clear()
-    again = ranked()
-    assert sum(reads) == len(split.valid)
-    np.testing.assert_array_equal(found.ranks, again.ranks)
+    monkeypatch.setattr(Ranker, "fit", noted)
+    monkeypatch.setattr(EvidenceReader, "forward", counted)
+    keys = {**SMALL, "data_path": str(walk), "epochs": 3, "eval_step": 1, "learning_rate": 0.05}
+    result = run("FMLPRecMemory", "walk", config_dict={**keys, "output_dir": str(tmp_path / "run")})
+    assert len(fits) == 1
+    assert reads.count(0) == 1  # one block of cases
+    without = run(
+        "FMLPRecMemory", "walk", config_dict={**keys, "output_dir": str(tmp_path / "no"), "memory_rerank": False}
+    )
+    columns = ["epoch", "train_loss", "valid_ndcg@10"]
+    found, expected = (pd.read_csv(tmp_path / name / "train.csv")[columns] for name in ("run", "no"))
+    pd.testing.assert_frame_equal(found, expected)
+    assert result["best_epoch"] == without["best_epoch"]
+    model = load(tmp_path / "run").model
+    again = model._read(memory.drawn(read_data(load(tmp_path / "run").config)[1].valid, memory.RANKED_CASES))
+    torch.testing.assert_close(again.values, fits[0].values)
 
 
 @pytest.fixture(scope="module")

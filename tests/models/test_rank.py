@@ -78,8 +78,7 @@ def gain(model: Ranker, evidence: Evidence, targets: torch.Tensor, folds: torch.
 
 def test_a_fit_finds_what_tells_the_target() -> None:
     model, given, state = Ranker(), cases(2000), torch.get_rng_state()
-    scores = model.fit(*given)
-    torch.testing.assert_close(scores, model(given[0], given[2]))
+    model.fit(*given)
     assert gain(model, *given) > 0.2
     assert torch.equal(torch.get_rng_state(), state)
     evidence, targets, _ = cases(500, seed=1)
@@ -102,8 +101,7 @@ def test_what_does_not_gain_for_users_that_the_network_has_not_seen_is_not_kept(
     model.fit(evidence, random, folds)
     assert gain(model, evidence, random, folds) >= 0
     monkeypatch.setattr(rank, "sum_of_ndcg", lambda evidence, scores, _: -scores.std())
-    evidence, *given = cases(300)
-    assert torch.equal(model.fit(evidence, *given), evidence.scores)
+    model.fit(*cases(300))
     assert not model.numbers.any()
 
 
