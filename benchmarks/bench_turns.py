@@ -2,8 +2,8 @@
 
     python benchmarks/bench_turns.py --before=CHECKOUT [--rows 1000000 5000000] [--turns=3] [--output=FILE]
 
-The files are those of bench_load and bench_prepare. Each step is a separate process, with an empty cache of data; the
-first turn has no compiled kernels either. Peak memory includes the imports.
+The files are those of bench_load and bench_prepare. Each step is a separate process; the first
+turn has no compiled kernels. Peak memory includes the imports.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -74,9 +73,6 @@ def in_turns(before: Path, rows: int, turns: int) -> dict[str, dict[str, dict[st
             for step in ("load", "prepare"):
                 for name, checkout in {"before": before, "now": HERE}.items():
                     cache = folder / name
-                    for stored in cache.glob("recbole_hyper/*"):
-                        if stored.name != "kernels":
-                            shutil.rmtree(stored)
                     threads = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
                     environment = {**os.environ, **threads, "PYTHONPATH": str(checkout), "XDG_CACHE_HOME": str(cache)}
                     # -P: the current folder may be a checkout too

@@ -174,7 +174,6 @@ _declare(
     ("save_cases", True, bool, "write the rank of every case to a parquet file"),
     ("save_data", True, bool, "save ids and histories in output_dir/data, so that the folder alone can recommend"),
     ("show_progress", True, bool, "progress bars"),
-    ("use_cache", True, bool, "cache the data in the user's cache folder, for other runs"),
     ("log_tensorboard", False, bool, "write RecBole's tensorboard events into the output folder"),
     ("log_wandb", OPEN, bool, "log to Weights and Biases, through RecBole's logger"),
     ("wandb_project", OPEN, str, "project in Weights and Biases"),

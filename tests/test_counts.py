@@ -33,7 +33,7 @@ def sixty_users(tmp_path: Path) -> dict[str, Any]:
     """Return the keys of a run of one epoch on 60 users."""
     folder = write_inter(tmp_path / "data", "cycle", cycle_rows(users=60))
     keys = {"data_path": str(folder), "output_dir": str(tmp_path / "run"), "epochs": 1, "topk": [5, 10]}
-    return {**keys, "train_batch_size": 32, "hidden_size": 16, "show_progress": False, "use_cache": False}
+    return {**keys, "train_batch_size": 32, "hidden_size": 16, "show_progress": False}
 
 
 def test_calls_of_a_run(sixty_users: dict[str, Any]) -> None:

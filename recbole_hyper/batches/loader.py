@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -347,43 +348,21 @@ def _others(items: Int64, n_items: int) -> Int64:
 
 
 class PrefixTable(Interaction):
-    """RecBole's (prefix, target) rows: users, targets and lengths as columns; histories are built when read."""
+    """RecBole's (prefix, target) rows; the column of histories is made when a model asks for it, as FEARec does."""
 
-    def __init__(
-        self,
-        store: SequenceStore,
-        rows: npt.NDArray[np.int32],
-        ends: npt.NDArray[np.int32],
-        width: int,
-        settings: BatchSettings,
-    ) -> None:
-        item = settings.item
+    def __init__(self, store: SequenceStore, rows: npt.NDArray, ends: npt.NDArray, width: int, names: BatchSettings):
         columns = {
-            settings.user: store.users[rows],
-            item: store.items[store.offsets[rows] + ends].astype(np.int64),
-            settings.length: np.minimum(ends, width).astype(np.int64),
+            names.user: store.users[rows],
+            names.item: store.items[store.offsets[rows] + ends].astype(np.int64),
+            names.length: np.minimum(ends, width).astype(np.int64),
         }
         super().__init__({name: torch.from_numpy(column) for name, column in columns.items()})
-        self._column = _Histories(store, rows, ends, width)
-        self._list_field = item + settings.suffix
+        self._of_histories, self._list_field = (store, rows, ends, width), names.item + names.suffix
+
+    @cached_property
+    def _histories(self) -> torch.Tensor:
+        store, rows, ends, width = self._of_histories
+        return torch.from_numpy(gather(store, rows.astype(np.int64), np.maximum(ends - width, 0), ends, width))
 
     def __getitem__(self, index: Any) -> Any:
-        return self._column if isinstance(index, str) and index == self._list_field else super().__getitem__(index)
-
-
-@dataclass
-class _Histories:
-    """The column of right-padded histories: ``[row]`` returns (width,), ``[rows]`` returns (n, width)."""
-
-    store: SequenceStore
-    rows: npt.NDArray[np.int32]
-    ends: npt.NDArray[np.int32]
-    width: int
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, index: Any) -> torch.Tensor:
-        rows, ends = (np.atleast_1d(part[index]).astype(np.int64) for part in (self.rows, self.ends))
-        items = torch.from_numpy(gather(self.store, rows, np.maximum(ends - self.width, 0), ends, self.width))
-        return items if np.ndim(self.rows[index]) else items[0]
+        return self._histories if isinstance(index, str) and index == self._list_field else super().__getitem__(index)

@@ -75,7 +75,7 @@ def _kept_values(source: Source, path: Path, block: Rows, kinds: Mapping[str, st
     keep = np.ones(len(block.lines), dtype=bool)
     for name, kind in kinds.items():
         allowed = source.val_interval[name]
-        column = Column(path, name, pa.chunked_array([as_text(block.other(name))]), block.lines)
+        column = Column(path, name, as_text(block.other(name)), block.lines)
         if kind == "float":
             keep &= within(column.numbers(), allowed)
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -75,7 +75,7 @@ class SequenceStore:
             items, times = items[order], times[order]
             sizes = np.bincount(users.astype(np.int64) * 4 + 1 + parts, minlength=4 * len(counts)).reshape(-1, 4)
             sizes = sizes[present]
-        elif not _in_order(users, times):
+        elif not np.all((users[1:] > users[:-1]) | ((users[1:] == users[:-1]) & (times[1:] >= times[:-1]))):
             order = by_user_and_time(users, times)
             items, times = items[order], times[order]
         offsets = np.concatenate([[0], np.cumsum(counts[present])]).astype(np.int64)
@@ -175,12 +175,6 @@ class SequenceStore:
         store.__dict__["_fingerprint"] = meta["fingerprint"]
         return store
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all arrays."""
-        arrays = (getattr(self, one.name) for one in fields(self))
-        return sum(int(array.nbytes) for array in arrays if isinstance(array, np.ndarray))
-
     def counts(self, lengths: Int64 | None = None) -> Int64:
         """Return (n_items,) how often each item occurs in the first ``lengths[u]`` interactions of the rows."""
         total = np.zeros(self.n_items, dtype=np.int64)
@@ -195,13 +189,6 @@ class SequenceStore:
         edges = np.searchsorted(self.offsets, np.arange(0, len(self.items), _STRETCH)[1:]).tolist()
         for start, stop in itertools.pairwise([0, *edges, self.n_rows]):
             yield slice(start, stop)
-
-
-def _in_order(users: npt.NDArray, times: npt.NDArray, piece: int = 1 << 20) -> bool:
-    """Return whether interactions are sorted by user, then time; checks in pieces, to stop early."""
-    parts = (slice(start, start + piece + 1) for start in range(0, len(users) - 1, piece))
-    steps = ((np.diff(users[part].astype(np.int64)), np.diff(times[part])) for part in parts)
-    return all(np.all((user > 0) | ((user == 0) & (time >= 0))) for user, time in steps)
 
 
 def _tokens(texts: npt.ArrayLike) -> npt.NDArray[Any]:

@@ -1,11 +1,11 @@
-"""The settings that determine which interactions are read, as plain values; they are the key of the cache."""
+"""The settings that determine which interactions are read, as plain values."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -103,12 +103,6 @@ class Source:
             return []
         inter = self.inter_paths() if "inter" in self.load_col else []
         return inter + [self.path(suffix) for suffix in ("user", "item") if suffix in self.load_col]
-
-    def plain(self) -> dict[str, Any]:
-        """Return all that determines the interactions, except the content of the files."""
-        # RecBole reads fields that share ids, without a cache
-        left_out = ("folder", "name", "given", "aliases")
-        return {key: value for key, value in asdict(self).items() if key not in left_out}
 
     @property
     def has_features(self) -> bool:

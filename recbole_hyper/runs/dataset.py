@@ -10,7 +10,6 @@ import numpy as np
 
 from recbole_hyper import registry
 from recbole_hyper.config.recbole_keys import FEATURE_KEYS
-from recbole_hyper.data import cache
 from recbole_hyper.data.item_features import feature_columns, read_item_features
 from recbole_hyper.data.reading import filtered_by_recbole, part_numbers, read_store, require_items
 from recbole_hyper.data.sequences import SequenceStore
@@ -33,7 +32,7 @@ class SequenceDataset(StoreDataset):
 
     Args:
         config: configuration of the run.
-        store: the sequences; None reads them from the cache or the atomic files.
+        store: the sequences; None reads them from the atomic files.
         item_features: values of ``selected_features``; None reads them from the .item file if the model uses any.
 
     Raises:
@@ -121,7 +120,7 @@ def dataset_of_model(config: Any, store: SequenceStore | None = None) -> Sequenc
 
 
 def stored(config: Any) -> SequenceStore:
-    """Return the sequences of a configuration, from the cache if ``use_cache`` is set.
+    """Return the sequences of a configuration.
 
     RecBole reads the data if fields share ids, features filter, or the number of interactions has an upper limit.
     """
@@ -132,7 +131,7 @@ def stored(config: Any) -> SequenceStore:
         filtered_by_recbole(source) and not source.has_histories
     ):
         return FeatureDataset(config).store
-    return cache.cached(source, read_store) if config["use_cache"] else read_store(source)
+    return read_store(source)
 
 
 def require_files(config: Any) -> None:

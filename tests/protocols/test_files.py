@@ -12,7 +12,6 @@ import pytest
 
 from recbole_hyper import load, run
 from recbole_hyper.config import Config
-from recbole_hyper.data import cache
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.evaluation.statistics import intervals
 from recbole_hyper.files import read_json
@@ -161,21 +160,6 @@ def test_a_split_beside_the_files_is_a_warning(tmp_path: Path, caplog: pytest.Lo
     assert config["eval_args"]["mode"] == {"valid": "uni5", "test": "uni5"}
     assert "eval_args split={'RS': [0.8, 0.1, 0.1]} has no effect" in caplog.text
     assert "eval_args order='RO' has no effect" in caplog.text
-
-
-def test_the_cache_tells_parts_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "SMALLEST", 0)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    data = write_parts(tmp_path, random_parts())
-    first, again = (SequenceDataset(configured(data)).store for _ in range(2))
-    assert isinstance(again.items, np.memmap)
-    assert again.fingerprint() == first.fingerprint()
-    assert again.parts.tolist() == first.parts.tolist()
-    other = SequenceDataset(configured(data, benchmark_filename=["train", "test", "valid"])).store
-    assert other.fingerprint() != first.fingerprint()
-    write_parts(tmp_path, random_parts(4))
-    assert SequenceDataset(configured(data)).store.fingerprint() != first.fingerprint()
-    assert SequenceDataset(configured(data, use_cache=False)).store.parts[:, 0].sum() == 0
 
 
 def test_a_target_inside_its_history_is_refused(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import logging
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,10 @@ import pyarrow.compute as pc
 from recbole_hyper.data.tables import guess
 from recbole_hyper.data.tables.archives import SourceFile
 from recbole_hyper.data.tables.formats import Format, Layout, find
-from recbole_hyper.data.tables.ids import PAD, Good, as_mask, as_text, id_fault
+from recbole_hyper.data.tables.ids import PAD, Good, as_mask, as_text, id_fault, single
 from recbole_hyper.data.tables.malformed import Refused, mapped
 from recbole_hyper.data.tables.parsers import parsed, pieces
+from recbole_hyper.data.tables.times import to_numbers
 from recbole_hyper.errors import DataError
 
 logger = logging.getLogger("recbole_hyper")
@@ -79,7 +81,7 @@ def read_atomic(
     result: dict[str, Any] = {}
     for name, kind in columns.items():
         values = pa.chunked_array([as_text(piece.columns[name]) for piece in rows], pa.string())
-        column = Column(path, name, values, lines)
+        column = Column(path, name, single(values), lines)
         if kind == "float":
             result[name] = column.numbers()
         elif kind == "token":
@@ -95,36 +97,30 @@ class Column:
 
     path: Path
     name: str
-    values: pa.ChunkedArray
+    values: pa.Array
     lines: npt.NDArray[np.int64]
 
     def __post_init__(self) -> None:
         self.refuse(as_mask(pc.is_null(self.values)), "not UTF-8; give the file's --encoding")
         self.refuse(as_mask(pc.match_substring(self.values, "\0")), "a text with a NUL character")
 
-    def ids(self) -> pa.ChunkedArray:
+    def ids(self) -> pa.Array:
         """Return the values; DataError for "" and for RecBole's name for padding."""
         for word in ("", PAD):
             self.refuse(as_mask(pc.equal(self.values, word)), id_fault(word))
         return self.values
 
-    def texts(self) -> pa.ChunkedArray:
+    def texts(self) -> pa.Array:
         """Return the values, null if missing."""
         missing = pc.is_in(self.values, value_set=pa.array(sorted(MISSING)))
         return pc.if_else(missing, pa.scalar(None, pa.string()), self.values)
 
     def numbers(self) -> npt.NDArray[np.float64]:
         """Return float64 numbers, NaN if missing."""
-        try:
-            numbers = self.values.cast(pa.float64()).to_numpy()
-        except pa.ArrowInvalid:  # such as '+1', ' 1' and '': by Python's rules, each distinct text once
-            encoded = pc.dictionary_encode(self.values).combine_chunks()
-            known, codes = [_number(text) for text in encoded.dictionary.to_pylist()], np.asarray(encoded.indices)
-            wrong = np.array([number is None for number in known], dtype=bool)[codes]
-            self.refuse(wrong, "not a number (for dates see 'recbole-hyper prepare' --format=csv --time_format)")
-            numbers = np.array(known, dtype=np.float64)[codes]
-        self.refuse(np.isinf(numbers), "not a finite number")
-        return np.asarray(numbers, dtype=np.float64)
+        missing = as_mask(pc.is_in(pc.utf8_trim_whitespace(self.values), value_set=pa.array(sorted(MISSING))))
+        numbers, good = to_numbers(self.values)
+        self.refuse(~good & ~missing, "not a finite number (for dates see 'recbole-hyper prepare' --time_format)")
+        return np.where(good, numbers, np.nan)
 
     def sequences(self, separator: str, numbers: bool) -> list[npt.NDArray[Any]]:
         """Return the parts of every value, as text or as finite numbers; a missing value has no parts."""
@@ -132,10 +128,11 @@ class Column:
         parts = [[part for part in cell.split(separator) if part] for cell in cells]
         if not numbers:
             return [np.array(words) for words in parts]
-        read = [[_number(part) for part in words] for words in parts]
-        wrong = np.array([any(part is None or not np.isfinite(part) for part in row) for row in read], dtype=bool)
+        read, good = to_numbers(pa.array([*chain(*parts)], pa.string()))
+        ends = np.cumsum([0, *map(len, parts)])
+        wrong = np.array([not good[start:stop].all() for start, stop in pairwise(ends)], dtype=bool)
         self.refuse(wrong, f"not a sequence of finite numbers with {separator!r} between")
-        return [np.array(row, dtype=np.float64) for row in read]
+        return [read[start:stop] for start, stop in pairwise(ends)]
 
     def refuse(self, wrong: Good, what: str) -> None:
         """Raise DataError for the first of the rows that are ``wrong``, if any."""
@@ -145,15 +142,6 @@ class Column:
         more = f"; {count} lines have this error" if count > 1 else ""
         value = (self.values[row].as_py() or "")[:_SHOWN]
         raise DataError(f"{self.path}, line {self.lines[row]}: {value!r} in {self.name!r} is {what}{more}")
-
-
-def _number(text: str) -> float | None:
-    if text.strip() in MISSING:
-        return float("nan")
-    try:
-        return None if "_" in text else float(text)
-    except ValueError:
-        return None
 
 
 def cleaned(texts: Iterable[Any], mark: str) -> list[str]:

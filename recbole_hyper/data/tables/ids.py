@@ -190,25 +190,14 @@ def text_list(values: Iterable[Any]) -> npt.NDArray[Any]:
     return text_array([str(value) for value in (values.tolist() if isinstance(values, np.ndarray) else values)])
 
 
-class Tokens:
-    """A growing column of texts, numbered by first appearance."""
-
-    def __init__(self) -> None:
-        self._parts: list[pa.DictionaryArray] = []
-
-    def add(self, texts: pa.Array) -> None:
-        """Append texts, none of which is null."""
-        self._parts.append(texts.cast(pa.large_string()).dictionary_encode())
-
-    def joined(self) -> tuple[npt.NDArray[np.int32], pa.Array]:
-        """Return the (n,) codes of all texts, and the distinct texts by code."""
-        column = pa.chunked_array(self._parts, pa.dictionary(pa.int32(), pa.large_string())).unify_dictionaries()
-        codes = [part.indices.to_numpy(zero_copy_only=False) for part in column.chunks]
-        names = column.chunk(0).dictionary if codes else pa.array([], pa.large_string())
-        # copies: Arrow's memory is read-only
-        return np.concatenate([np.zeros(0, np.int32), *codes]), names.cast(
-            pa.string()
-        ) if names.nbytes < 2**31 else names
+def numbered(parts: list[pa.DictionaryArray]) -> tuple[npt.NDArray[np.int32], pa.Array]:
+    """Return the (n,) codes of all texts, numbered by first appearance, and the distinct texts by code."""
+    column = pa.chunked_array(parts, pa.dictionary(pa.int32(), pa.large_string())).unify_dictionaries()
+    codes = [part.indices.to_numpy(zero_copy_only=False) for part in column.chunks]
+    names = column.chunk(0).dictionary if codes else pa.array([], pa.large_string())
+    small = names.nbytes < 2**31
+    # copies: Arrow's memory is read-only
+    return np.concatenate([np.zeros(0, np.int32), *codes]), names.cast(pa.string()) if small else names
 
 
 class Ids:

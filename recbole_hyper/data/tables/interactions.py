@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from recbole_hyper.data.tables.archives import SourceFile
 from recbole_hyper.data.tables.filters import by_user_and_time
 from recbole_hyper.data.tables.formats import Layout
-from recbole_hyper.data.tables.ids import Tokens
+from recbole_hyper.data.tables.ids import numbered
 from recbole_hyper.data.tables.malformed import Refused, mapped
 from recbole_hyper.data.tables.parsers import Frame, Rows
 from recbole_hyper.data.tables.table import open_table
@@ -78,24 +78,19 @@ class Interactions:
 
 def joined(blocks: Iterable[Rows]) -> Interactions:
     """Join all blocks and number their ids; without times, a row's time is its number, from 1."""
-    users, items = Tokens(), Tokens()
+    users, items = [], []
     before, times, ratings = 0, [np.zeros(0)], []
-
-    def numbered(block: Rows) -> Rows:
-        items.add(block.columns.pop("item_id"))
-        return block
-
-    # another thread numbers the items, this one the users
-    for block in mapped(numbered, blocks, threads=1):
-        users.add(block.columns["user_id"])
+    for block in blocks:
+        users.append(block.columns["user_id"].cast(pa.large_string()).dictionary_encode())
+        items.append(block.columns["item_id"].cast(pa.large_string()).dictionary_encode())
         after = before + len(block.lines)
         timed = "timestamp" in block.columns
         times.append(block.columns["timestamp"] if timed else np.arange(before + 1.0, after + 1.0))
         before = after
         if "rating" in block.columns:
             ratings.append(block.columns["rating"])
-    user_codes, user_tokens = users.joined()
-    item_codes, item_tokens = items.joined()
+    user_codes, user_tokens = numbered(users)
+    item_codes, item_tokens = numbered(items)
     rated = np.concatenate(ratings) if ratings else None
     ratings.clear()
     return Interactions(user_codes, item_codes, np.concatenate(times), rated, user_tokens, item_tokens)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from recbole_hyper.config import Config
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.data.tables.formats import Format
-from recbole_hyper.data.tables.ids import Ids, Tokens, text_array
+from recbole_hyper.data.tables.ids import Ids, numbered, text_array
 from recbole_hyper.data.tables.interactions import joined
 from recbole_hyper.data.tables.malformed import Malformed
 from recbole_hyper.data.tables.parsers import Rows
@@ -28,10 +28,7 @@ from tests.data.tables.raw import DAY, NAMES, T, date, interactions_of
 @settings(deadline=None)
 @given(st.lists(st.lists(st.text(max_size=20), max_size=30), max_size=6))
 def test_tokens_are_numbered_by_first_appearance_over_all_blocks(texts: list[list[str]]) -> None:
-    table = Tokens()
-    for part in texts:
-        table.add(pa.array(part, pa.string()))
-    codes, tokens = table.joined()
+    codes, tokens = numbered([pa.array(part, pa.large_string()).dictionary_encode() for part in texts])
     flat = [text for part in texts for text in part]
     names = list(dict.fromkeys(flat))
     assert codes.tolist() == [names.index(text) for text in flat]

@@ -16,7 +16,6 @@ from recbole_hyper.cli import main
 from recbole_hyper.data.tables import interactions as writer
 from recbole_hyper.data.tables.archives import SourceFile
 from recbole_hyper.data.tables.formats import Layout
-from recbole_hyper.data.tables.ids import Tokens
 from recbole_hyper.data.tables.prepare import public
 from recbole_hyper.data.tables.prepare.cleaning import Cleaning
 from recbole_hyper.data.tables.prepare.pipeline import choose, prepare
@@ -61,7 +60,7 @@ def test_an_exception_leaves_the_old_file_and_nothing_else(broken, raw, tmp_path
         if broken == "writing":
             patch.setattr(writer.os, "fsync", fail)
         elif broken == "reading":
-            patch.setattr(Tokens, "joined", fail)
+            patch.setattr("recbole_hyper.data.tables.prepare.pipeline.joined", fail)
         elif broken == "hashing":
             patch.setattr(SourceFile, "sha256", fail)
         else:
