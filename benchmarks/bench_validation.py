@@ -27,6 +27,7 @@ from recbole_hyper.models.contract import make_scorer
 from recbole_hyper.models.data_defaults import TrainingStatistics, choose_values
 from recbole_hyper.models.item_votes import EaseWeights
 from recbole_hyper.runs.load import load_model, read_finished, read_run
+from recbole_hyper.types import Cases
 
 MODEL = "FMLPRecMemory"
 
@@ -42,12 +43,12 @@ def row(data: str, keys: dict[str, Any], repeats: int) -> dict[str, Any]:
     length, cases = int(config["MAX_ITEM_LIST_LENGTH"]), split.valid
     epochs = int(choose_values(["epochs"], TrainingStatistics.of(split))["epochs"])
 
-    def rank(score: Scorer) -> None:
+    def rank(score: Scorer, cases: Cases = cases) -> None:
         rank_cases(score, cases, n_items=split.store.n_items, k=10)
 
     def stages() -> list[float]:
         alone = seconds_of(lambda: rank(state_scorer(model, length, model.device)))
-        mixture = seconds_of(lambda: rank(make_scorer(model, config, part="epoch")))
+        mixture = seconds_of(lambda: rank(make_scorer(model, config, part="epoch"), model.epoch_cases(cases)))
         model.ranking.reader.ease = EaseWeights(model.n_items)
         chosen = seconds_of(lambda: model.choose(cases))
         return [alone, mixture, chosen + seconds_of(lambda: rank(make_scorer(model, config, part="valid")))]

@@ -30,6 +30,10 @@ class OwnModel(Model):
         """Return the scorer by which validation chooses the epoch, by default :meth:`case_scorer`."""
         return self.case_scorer(config)
 
+    def epoch_cases(self, cases: Cases) -> Cases:
+        """Return the validation cases that choose the epoch, by default all."""
+        return cases
+
     def validation_scorer(self, config: Any) -> Scorer:
         """Return the scorer for validation with the best weights, by default :meth:`case_scorer`."""
         return self.case_scorer(config)

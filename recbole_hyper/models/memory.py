@@ -22,8 +22,8 @@ from recbole_hyper.options import AUTO, Option, keyed
 from recbole_hyper.types import Cases, Prefixes, gather
 from recbole_hyper.values import Auto, PositiveInt
 
-#: at most so many validation cases fit the ranker
-RANKED_CASES = 20_000
+#: at most so many validation cases choose the epoch, and fit the ranker
+EPOCH_CASES, RANKED_CASES = 10_000, 20_000
 # histories that are ranked at once: on a CPU what is read of them stays in the cache
 _ROWS, _ROWS_ON_DEVICE = 256, 2048
 
@@ -188,6 +188,10 @@ class MemoryRecommender(HyperRecommender):
     def epoch_scorer(self, config: Any) -> Scorer:
         """Return the scorer by the mixture, which needs no fitted part."""
         return self._scorer(lambda _, logits, newest: self.ranking.proposer.mixed(logits, newest)[1])
+
+    def epoch_cases(self, cases: Cases) -> Cases:
+        """Return at most 10,000 of the ``cases``: all of them are ranked at the end."""
+        return drawn(cases, EPOCH_CASES if self.ranking.reader is not None else len(cases))
 
     def validation_scorer(self, config: Any) -> Scorer:
         """Return the scorer that ranks each user by the small network that was not fitted to it."""

@@ -5,6 +5,7 @@ import copy
 import logging
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -171,6 +172,8 @@ class Training:
     def _validate(self, valid: Evaluation, show_progress: bool) -> tuple[float, dict[str, float]]:
         """Rank validation, with the averaged weights if there are any; return (score, metrics)."""
         watch = Stopwatch()
+        if isinstance(self.model, OwnModel):
+            valid = replace(valid, cases=self.model.epoch_cases(valid.cases))
         with PeakMemory(self.device) as memory, self._averaged():
             result = self.measure(valid, show_progress, "epoch")
         row = {"seconds": watch.seconds(), **result}

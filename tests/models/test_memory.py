@@ -90,6 +90,15 @@ def test_the_mixture_chooses_the_epoch_and_the_ranker_is_fitted_once(
     torch.testing.assert_close(again.values, fits[0].values)
 
 
+def test_a_draw_of_the_cases_chooses_the_epoch(random_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, _, _, split = made_of(random_data)
+    assert model.epoch_cases(split.valid) is split.valid
+    monkeypatch.setattr(memory, "EPOCH_CASES", 7)
+    assert len(model.epoch_cases(split.valid)) == 7
+    without, *_ = made_of(random_data, memory_rerank=False)
+    assert without.epoch_cases(split.valid) is split.valid  # its figures are those of the epoch
+
+
 @pytest.fixture(scope="module")
 def ordered(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Data on which the order of two items tells what follows: after a pair comes its third item, before it another."""
