@@ -162,8 +162,8 @@ def board_numbers() -> dict[str, str]:
     (entry,) = (one for one in entries if "H100" in one["device"])
     for dataset in ("amazon-beauty-sequences", "ml-1m"):
         numbers[f"{NAMES[dataset]}Seconds"] = f"{reached(entry, 'runs', {'dataset': dataset}, 'seconds'):.0f}"
-    shares = re.findall(r" yes .* (\d+)%", (RESULTS / "bench_validation.txt").read_text())
-    numbers |= {"shareLow": min(shares, key=int), "shareHigh": max(shares, key=int)}
+    shares = re.findall(r"([\d.]+)%$", (RESULTS / "bench_validation.txt").read_text(), flags=re.MULTILINE)
+    numbers |= {"shareLow": min(shares, key=float), "shareHigh": max(shares, key=float)}
     return numbers | {"hstuNdcg": short(hstu[METRIC]), "hstuHr": short(hstu["hit@10"])}
 
 
