@@ -11,6 +11,8 @@ from typing import Any
 
 # each worker of the suite has one thread, as small steps spend more on waking several than on work; torch reads it once
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# where a test asks for two, a thread that waits for the other sleeps: it does not spin on the core of the next worker
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import numpy as np
 import pytest
@@ -29,6 +31,7 @@ if not torch.cuda.is_available():
 import recbole_hyper  # noqa: F401  applies the patches before RecBole is imported
 from recbole_hyper import processes, registry
 from recbole_hyper.batches.loader import BatchSettings, LoaderSettings
+from recbole_hyper.evaluation import results
 from recbole_hyper.kernels.clock import default_folder
 from tests.reference import planted
 
@@ -36,8 +39,9 @@ from tests.reference import planted
 settings.register_profile("repeatable", derandomize=True)
 settings.load_profile("repeatable")
 
-# what is installed stays while tests run, and each of their many runs writes it into its result
+# what is installed and checked out stays while tests run, and each of their many runs writes it into its result
 processes.version = functools.cache(processes.version)
+results.commit = functools.cache(results.commit)
 registry.entry_points = functools.cache(registry.entry_points)
 
 # tests that move the user's cache folder, and the processes that they start, need not compile everything again
