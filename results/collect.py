@@ -26,7 +26,7 @@ from recbole_hyper.report.differences import canonical, read_settings
 from recbole_hyper.yaml_files import config_files
 
 FIRST_SEED = "_seed2020"
-PROTOCOLS = {"global timepoint": "global_timepoint", "temporal users": "temporal_users"}
+PROTOCOLS = {name: name.replace(" ", "_") for name in ("global timepoint", "temporal users", "sessions")}
 # keys of FMLPRecMemory that runs before them lack, and what these runs had
 BEFORE = {"memory_rerank": False, "memory_ease": False}
 # keys that say where the data were, or which kernel a GPU takes

@@ -33,6 +33,10 @@ TITLES = WITH_PUBLISHED | {
     "ml-1m-1000-users": "MovieLens-1M, 1,000 users",
     "ml-1m-1000-items": "MovieLens-1M, the 1,000 most popular items",
     "ml-1m-newest-half": "MovieLens-1M, the newest half",
+    "instruments-2018": "Amazon Instruments 2018",
+    "games-2018": "Amazon Games 2018",
+    "tmall": "Tmall",
+    "diginetica": "Diginetica",
 }
 ABOUT = """\
 # Leaderboard: {title}

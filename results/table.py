@@ -15,9 +15,9 @@ from typing import Any
 
 HERE = Path(__file__).parent
 FILE = HERE / "runs.csv"
-METRICS = ("ndcg@10", "hit@10", "ndcg@5", "hit@5", "mrr@100", "itemcoverage@10")
+METRICS = ("ndcg@10", "hit@10", "ndcg@5", "hit@5", "mrr@100", "itemcoverage@10", "hit@20", "mrr@20")
 SHOWN = {"ndcg@5": "NDCG@5", "hit@5": "HR@5", "ndcg@10": "NDCG@10", "hit@10": "HR@10"}
-SHOWN |= {"mrr@100": "MRR", "itemcoverage@10": "coverage@10"}
+SHOWN |= {"mrr@100": "MRR", "itemcoverage@10": "coverage@10", "hit@20": "P@20", "mrr@20": "MRR@20"}
 FACTS = ("run", "model", "dataset", "fingerprint", "protocol", "cases", "seed", "commit", "device", "threads")
 COSTS = ("epochs", "best_epoch", "minutes", "mib")
 SETTINGS = ("width", "windows", "refit", "exclude_seen", "keys")
@@ -39,7 +39,7 @@ def read_runs(file: Path) -> dict[str, Run]:
     with file.open(encoding="utf-8", newline="") as lines:
         rows = list(csv.DictReader(lines))
     for row in rows:
-        row |= {name: float(row[name]) if row[name] else None for name in (*FIGURES, "minutes", "mib")}
+        row |= {name: float(row[name]) if row.get(name) else None for name in (*FIGURES, "minutes", "mib")}
         row |= {name: int(row[name]) for name in ("cases", "seed", "epochs", "best_epoch")}
         row |= {name: row[name] == "True" for name in ("refit", "exclude_seen")}
         row["keys"] = json.loads(row["keys"])

@@ -175,6 +175,11 @@ class Source:
                     )
                 if loaded != "*" and field not in loaded:
                     raise DataError(f"column {field!r} ({key}) is not loaded: add it to load_col inter: {loaded}")
+        for suffix, field in (("user", self.user_field), ("item", self.item_field)):
+            if suffix in self.load_col and self.header(suffix).get(field) != "token":
+                raise DataError(
+                    f"{self.path(suffix)} has no column {field!r} of type token, which load_col {suffix} needs"
+                )
         known = {name: kind for suffix in self.load_col for name, kind in self.header(suffix).items()}
         for name, allowed in sorted(self.val_interval.items()):
             if name in known:

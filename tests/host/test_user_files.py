@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from recbole_hyper.config import Config
-from recbole_hyper.errors import ConfigError
+from recbole_hyper.errors import ConfigError, DataError
 from recbole_hyper.host import old_keys, user_files
 from recbole_hyper.protocols.base import make_split
 from recbole_hyper.runs.build import build
@@ -176,6 +176,13 @@ def test_a_column_file_that_is_not_there(data: Path, caplog: pytest.LogCaptureFi
     config = bound(data, text)
     assert f"{data / 'd' / 'd.ent'} does not exist: they are not read" in caplog.text
     assert set(config["load_col"]) == {"inter", "item"}
+
+
+def test_a_column_file_without_ids_is_named(data: Path) -> None:
+    (data / "d" / "d.user").write_text("age:float\n31\n")
+    config = bound(data, "load_col:\n  inter: [user_id, item_id, timestamp]\n  user: [user_id, age]\n", "BPR")
+    with refused(DataError, "d.user", "'user_id'", "load_col"):
+        SequenceDataset(config)
 
 
 def test_losses_of_recbole_for_models_of_this_package(data: Path) -> None:
