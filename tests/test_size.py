@@ -12,7 +12,7 @@ LINES, PARAMETERS = 60, 8
 
 # lines of each room at the most; a feature raises its room's figure in its own commit and says why
 ROOMS = {
-    "data": (4998, ("data",)),
+    "data": (5003, ("data",)),
     "losses": (2569, ("losses", "functional.py")),
     "config": (
         2380,
@@ -37,8 +37,8 @@ ROOMS = {
     "batches": (585, ("batches",)),
     "protocols": (1417, ("protocols", "types.py")),
 }
-ALL = 35255
-TESTS = 36400
+ALL = 35260
+TESTS = 36407
 RESULTS = 60
 # texts of errors that tests match by a regular expression
 MATCHED = 71
