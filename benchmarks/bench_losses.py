@@ -30,7 +30,7 @@ from timing import median_seconds, seconds_of
 
 from recbole_hyper import registry
 from recbole_hyper.geometry.head import OutputHead
-from recbole_hyper.losses.sce import scalable_cross_entropy
+from recbole_hyper.losses.sce import ScalableCrossEntropy
 from tests.reference.allocation import peak_bytes
 
 NEGATIVES = 256
@@ -195,19 +195,12 @@ def fidelity(options: argparse.Namespace) -> list[dict]:
         buckets = int(2 * math.sqrt(len(states)))
         for size_y in options.bucket_sizes:
             for mix in (True, False):
-                rows = []
+                rows, sizes = [], {"n_buckets": buckets, "bucket_size_x": buckets, "bucket_size_y": size_y}
+                loss = ScalableCrossEntropy(**sizes, mix=mix)
                 for seed in range(3):
-                    loss, shares = scalable_cross_entropy(
-                        states,
-                        targets,
-                        head,
-                        n_buckets=buckets,
-                        bucket_size_x=buckets,
-                        bucket_size_y=size_y,
-                        mix=mix,
-                        generator=torch.Generator().manual_seed(seed),
-                    )
-                    got = torch.autograd.grad(loss, leaves)
+                    torch.manual_seed(seed)
+                    got = torch.autograd.grad(loss(states, targets, head), leaves)
+                    shares = loss.statistics
                     cosines = [
                         float(F.cosine_similarity(a.flatten(), b.flatten(), dim=0))
                         for a, b in zip(got, exact, strict=True)

@@ -8,51 +8,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from recbole_hyper.devices import CPU, default_budget
+from recbole_hyper.devices import default_budget
 from recbole_hyper.geometry.base import Geometry, ItemTerms, LiftedStates, Theta, compute_dtype
 
 # rows x items of a tile: small enough for a CPU's shared cache, large enough to outweigh the start of its operations
 CPU_ROWS, CPU_BLOCK = 256, 2048
 # with fewer rows the items are read so often that computing each tile twice is faster (measured at 1M items)
 LEAST_KEPT_ROWS = 96
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """``n`` states and ``n_items`` items, lifted to ``width`` numbers of ``itemsize`` bytes.
-
-    ``budget`` bounds the bytes that grow with rows x items, those of the terms if tiles are kept, and those of the
-    states' lifts. None is the default budget of the ``device``, plus the lifts if they do not fit.
-    """
-
-    n: int
-    n_items: int
-    width: int
-    itemsize: int
-    link: bool = False
-    budget: int | None = None
-    device: torch.device = CPU
-
-    def bounded(self, arrays: int) -> tuple[int, int]:
-        """Return the bytes of the states' lifts, and the budget, which holds them and a row of ``arrays``.
-
-        ValueError for a budget below these.
-        """
-        # without a link the lifts are the states themselves; with one they are extra, with their graph
-        fixed = (6 if self.link else 3) * self.n * self.width * self.itemsize
-        row = self.n_items * self.itemsize * arrays
-        least, budget = fixed + row, self.budget
-        if budget is None:
-            budget = default_budget(self.device)
-            if budget < least:
-                budget = fixed + max(budget, row)
-        if budget < least:
-            raise ValueError(
-                f"memory_budget={budget} (the key loss_memory_budget of a run) is under one row of logits: the lifts "
-                f"of {self.n} states take {fixed} bytes, one row of {self.n_items} items {row}; set it to {least} "
-                f"bytes ({math.ceil(least / 2**20)} MiB) or more, or leave it out"
-            )
-        return fixed, budget
 
 
 class Gradients(NamedTuple):
@@ -66,10 +28,12 @@ class Gradients(NamedTuple):
 
 @dataclass(frozen=True)
 class Problem:
-    """One evaluation: its tensors, and whether the gradients of states, weight, offset and theta are needed.
+    """One evaluation: its tensors, and whether gradients are ``needed``.
 
-    ``budget`` bounds the bytes of the logits, None is the default. ``smoothing`` is the share of the target that is
-    spread evenly over all items; whole rows include it, the other engines leave it to their caller.
+    ``budget`` bounds the bytes that grow with rows x items, those of the terms if tiles are kept, and those of the
+    states' lifts. None is the default budget of the device, plus the lifts if they do not fit. ``smoothing`` is the
+    share of the target that is spread evenly over all items; whole rows include it, the other engines leave it to their
+    caller.
     """
 
     states: Tensor
@@ -81,27 +45,47 @@ class Problem:
     padding_idx: int | None
     budget: int | None = None
     smoothing: float = 0.0
-    needs: tuple[bool, ...] = (True, True, True, True)
-
-    @property
-    def sizes(self) -> Sizes:
-        """The sizes that decide how much is computed at once; an offset is one more number of a lift."""
-        (n, width), link, device = self.states.shape, self.geometry.has_link, self.states.device
-        lifted = width + (self.offset is not None)
-        return Sizes(n, len(self.weight), lifted, self.dtype.itemsize, link, self.budget, device)
+    needed: bool = True
 
     @property
     def dtype(self) -> torch.dtype:
         """The dtype in which the loss is computed."""
         return compute_dtype(self.states, self.weight, self.offset)
 
-    def leaf(self, tensor: Tensor, needed: bool) -> Tensor:
+    @property
+    def width(self) -> int:
+        """How many numbers a lift has at most: an offset is one more."""
+        return self.states.shape[1] + (self.offset is not None)
+
+    def bounded(self, arrays: int) -> tuple[int, int]:
+        """Return the bytes of the states' lifts, and the budget, which holds them and a row of ``arrays``.
+
+        ValueError for a budget below these.
+        """
+        n, n_items, itemsize = len(self.states), len(self.weight), self.dtype.itemsize
+        # without a link the lifts are the states themselves; with one they are extra, with their graph
+        fixed = (6 if self.geometry.has_link else 3) * n * self.width * itemsize
+        row = n_items * itemsize * arrays
+        least, budget = fixed + row, self.budget
+        if budget is None:
+            budget = default_budget(self.states.device)
+            if budget < least:
+                budget = fixed + max(budget, row)
+        if budget < least:
+            raise ValueError(
+                f"memory_budget={budget} (the key loss_memory_budget of a run) is under one row of logits: the lifts "
+                f"of {n} states take {fixed} bytes, one row of {n_items} items {row}; set it to {least} bytes "
+                f"({math.ceil(least / 2**20)} MiB) or more, or leave it out"
+            )
+        return fixed, budget
+
+    def leaf(self, tensor: Tensor) -> Tensor:
         """Return a tensor in the computing dtype, without its graph."""
-        return tensor.detach().to(self.dtype).requires_grad_(needed)
+        return tensor.detach().to(self.dtype).requires_grad_(self.needed)
 
     def leaf_of_theta(self) -> Theta:
         """Return theta as a leaf if it is a tensor."""
-        return self.leaf(self.theta, self.needs[3]) if isinstance(self.theta, Tensor) else self.theta
+        return self.leaf(self.theta) if isinstance(self.theta, Tensor) else self.theta
 
 
 def kept_gradients(ctx: Any, gradient: Tensor) -> list[Tensor | None]:
@@ -122,16 +106,16 @@ def exponent_of(lifted: LiftedStates, terms: ItemTerms, rows: slice) -> Tensor |
 
 
 def lifted_back(
-    pairs: Iterable[tuple[Tensor | None, Tensor | None]], inputs: Sequence[Tensor | None]
+    pairs: Iterable[tuple[Tensor | None, Tensor | None]], inputs: Sequence[Tensor | Theta | None]
 ) -> list[Tensor | None]:
     """Return the gradients of ``inputs`` from pairs (output of a lift, its gradient); None where there is none."""
     known = [(one, by) for one, by in pairs if one is not None and by is not None and one.requires_grad]
-    wanted = [one for one in inputs if one is not None]
-    if not known or not wanted:
+    wanted = [one for one in inputs if isinstance(one, Tensor)]
+    if not known:
         return [None] * len(inputs)
     outputs, gradients = zip(*known, strict=True)
     found = list(torch.autograd.grad(outputs, wanted, gradients, allow_unused=True))
-    return [None if one is None else found.pop(0) for one in inputs]
+    return [found.pop(0) if isinstance(one, Tensor) else None for one in inputs]
 
 
 @dataclass(frozen=True)
@@ -144,14 +128,14 @@ class Tiles:
     bytes: int
 
 
-def cut(sizes: Sizes, *, arrays: int, spare: int, terms: int) -> Tiles:
+def cut(problem: Problem, *, arrays: int, spare: int, terms: int) -> Tiles:
     """Choose the tiles of the exact cross-entropy.
 
     ``arrays`` counts the numbers per (row, item) that are kept between the passes, ``spare`` those that a tile needs
     besides, and ``terms`` the numbers per item besides the weight and its gradient.
     """
-    n, n_items, width, itemsize = sizes.n, sizes.n_items, sizes.width, sizes.itemsize
-    fixed, budget = sizes.bounded(2 if sizes.link else 1)
+    n, n_items, width, itemsize = len(problem.states), len(problem.weight), problem.width, problem.dtype.itemsize
+    fixed, budget = problem.bounded(2 if problem.geometry.has_link else 1)
 
     def cost(rows: int, block: int, keep: bool) -> int:
         saved_numbers = rows * (n_items if keep else block) * arrays

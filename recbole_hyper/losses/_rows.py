@@ -17,35 +17,35 @@ from recbole_hyper.losses._chunks import Gradients, Problem, exponent_of, lifted
 ARRAYS, LINKED_ARRAYS = 2, 8
 
 
-def rows_at_once(sizes: _chunks.Sizes) -> int:
+def rows_at_once(problem: Problem) -> int:
     """Return how many rows of logits fit into the budget beside the lifts of the states."""
-    arrays = LINKED_ARRAYS if sizes.link else ARRAYS
-    fixed, budget = sizes.bounded(arrays)
-    return min(sizes.n, (budget - fixed) // (sizes.n_items * sizes.itemsize * arrays))
+    arrays = LINKED_ARRAYS if problem.geometry.has_link else ARRAYS
+    fixed, budget = problem.bounded(arrays)
+    return min(len(problem.states), (budget - fixed) // (len(problem.weight) * problem.dtype.itemsize * arrays))
 
 
 class RowStream:
     """One evaluation of the exact cross-entropy by whole rows."""
 
     def __init__(self, problem: Problem) -> None:
-        self.geometry, self.needs, self.targets = problem.geometry, problem.needs, problem.targets
-        self.dtype, self.smoothing, self.padding = problem.dtype, problem.smoothing, problem.padding_idx
-        self.states = problem.leaf(problem.states, self.needs[0])
-        self.weight = problem.leaf(problem.weight, self.needs[1])
-        self.offset = None if problem.offset is None else problem.leaf(problem.offset, self.needs[2])
-        self.theta = problem.leaf_of_theta()
+        self.geometry, self.targets = problem.geometry, problem.targets
+        self.smoothing, self.padding = problem.smoothing, problem.padding_idx
+        self.states, self.weight, self.theta = (
+            problem.leaf(problem.states),
+            problem.leaf(problem.weight),
+            problem.leaf_of_theta(),
+        )
+        self.offset = None if problem.offset is None else problem.leaf(problem.offset)
         factored = self.geometry.factored(self.states, self.offset, self.theta)
         options: dict[str, Any] = {"theta": self.theta, "factored": factored}
         with torch.enable_grad():
             self.lifted = self.geometry.lift_states(self.states, offset=self.offset is not None, **options)
             self.terms = self.geometry.lift_items(self.weight, self.offset, **options)
         self.vectors = self.lifted.vectors.detach()
-        self.rows_at_once = rows_at_once(problem.sizes)
+        self.rows_at_once = rows_at_once(problem)
 
     def run(self, row_weights: Tensor | None) -> tuple[Tensor, Gradients]:
         """Return the losses (n,), and unless ``row_weights`` (n,) is None the gradients of their weighted sum."""
-        if not any(self.needs):
-            row_weights = None
         with torch.enable_grad():
             self.items = self.terms.vectors(self.weight)
         items, scale = self.items.detach(), None if self.terms.scale is None else self.terms.scale.detach()
@@ -109,11 +109,7 @@ class RowStream:
 
         ``by_weight`` is a part of the gradient of the weight that no lift has; it gets the rest in place.
         """
-        theta = self.theta if isinstance(self.theta, Tensor) else None
-        given = zip((self.states, self.weight, self.offset, theta), self.needs, strict=True)
-        inputs = [one if needed else None for one, needed in given]
-        found = lifted_back(pairs, inputs)
-        if by_weight is not None and self.needs[1]:
+        found = lifted_back(pairs, (self.states, self.weight, self.offset, self.theta))
+        if by_weight is not None:
             found[1] = by_weight if found[1] is None else by_weight.add_(found[1])
-        both = zip(inputs, found, strict=True)
-        return Gradients(*(torch.zeros_like(one) if by is None and one is not None else by for one, by in both))
+        return Gradients(*found)

@@ -53,16 +53,11 @@ class _Tile(NamedTuple):
 class ItemStream:
     """One evaluation of the exact cross-entropy, with its lifts, tiles and accumulators."""
 
-    d_vectors: Tensor | None = None
-    d_weight: Tensor | None = None
-    d_offset: Tensor | None = None
-    d_theta: Tensor | None = None
-
     def __init__(self, problem: Problem) -> None:
         self.problem, self.geometry = problem, problem.geometry
-        self.targets, self.needs = problem.targets, problem.needs
-        self.weight, self.offset, self.dtype = problem.weight, problem.offset, problem.dtype
-        self.states, self.theta = problem.leaf(problem.states, self.needs[0]), problem.leaf_of_theta()
+        self.targets, self.dtype = problem.targets, problem.dtype
+        self.weight, self.offset = problem.weight.detach(), problem.offset
+        self.states, self.theta = problem.leaf(problem.states), problem.leaf_of_theta()
         self.factored = self.geometry.factored(self.states, self.offset, self.theta)
         with torch.enable_grad():
             self.lifted = self.geometry.lift_states(
@@ -86,7 +81,7 @@ class ItemStream:
         spare = arrays - 1 if self.compiled else arrays
         # each term with its gradient
         terms = 2 * sum(t.numel() for t in one if t is not None)
-        self.tiles = tiles = _chunks.cut(self.problem.sizes, arrays=arrays, spare=spare, terms=terms)
+        self.tiles = tiles = _chunks.cut(self.problem, arrays=arrays, spare=spare, terms=terms)
         self.parts = _chunks.item_blocks(self.n_items, tiles.block, self.problem.padding_idx)
         self.rows = list(_chunks.spans(0, n, tiles.rows))
         size = tiles.rows * tiles.block
@@ -96,16 +91,9 @@ class ItemStream:
         self.slope, self.scratch = like.new_empty(size if plain else 0), like.new_empty(0 if self.compiled else size)
         # the kernel of a link adds the extra column itself
         self.width = self.dim if self.fused else like.shape[1]
-        lifts = one.multiplier is not None or (one.extra is not None and not self.fused)
-        self.items = like.new_empty(tiles.block if lifts else 0, self.width)
-        scales = one.multiplier is not None or one.scale is not None
-        self.scaled = like.new_empty(tiles.block if scales else 0, self.dim)
-        self.no_extra = like.new_zeros(max(tiles.rows, tiles.block) if self.fused and one.extra is None else 0)
 
     def run(self, row_weights: Tensor | None) -> tuple[Tensor, Gradients]:
         """Return the losses (n,), and unless ``row_weights`` (n,) is None the gradients of their weighted sum."""
-        if not any(self.needs):
-            row_weights = None
         losses = self.vectors.new_empty(len(self.vectors))
         self._score_targets()
         if row_weights is not None:
@@ -165,48 +153,36 @@ class ItemStream:
     def _part(self, part: slice | Tensor) -> tuple[Tensor, Tensor | None]:
         """Return weight and offset of some items in the computing dtype, detached."""
         offset = None if self.offset is None else self.offset.detach()[part].to(self.dtype)
-        return self.weight.detach()[part].to(self.dtype), offset
+        return self.weight[part].to(self.dtype), offset
 
     def _lift_items(self, weight: Tensor, offset: Tensor | None) -> ItemTerms:
         return self.geometry.lift_items(weight, offset, theta=self.theta, factored=self.factored)
 
     @torch.no_grad()
     def _block(self, part: slice, *, gradients: bool = False) -> _Block:
-        """Return the items of ``part``; with ``gradients``, allocate those that are needed, as zeros."""
-        block = _Block(part, self._lift_items(*self._part(part)))
-        if gradients and self.d_weight is not None:
-            block.d_weight = weight = self.d_weight[part]
-            block.d_extra = None if block.terms.extra is None else torch.zeros_like(block.terms.extra)
-            block.d_scale = None if block.terms.scale is None else weight.new_zeros(len(weight))
-        return block
+        """Return the items of ``part``, with ``gradients`` of zeros."""
+        terms = self._lift_items(*self._part(part))
+        if not gradients:
+            return _Block(part, terms)
+        extra, scale = (None if one is None else torch.zeros_like(one) for one in (terms.extra, terms.scale))
+        return _Block(part, terms, self.d_weight[part], extra, scale)
 
     def _lift(self, block: _Block) -> Tensor:
-        """Lift a block of items into a reused buffer; return the weight itself if the lift changes nothing."""
-        terms, weight = block.terms, self._part(block.part)[0]
-        if not len(self.items):
-            return weight
-        vectors = self.items[: len(weight)]
-        if terms.multiplier is None:
-            vectors[:, : self.dim] = weight
-        else:
-            torch.mul(weight, terms.multiplier.unsqueeze(1), out=vectors[:, : self.dim])
-        if terms.extra is not None and not self.fused:
-            vectors[:, self.dim :] = terms.extra
-        return vectors
+        """Return the lifted items of a block, without the extra column if fused."""
+        terms = block.terms._replace(extra=None) if self.fused else block.terms
+        return terms.vectors(self._part(block.part)[0])
 
     def _scale(self, block: _Block) -> tuple[Tensor, Tensor | None]:
         """Lift and scale a block of items; return the first d columns and the extra ones separately.
 
         A product of width 64 is a fifth faster than one of 65, and matrix times vector is fast only for contiguous
-        vectors. The first columns are in a reused buffer, or the weight itself.
+        vectors.
         """
         space, (factor, extra, scale, _) = self._part(block.part)[0], block.terms
         if scale is not None:
             factor = scale if factor is None else factor * scale
             extra = None if extra is None else extra * scale.unsqueeze(1)
-        if factor is not None:
-            space = torch.mul(space, factor.unsqueeze(1), out=self.scaled[: len(space)])
-        return space, extra
+        return space if factor is None else space * factor.unsqueeze(1), extra
 
     # --- tiles -------------------------------------------------------------------------------------------------------
     def _products(self, rows: slice, items: Tensor, start: int = 0) -> Tensor:
@@ -251,19 +227,15 @@ class ItemStream:
         scale, extra = block.terms.scale, block.terms.extra
         assert scale is not None
         if extra is None:
-            return self.no_extra[: rows.stop - rows.start], self.no_extra[: len(scale)], scale
+            return scale.new_zeros(rows.stop - rows.start), torch.zeros_like(scale), scale
         return self.vectors[rows, self.dim], extra[:, 0], scale
 
     # --- gradients ---------------------------------------------------------------------------------------------------
     def _allocate_gradients(self) -> None:
-        if self.needs[0] or self.needs[3]:
-            self.d_vectors = torch.zeros_like(self.vectors)
-        if any(self.needs[1:]):
-            self.d_weight = self.vectors.new_zeros(self.n_items, self.dim)
-        if self.needs[2] and self.offset is not None:
-            self.d_offset = torch.zeros_like(self.offset, dtype=self.dtype)
-        if self.needs[3] and isinstance(self.theta, Tensor):
-            self.d_theta = torch.zeros_like(self.theta)
+        self.d_vectors = torch.zeros_like(self.vectors)
+        self.d_weight = self.vectors.new_zeros(self.n_items, self.dim)
+        self.d_offset = None if self.offset is None else torch.zeros_like(self.offset, dtype=self.dtype)
+        self.d_theta = torch.zeros_like(self.theta) if isinstance(self.theta, Tensor) else None
 
     def _accumulate(
         self,
@@ -291,13 +263,12 @@ class ItemStream:
                     gradient.addmv_(weights.t(), vectors[:, self.dim + k] * factor)
             if block.d_scale is not None and tile.linked is not None:
                 block.d_scale.addmv_(tile.linked.t(), factor)
-            mixed = [weights.mv(column) for column in columns if self.d_vectors is not None]
-        if self.d_vectors is not None:
-            self.d_vectors[rows, : self.dim].addcmul_(weights @ space, factor.unsqueeze(1))
-            for k, sums in enumerate(mixed):
-                self.d_vectors[rows, self.dim + k].addcmul_(sums, factor)
-        if block.d_weight is not None:
-            block.d_weight.addmm_(weights.t(), vectors[:, : self.dim] * factor.unsqueeze(1))
+            mixed = [weights.mv(column) for column in columns]
+        self.d_vectors[rows, : self.dim].addcmul_(weights @ space, factor.unsqueeze(1))
+        for k, sums in enumerate(mixed):
+            self.d_vectors[rows, self.dim + k].addcmul_(sums, factor)
+        assert block.d_weight is not None
+        block.d_weight.addmm_(weights.t(), vectors[:, : self.dim] * factor.unsqueeze(1))
 
     def _weigh(self, rows: slice, block: _Block, products: Tensor, top: Tensor, factor: Tensor) -> Tensor:
         """Replace products by exp(logit - top) x slope and add the column sums; return the sums of the extra column."""
@@ -305,10 +276,9 @@ class ItemStream:
 
         column, extra, scale = self._linking(rows, block)
         mixed = products.new_empty(len(products), -(-len(scale) // softmax.STRIP))
-        d_extra, d_scale = products.new_zeros(2, len(scale))
-        if block.d_scale is not None:
-            d_scale, d_extra = block.d_scale, d_extra if block.d_extra is None else block.d_extra[:, 0]
-        sums = (mixed, d_extra, d_scale)
+        d_extra = torch.zeros_like(scale) if block.d_extra is None else block.d_extra[:, 0]
+        assert block.d_scale is not None
+        sums = (mixed, d_extra, block.d_scale)
         _call(softmax.weigh_rows, products, column, extra, scale, extra * scale, top, factor, *sums)
         return mixed.sum(1)
 
@@ -328,25 +298,22 @@ class ItemStream:
 
     def _finish(self, row_weights: Tensor) -> Gradients:
         """Turn the gradients of the lifted states into those of the states, and collect all gradients."""
-        states = None
-        if self.d_vectors is not None:
-            slope = (row_weights * self.target_slope).unsqueeze(1)
-            factor = slope if self.target_scale is None else slope * self.target_scale.unsqueeze(1)
-            self.d_vectors.addcmul_(self.target_vectors, factor, value=-1)
-            (states,) = self._back([(self.lifted.vectors, self.d_vectors)], self.states if self.needs[0] else None)
-        return Gradients(states, self.d_weight if self.needs[1] else None, self.d_offset, self.d_theta)
+        slope = (row_weights * self.target_slope).unsqueeze(1)
+        factor = slope if self.target_scale is None else slope * self.target_scale.unsqueeze(1)
+        self.d_vectors.addcmul_(self.target_vectors, factor, value=-1)
+        (states,) = self._back([(self.lifted.vectors, self.d_vectors)], self.states)
+        return Gradients(states, self.d_weight, self.d_offset, self.d_theta)
 
     def _lift_back(self, block: _Block, row_weights: Tensor) -> None:
         """Turn gradients by a block's lifts into those by weight (in place) and offset, and subtract the targets."""
-        d_weight, d_extra, d_scale = block.d_weight, block.d_extra, block.d_scale
-        if d_weight is None:
-            return
         self._subtract_targets(block, row_weights)
         weight, offset = (None if one is None else one.requires_grad_() for one in self._part(block.part))
+        d_weight, d_extra, d_scale = block.d_weight, block.d_extra, block.d_scale
         assert weight is not None
+        assert d_weight is not None
         with torch.enable_grad():
             terms = self._lift_items(weight, offset)
-        pairs = []
+        pairs: list[tuple[Tensor | None, Tensor | None]] = []
         if terms.scale is not None and d_scale is not None:
             scale = terms.scale.detach()
             d_weight.mul_(scale.unsqueeze(1))
@@ -355,9 +322,7 @@ class ItemStream:
         if terms.multiplier is not None:
             pairs.append((terms.multiplier, (d_weight * weight.detach()).sum(1)))
             d_weight.mul_(terms.multiplier.detach().unsqueeze(1))
-        if terms.extra is not None and d_extra is not None:
-            pairs.append((terms.extra, d_extra))
-        from_weight, from_offset = self._back(pairs, weight, offset)
+        from_weight, from_offset = self._back([*pairs, (terms.extra, d_extra)], weight, offset)
         if from_weight is not None:
             d_weight.add_(from_weight)
         if self.d_offset is not None and from_offset is not None:
@@ -374,10 +339,9 @@ class ItemStream:
             if gradient is not None:
                 gradient.index_add_(0, items, share, alpha=-1)
 
-    def _back(self, pairs: list[tuple[Tensor, Tensor]], *inputs: Tensor | None) -> list[Tensor | None]:
+    def _back(self, pairs: list[tuple[Tensor | None, Tensor | None]], *inputs: Tensor | None) -> list[Tensor | None]:
         """Return the gradients of ``inputs`` from pairs (output of a lift, its gradient), and add to ``d_theta``."""
-        theta = None if self.d_theta is None or not isinstance(self.theta, Tensor) else self.theta
-        *found, by_theta = lifted_back(pairs, (*inputs, theta))
+        *found, by_theta = lifted_back(pairs, (*inputs, self.theta))
         if self.d_theta is not None and by_theta is not None:
             self.d_theta.add_(by_theta)
         return found

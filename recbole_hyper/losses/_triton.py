@@ -14,15 +14,14 @@ from Triton 3.8 on). docs/gpu.md has the times on a GPU.
 """
 
 import os
-from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from recbole_hyper.geometry.base import Geometry
-from recbole_hyper.losses._chunks import Gradients
+from recbole_hyper.geometry.euclidean import Flat
+from recbole_hyper.losses._chunks import Gradients, Problem
 from recbole_hyper.losses._rows import RowStream
 from recbole_hyper.matmul import asked_precision
 
@@ -83,26 +82,18 @@ def interprets() -> bool:
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
-def unsupported(device: torch.device, dtype: torch.dtype, width: int, geometry: Geometry) -> str | None:
-    """Return why the kernels cannot compute the loss of vectors of ``width``, None if they can."""
+def unsupported(problem: Problem) -> str | None:
+    """Return why the kernels cannot compute the loss, None if they can."""
+    device, width, geometry = problem.states.device, problem.weight.shape[1], problem.geometry
     if device.type != "cuda" and not interprets():
         return f"it needs a CUDA or ROCm device, and this is {device.type}"
-    if dtype != torch.float32:
-        return f"the kernels compute in float32, not in {dtype}"
+    if problem.dtype != torch.float32:
+        return f"the kernels compute in float32, not in {problem.dtype}"
     if width > WIDEST:
         return f"the kernels take vectors of at most {WIDEST} numbers, not {width}"
-    if geometry.has_link and not geometry.asinh_link:
-        return f"the kernels have no link but asinh; {type(geometry).__name__} needs another"
+    if not (isinstance(geometry, Flat) or geometry.asinh_link):
+        return f"the kernels have flat heads and a link of asinh, and {type(geometry).__name__} is neither"
     return None
-
-
-class _Sums(NamedTuple):
-    """What the forward pass knows of each row: log2 of the sum of exponentials, and the logit of its target by ln 2."""
-
-    log_total: Tensor
-    target: Tensor
-    slope: Tensor  # of the target's logit
-    by_states: Tensor  # the gradient of the logarithm of the sum by the lifted state (n, d + 1)
 
 
 class TritonStream(RowStream):
@@ -110,20 +101,12 @@ class TritonStream(RowStream):
 
     def run(self, row_weights: Tensor | None) -> tuple[Tensor, Gradients]:
         """Return the losses (n,), and unless ``row_weights`` (n,) is None the gradients of their weighted sum."""
-        width = self.weight.shape[1]
-        reason = unsupported(self.vectors.device, self.dtype, width, self.geometry)
-        if reason is None and self.vectors.shape[1] > width + 1:
-            reason = f"the kernels have one extra column; {type(self.geometry).__name__} needs more"
-        if reason is not None:
-            raise ValueError(f"triton_kernel=True: {reason}; leave it out")
-        if not any(self.needs):
-            row_weights = None
         self._prepare()
-        sums = self._forward()
-        losses = (sums.log_total - sums.target) * (1 / LOG2_E)
+        log_total, target, slope, by_states = self._forward()
+        losses = (log_total - target) * (1 / LOG2_E)
         if row_weights is None:
             return losses, Gradients()
-        return losses, self._backward(sums, row_weights)
+        return losses, self._backward(log_total, slope, by_states, row_weights)
 
     def _prepare(self) -> None:
         """Put the lifts into the form of the kernels."""
@@ -154,8 +137,12 @@ class TritonStream(RowStream):
         self.options = {"LIFTS": lifts, "ASINH": self.geometry.has_link, "WIDTH": width}
         self.products = {**self.options, "PRECISION": precision}
 
-    def _forward(self) -> _Sums:
-        """Sum the exponentials and the states' gradients over the parts of the catalogue."""
+    def _forward(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return what the forward pass knows of each row, summed over the parts of the catalogue.
+
+        That is (n,) log2 of the sum of exponentials, the logit of the target by ln 2 and its slope, and (n, d + 1) the
+        gradient of the logarithm of the sum by the lifted state.
+        """
         like, (n, m, d, _) = self.vectors, self.sizes
         tile = self.tiles[0]
         share = triton.cdiv(triton.cdiv(m, tile["ITEMS"]), SPLITS) * tile["ITEMS"]
@@ -170,12 +157,12 @@ class TritonStream(RowStream):
         fading = torch.exp2(tops - top)
         total = totals.mul_(fading).sum(0)
         by_states *= (fading / total).unsqueeze(2)
-        return _Sums(top + total.log2(), target, slope, by_states.sum(0))
+        return top + total.log2(), target, slope, by_states.sum(0)
 
-    def _backward(self, sums: _Sums, row_weights: Tensor) -> Gradients:
+    def _backward(self, log_total: Tensor, slope: Tensor, by_states: Tensor, row_weights: Tensor) -> Gradients:
         like, (m, d) = self.vectors, self.weight.shape
         tile = self.tiles[1]
-        weighing = torch.stack((sums.log_total, row_weights))
+        weighing = torch.stack((log_total, row_weights))
         by_weight, others = like.new_empty(m, d), like.new_empty(2, m)
         grid = (triton.cdiv(m, tile["ITEMS"]),)
         given = (self.targets, *self.sizes, weighing, by_weight, others)
@@ -185,12 +172,12 @@ class TritonStream(RowStream):
         one = torch.nn.functional.embedding(self.targets, weight)
         if terms.multiplier is not None:
             one = one * terms.multiplier.detach().index_select(0, self.targets).unsqueeze(1)
-        by_vectors = sums.by_states[:, : like.shape[1]]
-        share = sums.slope.unsqueeze(1)
+        by_vectors = by_states[:, : like.shape[1]]
+        share = slope.unsqueeze(1)
         by_vectors[:, :d].addcmul_(one, share, value=-1)
         if like.shape[1] > d:
             extra = self.shared[3][1].index_select(0, self.targets)
-            by_vectors[:, d].addcmul_(extra, sums.slope, value=-1)
+            by_vectors[:, d].addcmul_(extra, slope, value=-1)
         by_vectors = by_vectors * row_weights.unsqueeze(1)
         by_extra, by_scale = others
         if terms.scale is not None:

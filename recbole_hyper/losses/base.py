@@ -21,7 +21,7 @@ Head = OutputHead
 
 
 class Loss(Part, nn.Module, ABC):
-    """A loss stores its options; a pure function in the same file computes it.
+    """What a model minimises: turns states, targets and a head into one number.
 
     Attributes:
         statistics: numbers about the last call, for the training log.

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from recbole_hyper.geometry.base import Geometry, Theta, as_compute
-from recbole_hyper.geometry.euclidean import Flat
 from recbole_hyper.losses.base import Head, Loss, Negatives
 from recbole_hyper.matmul import float32_products
 from recbole_hyper.options import AUTO, Option
@@ -31,13 +30,12 @@ class _ExactCrossEntropy(torch.autograd.Function):
     def forward(ctx, states, weight, offset, theta, problem: Problem, engine, row_weights) -> Tensor:
         ctx.dtypes = [t.dtype if isinstance(t, Tensor) else None for t in (states, weight, offset, theta)]
         with float32_products(states.device), torch.no_grad():
-            stream = engine(problem)
-            given = row_weights is not None
-            if not given and any(problem.needs):
-                row_weights = stream.vectors.new_full((len(states),), 1.0 / len(states))
+            stream, weights = engine(problem), row_weights
+            if weights is None:
+                weights = stream.vectors.new_full((len(states),), 1.0 / len(states))
             # they keep the computing dtype until the loss scale is applied, so that small values do not underflow
-            losses, ctx.gradients = stream.run(row_weights)
-            return losses.dot(row_weights) if given else losses.mean()
+            losses, ctx.gradients = stream.run(weights if problem.needed else None)
+            return losses.mean() if row_weights is None else losses.dot(weights)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -87,14 +85,14 @@ def exact_cross_entropy(
     if not 0 <= label_smoothing < 1:
         raise ValueError(f"label_smoothing={label_smoothing}: a number in [0, 1) is expected")
     tensors = (states, weight, offset, theta)
-    needs = tuple(torch.is_grad_enabled() and isinstance(one, Tensor) and one.requires_grad for one in tensors)
+    needed = torch.is_grad_enabled() and any(isinstance(one, Tensor) and one.requires_grad for one in tensors)
     problem = Problem(
         *(states, targets, weight, offset, theta),
         geometry=geometry,
         padding_idx=padding_idx,
         budget=memory_budget,
         smoothing=label_smoothing,
-        needs=needs,
+        needed=needed,
     )
     engine = _engine_of(problem, triton_kernel)
     loss = _ExactCrossEntropy.apply(*tensors, problem, engine, row_weights)
@@ -119,8 +117,10 @@ def _engine_of(problem: Problem, triton_kernel: bool | None) -> Any:
     if triton_kernel or (triton_kernel is None and _triton_is_faster(problem)):
         if importlib.util.find_spec("triton") is None:
             raise ValueError("triton_kernel=True: the package triton is not installed; leave it out")
-        from recbole_hyper.losses._triton import TritonStream
+        from recbole_hyper.losses._triton import TritonStream, unsupported
 
+        if (reason := unsupported(problem)) is not None:
+            raise ValueError(f"triton_kernel=True: {reason}; leave it out")
         return TritonStream
     return ItemStream if problem.states.is_cpu else RowStream
 
@@ -131,22 +131,21 @@ def _triton_is_faster(problem: Problem) -> bool:
         return False
     from recbole_hyper.losses._rows import rows_at_once
 
-    sizes, width = problem.sizes, problem.weight.shape[1]
-    least, widest = TRITON_FROM[sizes.link]
-    return rows_at_once(sizes) < sizes.n or (sizes.n * sizes.n_items >= least and width <= widest)
+    n, (n_items, width) = len(problem.states), problem.weight.shape
+    least, widest = TRITON_FROM[problem.geometry.has_link]
+    return rows_at_once(problem) < n or (n * n_items >= least and width <= widest)
 
 
 def _has_kernels(problem: Problem) -> bool:
     """Return whether Triton's kernels compute this loss here, on a GPU of the architecture that they were timed on."""
-    device, geometry = problem.states.device, problem.geometry
+    device = problem.states.device
     if device.type != "cuda" or torch.version.cuda is None or torch.cuda.get_device_capability(device)[0] != 9:
         return False
-    known = isinstance(geometry, Flat) or geometry.asinh_link
-    if not known or importlib.util.find_spec("triton") is None:
+    if importlib.util.find_spec("triton") is None:
         return False
     from recbole_hyper.losses._triton import unsupported
 
-    return unsupported(device, problem.dtype, problem.weight.shape[1], geometry) is None
+    return unsupported(problem) is None
 
 
 def lead_of_targets(problem: Problem) -> Tensor:

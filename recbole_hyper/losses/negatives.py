@@ -96,7 +96,8 @@ class NegativeSampler:
 
     def seen(self, users: Tensor, items: Tensor) -> Tensor:
         """Return whether each user (store row) has seen each item; shapes broadcast."""
-        return _member(self._keys, users * self.n_items + items)
+        wanted = users * self.n_items + items
+        return self._keys[torch.searchsorted(self._keys, wanted).clamp_(max=len(self._keys) - 1)] == wanted
 
     def seen_table(self, users: Tensor) -> Tensor:
         """Return (S, n_items) whether each of ``users`` (S,) has seen each item."""
@@ -232,9 +233,7 @@ def uniform_negatives(
     n_allowed = n_items - (1 if padding_idx is None else 2)
     drawn = torch.randint(n_allowed, (len(targets), k), generator=generator, device=targets.device)
     avoided = targets.unsqueeze(1)
-    if padding_idx == 0:
-        drawn += 1
-    elif padding_idx is not None:
+    if padding_idx is not None:
         avoided = torch.cat((avoided, torch.full_like(avoided, padding_idx)), dim=1).sort(dim=1).values
     # step over the avoided items, the smaller first: no draw has to be repeated
     for column in avoided.unbind(1):
@@ -259,12 +258,6 @@ def _distinct(allowed: Tensor, k: int, n_items: int, generator: torch.Generator 
         numbers.masked_fill_(torch.arange(n_items, device=part.device) >= part, 2.0)
         found.append(numbers.topk(k, dim=1, largest=False, sorted=False).indices)
     return torch.cat(found)
-
-
-def _member(keys: Tensor, queries: Tensor) -> Tensor:
-    """Return whether each of ``queries`` is in the sorted ``keys``."""
-    place = torch.searchsorted(keys, queries).clamp_(max=len(keys) - 1)
-    return keys[place] == queries
 
 
 def _repeated(drawn: Tensor) -> Tensor:

@@ -15,15 +15,13 @@ from recbole_hyper.values import NonNegativeInt, PositiveInt
 
 
 @torch.no_grad()
-def sort_by_direction(
-    states: Tensor, head: Head, *, n_buckets: int, generator: torch.Generator | None = None
-) -> tuple[Tensor, Tensor]:
+def sort_by_direction(states: Tensor, head: Head, n_buckets: int) -> tuple[Tensor, Tensor]:
     """Return rows (n,) and items (m,), without padding, sorted by the direction of their largest projection.
 
     Directions are n_buckets Gaussian vectors; equal directions keep the order of the indices.
     """
     lifted = _pairs.search_states(states, head)
-    directions = torch.randn(n_buckets, lifted.shape[1], generator=generator, device=lifted.device, dtype=lifted.dtype)
+    directions = torch.randn(n_buckets, lifted.shape[1], device=lifted.device, dtype=lifted.dtype)
     blocks = (vectors.to(lifted.dtype) for _, vectors in _pairs.item_search_blocks(head))
     best = torch.cat([(vectors @ directions.t()).argmax(1) for vectors in blocks])
     rows = torch.argsort((lifted @ directions.t()).argmax(1), stable=True)
@@ -53,62 +51,15 @@ class _Chunks:
         return self.order[place.clamp_(0, len(self.order) - 1)], exists
 
 
-def reduced_cross_entropy(
-    states: Tensor,
-    targets: Tensor,
-    head: Head,
-    *,
-    n_buckets: int,
-    buckets_per_chunk: int = 1,
-    n_extra_chunks: int = 1,
-    rounds: int = 8,
-    generator: torch.Generator | None = None,
-) -> Tensor:
-    """Return the RECE loss, as the reference code of the RECE paper (Gusak et al. 2024) computes it.
+class ReducedCrossEntropy(Loss):
+    """RECE, as the reference code of its paper (Gusak et al. 2024) computes it.
 
     Each round sorts rows and items by the nearest of n_buckets random directions and cuts them into
     n_buckets / buckets_per_chunk chunks; row chunk m meets item chunks m - n_extra_chunks .. m + n_extra_chunks. The
     softmax of a row is over its target and its candidates of all rounds, each weighted by 1 / (times it occurs).
     Directions are plain Gaussian, without rotations and sign pairs, as in the code. The code fills the last chunk with
-    zero vectors, which are left out here. ``buckets_per_chunk`` divides ``n_buckets``.
+    zero vectors, which are left out here.
     """
-    n, n_items = len(states), head.n_items
-    n_chunks = n_buckets // buckets_per_chunk
-    rounds_x, rounds_y = [], []
-    for _ in range(rounds):
-        rows, items = sort_by_direction(states, head, n_buckets=n_buckets, generator=generator)
-        rounds_x.append(_Chunks(rows, n, n_chunks, n_buckets))
-        rounds_y.append(_Chunks(items, n_items, n_chunks, n_buckets))
-    # there are no chunks beyond the first and the last
-    reach = min(n_extra_chunks, n_chunks - 1)
-
-    def correction(rows: Tensor, items: Tensor) -> Tensor:
-        """Return the log of the number of rounds in which a row meets an item, (g, a, b); 0 if it never does."""
-        times = torch.zeros(*rows.shape, items.shape[1], dtype=torch.float32, device=rows.device)
-        for x, y in zip(rounds_x, rounds_y, strict=True):
-            times += (x.of[rows].unsqueeze(2) - y.of[items].unsqueeze(1)).abs_() <= reach
-        return times.clamp_(min=1).log_()
-
-    def groups() -> Iterator[_pairs.Group]:
-        for x, y in zip(rounds_x, rounds_y, strict=True):
-            used = torch.arange(math.ceil(n / x.size), device=targets.device)
-            step = _gather.groups_at_once(x.size, (2 * reach + 1) * y.size, states.shape[1], states.device)
-            for first in range(0, len(used), step):
-                rows, _ = x.windows(used[first : first + step], 0)
-                # only the very last chunk may be short
-                real = slice(0, n - first * x.size)
-                items, exists = y.windows(used[first : first + step], reach)
-                yield _pairs.Group(rows, items, targets[rows], real, exists)
-
-    logsumexp, positive = _pairs.group_logsumexp(head, states, targets, _pairs.Again(groups), correction)
-    place = [x.order + number * n for number, x in enumerate(rounds_x)]
-    # each row is once in each round
-    sums = logsumexp[torch.argsort(torch.cat(place))].view(rounds, n)
-    return _pairs.softmax_loss(torch.logsumexp(sums, dim=0), positive).mean()
-
-
-class ReducedCrossEntropy(Loss):
-    """RECE (Gusak et al. 2024): logits between chunks of sorted states and items, see ``reduced_cross_entropy``."""
 
     @classmethod
     def check(cls, width: int, **options: Any) -> None:
@@ -147,12 +98,37 @@ class ReducedCrossEntropy(Loss):
 
     def forward(self, states: Tensor, targets: Tensor, head: Head, negatives: Negatives | None = None) -> Tensor:
         """Return the mean loss; ``negatives`` is not used."""
-        return reduced_cross_entropy(
-            states,
-            targets,
-            head,
-            n_buckets=self.buckets(len(states), head.n_items),
-            buckets_per_chunk=self.buckets_per_chunk,
-            n_extra_chunks=self.n_extra_chunks,
-            rounds=self.rounds,
-        )
+        n, n_items = len(states), head.n_items
+        n_buckets = self.buckets(n, n_items)
+        n_chunks = n_buckets // self.buckets_per_chunk
+        rounds_x, rounds_y = [], []
+        for _ in range(self.rounds):
+            rows, items = sort_by_direction(states, head, n_buckets)
+            rounds_x.append(_Chunks(rows, n, n_chunks, n_buckets))
+            rounds_y.append(_Chunks(items, n_items, n_chunks, n_buckets))
+        # there are no chunks beyond the first and the last
+        reach = min(self.n_extra_chunks, n_chunks - 1)
+
+        def correction(rows: Tensor, items: Tensor) -> Tensor:
+            """Return the log of the number of rounds in which a row meets an item, (g, a, b); 0 if it never does."""
+            times = torch.zeros(*rows.shape, items.shape[1], dtype=torch.float32, device=rows.device)
+            for x, y in zip(rounds_x, rounds_y, strict=True):
+                times += (x.of[rows].unsqueeze(2) - y.of[items].unsqueeze(1)).abs_() <= reach
+            return times.clamp_(min=1).log_()
+
+        def groups() -> Iterator[_pairs.Group]:
+            for x, y in zip(rounds_x, rounds_y, strict=True):
+                used = torch.arange(math.ceil(n / x.size), device=targets.device)
+                step = _gather.groups_at_once(x.size, (2 * reach + 1) * y.size, states.shape[1], states.device)
+                for first in range(0, len(used), step):
+                    rows, _ = x.windows(used[first : first + step], 0)
+                    # only the very last chunk may be short
+                    real = slice(0, n - first * x.size)
+                    items, exists = y.windows(used[first : first + step], reach)
+                    yield _pairs.Group(rows, items, targets[rows], real, exists)
+
+        logsumexp, positive = _pairs.group_logsumexp(head, states, targets, _pairs.Again(groups), correction)
+        place = [x.order + number * n for number, x in enumerate(rounds_x)]
+        # each row is once in each round
+        sums = logsumexp[torch.argsort(torch.cat(place))].view(self.rounds, n)
+        return _pairs.softmax_loss(torch.logsumexp(sums, dim=0), positive).mean()

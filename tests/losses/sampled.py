@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from recbole_hyper import registry
 from recbole_hyper.geometry.cosine import Cosine
 from recbole_hyper.geometry.head import OutputHead
+from recbole_hyper.losses._chunks import Problem
 from tests.reference.poincare import search_vectors as reference_search_vectors
 
 GEOMETRIES = ["cosine", "euclidean", "poincare"]
@@ -23,6 +24,13 @@ def problem(
     curvature = torch.tensor(0.4, dtype=dtype, requires_grad=geometry == "poincare")
     head = OutputHead(registry.resolve("geometry", geometry)(), weight, offset=offset, theta=curvature)
     return states, torch.randint(1, n_items, (n,), generator=generator), head
+
+
+def sized(n: int, n_items: int, width: int, budget: int | None = None, *, link: bool = True) -> Problem:
+    """Return a problem of these sizes in float32 that takes no memory."""
+    states, weight = (torch.empty(1, 1).expand(count, width) for count in (n, n_items))
+    geometry = registry.resolve("geometry", "poincare" if link else "euclidean")()
+    return Problem(states, torch.empty(1).expand(n), weight, None, 1.0, geometry, 0, budget)
 
 
 def assert_same(found: Tensor, expected: Tensor, states: Tensor, head: OutputHead, tolerance: float = 1e-9) -> None:

@@ -11,7 +11,7 @@ import torch
 from recbole_hyper import registry
 from recbole_hyper.geometry.base import Geometry
 from recbole_hyper.geometry.head import OutputHead
-from recbole_hyper.losses.sce import find_buckets
+from recbole_hyper.losses.sce import ScalableCrossEntropy
 
 POINCARE = registry.resolve("geometry", "poincare")()
 
@@ -72,7 +72,7 @@ def test_buckets_hold_the_best_of_their_direction(name: str) -> None:
     original = torch.randn
     try:
         torch.randn = lambda *a, **k: torch.eye(100)  # type: ignore[assignment]
-        _, items = find_buckets(states, head, n_buckets=100, bucket_size_x=5, bucket_size_y=256, mix=True)
+        _, items = ScalableCrossEntropy(n_buckets=100, bucket_size_x=5).find_buckets(states, head)
     finally:
         torch.randn = original  # type: ignore[assignment]
     logits = head.logits(states).detach()

@@ -1,7 +1,5 @@
 """The exact cross-entropy against loops, against torch over full logits, and within its budget."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -13,7 +11,7 @@ from recbole_hyper import registry
 from recbole_hyper.functional import cross_entropy
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.losses import _chunks
-from recbole_hyper.losses._chunks import Gradients, Sizes
+from recbole_hyper.losses._chunks import Gradients, Problem
 from recbole_hyper.losses._stream import ItemStream
 from recbole_hyper.losses.ce import CrossEntropy
 from tests.raising import refused
@@ -96,17 +94,17 @@ def test_equals_the_loop(geometry: str, padding: int | None, smoothing: float) -
 def test_equals_torch_however_it_is_cut(geometry, offset, n, m, d, size, budget) -> None:
     padding = 0
     states, targets, weight, offsets, curvature = problem(n, m, d, padding, offset, size=size)
-    width, arrays = d + offset, 2 if geometry == "poincare" else 1
+    width, arrays, part = d + offset, 2 if geometry == "poincare" else 1, registry.resolve("geometry", geometry)()
     terms = 2 * ({"euclidean": 0, "cosine": 1, "poincare": 2}[geometry] + offset)
     how = {"arrays": arrays, "spare": arrays, "terms": terms}
-    least = least_budget(sizes := Sizes(n, m, width, 8, arrays == 2))
+    least = least_budget(given := (states, targets, weight, offsets, curvature, part, padding), arrays)
     # room for 110 rows of tiles and a block of items is enough to keep the tiles
     enough = least + ((110 * arrays + terms) * m + 2 * m * (width + 110)) * 8
     # the least budget of the larger problems would cut them into a hundred thousand tiles of one number
     more = {252: 1 << 14, 40: 1 << 11}.get(n, 0)
     chosen = {"least": least + more, "middle": enough, None: None}[budget]
     if chosen is not None and n > 100:
-        tiles = _chunks.cut(replace(sizes, budget=chosen), **how)
+        tiles = _chunks.cut(Problem(*given, chosen), **how)
         assert tiles.keep == (budget == "middle")
         assert tiles.rows < n
     leaves = (states, weight, offsets, curvature)
@@ -123,13 +121,13 @@ def test_equals_torch_however_it_is_cut(geometry, offset, n, m, d, size, budget)
                 torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-9)
 
 
-def least_budget(sizes: Sizes) -> int:
+def least_budget(given: tuple, arrays: int) -> int:
     """Find the smallest budget that is not refused."""
     low, high = 1, 1 << 32
     while low < high:
         middle = (low + high) // 2
         try:
-            replace(sizes, budget=middle).bounded(2 if sizes.link else 1)
+            Problem(*given, middle).bounded(arrays)
             high = middle
         except ValueError:
             low = middle + 1

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from recbole_hyper import registry
-from recbole_hyper.losses import rece
+from recbole_hyper.losses.rece import ReducedCrossEntropy
 from tests.losses.sampled import GEOMETRIES, assert_same, problem, search_vectors
 from tests.reference import losses as reference
 
@@ -26,17 +26,10 @@ def test_rece(geometry: str, n_buckets: int, per_chunk: int, extra: int, rounds:
     expected = reference.reduced_cross_entropy(
         head.logits(states), targets.tolist(), projections, n_buckets, per_chunk, extra, 0
     )
-    found = rece.reduced_cross_entropy(
-        states,
-        targets,
-        head,
-        n_buckets=n_buckets,
-        buckets_per_chunk=per_chunk,
-        n_extra_chunks=extra,
-        rounds=rounds,
-        generator=generator.manual_seed(3),
-    )
-    assert_same(found, expected, states, head, 1e-6)
+    torch.manual_seed(3)
+    options = {"n_buckets": n_buckets, "buckets_per_chunk": per_chunk, "n_extra_chunks": extra, "rounds": rounds}
+    loss = ReducedCrossEntropy(**options)
+    assert_same(loss(states, targets, head), expected, states, head, 1e-6)
     if n_buckets == 1:
         exact = registry.resolve("losses", "ce")()(states, targets, head)
-        assert_same(rece.reduced_cross_entropy(states, targets, head, n_buckets=1, rounds=2), exact, states, head, 1e-6)
+        assert_same(loss(states, targets, head), exact, states, head, 1e-6)

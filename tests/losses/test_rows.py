@@ -1,14 +1,12 @@
 """The exact cross-entropy by whole rows, as on a device and for smoothed labels behind a link, against torch."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
 from recbole_hyper.functional import cross_entropy
 from recbole_hyper.losses import ce
-from recbole_hyper.losses._chunks import Sizes
 from recbole_hyper.losses._rows import RowStream, rows_at_once
+from tests.losses.sampled import sized
 from tests.losses.test_ce import AGAIN, GEOMETRIES, full, gradients, problem
 from tests.raising import refused
 
@@ -41,9 +39,8 @@ def test_equals_torch(far, smoothing, padding, geometry, monkeypatch) -> None:
 
 
 def test_rows_fit_the_budget() -> None:
-    sizes = Sizes(100, 1000, 8, 4, link=True, budget=1 << 30)
-    assert rows_at_once(sizes) == 100
-    rows = rows_at_once(replace(sizes, budget=400_000))
+    assert rows_at_once(sized(100, 1000, 8, 1 << 30)) == 100
+    rows = rows_at_once(sized(100, 1000, 8, 400_000))
     assert rows * 8 * 1000 * 4 <= 400_000 - 6 * 100 * 8 * 4 < (rows + 1) * 8 * 1000 * 4
     with refused(ValueError, "51200"):
-        rows_at_once(replace(sizes, budget=51_199))
+        rows_at_once(sized(100, 1000, 8, 51_199))

@@ -25,16 +25,9 @@ def test_sce(geometry, mix, n_buckets, size_x, size_y, monkeypatch) -> None:
     columns = len(states) if mix else rows.shape[1]
     directions = torch.randn(n_buckets, columns, generator=generator, dtype=torch.float64)
     directions = directions @ rows if mix else directions
-    found, statistics = sce.scalable_cross_entropy(
-        states,
-        targets,
-        head,
-        n_buckets=n_buckets,
-        bucket_size_x=size_x,
-        bucket_size_y=size_y,
-        mix=mix,
-        generator=generator.manual_seed(5),
-    )
+    loss = sce.ScalableCrossEntropy(n_buckets=n_buckets, bucket_size_x=size_x, bucket_size_y=size_y, mix=mix)
+    torch.manual_seed(5)
+    found, statistics = loss(states, targets, head), loss.statistics
     expected, shares = reference.scalable_cross_entropy(
         head.logits(states), targets.tolist(), rows.tolist(), items.tolist(), directions.tolist(), size_x, size_y, 0
     )
@@ -64,10 +57,8 @@ def test_sce_does_not_hide_a_nan(geometry: str, size_x: int, where: str) -> None
     states, targets, head = problem(geometry)
     with torch.no_grad():
         (states[7] if where == "state" else head.weight[int(targets[7])]).fill_(float("nan"))
-    loss, _ = sce.scalable_cross_entropy(
-        states, targets, head, n_buckets=2, bucket_size_x=size_x, bucket_size_y=head.n_items - 1
-    )
-    assert torch.isnan(loss)
+    loss = sce.ScalableCrossEntropy(n_buckets=2, bucket_size_x=size_x, bucket_size_y=head.n_items - 1)
+    assert torch.isnan(loss(states, targets, head))
 
 
 def test_sce_sizes_follow_the_paper() -> None:
@@ -84,8 +75,7 @@ def test_sce_scaling_the_directions_changes_nothing(monkeypatch: pytest.MonkeyPa
     for factor in (1.0, 1000.0):
         original = torch.randn
         monkeypatch.setattr(torch, "randn", lambda *a, f=factor, o=original, **k: f * o(*a, **k))
-        generator = torch.Generator().manual_seed(1)
-        options = {"n_buckets": 3, "bucket_size_x": 4, "bucket_size_y": 5, "mix": True, "generator": generator}
-        losses.append(sce.scalable_cross_entropy(states, targets, head, **options)[0])
+        torch.manual_seed(1)
+        losses.append(sce.ScalableCrossEntropy(n_buckets=3, bucket_size_x=4, bucket_size_y=5)(states, targets, head))
         monkeypatch.undo()
     torch.testing.assert_close(losses[0], losses[1])
