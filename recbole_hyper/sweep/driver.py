@@ -144,6 +144,11 @@ class _Sweep:
             advice = f"; {how_to_continue(folder)}" if self._n_ended() < self.total else ""
             raise ConfigError(f"none of {self.total} trials finished: {why}; see {folder / 'trials.csv'}{advice}")
         final = run_final(plan, best)
+        try:
+            tested = read_json(final / RESULT)["test"]
+        except (KeyError, ValueError) as error:
+            advice = f"delete the folder {final}, then {how_to_continue(folder)}"
+            raise ConfigError(f"{final / RESULT} is damaged; {advice}") from error
         seconds = {"search": searched - self.start, "trials": sum(trial.seconds for trial in self.trials.values())}
         outcome = {
             "model": plan.model,
@@ -153,7 +158,7 @@ class _Sweep:
             "trials": dict(Counter(trial.status for trial in self.trials.values())),
             "planned": self.total,
             "best": best.content(),
-            "test": read_json(final / RESULT)["test"],
+            "test": tested,
             "best_run": str(final.relative_to(folder)),
             "seconds": {**seconds, "total": perf_counter() - self.start},
         }

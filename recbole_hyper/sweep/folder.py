@@ -8,9 +8,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from recbole_hyper.cluster import is_full_disk
 from recbole_hyper.config import ConfigError
 from recbole_hyper.errors import NoSpaceError
-from recbole_hyper.files import is_no_space, read_written_yaml, validated, write_yaml
+from recbole_hyper.files import read_written_yaml, validated, write_yaml
 from recbole_hyper.runs.claim import alone_in
 
 REQUEST, OUTCOME = "sweep.yaml", "sweep.json"
@@ -52,8 +53,9 @@ def opened(folder: Path, request: Mapping[str, Any], before: Mapping[str, Any]) 
                 raise ConfigError(
                     f"{folder} already has a sweep; choose another output_dir, or continue with --resume=True"
                 )
-            if before:
-                _require_same(request, before)
+            if changed := [key for key in SAME if before and before[key] != request[key]]:
+                values = f"{before[changed[0]]!r} before, {request[changed[0]]!r} now"
+                raise ConfigError(f"a resume cannot change {changed[0]}: {values}; choose another output_dir")
             # the order of the space is the order of the trials
             write_yaml(folder / REQUEST, request, sort_keys=False)
             yield
@@ -61,7 +63,7 @@ def opened(folder: Path, request: Mapping[str, Any], before: Mapping[str, Any]) 
         print(f"interrupted; {how_to_continue(folder)}", flush=True)
         raise
     except Exception as error:
-        if not is_no_space(error):
+        if not is_full_disk(error):
             raise
         raise NoSpaceError(errno.ENOSPC, f"the disk is full; make room, then {how_to_continue(folder)}") from error
 
@@ -69,9 +71,3 @@ def opened(folder: Path, request: Mapping[str, Any], before: Mapping[str, Any]) 
 def how_to_continue(folder: Path) -> str:
     """Return the advice that continues the sweep in ``folder``."""
     return f"continue with --resume=True --output_dir={folder}" if (folder / REQUEST).is_file() else "start again"
-
-
-def _require_same(request: Mapping[str, Any], before: Mapping[str, Any]) -> None:
-    for key in SAME:
-        if (old := before[key]) != (new := request[key]):
-            raise ConfigError(f"a resume cannot change {key}: {old!r} before, {new!r} now; choose another output_dir")

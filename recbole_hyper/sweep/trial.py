@@ -40,11 +40,7 @@ Report = Callable[[int, float], None]
 
 
 class StopTrialError(Exception):
-    """What ``report`` of :func:`run_trial` raises to end the trial with this status and reason."""
-
-    def __init__(self, status: Status, reason: str) -> None:
-        super().__init__(status, reason)
-        self.status, self.reason = status, reason
+    """What ``report`` of :func:`run_trial` raises to end the trial with a status and a reason, its arguments."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +147,8 @@ def _outcome(plan: Plan, trial: Trial, folder: Path, report: Report | None) -> d
     except StopTrialError as stop:
         history, name = read_history(folder), f"valid_{plan.metric}"
         best = (max if plan.bigger else min)((row[name] for row in history if name in row), default=None)
-        return {"status": stop.status, "reason": stop.reason, "score": best, "epochs": len(history)}
+        status, reason = stop.args
+        return {"status": status, "reason": reason, "score": best, "epochs": len(history)}
     except Exception as error:
         if is_no_space(error):
             raise

@@ -1,7 +1,6 @@
 """Where trials run: in this process if they run one by one, else in processes of Ray, here or on a cluster."""
 
 import contextlib
-import errno
 import math
 from collections.abc import Callable, Iterator
 from time import perf_counter
@@ -10,8 +9,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, NonNegativeFloat, PositiveFloat, PositiveInt
 
-from recbole_hyper.cluster import cluster, death, is_full_disk, short
-from recbole_hyper.errors import ConfigError, NoSpaceError
+from recbole_hyper.cluster import cluster, death, short
+from recbole_hyper.errors import ConfigError
 from recbole_hyper.experiment.executor import DiedError, Executor
 from recbole_hyper.sweep.trial import (
     FAILED,
@@ -58,7 +57,7 @@ class Options(BaseModel, allow_inf_nan=False):
     def connected(self) -> Iterator[Any]:
         """Yield the ray module, connected to a cluster that has the resources of a trial.
 
-        ConfigError if there is none, NoSpaceError for a full disk, ConnectionError if a process of Ray died.
+        ConfigError if there is none, ConnectionError if a process of Ray died.
         """
         with cluster(self.ray_address) as ray:
             total = ray.cluster_resources()
@@ -68,8 +67,6 @@ class Options(BaseModel, allow_inf_nan=False):
             try:
                 yield ray
             except Exception as error:
-                if is_full_disk(error):
-                    raise NoSpaceError(errno.ENOSPC, "the disk is full") from error
                 if (died := death(error)) is not None:
                     advice = "continue with --resume=True; if memory ran out, use a smaller --max_concurrent"
                     raise ConnectionError(f"a process of Ray died: {short(died)}; {advice}") from error

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -244,6 +245,20 @@ def test_a_winner_that_cannot_go_on_is_trained_anew(swept, tmp_path, monkeypatch
     outcome = local(keys, tmp_path / "s", best)
     assert outcome["test"] == whole["test"]
     assert "resuming" not in (tmp_path / "s" / outcome["best_run"] / "run.log").read_text()
+
+
+def test_a_damaged_result_of_the_winner_is_one_line(keys: dict, tmp_path: Path) -> None:
+    folder, space = tmp_path / "s", {"learning_rate": {"grid_search": [0.01]}}
+    outcome = local({**keys, "epochs": 1}, folder, space)
+    winner = folder / outcome["best_run"]
+    file = winner / "result.json"
+    for text in ("{}", "[]", "{"):
+        file.write_text(text)
+        with refused(ConfigError, str(file), f"delete the folder {winner}", "--resume=True") as raised:
+            local({**keys, "epochs": 1}, folder, space, resume=True)
+        assert "\n" not in str(raised.value)
+    shutil.rmtree(winner)
+    assert local({**keys, "epochs": 1}, folder, space, resume=True)["test"] == outcome["test"]
 
 
 def test_refit_of_the_winner_follows_the_protocol(keys: dict, tmp_path: Path) -> None:
