@@ -186,19 +186,16 @@ class Training:
 
         Nothing happens if the model chooses none.
         """
-        watch, before = Stopwatch(), self.best_valid_score
+        watch = Stopwatch()
         with PeakMemory(self.device) as memory:
             if not isinstance(self.model, OwnModel) or not self.model.choose(valid.cases):
                 return
-            self.best_valid_result = self.measure(valid, show_progress)
-        self.best_valid_score, self.best_ranks = self.best_valid_result[self.valid_metric], self._ranks
-        self.seconds["valid"] += (seconds := watch.seconds())
-        self.peak_memory["valid"] = max(self.peak_memory["valid"], memory.bytes)
+            result = self.measure(valid, show_progress)
+        score, texts = result[self.valid_metric], (in_time(watch.seconds()), self.valid_metric)
+        logger.info("fitted to validation in %s: %s %.4f, before %.4f", *texts, score, self.best_valid_score)
+        self.best_valid_score, self.best_valid_result, self.best_ranks = score, result, self._ranks
+        self._note("valid", watch.seconds(), memory.bytes, {"epoch": self.best_epoch, **result})
         self._save_best()
-        logger.info(
-            "fitted to validation in %s: %s %.4f, before %.4f",
-            *(in_time(seconds), self.valid_metric, self.best_valid_score, before),
-        )
 
     def rank_part(self, evaluation: Evaluation, show_progress: bool = False, purpose: str | None = None) -> Ranks:
         """Rank the cases of ``evaluation`` with the current weights; ``purpose`` "epoch" chooses an epoch."""
