@@ -80,11 +80,6 @@ def keyed(**options: Option) -> dict[str, Option]:
     return {key: dataclasses.replace(option, key=key) for key, option in options.items()}
 
 
-def options_of(constructor: Any) -> dict[str, Option]:
-    """Return the options of a constructor, which are its keyword-only arguments, by name."""
-    return dict(_stated(constructor))
-
-
 # whether the values of the options were checked before, with the whole configuration
 _checked = ContextVar("checked", default=False)
 
@@ -107,7 +102,8 @@ def check_options(options: Mapping[str, Option], values: Mapping[str, Any]) -> N
 
 
 @functools.cache
-def _stated(constructor: Any) -> Mapping[str, Option]:
+def options_of(constructor: Any) -> Mapping[str, Option]:
+    """Return the options of a constructor, which are its keyword-only arguments, by name."""
     function = getattr(constructor, "__init__", None) if isinstance(constructor, type) else constructor
     try:
         hints = typing.get_type_hints(function, include_extras=True)
@@ -165,7 +161,8 @@ class Declared:
     @classmethod
     def options(cls) -> Mapping[str, Option]:
         """Return the options that the constructor declares, by argument."""
-        return options_of(cls)
+        constructor: Any = cls
+        return options_of(constructor)
 
     @classmethod
     @functools.cache

@@ -92,12 +92,7 @@ _declare(
     ("adam_betas", [0.9, 0.999], Betas, "betas of adam and adamw"),
     ("weight_decay", OPEN, NonNegativeFloat | Auto | None, "weight decay of the optimizer"),
     ("clip_grad_norm", OPEN, Clipping | None, "{max_norm: 5.0, norm_type: 2} bounds the norm of the gradient"),
-    (
-        "lr_plateau",
-        None,
-        Plateau | None,
-        "{factor: 0.5, patience: 5} lowers the rate when validations stop improving",
-    ),
+    ("lr_plateau", None, Plateau | None, "{factor: 0.5, patience: 5} lowers the rate when no validation improves"),
     ("lr_schedule", None, Literal["cosine", "linear"] | None, "decay the rate to 0 over all epochs; ~ keeps it"),
     ("warmup_ratio", 0.0, ShareBelow1, "share of the epochs in which the rate rises from 0"),
     ("ema_decay", None, InnerShare | None, "evaluate and save an exponential moving average of the weights"),
@@ -107,12 +102,7 @@ _declare(
     ("init_from", None, Text | None, "folder of a finished run, whose weights are the initial weights, matched by ids"),
     ("train_windows", "all", Literal["all", "last", "random"], "targets: all, the last L, or one random window"),
     ("drop_last", False, bool, "drop the last, smaller batch of an epoch"),
-    (
-        "valid_cases",
-        None,
-        PositiveInt | Auto | None,
-        "validation cases to rank; auto: a tenth of the training's",
-    ),
+    ("valid_cases", None, PositiveInt | Auto | None, "validation cases to rank; auto: a tenth of the training's"),
     ("eval_step", OPEN, NonNegativeInt, "epochs between validations; 0 validates never"),
     ("MAX_ITEM_LIST_LENGTH", OPEN, PositiveInt | Auto, "most items of a history that a model sees, the newest ones"),
     ("hidden_size", OPEN, PositiveInt | Auto, "dimension of item vectors and states"),
@@ -180,19 +170,11 @@ _declare(
     ("worker", OPEN, NonNegativeInt, "processes that prepare the batches of RecBole's general models"),
     ("state", OPEN, str, "log level"),
     ("matmul_precision", "highest", Literal["highest", "high", "medium"], "on a GPU: float32, TF32, bfloat16"),
-    (
-        "cuda_graphs",
-        "auto",
-        Literal["auto"] | bool,
-        "replay training steps as CUDA graphs if possible; False: never",
-    ),
+    ("cuda_graphs", "auto", Auto | bool, "replay training steps as CUDA graphs if possible; False: never"),
     ("compile", False, bool, "compile the encoder with torch.compile; the first steps take a minute"),
     ("use_gpu", OPEN, bool, "False uses the CPU; True warns if no GPU can be used"),
     ("gpu_id", OPEN, str | int | None, "id of the GPU; empty for the CPU"),
 )
-
-# keys whose value is an interval, which files of RecBole's users may have as a list
-INTERVALS = frozenset(("user_inter_num_interval", "item_inter_num_interval"))
 
 # keys that users set most often, for ``run --help``
 COMMON = (
@@ -226,11 +208,6 @@ def deciding(*what: str, among: Mapping[str, Option] | None = None) -> frozenset
 def is_text(key: str) -> bool:
     """Return whether the value of ``key`` is text, so that it is not parsed: a folder may be called 1."""
     return key in SETTINGS and consists_of(SETTINGS[key].kind, str, type(None))
-
-
-def interval_text(value: Any) -> Any:
-    """Return the interval in which RecBole reads a list of two bounds, "[5,10]" for [5, 10]; other values stay."""
-    return f"[{value[0]},{value[1]}]" if isinstance(value, list) and len(value) == 2 else value
 
 
 def typed(value: Any) -> str:

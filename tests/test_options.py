@@ -8,7 +8,7 @@ from annotated_types import Gt
 from pydantic import Field
 
 from recbole_hyper import registry, settings
-from recbole_hyper.config.parts import PARTS, part_defaults, part_options
+from recbole_hyper.config.parts import PARTS, part_of
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.options import OPEN, Option, arguments, check_options, options_of
 from recbole_hyper.values import PositiveFloat, PositiveInt, alternatives, in_words
@@ -30,14 +30,14 @@ def named_parts() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("key", "name"), named_parts())
 def test_a_part_states_each_option_with_values_and_meaning(key: str, name: str) -> None:
-    for option in part_options(key, name).values():
+    for option in part_of(key, name).options().values():
         assert option.kind is not Any, option
         assert option.about, option
         assert option.default is OPEN or option.allows(option.default), option
         # one key has one range, whatever part it is of
         declared = settings.declared()[option.key].kind
         assert {*alternatives(option.kind)} == {*alternatives(declared)}, option
-    check_options(settings.declared(), part_defaults(key, name))
+    check_options(settings.declared(), part_of(key, name).defaults())
 
 
 def test_every_setting_has_values_a_meaning_and_a_default_that_it_may_have() -> None:
@@ -53,7 +53,7 @@ def test_the_file_of_a_model_says_what_departs_from_its_parts(path: Path) -> Non
     content, model = read_yaml(path), registry.resolve("models", path.stem)
     defaults: dict[str, Any] = {key: one.default for key, one in settings.SETTINGS.items()} | model.defaults()
     for key, name in model.parts.items():
-        defaults |= part_defaults(key, name)
+        defaults |= part_of(key, name).defaults()
     defaults |= model.parts
     assert [key for key, value in content.items() if defaults[key] == value] == []
     check_options(settings.declared(), content)

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from recbole_hyper import registry
-from recbole_hyper.options import Option
 
 # by the key that names a part: its kind, and the word for a part of that kind
 PARTS = {"encoder": ("encoders", "encoder"), "geometry": ("geometry", "geometry"), "loss_type": ("losses", "loss")}
@@ -12,25 +11,21 @@ PARTS = {"encoder": ("encoders", "encoder"), "geometry": ("geometry", "geometry"
 CURVATURE = ("curvature", "curvature_init", "curvature_learning_rate")
 
 
-def part_defaults(key: str, name: str) -> dict[str, Any]:
-    """Return the defaults of the part ``name`` of the key ``key``, by configuration key."""
-    return registry.resolve(PARTS[key][0], name).defaults()
-
-
-def part_options(key: str, name: str) -> dict[str, Option]:
-    """Return the options of the part ``name`` of the key ``key``, by configuration key."""
-    return {option.key: option for option in registry.resolve(PARTS[key][0], name).options().values()}
+def part_of(key: str, name: str) -> Any:
+    """Return the class of the part ``name`` of the key ``key``."""
+    return registry.resolve(PARTS[key][0], name)
 
 
 def part_keys(key: str, name: str) -> frozenset[str]:
     """Return the keys that belong to the part ``name`` of the key ``key``."""
-    return frozenset({*part_defaults(key, name), *part_options(key, name)})
+    part = part_of(key, name)
+    return frozenset({*part.defaults(), *(option.key for option in part.options().values())})
 
 
 def is_curved(config: Any) -> bool:
     """Return whether the geometry or the encoder of ``config`` has a curvature."""
-    curved = registry.resolve("geometry", config["geometry"]).curved
-    return curved or "curvature" in part_options("encoder", config["encoder"])
+    curved: bool = part_of("geometry", config["geometry"]).curved
+    return curved or "curvature" in part_keys("encoder", config["encoder"])
 
 
 def part_name(key: str, part: Any) -> Any:

@@ -16,15 +16,7 @@ from typing import Any
 
 from recbole_hyper import registry, settings
 from recbole_hyper.config.checks import check_all, check_dataset
-from recbole_hyper.config.parts import (
-    CURVATURE,
-    PARTS,
-    is_curved,
-    part_defaults,
-    part_name,
-    part_options,
-    parts_of_model,
-)
+from recbole_hyper.config.parts import CURVATURE, PARTS, is_curved, part_name, part_of, parts_of_model
 from recbole_hyper.config.recbole_keys import NO_EFFECT, REFUSED, TO_TRANSLATE, translate, without_effect
 from recbole_hyper.errors import ConfigError, Mistakes, did_you_mean, near_hint, near_key
 from recbole_hyper.host import models, old_keys, user_files
@@ -238,7 +230,9 @@ def _read(found: Resolution, files: Sequence[Path], keys: Keys, stored: Keys, pl
     found.files = {key: file for key, file in origins.items() if key in places or key not in keys}
     given = found.given = merged(stored, of_files, keys)
     given |= {key: at_home(key, given[key]) for key in PATHS if key in given}
-    given |= {key: settings.interval_text(given[key]) for key in settings.INTERVALS if key in given}
+    for key in ("user_inter_num_interval", "item_inter_num_interval"):
+        if isinstance(given.get(key), list) and len(given[key]) == 2:  # files of RecBole's users may have [5, 10]
+            given[key] = "[{},{}]".format(*given[key])
     order = given["eval_args"].get("order") if isinstance(given.get("eval_args"), Mapping) else None
     if order == "RO" and given.get("TIME_FIELD", "") is None:  # RecBole's sign of data without times
         del given["TIME_FIELD"]
@@ -268,7 +262,7 @@ def _set_defaults(found: Resolution, unread: Mapping[str, str]) -> None:
     found.options = dict(settings.SETTINGS if issubclass(cls, registry.Model) else settings.declared())
     own = dict(cls.own_options) if issubclass(cls, registry.Model) else {}
     for key, name in found.parts.items():
-        own |= part_options(key, name)
+        own |= {option.key: option for option in part_of(key, name).options().values()}
     found.options |= own
     found.read = found.own_keys.union(RECBOLE_SILENT_KEYS, found.defaults, own)
     reasons = without_effect(cls)
@@ -292,7 +286,7 @@ def _layers(found: Resolution) -> Iterator[tuple[str, Mapping[str, Any]]]:
     if registry.parts_of(cls):
         found.parts, applies = parts_of_model(registry.parts_of(cls), model_yaml, only(PARTS, given))
         for key, part in found.parts.items():
-            yield f"{PARTS[key][1]} {part}", part_defaults(key, part)
+            yield f"{PARTS[key][1]} {part}", part_of(key, part).defaults()
         yield own_yaml, applies
         yield f"{name}.parts", found.parts
     elif issubclass(cls, registry.Model):

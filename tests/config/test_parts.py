@@ -7,7 +7,7 @@ import pytest
 
 from recbole_hyper import registry
 from recbole_hyper.config import Config
-from recbole_hyper.config.parts import PARTS, part_defaults, part_keys, parts_of_model
+from recbole_hyper.config.parts import PARTS, part_keys, part_of, parts_of_model
 from recbole_hyper.config.resolve import model_class
 from recbole_hyper.config.tables import of_model
 from recbole_hyper.yaml_files import properties_folder, read_yaml
@@ -19,7 +19,7 @@ def layered(model: str, given: dict[str, str]) -> tuple[dict[str, str], dict[str
     """Return the parts of a model and what its settings come to, without the cost of binding a configuration."""
     file = properties_folder() / "model" / f"{model}.yaml"
     parts, applies = parts_of_model(model_class(model).parts, read_yaml(file), given)
-    layers = [*(part_defaults(key, name) for key, name in parts.items()), applies]
+    layers = [*(part_of(key, name).defaults() for key, name in parts.items()), applies]
     return parts, {key: value for layer in layers for key, value in layer.items()}
 
 
@@ -37,14 +37,14 @@ def test_a_part_that_replaces_another_brings_its_settings(model: str) -> None:
                 continue
             others = [(other, parts[other]) for other in PARTS if other != key]
             shared = {one for other in others for one in part_keys(*other)}
-            for setting, value in part_defaults(key, name).items():
+            for setting, value in part_of(key, name).defaults().items():
                 if setting not in shared:
                     assert values[setting] == value, f"{model} with {key}={name}: {setting}"
                     checked += 1
             # nothing of the part that is gone stays, and all that is said of the others or of no part
             for setting, value in yaml.items():
                 if setting in part_keys(key, own[key]) - shared:
-                    assert values.get(setting) == part_defaults(key, name).get(setting)
+                    assert values.get(setting) == part_of(key, name).defaults().get(setting)
                 elif setting != key:
                     assert values[setting] == value
     assert checked > 20
