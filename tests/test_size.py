@@ -15,7 +15,7 @@ ROOMS = {
     "data": (5003, ("data",)),
     "losses": (2428, ("losses", "functional.py")),
     "config": (
-        2380,
+        2338,
         ("config", "settings.py", "options.py", "values.py", "registry.py", "yaml_files.py", "plugin_files.py"),
     ),
     "host": (1949, ("host", "hosted")),
@@ -37,7 +37,7 @@ ROOMS = {
     "batches": (585, ("batches",)),
     "protocols": (1417, ("protocols", "types.py")),
 }
-ALL = 35111
+ALL = 35069
 TESTS = 36406
 RESULTS = 60
 # texts of errors that tests match by a regular expression
