@@ -43,8 +43,8 @@ class ItemWeights(nn.Module):
 
     def __init__(self, neighbours: npt.NDArray, weights: npt.NDArray, evidence: npt.NDArray) -> None:
         super().__init__()
-        self.register_buffer("neighbours", torch.from_numpy(neighbours.astype(np.int32)), persistent=False)
-        self.register_buffer("weights", torch.from_numpy(weights.astype(np.float32)), persistent=False)
+        self.register_buffer("neighbours", torch.from_numpy(neighbours.astype(np.int32, copy=False)), persistent=False)
+        self.register_buffer("weights", torch.from_numpy(weights.astype(np.float32, copy=False)), persistent=False)
         self.register_buffer("evidence", torch.from_numpy(evidence.astype(np.float32)), persistent=False)
 
     def ages(self, newest: Tensor, decays: Sequence[float]) -> Tensor:
@@ -111,4 +111,5 @@ class EaseWeights(ItemWeights):
 
     def set_extra_state(self, state: Tensor) -> None:
         neighbours, bits = state.to(self.weights.device)
-        self.neighbours, self.weights = neighbours.contiguous(), bits.contiguous().view(torch.float32)
+        # two storages: torch.export.save takes tensors that share one for parts of a third
+        self.neighbours, self.weights = neighbours.clone(), bits.clone().view(torch.float32)

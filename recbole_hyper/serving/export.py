@@ -1,6 +1,7 @@
 """Export a model for other programs: ONNX graphs, torch programs and item vectors.
 
 NAME.onnx.json, beside NAME.onnx, has inputs, outputs, and the original item ids in the order of the item numbers.
+Tables of more than 1 GiB are in NAME.onnx.data, which belongs beside NAME.onnx.
 """
 
 import copy
@@ -35,8 +36,8 @@ Tokens = Sequence[str] | npt.NDArray[Any]
 SUFFIXES = {"onnx": ".onnx", "program": ".pt2", "vectors": ".parquet"}
 # an index beyond every table
 _OUTSIDE = 1 << 40
-# protobuf files are limited to 2 GiB
-_LARGEST = (1 << 31) - (64 << 20)
+# larger tables are in a file beside the graph: protobuf is limited to 2 GiB and reads a file as a whole
+_LARGEST = 1 << 30
 
 
 class ScoreTable(nn.Module):
@@ -163,10 +164,27 @@ def check_request(format: str, output: str | Path, *, top_k: int | None = None, 
         raise ConfigError(f"--output={output}: {path.parent} cannot be written to ({error})") from error
     described = description_of(path)
     ours = is_written_by(WRITTEN_BY, described)
-    own = ours and path.is_file() and read_json(described).get("sha256") == file_digest(path)
-    require_own(path, lambda _: own, "an export with its JSON beside it")
+    digests = [read_json(described).get(name) for name in ("sha256", "data_sha256")] if ours else [None, None]
+    for file, digest in zip((path, data_of(path)), digests, strict=True):
+        if not file.is_file() or file_digest(file) != digest:
+            require_own(file, lambda _: False, "an export with its JSON beside it")
     require_own(described, lambda _: ours, "the description of an export")
     return path
+
+
+def check_model(model: type, n_items: int, format: str, top_k: int | None) -> None:
+    """Check that a model of a class, with so many items, can be exported; ConfigError if not."""
+    if not issubclass(model, HyperRecommender):
+        raise ConfigError(f"{model.__name__} has no encoder with a head; only such models can be exported")
+    if format == "vectors" and not model.scores_by_head:
+        raise ConfigError(f"vectors cannot hold the memory of {model.__name__}; use --format=onnx with --top_k=K")
+    if top_k is not None and top_k > n_items:
+        raise ConfigError(f"--top_k={top_k}: the model has only {n_items} items")
+
+
+def data_of(path: Path) -> Path:
+    """Return the path of the tables of an ONNX graph that are too large for its file."""
+    return path.with_name(f"{path.name}.data")
 
 
 def description_of(path: Path) -> Path:
@@ -195,25 +213,17 @@ def export(
         top_k: number of items to recommend; None exports only the encoder, which returns states.
         exclude_seen: add the input ``seen_items`` (B, S), whose items are left out.
 
-    ConfigError: see :func:`check_request`; a model without an encoder, item ids of another model, a ``top_k`` above the
-    number of items, a graph that torch cannot export, or tables above 2 GiB.
+    ConfigError: see :func:`check_request` and :func:`check_model`; item ids of another model, or a graph that torch
+    cannot export.
     """
     path = check_request(format, output, top_k=top_k, exclude_seen=exclude_seen)
-    if not isinstance(model, HyperRecommender):
-        raise ConfigError(f"{type(model).__name__} has no encoder with a head; only such models can be exported")
-    if not model.scores_by_head:
-        name = type(model).__name__
-        if format == "vectors":
-            raise ConfigError(
-                f"--format=vectors: item vectors cannot hold the memory of {name}; use --format=onnx with --top_k=K"
-            )
-        if top_k is None:
-            logger.warning("the graph is the network of %s without its memory; --top_k=K exports both", name)
+    check_model(type(model), len(item_tokens) - 1, format, top_k)
+    if not model.scores_by_head and top_k is None:
+        text = "the graph is the network of %s without its memory; --top_k=K exports both"
+        logger.warning(text, type(model).__name__)
     n_items = model.head.n_items
     if len(item_tokens) != n_items:
         raise ConfigError(f"{len(item_tokens)} item ids do not fit a model of {n_items} (padding included)")
-    if top_k is not None and top_k >= n_items:
-        raise ConfigError(f"--top_k={top_k}: the model has only {n_items - 1} items")
     about = {
         "written_by": WRITTEN_BY,
         "format": format,
@@ -230,6 +240,8 @@ def export(
         content = about | write_graph(model, path, format, int(max_length), top_k=top_k, exclude_seen=exclude_seen)
         content["top_k"] = top_k
     content["sha256"] = file_digest(path)
+    if data_of(path).is_file():
+        content |= {"data": data_of(path).name, "data_sha256": file_digest(data_of(path))}
     content["item_ids"] = [str(token) for token in item_tokens[1:]]
     write_json(description_of(path), content)
     return content
@@ -252,12 +264,6 @@ def write_graph(model: HyperRecommender, path: Path, format: str, max_length: in
     model.eval()
     try:
         graph = Graph(model, max_length, **options)
-        size = sum(tensor.nbytes for tensor in (*graph.parameters(), *graph.buffers()))
-        if format == "onnx" and size > _LARGEST:
-            raise ConfigError(
-                f"tables of {size / 2**30:.1f} GiB do not fit into an ONNX file (2 GiB at most); export the encoder "
-                "(no --top_k) and the items (--format=vectors), or use --format=program"
-            )
         program = trace(graph)
         described: dict[str, Any] = {"inputs": graph.inputs, "outputs": graph.outputs}
         if format == "onnx":
@@ -280,6 +286,7 @@ def write_graph(model: HyperRecommender, path: Path, format: str, max_length: in
 
 
 def _write_onnx(program: ExportedProgram, path: Path, described: dict[str, Any]) -> None:
+    import onnx_ir
     import onnxscript.optimizer
 
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it warns about packages and shapes that do not matter
@@ -300,8 +307,24 @@ def _write_onnx(program: ExportedProgram, path: Path, described: dict[str, Any])
         onnxscript.optimizer.remove_unused_nodes(made.model)
     texts = {name: " ".join(value) if isinstance(value, tuple) else str(value) for name, value in described.items()}
     made.model.metadata_props.update({f"recbole_hyper.{name}": text for name, text in texts.items()})
+    large = _tables_once(made.model.graph) > _LARGEST
     with replaced(path) as part:
-        made.save(str(part), external_data=False)
+        onnx_ir.save(made.model, part, external_data=data_of(path).name if large else None)
+    if not large:
+        data_of(path).unlink(missing_ok=True)
+
+
+def _tables_once(graph: Any) -> int:
+    """Let nodes share the tables that share memory, such as the item vectors of encoder and head; return all bytes."""
+    kept: dict[Any, Any] = {}
+    for name, value in tuple(graph.initializers.items()):
+        table = getattr(value.const_value, "raw", None)
+        if isinstance(table, Tensor):
+            one = kept.setdefault((table.data_ptr(), table.dtype, table.shape, table.stride()), value)
+            if one is not value:
+                value.replace_all_uses_with(one)
+                del graph.initializers[name]
+    return sum(value.const_value.nbytes for value in kept.values())
 
 
 def _translations() -> dict[Callable[..., Any], Callable[..., Any]]:

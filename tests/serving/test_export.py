@@ -122,7 +122,12 @@ def refuses_impossible_inputs(call: Callable[..., Any], n_items: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "all_items"), [({"memory_ease": True}, False), ({"memory_ease": False, "memory_rerank": False}, True)]
+    ("more", "all_items"),
+    [
+        ({"memory_ease": True}, False),
+        ({"memory_ease": False}, False),
+        ({"memory_ease": False, "memory_rerank": False}, True),
+    ],
 )
 def test_a_memory_is_part_of_the_graph(more, all_items, random_data, tmp_path, caplog) -> None:
     keys = {"data_path": str(random_data), "output_dir": str(tmp_path / "run"), "epochs": 1, **more}
@@ -145,11 +150,41 @@ def test_a_memory_is_part_of_the_graph(more, all_items, random_data, tmp_path, c
     np.testing.assert_allclose(values, np.take_along_axis(scores, found - 1, axis=1), atol=1e-4)
     assert all_items or tokens[found].ravel().tolist() == wanted["item_id"].tolist()
     assert "without its memory" not in caplog.text
+    # tables of EASE^R without weights could not be saved
+    export(loaded.model, tokens, length, tmp_path / "model.pt2", format="program", top_k=top_k)
+    program = torch.no_grad()(torch.export.load(tmp_path / "model.pt2").module())
+    wanted = loaded.recommend(histories=histories, k=top_k, exclude_seen=False)
+    np.testing.assert_allclose(program(items, lengths)[1].ravel(), wanted["score"], atol=1e-4)
     if all_items:
         export(loaded.model, tokens, length, tmp_path / "encoder.pt2", format="program")
         assert "the graph is the network of FMLPRecMemory without its memory" in caplog.text
     with refused(ConfigError, "FMLPRecMemory", "--format=onnx", "--top_k"):
         export(loaded.model, tokens, length, tmp_path / "items.parquet", format="vectors")
+
+
+def test_large_tables_are_in_a_file_beside_the_graph(made: Made, tmp_path: Path, monkeypatch) -> None:
+    """A graph of more than 2 GiB was refused."""
+    model, tokens = made("SASRecCE")
+    small, large = tmp_path / "small.onnx", tmp_path / "large.onnx"
+    data = tmp_path / "large.onnx.data"
+    export(model, tokens, LENGTH, small, top_k=5)
+    # the item vectors of encoder and head are there once
+    assert small.read_bytes().count(model.item_embedding.weight.detach().numpy().tobytes()) == 1
+    with monkeypatch.context() as patch:
+        patch.setattr("recbole_hyper.serving.export._LARGEST", 1000)
+        for _ in range(2):
+            about = export(model, tokens, LENGTH, large, top_k=5)
+    assert (about["data"], about["data_sha256"]) == (data.name, file_digest(data))
+    assert large.stat().st_size + data.stat().st_size < 1.2 * small.stat().st_size
+    assert data.stat().st_size > model.item_embedding.weight.nbytes
+    given = feeds(*histories(4, 6, model.head.n_items))
+    found = [onnxruntime.InferenceSession(file).run(None, given) for file in (small, large)]
+    np.testing.assert_array_equal(found[0], found[1])
+    assert "data" not in export(model, tokens, LENGTH, large, top_k=5)
+    assert not data.exists()
+    data.write_bytes(b"of somebody else")
+    with refused(ConfigError, data.name):
+        export(model, tokens, LENGTH, large, top_k=5)
 
 
 def test_an_exported_encoder_is_described(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -297,19 +332,20 @@ def test_impossible_exports_are_refused_before_the_model_is_loaded(tmp_path, mon
     ):
         assert named in said(output, option)
     assert "--top_k" in said("items.parquet", "--format=vectors", "--top_k=3")
+    (tmp_path / "result.json").write_text('{"model": "FMLPRecMemory", "n_items": 5}')
+    assert "--format=onnx with --top_k" in said("items.parquet", "--format=vectors")
+    assert "5 items" in said("model.onnx", "--top_k=6")
+    (tmp_path / "result.json").write_text('{"model": "EASER", "n_items": 5}')
+    assert "EASER has no encoder" in said("model.onnx", "--top_k=3")
     monkeypatch.setattr("os.access", lambda path, mode: False)
     assert f"{tmp_path} cannot be written to" in said("model.onnx")
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     assert "pip install 'recbole-hyper[export]'" in said("model.onnx")
 
 
-def test_models_that_cannot_be_exported_are_refused(made, tmp_path, monkeypatch) -> None:
+def test_models_that_cannot_be_exported_are_refused(made, tmp_path) -> None:
     model, tokens = made("SASRecCE")
     n_items = len(tokens) - 1
-    with monkeypatch.context() as patch:
-        patch.setattr("recbole_hyper.serving.export._LARGEST", 1000)
-        with refused(ConfigError, "ONNX", "--format=vectors", "--format=program"):
-            export(model, tokens, LENGTH, tmp_path / "model.onnx", top_k=3)
     with refused(ConfigError, f"--top_k={n_items + 1}", f"{n_items} items"):
         export(model, tokens, LENGTH, tmp_path / "model.onnx", top_k=n_items + 1)
     with refused(ConfigError, f"{n_items} item ids"):
