@@ -2,7 +2,7 @@
 
 serving/about.json      model, data, settings
 serving/map.json        places of the items in two dimensions, for the page
-serving/scores.onnx     graph of the scores; a model without one is served by torch
+serving/scores.onnx     graph of the scores, with large tables beside it; a model without one is served by torch
 serving/arrays.npz      with a graph: training counts, item vectors, items that the protocol allows
 """
 
