@@ -33,6 +33,7 @@ from recbole_hyper import processes, registry
 from recbole_hyper.batches.loader import BatchSettings, LoaderSettings
 from recbole_hyper.evaluation import results
 from recbole_hyper.kernels.clock import default_folder
+from recbole_hyper.training import memory
 from tests.reference import planted
 
 # the same examples in every run
@@ -43,6 +44,9 @@ settings.load_profile("repeatable")
 processes.version = functools.cache(processes.version)
 results.commit = functools.cache(results.commit)
 registry.entry_points = functools.cache(registry.entry_points)
+
+# each of these runs tries its first step on a whole batch, not on ever larger parts of one
+HALVINGS, memory._HALVINGS = memory._HALVINGS, 1
 
 # tests that move the user's cache folder, and the processes that they start, need not compile everything again
 os.environ.setdefault("NUMBA_CACHE_DIR", default_folder())
@@ -58,6 +62,12 @@ def kernels() -> Iterator[None]:
             patch.setattr(f"recbole_hyper.{part}.KERNEL_FROM", 0)
         patch.setattr("recbole_hyper.serving.query.KERNEL_FROM", 0)
         yield
+
+
+@pytest.fixture
+def growing_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step is tried on ever larger parts of a batch, as outside of tests."""
+    monkeypatch.setattr(memory, "_HALVINGS", HALVINGS)
 
 
 @pytest.fixture

@@ -36,6 +36,7 @@ def sixty_users(tmp_path: Path) -> dict[str, Any]:
     return {**keys, "train_batch_size": 32, "hidden_size": 16, "show_progress": False}
 
 
+@pytest.mark.usefixtures("growing_trials")
 def test_calls_of_a_run(sixty_users: dict[str, Any]) -> None:
     calls = Counter[str]()
 

@@ -13,8 +13,6 @@ from tests.conftest import LEARN
 POINCARE = {"geometry": "poincare", "curvature": 0.1}
 COSINE = {"geometry": "cosine", "temperature": 0.1, "item_bias": True}
 BUCKETS = {"sce_bucket_size_y": 16, "sce_n_buckets": 6, "sce_bucket_size_x": 60}
-SCE = {"loss_type": "sce", **BUCKETS}
-GBCE = {"loss_type": "gbce", "n_negatives": 5, "gbce_t": 0.25, "epochs": 20}
 # each encoder with a loss and a geometry that the others leave out
 RUNS: list[tuple[str, dict[str, Any]]] = [
     ("SASRecCE", {}),
@@ -25,9 +23,7 @@ RUNS: list[tuple[str, dict[str, Any]]] = [
     ("SASRecCE", {**COSINE, "loss_type": "sampled_ce", "n_negatives": 16}),
     ("SASRecBCE", {"geometry": "cosine"}),
     ("DualRec", {"n_heads": 2}),
-    ("DualRec", {"n_heads": 2, **SCE, **POINCARE}),
     ("DualRec", {"n_heads": 2, "loss_type": "rece", "rece_rounds": 3, **POINCARE}),
-    ("DualRec", {"n_heads": 2, **GBCE, **POINCARE}),
     ("DualSASRec", {"n_heads": 2}),
     ("DualGRU4Rec", {}),
     ("DualFMLPRec", {"loss_type": "bce"}),
@@ -36,7 +32,6 @@ RUNS: list[tuple[str, dict[str, Any]]] = [
     ("BSARec", {"filter": "causal"}),
     ("BSARec", {"filter": "circular"}),
     ("GRU4RecCE", {}),
-    ("HGRU4Rec", {}),
     ("HGRU4Rec", {"curvature": "learn", "gru_size": 8}),
     ("eSASRec", {"n_negatives": 20}),
     ("HSASRecCE", {"encoder": "ligr"}),

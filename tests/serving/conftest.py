@@ -14,7 +14,7 @@ import pytest
 
 from recbole_hyper import load, run
 from recbole_hyper.runs.bundle import write_bundle
-from recbole_hyper.serving.bundle import Served, open_bundle
+from recbole_hyper.serving.bundle import BUNDLE, Served, open_bundle
 from recbole_hyper.serving.recommender import Recommender
 from tests.conftest import small, write_inter
 
@@ -27,7 +27,9 @@ keys = partial(small, epochs=1, use_gpu=False)
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run on 30 users u0 .. u29 and items i0 .. i11, of which i0 is the most popular, then i1, ..."""
-    place = tmp_path_factory.mktemp("served")
+    place = tmp_path_factory.getbasetemp() / "served"
+    if place.exists():  # the fixture of another folder of tests made it
+        return place / "run"
     rows = [
         (f"u{user}", f"i{(user * step) % ITEMS if step else user % (1 + user % ITEMS)}", 1000 + step)
         for user in range(30)
@@ -71,7 +73,8 @@ def until(question: Any, seconds: float = 600.0) -> Any:
 
 @pytest.fixture(scope="session")
 def bundle(folder: Path) -> Path:
-    write_bundle(folder)
+    if not (folder / BUNDLE).exists():
+        write_bundle(folder)
     table = pd.DataFrame({"item_id": [f"i{item}" for item in range(12)], "price": range(12), "kind": list("abcd") * 3})
     table.to_csv(folder.parent / "catalogue.csv", index=False)
     return folder

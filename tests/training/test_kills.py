@@ -105,10 +105,9 @@ def test_a_killed_run_resumes_to_the_bit(kill_and_resume: Callable[..., None]) -
 
 @pytest.mark.parametrize("keys", [{}, {"encoder": "fmlp", "loss_type": "ce", "n_threads": 2}], ids=str)
 def test_a_run_killed_inside_an_epoch_resumes_to_the_bit(keys, kill_and_resume) -> None:
-    keys = {**INSIDE, **keys}
-    if "encoder" in keys:
-        keys |= {"label_smoothing": 0.1, "attn_dropout_prob": None}
-    kill_and_resume([["step", 4], ["write", "checkpoint.pt", 3, "renamed"]][: 1 if "encoder" in keys else 2], **keys)
+    of_fmlp = {"label_smoothing": 0.1, "attn_dropout_prob": None} if keys else {}
+    kill = ["step", 4] if keys else ["write", "checkpoint.pt", 3, "renamed"]
+    kill_and_resume([kill], **INSIDE | keys | of_fmlp)
 
 
 @pytest.mark.slow
@@ -134,7 +133,7 @@ def test_warm_starts_killed_anywhere_resume_to_the_bit(kill_and_resume: Callable
 
 
 def test_a_killed_run_of_two_workers_resumes_to_the_bit(kill_and_resume: Callable[..., None]) -> None:
-    kill_and_resume([["step", 4, 1], ["write", "checkpoint.pt", 3, "renamed"]], **OF_WORKERS)
+    kill_and_resume([["step", 4, 1]], **OF_WORKERS)
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ COSINE = {"lr_schedule": "cosine", "warmup_ratio": 0.25, "learning_rate": 0.02, 
     [
         ("SASRecBCE", {}),
         ("SASRecCE", COSINE),
-        ("HGRU4Rec", {"learner": "riemannian_adam", "learning_rate": 0.01, "hidden_size": 8, "stopping_step": 20}),
+        ("HGRU4Rec", {"learner": "riemannian_adam", "hidden_size": 8, "MAX_ITEM_LIST_LENGTH": 4, "stopping_step": 20}),
     ],
 )
 def test_resume_equals_an_uninterrupted_run(model, keys, random_data, tmp_path, monkeypatch) -> None:

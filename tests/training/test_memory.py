@@ -19,6 +19,8 @@ from recbole_hyper.training.settings import TrainSettings
 from tests.conftest import SMALL
 from tests.raising import refused
 
+pytestmark = pytest.mark.usefixtures("growing_trials")
+
 
 def test_holes_in_the_heap_are_returned() -> None:
     process = psutil.Process()
