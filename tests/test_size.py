@@ -38,7 +38,7 @@ ROOMS = {
     "protocols": (1417, ("protocols", "types.py")),
 }
 ALL = 35102
-TESTS = 36442
+TESTS = 36455
 RESULTS = 60
 # texts of errors that tests match by a regular expression
 MATCHED = 71
