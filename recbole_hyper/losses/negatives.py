@@ -185,7 +185,8 @@ class BoundNegatives:
         for rounds_left in range(_ROUNDS, -1, -1):
             if not replacement:
                 later, place = torch.nonzero(_repeated(drawn[changed]), as_tuple=True)
-                row, column = _union(row, column, changed[later], place, k)
+                cells = torch.unique(torch.cat((row * k + column, changed[later] * k + place)))
+                row, column = cells // k, cells % k
             if not len(row) or not rounds_left:
                 break
             drawn[row, column] = fresh(len(row))
@@ -268,8 +269,3 @@ def _repeated(drawn: Tensor) -> Tensor:
     later = torch.zeros_like(drawn, dtype=torch.bool)
     later[:, 1:] = (cells[:, 1:] >> bits) == (cells[:, :-1] >> bits)
     return torch.zeros_like(later).scatter_(1, cells & ((1 << bits) - 1), later)
-
-
-def _union(row: Tensor, column: Tensor, other_row: Tensor, other_column: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    cells = torch.unique(torch.cat((row * k + column, other_row * k + other_column)))
-    return cells // k, cells % k

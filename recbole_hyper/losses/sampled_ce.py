@@ -30,12 +30,12 @@ class SampledCrossEntropy(SampledLoss):
             rows, grid = torch.zeros_like(targets), None
         else:
             (sets, rows), grid = negatives.per_sequence(self.n_negatives), negatives.grid
+        order = torch.arange(len(targets), device=targets.device)
         whole = None if grid is None or states.is_cpu else _pairs.group_of_grid(grid[0], sets, targets, grid[1])
-        if whole is not None:
-            candidates, positive = _pairs.group_logsumexp(head, states, targets, [whole])
-            return mean(_pairs.softmax_loss(candidates, positive), weights)
-        all_rows = torch.arange(len(targets), device=targets.device)
-        order, groups = _pairs.groups_of_sets(all_rows, rows, sets, targets, states.shape[1])
+        if whole is None:
+            order, groups = _pairs.groups_of_sets(order, rows, sets, targets, states.shape[1])
+        else:
+            groups = [whole]
         candidates, positive = _pairs.group_logsumexp(head, states, targets, groups)
         losses = _pairs.softmax_loss(candidates, positive.index_select(0, order))
         return mean(losses, None if weights is None else weights[order])

@@ -19,9 +19,9 @@ from recbole_hyper.host import user_files
 from recbole_hyper.runs.build import read_data
 from recbole_hyper.runs.folder import RESULT
 from recbole_hyper.sweep.checks import bind_base, first_config, readable
-from recbole_hyper.sweep.folder import OUTCOME, REQUEST, how_to_continue, opened, read_request
+from recbole_hyper.sweep.folder import OUTCOME, how_to_continue, opened, read_request
 from recbole_hyper.sweep.search import Optuna, list_trials
-from recbole_hyper.sweep.space import Space, parse_space, read_space
+from recbole_hyper.sweep.space import Space, read_space
 from recbole_hyper.sweep.trial import FINISHED, OUT_OF_TIME, UNFINISHED, Plan, Trial, read_records, run_final
 from recbole_hyper.sweep.workers import Options, run_trials
 from recbole_hyper.yaml_files import config_file, merged, properties_folder, without
@@ -92,7 +92,7 @@ def sweep(
     options = validated(Options, wanted, "sweep")
 
     if before and space is None:
-        whole = parse_space(before["space"], REQUEST)
+        whole = read_space(before["space"])
     else:
         own = f"{TUNE}-{model}"
         has_own = name == TUNE and (properties_folder() / "sweep" / f"{own}.yaml").is_file()

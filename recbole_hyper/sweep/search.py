@@ -23,14 +23,13 @@ def list_trials(space: Space, search: str, num_samples: int | None, seed: int) -
     by_key: dict[str, Settings] = {}
     if search == "grid":
         for _ in range(num_samples or 1):
-            for settings in space.grid(generator):
-                by_key.setdefault(digest(settings, 64), settings)
+            by_key |= {digest(settings, 64): settings for settings in space.grid(generator)}
     else:
         stale = 0
         while len(by_key) < (num_samples or 10) and stale < PATIENCE:
-            settings = space.draw(generator)
-            stale = stale + 1 if digest(settings, 64) in by_key else 0
-            by_key.setdefault(digest(settings, 64), settings)
+            settings, before = space.draw(generator), len(by_key)
+            by_key[digest(settings, 64)] = settings
+            stale = stale + 1 if len(by_key) == before else 0
     return [Trial(number, settings) for number, settings in enumerate(by_key.values())]
 
 

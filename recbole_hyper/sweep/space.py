@@ -86,15 +86,10 @@ def read_space(space: str | Path | Mapping[str, Any], budget: str = "full") -> S
     Raises:
         ConfigError: there is no such file or budget, or the space cannot be understood.
     """
-    if isinstance(space, Mapping):
-        return parse_space(space, budget=budget)
-    file = properties_file(space, "sweep", "search space")
-    content = read_yaml(file) if file.suffix in (".yaml", ".yml") else _read_recbole(file)
-    return parse_space(content, str(space), budget)
-
-
-def parse_space(content: Mapping[str, Any], name: str = "the space", budget: str = "full") -> Space:
-    """Return the space that the content of a space file describes; ``name`` is for errors. See :func:`read_space`."""
+    content, name = space, "the space"
+    if not isinstance(content, Mapping):
+        name, file = str(space), properties_file(content, "sweep", "search space")
+        content = read_yaml(file) if file.suffix in (".yaml", ".yml") else _read_recbole(file)
     if budget not in BUDGETS:
         raise ConfigError(f"budget={budget!r} is unknown; allowed: {', '.join(BUDGETS)}")
     lines = {str(key): value for key, value in content.items() if key != "small"}

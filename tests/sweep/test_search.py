@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from recbole_hyper.sweep.search import Optuna, list_trials
-from recbole_hyper.sweep.space import parse_space
+from recbole_hyper.sweep.space import read_space
 from recbole_hyper.sweep.trial import FAILED, FINISHED, Trial
 
-MIXED = parse_space({"a": {"grid_search": [1, 2, 3]}, "rate": {"loguniform": [1e-4, 1e-1]}})
-FINITE = parse_space({"a": {"grid_search": [1, 2, 3]}, "b": {"choice": ["x", "y"]}})
+MIXED = read_space({"a": {"grid_search": [1, 2, 3]}, "rate": {"loguniform": [1e-4, 1e-1]}})
+FINITE = read_space({"a": {"grid_search": [1, 2, 3]}, "b": {"choice": ["x", "y"]}})
 
 
 def test_equal_seeds_give_equal_trials_and_more_samples_only_add() -> None:
@@ -23,7 +23,7 @@ def test_equal_seeds_give_equal_trials_and_more_samples_only_add() -> None:
 
 def test_grid_repeats_only_where_something_is_drawn() -> None:
     assert len(list_trials(MIXED, "grid", 4, 0)) == 12
-    assert len(list_trials(parse_space({"a": {"grid_search": [1, 2]}}), "grid", 4, 0)) == 2
+    assert len(list_trials(read_space({"a": {"grid_search": [1, 2]}}), "grid", 4, 0)) == 2
 
 
 def test_random_search_of_a_finite_space_repeats_nothing_and_ends() -> None:
@@ -42,7 +42,7 @@ def distance(settings: dict) -> float:
     return -abs(settings["x"] - 0.3) - (0.5 if settings["kind"] == "bad" else 0.0) - abs(settings["n"] - 4) * 0.05
 
 
-OPTUNA_SPACE = parse_space(
+OPTUNA_SPACE = read_space(
     {
         "kind": {"choice": ["good", "bad"]},
         "x": {"uniform": [0.0, 1.0]},

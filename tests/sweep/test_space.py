@@ -13,7 +13,7 @@ from recbole_hyper.cli import main
 from recbole_hyper.config import ConfigError
 from recbole_hyper.config.resolve import all_known_keys, model_class
 from recbole_hyper.sweep.checks import readable
-from recbole_hyper.sweep.space import parse_space, read_space
+from recbole_hyper.sweep.space import read_space
 from recbole_hyper.sweep.trial import Plan
 from recbole_hyper.yaml_files import properties_folder, read_yaml
 from tests.raising import refused
@@ -21,13 +21,13 @@ from tests.sweep.conftest import FAST
 
 
 def grid(content: dict) -> list[dict]:
-    return list(parse_space(content).grid(np.random.default_rng(0)))
+    return list(read_space(content).grid(np.random.default_rng(0)))
 
 
 def grid_of(model: str, content: dict, **fixed: str) -> list[dict]:
     """The settings of a model's trials, with those that are equal."""
     plan = Plan(model, "none", {"interactions": "given", **fixed}, Path("none"))
-    return list(readable(plan, parse_space(content)).grid(np.random.default_rng(0)))
+    return list(readable(plan, read_space(content)).grid(np.random.default_rng(0)))
 
 
 def test_grid_is_the_product_with_the_last_key_fastest() -> None:
@@ -50,7 +50,7 @@ def test_a_trial_leaves_out_what_its_parts_do_not_read(capsys: pytest.CaptureFix
 
 def test_what_is_no_function_of_ray_is_the_same_in_every_trial() -> None:
     content = {"clip_grad_norm": {"max_norm": 5.0}, "topk": [1, 5], "curvature": "auto", "a": {"choice": [1]}}
-    space = parse_space(content)
+    space = read_space(content)
     assert space.constants == {key: content[key] for key in ("clip_grad_norm", "topk", "curvature")}
     assert [*space.domains] == ["a"]
 
@@ -81,7 +81,7 @@ def test_a_draw_is_new_for_every_combination_wherever_it_stands() -> None:
 )
 def test_refused(content: dict, named: str) -> None:
     with refused(ConfigError, named):
-        parse_space(content)
+        read_space(content)
 
 
 def test_recbole_hyper_file(tmp_path: Path) -> None:
@@ -141,10 +141,10 @@ def test_the_command_sweeps_the_small_space_under_a_protocol_by_name(data, tmp_p
 
 @pytest.mark.parametrize("small", [{}, {"small": {}}, {"small": 3}])
 def test_the_small_budget_needs_a_small_space(small: dict) -> None:
-    with refused(ConfigError, "full.yaml has no small space"):
-        parse_space({"a": {"grid_search": [1]}, **small}, "full.yaml", "small")
+    with refused(ConfigError, "no small space", "--budget=small"):
+        read_space({"a": {"grid_search": [1]}, **small}, "small")
     with refused(ConfigError, "budget='tiny'"):
-        parse_space({"a": {"grid_search": [1]}}, budget="tiny")
+        read_space({"a": {"grid_search": [1]}}, budget="tiny")
 
 
 def test_every_space_of_the_project_is_read_and_has_a_small_version() -> None:
