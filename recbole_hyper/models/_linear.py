@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -102,16 +101,11 @@ class LinearRecommender(OneStepRecommender):
         return scores.gather(1, interaction[self.ITEM_ID].to(scores.device)[:, None])[:, 0]
 
 
-class OneStep:
+class OneStep(list[Any]):
     """A training loader of one empty batch."""
 
     shuffle = False
 
     def __init__(self, dataset: Any) -> None:
+        super().__init__([as_batch({})])
         self.dataset = self._dataset = dataset
-
-    def __len__(self) -> int:
-        return 1
-
-    def __iter__(self) -> Iterator[Any]:
-        yield as_batch({})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -33,13 +33,6 @@ if TYPE_CHECKING:  # what only a training needs is imported there
 
 # kind in the registry of the part that each key names
 _KINDS = {"encoder": "encoders", "geometry": "geometry", "loss_type": "losses"}
-
-
-class Supervision(NamedTuple):
-    """Where a batch has its n targets, and their weights (n,), 0 for fillers."""
-
-    places: Places
-    weights: Tensor | None
 
 
 class OneStepRecommender(OwnModel, GeneralRecommender):
@@ -238,17 +231,16 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         statistics: list[dict[str, Tensor]] = []
 
         def loss_of(states: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
-            loss = self._loss(states, targets, users, rows, head, supervision)
+            loss = self._loss(states, targets, users, rows, head, places, weights)
             statistics.append(self.loss_terms)
             return loss
 
         items, lengths, *times = self._histories(interaction)
-        supervision = None
+        places = weights = None
         if PLACES in interaction:
             weights = interaction[WEIGHTS] if WEIGHTS in interaction else None  # noqa: SIM401
             places = Places(interaction[PLACES], interaction[ROWS], items.shape[1])
-            supervision = Supervision(places, weights)
-            loss_of.places = supervision.places  # type: ignore[attr-defined]
+            loss_of.places = places  # type: ignore[attr-defined]
         total, terms = self.encoder.training_loss(items, interaction[TARGET_LIST], lengths, loss_of, *times)
         self.loss_terms = {**terms, **statistics[0]}
         # a dual encoder has a second loss
@@ -262,17 +254,21 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         users: Tensor,
         rows: Tensor,
         head: OutputHead,
-        supervision: Supervision | None = None,
+        places: Places | None = None,
+        weights: Tensor | None = None,
     ) -> Tensor:
-        """Return the loss of states (n, d) with targets (n,) in batch rows (n,), and set ``loss_terms``."""
+        """Return the loss of states (n, d) with targets (n,) in batch rows (n,), and set ``loss_terms``.
+
+        ``places`` are those of the batch's targets, whose ``weights`` (n,) are 0 for fillers.
+        """
         targets = self.head.rows_in_step(targets)
-        # another encoder may choose other positions
-        known = supervision if supervision is not None and len(supervision.places.rows) == len(states) else None
+        if places is not None and len(places.rows) != len(states):
+            places = weights = None  # another encoder may choose other positions
         negatives = None
         if self._sampler is not None:
-            grid = None if known is None else (known.places.flat, known.places.width)
+            grid = None if places is None else (places.flat, places.width)
             negatives = self._sampler.bind(users, rows, targets, grid=grid)
-        options = {} if known is None or known.weights is None else {"weights": known.weights}
+        options = {} if weights is None else {"weights": weights}
         loss = self.loss(states, targets, head, negatives, **options)
         self.loss_terms = dict(self.loss.statistics)
         return loss

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from recbole_hyper.models._linear import LinearRecommender
-from recbole_hyper.types import Prefixes
 
 
 class Pop(LinearRecommender):
@@ -33,6 +32,3 @@ class Pop(LinearRecommender):
 
     def scores(self, states: Tensor) -> Tensor:
         return self.counts.repeat(len(states), 1)
-
-    def score_cases(self, cases: Prefixes) -> Tensor:
-        return self.counts.repeat(len(cases), 1)
