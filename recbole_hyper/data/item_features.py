@@ -12,13 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 import scipy.sparse
 
 from recbole_hyper.data.sequences import binary_matrix, read_texts, write_array, write_texts
 from recbole_hyper.data.source import Source
 from recbole_hyper.data.tables.atomic import cleaned, typed_header
-from recbole_hyper.data.tables.ids import Ids, text_array
+from recbole_hyper.data.tables.ids import Ids, as_text, single, text_array
 from recbole_hyper.data.tables.times import to_seconds
 from recbole_hyper.errors import DataError, did_you_mean
 from recbole_hyper.files import read_json, write_json
@@ -53,7 +52,8 @@ class ItemColumn:
         Sequences are lists, or texts with ``separator``, ``|``, ``;`` or ``,`` between. Unknown tokens count as
         missing, with a warning. DataError for an invalid number, or sequences of numbers of another length.
         """
-        values = (_as_text(column) if self.of_tokens else column).to_pandas().astype(object)
+        nested = pa.types.is_nested(column.type)
+        values = (as_text(single(column)) if self.of_tokens and not nested else column).to_pandas().astype(object)
         parts, rows, places = _parts(self._as_written(values, separator))
         if self.of_tokens:
             entries = pd.Index(np.asarray(self.meaning)).get_indexer(pd.Index(parts.astype(str))) + 1
@@ -179,13 +179,6 @@ def read_item_features(
         except ValueError as error:
             raise DataError(f"{path}: the feature {name!r} {error}; remove it from selected_features") from error
     return ItemFeatures(tuple(columns))
-
-
-def _as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return tokens as text; whole numbers that gaps turned into floats lose their decimal point."""
-    if pa.types.is_floating(column.type) and pc.all(pc.equal(column, pc.floor(column))).as_py():
-        column = column.cast(pa.int64())
-    return column if pa.types.is_nested(column.type) else column.cast(pa.string())
 
 
 def diversity_tokens(

@@ -17,7 +17,7 @@ import pyarrow as pa
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.data.source import Source
 from recbole_hyper.data.tables.atomic import Column, nothing_in
-from recbole_hyper.data.tables.filters import intervals, k_core, require_allowed, within
+from recbole_hyper.data.tables.filters import intervals, k_core, within
 from recbole_hyper.data.tables.ids import PAD, as_text, text_array
 from recbole_hyper.data.tables.interactions import Interactions, Rows, joined, of_frame, rows_of_file
 from recbole_hyper.errors import ConfigError, DataError
@@ -172,26 +172,15 @@ def given_store(source: Source, frame: Any) -> SequenceStore:
         raise DataError(f"interactions: {text}{hint}") from error
     if not len(data):
         raise DataError("interactions: the frame has no rows")
-    keep = np.ones(len(data), dtype=bool)
-    for name, allowed in source.val_interval.items():
-        if name == source.time_field:
-            keep &= within(data.times, allowed)
-        else:
-            user, item = (data.user_tokens, data.users), (data.item_tokens, data.items)
-            tokens, codes = user if name == source.user_field else item
-            keep &= tokens.to_pandas().isin(list(allowed)).to_numpy()[codes]
-    store = make_store(source, data, "interactions: the frame", keep if source.val_interval else None)
-    return replace(store, columns=columns)
+    return replace(make_store(source, data, "interactions: the frame"), columns=columns)
 
 
 def check_given(source: Source) -> None:
     """Raise ConfigError for keys that need more than the users, items and times of a frame."""
     fields = [source.user_field, source.item_field, source.time_field]
     read = f"only {', '.join(fields)} of a frame are read"
-    if missing := sorted(set(source.val_interval) - set(fields)):
-        raise ConfigError(f"val_interval names {missing[0]!r}, but {read}; drop rows from the frame instead")
-    for name, allowed in source.val_interval.items():
-        require_allowed(name, "float" if name == source.time_field else "token", allowed)
+    if source.val_interval:
+        raise ConfigError(f"val_interval={dict(source.val_interval)!r} needs files; drop rows from the frame instead")
     if set(source.load_col) != {"inter"} or set(source.load_col["inter"]) - {*fields, "*"}:
         raise ConfigError(f"load_col={dict(source.load_col)!r}: {read}; leave load_col out")
     if source.aliases:

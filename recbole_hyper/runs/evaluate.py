@@ -10,15 +10,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import pyarrow as pa
 
 from recbole_hyper.config import ConfigError
 from recbole_hyper.config.binding import parse_keys
 from recbole_hyper.config.checks import check_metrics, computed
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.data.tables.ids import Ids, text_array
-from recbole_hyper.data.tables.inputs import FIELD_KEYS, Histories, column_names, read_histories, read_history_file
-from recbole_hyper.data.tables.times import in_unit, unit_of_times
+from recbole_hyper.data.tables.inputs import (
+    FIELD_KEYS,
+    Histories,
+    column_names,
+    in_unit,
+    read_histories,
+    read_history_file,
+)
+from recbole_hyper.data.tables.times import unit_of_times
 from recbole_hyper.evaluation.results import cases_frame, metrics_table, not_new_text
 from recbole_hyper.evaluation.scorers import learns_users
 from recbole_hyper.evaluation.segments import check_segments, segment_table, segments_text
@@ -170,7 +176,7 @@ def new_cases(
     try:
         reader: Any = read_history_file if isinstance(source, str | Path) else read_histories
         read = reader(Path(source) if isinstance(source, str) else source, names, unit=unit)
-        start = float(store.times.max()) if since is None else float(in_unit(pa.array([since]), unit)[0])
+        start = float(store.times.max()) if since is None else float(in_unit([since], unit)[0])
         times = read.times
     except ValueError as error:
         raise ConfigError(f"--data: {error}") from error

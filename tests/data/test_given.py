@@ -42,7 +42,6 @@ def configured(path: Path, **keys: Any) -> Config:
         {"user_inter_num_interval": "[40,inf)", "item_inter_num_interval": "[16,inf)"},
         {"rm_dup_inter": "first", "item_inter_num_interval": "[5,inf)"},
         {"rm_dup_inter": "last"},
-        {"val_interval": {"timestamp": "[10,50]", "item_id": ["i1", "i2", "nan"]}},
     ],
 )
 @pytest.mark.parametrize("kind", ["pandas", "chunks"])
@@ -92,7 +91,7 @@ def test_an_unusable_frame_is_refused_early(change: Any, message: str, tmp_path:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"val_interval": {"rating": "[3,inf)"}}, "val_interval names 'rating'.*drop rows from the frame"),
+        ({"val_interval": {"timestamp": "[3,inf)"}}, "drop rows from the frame"),
         ({"load_col": {"inter": [*COLUMNS, "rating"]}}, "leave load_col out"),
         ({"load_col": {"inter": COLUMNS, "item": "*"}}, "leave load_col out"),
         ({"item_inter_num_interval": "[900,inf)"}, "the frame: filtering removes all interactions"),
@@ -100,7 +99,7 @@ def test_an_unusable_frame_is_refused_early(change: Any, message: str, tmp_path:
 )
 def test_keys_for_more_than_a_frame_has_are_refused(keys: dict[str, Any], message: str) -> None:
     frame = pd.DataFrame(cycle_rows(), columns=COLUMNS).assign(rating=5)
-    with pytest.raises(ValueError, match=message):
+    with refused(ValueError, message):
         run("SASRecCE", interactions=frame, config_dict={**SMALL, **keys})
 
 

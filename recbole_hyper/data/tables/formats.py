@@ -6,7 +6,6 @@ import functools
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 from recbole_hyper.errors import DataError
 from recbole_hyper.yaml_files import packaged_yaml, properties_folder
@@ -33,6 +32,13 @@ _KNOWN = {
         "ordernumber",
     ),
     "rating": ("ratings stars overall score",),
+}
+# the options of each kind of format, where not all
+_OPTIONS = {
+    "json": ("columns", "time_format", "encoding"),
+    "parquet": ("columns", "time_format"),
+    "sequences": ("separator", "encoding"),
+    "atomic": ("columns", "separator", "encoding"),
 }
 
 
@@ -70,9 +76,8 @@ class Format(Layout):
     about: str = ""  # one line for people
     kind: str = ""  # a key of ``parsers.PARSERS``
     files: Sequence[str] = ()  # patterns of usual file names, without .gz
-    names: Sequence[str] = ()  # the columns in order, fixed by the format or read from the file
+    names: Sequence[str] = ()  # the columns in order, read from the file
     types: Sequence[str] = ()  # the types of the columns of an atomic file
-    own: Sequence[str] = ()  # the fields of Layout that the user may set
     whole_ids: Sequence[str] = ()  # the fields whose ids, such as 7.0, are the whole numbers of a column with gaps
     guessed: bool = False  # whether the time format is a guess
 
@@ -91,30 +96,25 @@ class Format(Layout):
         """Whether the format has no times; the reader then numbers a user's interactions."""
         return self.kind == "sequences"
 
+    @property
+    def published(self) -> bool:
+        """Whether this is the format of known files, by their names and columns."""
+        return bool(self.columns and self.files)
+
     def set(self, layout: Layout | None, name: str) -> Format:
-        """Return the format ``name`` with the user's options; DataError for an option that it does not have."""
+        """Return the format ``name`` with the user's options; DataError for an option that its kind does not have."""
         layout = layout or Layout()
         layout.check()
         options = {key: value for key, value in asdict(layout).items() if value is not None}
-        allowed = {*self.own, "encoding"} if self.kind != "parquet" else set(self.own)
-        if refused := ", --".join(sorted(set(options) - allowed)):
-            raise DataError(f"format {name!r} has a fixed layout without --{refused}; for others use --format=csv")
+        if refused := ", --".join(sorted(set(options) - set(_OPTIONS.get(self.kind, options)))):
+            raise DataError(f"format {name!r} has no --{refused}; for others use --format=csv")
         return replace(self, **options)
 
 
 @functools.cache
 def formats() -> Mapping[str, Format]:
     """Read properties/formats.yaml."""
-    return {name: _format(value) for name, value in packaged_yaml(properties_folder() / "formats.yaml").items()}
-
-
-def _format(value: Mapping[str, Any]) -> Format:
-    entry = Format(**{**value, "names": value.get("names", "").split()})
-    if entry.names:
-        entry = replace(entry, columns={field: field for field in FIELDS if field in entry.names})
-    defaults = {"separator": "\t", "time_format": "unix"}
-    missing = {key: value for key, value in defaults.items() if key not in entry.own and getattr(entry, key) is None}
-    return replace(entry, **missing)  # type: ignore[arg-type]
+    return {name: Format(**value) for name, value in packaged_yaml(properties_folder() / "formats.yaml").items()}
 
 
 def find(name: str) -> Format:

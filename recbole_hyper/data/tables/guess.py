@@ -52,7 +52,7 @@ def format_of(file: SourceFile, timed: bool = True, layout: Layout | None = None
     layout.check()
     first = (file.parts or (file,))[0]
     for name, form in formats().items():
-        if form.own or file.parts or not any(matches(first.name, pattern) for pattern in form.files):
+        if not form.published or file.parts or not any(matches(first.name, pattern) for pattern in form.files):
             continue
         # a published format with a header must have its columns
         columns = {*(form.columns or {}).values()}
@@ -122,9 +122,9 @@ def guessed_options(given: Format, guess: Format) -> list[str]:
     options = []
     columns = {name: column for name, column in (guess.columns or {}).items() if name in FIELDS}
     usual = guess.kind == "atomic" and all(name == column for name, column in columns.items())
-    if given.own and columns != given.columns and not usual:
+    if columns != given.columns and not usual:
         options.append("--columns=" + ",".join(f"{name}={column}" for name, column in columns.items()))
-    for key in ("separator", "time_format", "encoding", "quoting") if given.own else ("encoding",):
+    for key in ("separator", "time_format", "encoding", "quoting"):
         value = getattr(guess, key)
         if value is not None and getattr(given, key) is None and (key, value) != ("quoting", "csv"):
             options.append(f"--{key}=" + value.replace("\t", "\\t"))
@@ -185,7 +185,8 @@ def _table(file: SourceFile, form: Format) -> Format:
         data = file.first_bytes(FIRST_BYTES, form.encoding)
         form = replace(form, quoting="csv" if quoted(data, separator, len(data) < FIRST_BYTES) else "none")
     header, cells = form.header is not False, _cells(lines[0], separator, "none" if form.exact else form.quoting)
-    names = [cell.strip() for cell in cells] if header else [str(number) for number in range(1, len(cells) + 1)]
+    width, _ = Counter(len(_cells(line, separator, form.quoting)) for line in lines).most_common(1)[0]
+    names = [cell.strip() for cell in cells] if header else [str(number) for number in range(1, width + 1)]
     if not header and not form.columns:
         raise DataError(f"{file} has no header; add --columns=user_id=1,item_id=2,timestamp=4 with your numbers")
     if form.kind == "atomic":

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recbole_hyper.data.tables.ids import as_text, column_of_values, id_fault, natural, single, text_array
+from recbole_hyper.data.tables.ids import as_text, column_of_values, natural, single, text_array, text_list
 from recbole_hyper.errors import DataError
 
 if TYPE_CHECKING:  # the readers of tables are imported where a caller passes one
@@ -79,15 +78,19 @@ def read_histories(values: Any, own: Names, times: Any = None, unit: str | None 
     if named:
         names, lists = read_ids("histories", list(values)), list(values.values())
     else:
-        values = values.to_pylist() if isinstance(values, pa.Array | pa.ChunkedArray) else values
         lists = _listed("histories", values, "a list of lists of item ids")
         names = np.arange(len(lists))
-    rows: list[list[str]] = []
     for at, items in enumerate(lists):
         if isinstance(items, (set, frozenset)):
             raise ValueError(f"histories[{at}] is a set, which has no order; give a list of item ids, oldest first")
-        rows.append([str(item) for item in _ids(f"histories[{at}]", items)])
-    offsets, tokens = np.cumsum([0, *map(len, rows)]), text_array(chain(*rows))
+    rows = [_listed(f"histories[{at}]", items, "a list of item ids") for at, items in enumerate(lists)]
+    try:
+        tokens = text_list(read_ids("histories", [*chain(*rows)]))
+    except ValueError:
+        for at, items in enumerate(rows):  # which one
+            read_ids(f"histories[{at}]", items)
+        raise
+    offsets = np.cumsum([0, *map(len, rows)])
     moments = None if times is None else _times(times, list(values) if named else None, np.diff(offsets), unit)
     return Histories(names, named, offsets, np.arange(len(tokens)), tokens, moments)
 
@@ -118,8 +121,6 @@ def _times(
     times: Any, names: list[Any] | None, counts: npt.NDArray[np.int64], unit: str | None
 ) -> npt.NDArray[np.float64]:
     """Return the times of all items, concatenated; ``names`` are the keys if the histories are a mapping."""
-    from recbole_hyper.data.tables.times import in_unit
-
     if (names is not None) != isinstance(times, Mapping):
         raise ValueError("times must have the form of the histories: a mapping for a mapping, else a list of lists")
     if names is not None:
@@ -133,17 +134,26 @@ def _times(
     for at, (row, count) in enumerate(zip(rows, counts, strict=True)):
         if len(row) != count:
             raise ValueError(f"times[{at}] has {len(row)} entries, its history has {count} items")
-    try:
-        column = column_of_values(np.array([*chain(*rows)]) if rows else np.zeros(0))
-    except DataError as error:
-        raise DataError(f"times must be numbers or dates ({error})") from error
-    if column is None:
-        raise DataError("times must be numbers or dates")
-    moments = in_unit(single(column), unit)
+    moments = in_unit([*chain(*rows)], unit)
     history = np.repeat(np.arange(len(counts)), counts)
     back = np.flatnonzero((np.diff(moments) < 0) & (np.diff(history) == 0))
     if len(back):
         raise ValueError(f"times[{history[back[0]]}] go backwards: give the items of a history oldest first")
+    return moments
+
+
+def in_unit(values: Any, unit: str | None) -> npt.NDArray[np.float64]:
+    """Return times of any form in the ``unit`` of a run (None for steps); DataError if one is missing or no time."""
+    from recbole_hyper.data.tables.formats import Layout
+    from recbole_hyper.data.tables.parsers import Frame
+    from recbole_hyper.data.tables.table import open_table
+    from recbole_hyper.data.tables.times import unit_of_times
+
+    frame = Frame(pd.DataFrame({"timestamp": values}), "times")
+    table = open_table(frame, None if unit else Layout(time_format="steps"), fields=("timestamp",), optional=())
+    moments = table.read_all(unit)["timestamp"]
+    if unit is None and unit_of_times(moments) is not None:
+        raise DataError("times: the run was trained on steps, not on dates; pass steps too")
     return moments
 
 
@@ -152,17 +162,11 @@ def read_ids(name: str, values: Any) -> npt.NDArray[Any]:
     values = values.to_arrow() if hasattr(values, "to_arrow") else values
     try:
         if _is_table(values):
-            from recbole_hyper.data.tables.parsers import Frame
-
-            columns = Frame(values, name).names
-            if len(columns) != 1:
-                raise ValueError(f"{name} is a table of {len(columns)} columns; give the one with the ids")
-            column = Frame(values, name).rows({"id": columns[0]}).columns["id"]
-        elif (chunks := column_of_values(values)) is not None:
-            column = single(chunks)
-        else:  # mixed ids keep their types
-            ids = _ids(name, values)
-            return np.array(ids, dtype=object if ids else str)
+            raise ValueError(f"{name} is a table; give the column with the ids")
+        column = column_of_values(values)
+        if column is None:
+            column = column_of_values(pd.Series(_listed(name, values, "a list of ids"), dtype=object))
+        column = single(column)
         null = pc.index(pc.is_null(column, nan_is_null=True), True).as_py()
         if null >= 0 or (pa.types.is_boolean(column.type) and len(column)):
             row = max(null, 0)
@@ -178,27 +182,14 @@ def _is_table(values: Any) -> bool:
 
 def _listed(name: str, values: Any, needed: str) -> list[Any]:
     """Return the entries of any iterable but a string; otherwise ValueError, which says what is ``needed``."""
+    for method in ("to_pylist", "tolist"):  # of Arrow, numpy, torch or pandas
+        values = getattr(values, method)() if hasattr(values, method) else values
     if isinstance(values, (str, bytes)):
         raise ValueError(f"{name}={values!r} is a single string; give {needed}")
     try:
         return [*iter(values)]
     except TypeError:
         raise ValueError(f"{name}={values!r} is not a list; give {needed}") from None
-
-
-def _ids(name: str, values: Any) -> list[str | int | float]:
-    ids: list[str | int | float] = []
-    for value in _listed(name, values, "a list of ids"):
-        # a scalar of numpy or torch
-        plain = value.item() if getattr(value, "ndim", None) == 0 else value
-        plain = str(plain) if isinstance(plain, UUID) else plain
-        if isinstance(plain, bool) or not isinstance(plain, (str, int, float)) or plain != plain:
-            raise ValueError(f"{name}: {value!r} is not an id; ids are text or numbers")
-        if isinstance(plain, str) and "\0" in plain:  # numpy would cut it there, and find another id
-            raise ValueError(f"{name}: {id_fault(plain)}")
-        # 7.0 becomes 7, as in a frame, since pandas turns whole numbers with gaps into floats
-        ids.append(int(plain) if isinstance(plain, float) and plain.is_integer() else plain)
-    return ids
 
 
 def read_history_file(path: Path, own: Names, layout: Layout | None = None, unit: str | None = None) -> Histories:

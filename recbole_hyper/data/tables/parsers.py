@@ -7,13 +7,11 @@ malformed lines. It does not check the values; :mod:`recbole_hyper.data.tables.t
 from __future__ import annotations
 
 import codecs
-import json
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -312,23 +310,20 @@ def json_keys(source: SourceFile, form: Format) -> list[str]:
 
 
 def _json_values(texts: pa.Array, form: Format) -> Columns:
-    """Return the JSON at each column's (dotted) key; lists of it where all values at a key are lists."""
+    """Return the JSON at each column's (dotted) key."""
     columns = form.columns or {}
-    paths = {field: (name,) if name in form.names else tuple(name.split(".")) for field, name in columns.items()}
-    keys = [*dict.fromkeys(path[:end] for path in paths.values() for end in range(1, len(path) + 1))]
-    escaped = {part: part.replace("~", "~0").replace("/", "~1").replace("'", "''") for part in {*chain(*keys)}}
-    pointers = ["".join(f"/{escaped[part]}" for part in key) for key in keys]
-    kinds = ", ".join(f"bool_and(json_type(c0, '{pointer}') = 'ARRAY') as c{n}" for n, pointer in enumerate(pointers))
-    found = _query(kinds, texts) if pc.any(pc.match_substring(texts, "[")).as_py() else pa.table({})
-    lists = {key for key, (listed,) in zip(keys, found.to_pydict().values(), strict=False) if listed}
+    return {field: _at(texts, [name] if name in form.names else name.split(".")) for field, name in columns.items()}
 
-    def kind(key: tuple[str, ...]) -> Any:
-        inside = {one[-1]: kind(one) for one in keys if one[:-1] == key} or "JSON"
-        return [inside] if key in lists else inside
 
-    structure = json.dumps(kind(())).replace("'", "''")
-    found = single(_query(f"json_transform(c0, '{structure}')", texts)[0])
-    return {field: _nested(found, path) for field, path in paths.items()}
+def _at(texts: pa.Array, path: Sequence[str]) -> pa.Array:
+    """Return the JSON at the keys of ``path``, in lists where all values at a key are lists."""
+    key = path[0].replace("~", "~0").replace("/", "~1").replace("'", "''")
+    found = single(_query(f"cast(c0 -> '/{key}' as varchar)", texts)[0])
+    if found.null_count != len(found) and pc.all(pc.starts_with(found, "[")).as_py():
+        lists = single(_query("cast(json_transform(c0, '[\"JSON\"]') as varchar[])", found)[0])
+        entries = pc.list_flatten(lists)
+        return relisted(lists, _at(entries, path[1:]) if path[1:] else entries)
+    return _at(found, path[1:]) if path[1:] else found
 
 
 def _query(columns: str, texts: pa.Array) -> pa.Table:
@@ -380,7 +375,6 @@ def _array(part: SourceFile, encoding: str | None) -> Rows:
 
 
 PARSERS = {
-    "delimited": records,
     "csv": records,
     "atomic": records,
     "json": objects,

@@ -40,9 +40,8 @@ from recbole_hyper.errors import DataError
 logger = logging.getLogger("recbole_hyper")
 
 Mask = npt.NDArray[np.bool_]
-_NO_TIME = "not a finite time; times are timestamps, dates, ISO text, or Unix seconds or milliseconds"
+_NO_TIME = "not a finite time; times are dates or Unix times, from 1990 to tomorrow where their format is a guess"
 _NO_NUMBER = "not a finite number (for dates see 'recbole-hyper prepare' --format=csv --time_format)"
-_NOT_NOW = "before 1990 or after tomorrow"
 _WHOLE = r"^(-?[0-9]+)[.,]0$"
 _BRACKETS = r"^\s*\[.*\]\s*$"
 _SHORT = {"user_id": "no user", "item_id": "no item", "timestamp": "no time"}
@@ -145,7 +144,7 @@ def open_table(
         wanted, kind = "token" if name.endswith("_id") else "float", form.types[form.names.index(column)]
         if kind != wanted:
             raise DataError(f"{source}: column {column!r} is of type {kind!r}; expected {wanted!r}")
-    timed, of_csv = "timestamp" in chosen and not form.time_format, form.kind == "csv" and bool(form.own)
+    timed, of_csv = "timestamp" in chosen and not form.time_format, form.kind == "csv"
     of_text = of_csv or form.kind == "json"
     judged = {"timestamp": timed, "user_id": of_text, "item_id": of_text}
     first = guess.sample(source, replace(form, columns=chosen), [field for field in chosen if judged.get(field)])
@@ -306,15 +305,12 @@ def _count_bad(rows: Rows, row: int, bad: str, form: Format, malformed: Malforme
     if missing and isinstance(malformed, Refused):
         malformed.skip(line)
         return
-    if isinstance(value, bytes) and text is None:
-        reason = "not UTF-8; give the file's --encoding"
-    elif bad.endswith("_id"):
+    if bad.endswith("_id"):
         reason = id_fault(value if text is None else text)
         reason += " (--missing_ids=keep reads such words as ids)" if missing and value else ""
-    elif form.guessed and times.to_seconds(rows.columns[bad].slice(row, 1), form.time_format or "unix")[1][0]:
-        reason = f"the time is {_NOT_NOW} (--time_format={form.time_format} keeps such rows)"
     else:
-        reason = f"{text!r} is {_NO_NUMBER if form.kind == 'atomic' else _NO_TIME}"
+        reason = f"{value if text is None else text!r} is {_NO_NUMBER if form.kind == 'atomic' else _NO_TIME}"
+        reason += f"; --time_format={form.time_format} keeps others" if form.guessed else ""
     shown = "\t".join(
         str(one.decode("utf-8", "backslashreplace") if isinstance(one, bytes) else one) for one in values.values()
     )

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pandas.tseries.api import guess_datetime_format
 
-from recbole_hyper.data.tables.ids import Good, as_mask, is_text, to_strings
+from recbole_hyper.data.tables.ids import Good, as_mask, to_strings
 from recbole_hyper.errors import DataError
 
 Seconds = npt.NDArray[np.float64]
@@ -225,30 +225,3 @@ def day(seconds: float) -> str:
     except (OverflowError, ValueError, OSError):
         return f"second {seconds:g}"
     return moment.strftime("%Y-%m-%d" if seconds % _DAY == 0 else "%Y-%m-%d %H:%M:%S")
-
-
-def in_unit(values: pa.Array, unit: str | None) -> Seconds:
-    """Return times of any form in the ``unit`` of a run (None for steps); DataError if a run on steps gets dates."""
-    if values.null_count:
-        raise DataError(f"times: {values.null_count} are missing")
-    form: str | None = "iso"
-    if _numeric(values):
-        numbers, good = to_numbers(values)
-        as_numbers = not is_text(values.type) or (len(good) and good.mean() >= 0.5)
-        if as_numbers and not good.all():
-            raise DataError(f"times: {int((~good).sum())} are not finite")
-        try:
-            form = guessed_time_format(values.slice(0, 10_000))
-        except DataError:
-            if not as_numbers:
-                raise
-            form = "steps"  # not dates in any unit or format
-        if as_numbers and (unit is None or form in (None, "steps")):
-            return numbers
-    seconds, good = to_seconds(values, form or "iso")
-    if not good.all():
-        row = int(np.argmin(good))
-        raise DataError(f"times must be numbers or dates; {values[row].as_py()!r} (row {row}, from 0) is neither")
-    if unit is None:
-        raise DataError("times: the run was trained on steps, not on dates; pass steps too")
-    return seconds * UNITS[unit]

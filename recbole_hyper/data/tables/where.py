@@ -6,9 +6,10 @@ is refused, and a column of text that has numbers only becomes a column of numbe
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
@@ -41,7 +42,6 @@ _FUNCTIONS = _OF_NUMBERS | {
 }
 _NUMBER = r"\s*[+-]?(?:0|[1-9][0-9]*)?(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?\s*"  # with leading zeros it is a name
 _LIKE_A_NUMBER = re.compile(r"\s*[+-]?\.?[0-9]")
-_INTEGER = pa.decimal128(38, 0)
 
 
 @dataclass(frozen=True)
@@ -66,11 +66,10 @@ class Where:
         read. Other threads go on meanwhile. DataError for a missing column, or a value that cannot be compared, with
         its row from 0 if it should be a number; TooSlowError after ``seconds``.
         """
-        if self._numbers is None:
-            return self.settled(table).meets(table, seconds)
-        arrays = {name: _flat(self._column(table, name)) for name in self.columns}
-        texts = [name for name, array in arrays.items() if is_text(array.type) and name not in self._numbers]
-        arrays |= {name: _as_numbers(array, name) for name, array in arrays.items() if name in self._numbers}
+        arrays = self._arrays(table)
+        numbers = self._numbers_in(arrays) if self._numbers is None else self._numbers
+        texts = [name for name, array in arrays.items() if is_text(array.type) and name not in numbers]
+        arrays |= {name: _as_numbers(array, name) for name, array in arrays.items() if name in numbers}
         whole = [name for name in self._fractions if pa.types.is_integer(arrays[name].type)]
         arrays |= {name: arrays[name].cast(pa.float64(), safe=False) for name in whole}
         try:
@@ -90,17 +89,22 @@ class Where:
 
     def settled(self, table: Any) -> Where:
         """Return the condition with the columns of numbers as in ``table``, for tables that are read in parts."""
-        numbers = {name for name in self.columns if name not in self._texts and _numeric(self._column(table, name))}
-        return replace(self, _numbers=frozenset(numbers))
+        return replace(self, _numbers=self._numbers_in(self._arrays(table)))
 
-    def _column(self, table: Any, name: str) -> Any:
+    def _numbers_in(self, arrays: Mapping[str, pa.Array]) -> frozenset[str]:
+        texts = {name: array for name, array in arrays.items() if name not in self._texts and is_text(array.type)}
+        numeric = {name: pc.all(pc.match_substring_regex(array, rf"^{_NUMBER}$")) for name, array in texts.items()}
+        return frozenset(name for name, found in numeric.items() if found.as_py())
+
+    def _arrays(self, table: Any) -> dict[str, pa.Array]:
         names = list(table.schema.names) if hasattr(table, "schema") else list(table)
-        if names.count(name) > 1:
-            raise DataError(f"where {self.text!r}: {names.count(name)} columns are named {name!r}; rename one")
-        if name not in names:
-            hint = f"{did_you_mean(name, names)} (write a text in single quotes); columns: {', '.join(names)}"
-            raise DataError(f"where {self.text!r}: the table has no column {name!r}{hint}")
-        return table[name]
+        for name in self.columns:
+            if names.count(name) > 1:
+                raise DataError(f"where {self.text!r}: {names.count(name)} columns are named {name!r}; rename one")
+            if name not in names:
+                hint = f"{did_you_mean(name, names)} (write a text in single quotes); columns: {', '.join(names)}"
+                raise DataError(f"where {self.text!r}: the table has no column {name!r}{hint}")
+        return {name: _flat(table[name]) for name in self.columns}
 
 
 @functools.lru_cache(256)  # a server gets the same conditions again and again
@@ -192,12 +196,6 @@ def _flat(column: Any) -> pa.Array:
     return column.cast(pa.timestamp("us", "UTC")) if pa.types.is_date(kind) or pa.types.is_timestamp(kind) else column
 
 
-def _numeric(column: Any) -> bool:
-    """Return whether this is a column of text whose values are all numbers."""
-    values = _flat(column)
-    return is_text(values.type) and bool(pc.all(pc.match_substring_regex(values, rf"^{_NUMBER}$")).as_py())
-
-
 def _as_numbers(column: pa.Array, name: str) -> pa.Array:
     """Return texts as numbers, whole ones exactly; DataError for the first one that is not a number."""
     if not is_text(column.type):
@@ -208,9 +206,7 @@ def _as_numbers(column: pa.Array, name: str) -> pa.Array:
         row = int(wrong[0])
         text = column[row].as_py()[:80]
         raise DataError(f"where: row {row} (from 0): {text!r} in {name!r} is not a number, as the values before it")
-    for whole in (pa.int64(), _INTEGER) if np.all(np.floor(numbers[readable]) == numbers[readable]) else ():
-        try:
+    for whole in (pa.int64(), pa.decimal128(38, 0)):
+        with contextlib.suppress(pa.ArrowInvalid):  # not whole, 1e3, or too large
             return pc.utf8_trim_whitespace(column).cast(whole)
-        except pa.ArrowInvalid:  # 1e3 or 1.0, or too large
-            continue
     return pa.array(numbers, mask=~readable)

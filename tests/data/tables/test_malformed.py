@@ -63,17 +63,15 @@ def test_malformed_lines_are_counted_numbered_and_left_out(name: str, tmp_path: 
     assert result.malformed.count == len(broken)
     assert sorted(number for number, _, _ in result.malformed.examples) == sorted(broken)
     assert read_back(result) == expected(ROWS, CASES[name][2])
-    with pytest.raises(DataError, match=rf"{len(broken)} of {len(lines)} lines cannot be read.*(?s:.*)line "):
+    with refused(DataError, f"{len(broken)} of {len(lines)} lines", "line "):
         prepare("mine", source=raw, format=name, output=tmp_path, max_malformed=0.01)
 
 
-@pytest.mark.parametrize(
-    ("line", "reason"), [("a,b,c,1", "1 values instead of 4: 'a,b,c,1'"), ("a\tb\t1\tnoon", "no time.*noon")]
-)
-def test_a_file_of_another_format_is_given_up_early(line: str, reason: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("line", "named"), [("a,b,c,1", "no column 2"), ("a\tb\t1\tnoon", "line 1: no time")])
+def test_a_file_of_another_format_is_given_up_early(line: str, named: str, tmp_path: Path) -> None:
     raw = tmp_path / "raw"
     raw.write_text(f"{line}\n" * 30_000)
-    with pytest.raises(DataError, match=rf"lines cannot be read(?s:.*)line 1: {reason}"):
+    with refused(DataError, named):
         prepare("mine", source=raw, format="movielens-tab", output=tmp_path)
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from recbole_hyper.cli import main
 from recbole_hyper.data.tables.formats import Layout
-from recbole_hyper.data.tables.inputs import read_histories
+from recbole_hyper.data.tables.inputs import in_unit, read_histories
 from recbole_hyper.data.tables.prepare.pipeline import prepare
-from recbole_hyper.data.tables.times import guessed_time_format, in_unit, to_seconds
+from recbole_hyper.data.tables.times import guessed_time_format, to_seconds
 from recbole_hyper.errors import DataError
 from tests.data.tables.raw import T, interactions_of, prepared
 from tests.raising import refused
@@ -19,11 +19,11 @@ from tests.raising import refused
 
 def test_dates_come_in_the_unit_of_the_run() -> None:
     """A model that was trained on milliseconds got seconds."""
-    dates = pa.array(["2020-09-13 12:26:40", "2020-09-14"])
+    dates = ["2020-09-13 12:26:40", "2020-09-14"]
     assert in_unit(dates, "unix_ms").tolist() == [T * 1000.0, 1_600_041_600_000.0]
-    assert in_unit(pa.array([T, T + 1]), "unix_ms").tolist() == [T * 1000.0, (T + 1) * 1000.0]
-    assert in_unit(pa.array([T * 1000]), "unix").tolist() == [T]
-    assert in_unit(pa.array([3, 5]), None).tolist() == [3, 5]
+    assert in_unit([T, T + 1], "unix_ms").tolist() == [T * 1000.0, (T + 1) * 1000.0]
+    assert in_unit([T * 1000], "unix").tolist() == [T]
+    assert in_unit([3, 5], None).tolist() == [3, 5]
     with refused(DataError, "steps"):
         in_unit(dates, None)
     table = pd.DataFrame({"user": "a", "item": ["x", "y"], "time": ["2020-09-14", "2020-09-13"]})
@@ -135,7 +135,7 @@ def test_single_unlikely_dates_are_left_out_and_listed(odd: str, tmp_path: Path)
     text = f"user,item,time\na,x,2020-01-02\na,y,{odd}\na,z,2020-01-01\n"
     rows, said = prepared(text, tmp_path, max_malformed=0.5)
     assert [row[1] for row in rows] == ["z", "x"]
-    assert any("the time is before 1990 or after tomorrow (--time_format=iso keeps" in line for line in said)
+    assert any(odd in line and "--time_format=iso" in line for line in said)
     with refused(DataError, "1990"):
         prepared(text, tmp_path)
     rows, _ = prepared(text, tmp_path, layout=Layout(time_format="iso"))

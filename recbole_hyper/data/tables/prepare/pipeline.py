@@ -88,7 +88,7 @@ def prepare(
         say: called with each line of progress.
 
     Raises:
-        DataError: wrong arguments, unreadable sources, nothing left, or counts other than the published ones.
+        DataError: wrong arguments, unreadable sources, or nothing left.
     """
     entry = _entry(name, has_source=source is not None)
     path = Path(output) / name / f"{name}.inter"
@@ -138,7 +138,6 @@ def prepare(
             data.number_rows()  # the lines of a user are joined
         data, steps = apply(data, cleaning, clock)
         result = Prepared(path, describe(data), entry, tuple(steps), malformed, clock)
-        _check_counts(entry, result.statistics)
         _report_ties(result, say)
         card = _card(result, origin, file, candidate, cleaning) | {"columns": table.columns, "where": where}
         _write(data, path, card, say, known_items)
@@ -280,24 +279,24 @@ def choose(
 ) -> tuple[SourceFile, Candidate]:
     """Find the raw file in ``source`` and how to read it; DataError if no file matches, or its format is unknown."""
     files, header = contents(source), layout is None or layout.header is not False
+    candidates = [*entry.sources, Candidate("atomic", (f"{entry.name}.inter", "*.inter"), done="all")]
     if format is not None:
-        published = [candidate for candidate in entry.sources if candidate.format == format]
-        patterns = [pattern for candidate in published for pattern in candidate.files]
-        generic = formats.find(format).own and not published
-        file = one_of(source, files, header) if len(files) == 1 or generic else None
-        file = file or pick(files, [*patterns, *formats.find(format).files])
-        if file is None:
-            raise DataError(f"{source} has several files, but none is named like a {format} file; give the file itself")
-        done = "all" if format == "atomic" else "nothing"
-        return file, published[0] if published else Candidate(format, (), done)
-    atomic = Candidate("atomic", (f"{entry.name}.inter", "*.inter"), done="all")
-    for candidate in (*entry.sources, atomic):
+        form, done = formats.find(format), "all" if format == "atomic" else "nothing"
+        known = [candidate for candidate in entry.sources if candidate.format == format]
+        candidates = known or [Candidate(format, (*form.files,), done)]
+        if not known and (len(files) == 1 or not form.published) and (file := one_of(source, files, header)):
+            return file, candidates[0]
+    for candidate in candidates:
         if file := pick(files, candidate.files):
             return file, candidate
+    if format is not None:
+        if len(files) > 1:
+            raise DataError(f"{source} has several files, but none is named like a {format} file; give the file itself")
+        return files[0], candidates[0]
     if not entry.sources:
         whole = one_of(source, files, header)
         for name, form in formats.formats().items() if whole is None else ():
-            if not form.own and (likely := pick(files, form.files)):
+            if form.published and (likely := pick(files, form.files)):
                 return likely, Candidate(name, ())
         tables = [one for one in files if any(matches(one.name, ending) for ending in _TABLES)]
         file = whole or (tables[0] if len(tables) == 1 else None)
@@ -308,24 +307,11 @@ def choose(
             f"{source} has several files ({names}); give one by --source=FILE, unpacked if needed; "
             "training and test files are prepared one by one, for benchmark_filename"
         )
-    known = ", ".join(f"{name} ({c.format})" for c in (*entry.sources, atomic) for name in c.files)
+    known = ", ".join(f"{name} ({c.format})" for c in candidates for name in c.files)
     raise DataError(
         f"{source} has no known file of {entry.name}, which are {known}. For a file of another name add "
         f"--format=NAME ({', '.join(sorted(formats.formats()))})"
     )
-
-
-def _check_counts(entry: Entry, statistics: Statistics) -> None:
-    if not entry.exact:
-        return
-    expected = entry.published[0]
-    counts = (statistics.users, statistics.items, statistics.interactions)
-    if counts != (expected.users, expected.items, expected.interactions):
-        raise DataError(
-            f"{entry.name} must have {expected.users:,} users, {expected.items:,} items and "
-            f"{expected.interactions:,} interactions; the source has {counts[0]:,}, {counts[1]:,} and {counts[2]:,}. "
-            "The file is incomplete or of another version; fetch it again. Nothing was written"
-        )
 
 
 def installed_folder(name: str) -> Path | None:

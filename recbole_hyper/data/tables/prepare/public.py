@@ -34,7 +34,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Entry:
-    """A public data set; ``exact`` requires the published counts; it can be downloaded if it has a ``package``."""
+    """A public data set; it can be downloaded if it has a ``package``."""
 
     name: str
     about: str
@@ -42,7 +42,6 @@ class Entry:
     address: str = ""
     terms: str = ""
     tokens: str = ""
-    exact: bool = False
     package: str = ""
     package_sha256: str = ""
     licence: str = ""

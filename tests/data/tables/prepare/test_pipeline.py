@@ -204,7 +204,7 @@ def test_published_file_names_are_known(dataset: str, file: str, format: str, do
         ({"name": "yelp", "source": "nowhere"}, "does not exist"),
         ({"name": "yelp", "source": "raw.csv"}, "has no known file of yelp, which are.*--format"),
         ({"name": "mine", "source": "raw.csv", "format": "cvs"}, "'cvs' is unknown; known: .*csv"),
-        ({"name": "mine", "source": "raw.csv", "format": "gowalla", "layout": Layout(separator=";")}, "fixed layout"),
+        ({"name": "mine", "source": "raw.csv", "format": "jsonl", "layout": Layout(separator=";")}, "--separator"),
         ({"name": "mine", "source": "raw.csv", "format": "csv", "layout": Layout(header=False)}, "with your numbers"),
         ({"name": "mine", "source": "raw.csv", "format": "csv", "changes": {"duplicates": "sum"}}, "keep, first, last"),
         ({"name": "mine", "source": "raw.csv", "format": "csv", "max_malformed": 5}, "not a share"),
