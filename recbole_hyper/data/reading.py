@@ -167,9 +167,7 @@ def given_store(source: Source, frame: Any) -> SequenceStore:
         keys = {"user_id": source.user_field, "item_id": source.item_field, "timestamp": source.time_field}
         data, columns = of_frame(frame, keys)
     except DataError as error:
-        text, option, _ = str(error).partition("; name ")
-        hint = "; name the columns by USER_ID_FIELD, ITEM_ID_FIELD and TIME_FIELD" if option else ""
-        raise DataError(f"interactions: {text}{hint}") from error
+        raise DataError(f"interactions: {error}; USER_ID_FIELD, ITEM_ID_FIELD and TIME_FIELD name columns") from error
     if not len(data):
         raise DataError("interactions: the frame has no rows")
     return replace(make_store(source, data, "interactions: the frame"), columns=columns)

@@ -150,28 +150,20 @@ class SequenceStore:
             write_texts(folder, name, getattr(self, name))
         if self.parts is not None:
             write_array(folder / "parts.npy", self.parts)
-        meta: dict[str, Any] = {"fingerprint": self.fingerprint(), **self._sizes()}
+        meta: dict[str, Any] = {"fingerprint": self.fingerprint()}
         meta |= {"parts": True} if self.parts is not None else {}
         meta |= {"columns": dict(self.columns)} if self.columns else {}
         write_json(folder / "meta.json", meta)
 
-    def _sizes(self) -> dict[str, int]:
-        return {"n_rows": self.n_rows, "n_items": self.n_items, "nnz": len(self.items)}
-
     @classmethod
     def load(cls, folder: Path) -> SequenceStore:
-        """Map a saved store into memory; FileNotFoundError if incomplete, ValueError if its files do not match."""
-        if not (folder / "meta.json").is_file():
-            raise FileNotFoundError(f"{folder} has no complete sequence store (meta.json is missing)")
+        """Map a saved store into memory."""
         meta = read_json(folder / "meta.json")
         arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in _ARRAYS}
         for name in ("users", "parts") if meta.get("parts") else ("users",):
             arrays[name] = np.load(folder / f"{name}.npy", allow_pickle=False)
         arrays |= {name: read_texts(folder, name) for name in _TOKENS}
         store = cls(**arrays, columns=meta.get("columns") or {})
-        counts = store._sizes()
-        if any(meta.get(name) != count for name, count in counts.items()) or store.offsets[-1] != len(store.times):
-            raise ValueError(f"{folder}: its arrays do not match; save the store again")
         store.__dict__["_fingerprint"] = meta["fingerprint"]
         return store
 

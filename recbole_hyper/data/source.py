@@ -185,8 +185,5 @@ class Source:
             if name in known:
                 require_allowed(name, known[name], allowed)
                 continue
-            others = [self.path(suffix) for suffix in ("user", "item") if suffix not in self.load_col]
-            other = next((path for path in others if path.is_file() and name in self.header(path)), None)
-            hint = f"; {other.name} has it: add it to load_col, as {{{other.suffix[1:]}: [...]}}" if other else ""
             columns = ", ".join(self.header("inter"))
-            raise DataError(f"val_interval names {name!r}, not a column of {self.path('inter')}: {columns}{hint}")
+            raise DataError(f"val_interval: {name!r} is no column of {self.path('inter')}, or of load_col: {columns}")

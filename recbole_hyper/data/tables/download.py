@@ -66,13 +66,10 @@ def _say(line: str) -> None:
 
 def _fetch(name: str, address: str, folder: Path) -> None:
     """Download RecBole's data set ``name``; ``folder`` appears when it is complete."""
-
-    def announce(size: int) -> None:
-        _say(f"downloading {name} from {address}, {size / 2**20:,.1f} MiB, to {folder.absolute()}")
-
+    _say(f"downloading {name} from {address} to {folder.absolute()}")
     try:
         with replaced_folder(folder) as part:
-            archive = public.download(address, part, timeout=PATIENCE, announce=announce)
+            archive = public.download(address, part, PATIENCE)
             size, digest = archive.stat().st_size, file_digest(archive)
             with unpacked(archive) as packed:
                 for packed_file in contents(packed):  # without a folder around the files

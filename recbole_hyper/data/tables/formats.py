@@ -165,28 +165,18 @@ def columns_of(
             missing.append(field)
     missing += [column for column in chosen.values() if not {column, column.partition(".")[0]} & set(names)]
     if missing:
-        raise _missing(where, missing, names, chosen, fields)
+        option = ",".join(f"{field}={chosen.get(field, '...')}" for field in fields if field != "rating")
+        option = f"'{option}'" if any(" " in name for name in names) else option
+        timeless = ""
+        if not {*missing} <= {*names, "user_id", "item_id"}:
+            timeless = "; a table without times: --order=file; times in several columns: examples/convert/times.py"
+        raise DataError(
+            f"{where} has no column {', '.join(missing)}; its columns: {', '.join(names)}; name them by "
+            f"--columns={option}{timeless} (without a header: --no_header)"
+        )
     for field, column in chosen.items():
         if list(names).count(column) > 1:
             raise DataError(f"{where} has two columns {column!r}; rename one")
         if others := [other for other in chosen if other != field and chosen[other] == column]:
             raise DataError(f"{where}: column {column!r} would be {field} and {others[0]}; name another by --columns")
     return chosen
-
-
-def _missing(
-    where: str, missing: Sequence[str], names: Sequence[str], chosen: Mapping[str, str], fields: Collection[str]
-) -> DataError:
-    """Return the error for ``missing`` columns, with what was found and an option to copy."""
-    found = ", ".join(f"{field}={column}" for field, column in chosen.items() if column not in missing)
-    found = f"; found {found}" if found else ""
-    option = ",".join(f"{field}={chosen.get(field, '...')}" for field in fields if field != "rating")
-    if blank := next((name for name in names if " " in name), None):
-        option = f"'{option}' (in quotes for names with blanks, such as {blank!r})"
-    timeless = ""
-    if not {*missing} <= {*names, "user_id", "item_id"}:
-        timeless = "; a table without times: --order=file; times in several columns: examples/convert/times.py"
-    return DataError(
-        f"{where} has no column {', '.join(missing)}; its columns: {', '.join(names)}{found}; name them by "
-        f"--columns={option}{timeless} (without a header: --no_header)"
-    )

@@ -93,8 +93,3 @@ class Refused(Malformed):
     def add(self, line: int, reason: str, text: str) -> None:
         """Raise DataError."""
         raise DataError(f"{self.name}, {self.place.format(line)}: {reason}" + (f": {text[:120]!r}" if text else ""))
-
-    def skip(self, line: int) -> None:
-        """Count a skipped row, and keep the smallest line number."""
-        self.count += 1
-        self.examples = sorted([*self.examples, (line, "", "")])[:1]

@@ -100,14 +100,11 @@ class Frame:
         """Return the rows with the columns named in ``columns`` (field to name); no other column is converted."""
         values = {}
         for field, name in columns.items():
-            place = self.names.index(name)
+            place, is_pandas = self.names.index(name), isinstance(self.table, pd.DataFrame)
             try:
-                is_pandas = isinstance(self.table, pd.DataFrame)
                 column = column_of_values(self.table.iloc[:, place] if is_pandas else self.table.column(place))
             except DataError as error:
                 raise DataError(f"{self.where}, column {name!r}, {error}") from error
-            if column is None:
-                raise DataError(f"{self.where}: cannot read the column {name!r}; give one value per row")
             values[field] = single(column)
         return Rows(values, np.arange(len(next(iter(values.values())))))
 

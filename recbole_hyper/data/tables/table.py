@@ -100,7 +100,7 @@ class Table:
         if refused.count:
             logger.warning(
                 "%s: skipped %d rows without an id (the first: line %d); --missing_ids=keep reads words like NA as ids",
-                self.source, refused.count, refused.examples[0][0],
+                self.source, refused.count, min(refused.examples)[0],
             )  # fmt: skip
         columns: dict[str, Any] = {}
         for name in blocks[0].columns if blocks else self.columns:
@@ -303,7 +303,7 @@ def _count_bad(rows: Rows, row: int, bad: str, form: Format, malformed: Malforme
     value, text = values[bad], decoded(values[bad])
     missing = bad.endswith("_id") and form.missing_ids == "drop" and str(text or "").strip() in ("", *MISSING_IDS)
     if missing and isinstance(malformed, Refused):
-        malformed.skip(line)
+        Malformed.add(malformed, line, "", "")
         return
     if bad.endswith("_id"):
         reason = id_fault(value if text is None else text)

@@ -125,40 +125,28 @@ def guessed_time_format(values: pa.Array, column: str = "times") -> str | None:
     Text is ISO, or has a pattern that pandas guesses. DataError for other values that would be before 1990 or after
     tomorrow, for days and months in unknown order, and for booleans.
     """
-    seconds, good = to_numbers(values) if _numeric(values) else (np.zeros(0), np.zeros(0, bool))
+    numbers, good = to_numbers(values) if _numeric(values) else (np.zeros(0), np.zeros(0, bool))
     if len(good) and good.mean() >= 0.5:
-        return _format_of_numbers(values, seconds, good, column)
-    seconds, good = to_seconds(values, "iso")
-    if len(good) and good.mean() >= 0.5:
-        form: str | None = "iso"
+        form: str | None = _format_of_numbers(values, numbers[good])
     else:
-        form = _pattern_of(values, column)
-        if form is None:
-            return None
-        seconds, good = to_seconds(values, form)
-    at = _middle(seconds, good)
+        _, good = to_seconds(values, "iso")
+        form = "iso" if len(good) and good.mean() >= 0.5 else _pattern_of(values, column)
+    if form in (None, "steps"):
+        return form
+    seconds, good = to_seconds(values, str(form))
+    at = int(np.argsort(np.where(good, seconds, np.inf))[int(good.sum()) // 2])  # the median
     if not plausible(seconds[at], values.type):
         raise _unlikely(column, to_strings(values)[0][at].as_py(), str(form), seconds[at])
     return form
 
 
-def _format_of_numbers(values: pa.Array, numbers: Seconds, good: Good, column: str) -> str:
+def _format_of_numbers(values: pa.Array, numbers: Seconds) -> str:
     text = _without_point(to_strings(values)[0])
     for pattern, form in _COMPACT.items():
         if as_mask(pc.match_substring_regex(text, pattern)).mean() >= 0.5:
             return form
-    at = _middle(np.abs(numbers), good)
-    if abs(numbers[at]) < _STEPS and not _likely(numbers[good]).any():
-        return "steps"
-    unit = unit_of(abs(numbers[at]))
-    if _likely(numbers[at] / UNITS[unit]):
-        return unit
-    raise _unlikely(column, text[at].as_py(), unit, numbers[at] / UNITS[unit])
-
-
-def _middle(numbers: Seconds, good: Good) -> int:
-    """Return the place of the median of the ``good`` numbers, the upper one of two."""
-    return int(np.argsort(np.where(good, numbers, np.inf))[int(good.sum()) // 2])
+    middle = float(np.median(np.abs(numbers)))
+    return "steps" if middle < _STEPS and not _likely(numbers).any() else unit_of(middle)
 
 
 def _pattern_of(values: pa.Array, column: str) -> str | None:

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import datetime
-import importlib.metadata
 import os
 import re
 import shlex
@@ -30,6 +29,7 @@ from recbole_hyper.data.tables.table import open_table
 from recbole_hyper.data.tables.where import parse_where
 from recbole_hyper.errors import DataError, did_you_mean
 from recbole_hyper.files import file_digest, replaced, write_json
+from recbole_hyper.processes import package_version
 from recbole_hyper.yaml_files import recbole_folder
 
 MAX_MALFORMED = 0.001
@@ -193,10 +193,7 @@ def _card(
     result: Prepared, origin: SourceFile, file: SourceFile, candidate: Candidate, cleaning: Cleaning
 ) -> dict[str, Any]:
     """Return the content of SOURCE.json, except the checksum of the file, which is not written yet."""
-    entry, version = result.entry, "unknown"
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        version = importlib.metadata.version("recbole-hyper")
-    member = None if origin == file else file.name
+    entry, member = result.entry, None if origin == file else file.name
     source = {"file": origin.name, "member": member, "sha256": origin.sha256(), "format": candidate.format}
     return {
         "dataset": entry.name,
@@ -214,7 +211,7 @@ def _card(
         "statistics": dataclasses.asdict(result.statistics),
         "file": {"name": result.path.name},
         "prepared": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "recbole_hyper": version,
+        "recbole_hyper": package_version(),
     }
 
 

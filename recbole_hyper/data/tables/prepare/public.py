@@ -59,19 +59,13 @@ def entries() -> Mapping[str, Entry]:
     return TypeAdapter(dict[str, Entry]).validate_python({n: {"name": n, **value} for n, value in values.items()})
 
 
-def download(
-    address: str,
-    folder: Path,
-    *,
-    timeout: float = TIMEOUT_SECONDS,
-    announce: Callable[[int], object] = lambda size: None,
-) -> Path:
-    """Download a file into ``folder``, after ``announce(bytes)``. OSError if it is not complete."""
+def download(address: str, folder: Path, timeout: float = TIMEOUT_SECONDS) -> Path:
+    """Download a file into ``folder``. OSError if it is not complete."""
     path = folder / address.rpartition("/")[2]
     with urllib.request.urlopen(address, timeout=timeout) as answer:
         if (length := answer.headers["Content-Length"]) is None:
             raise ConnectionError("the server does not send the length of the file")
-        announce(size := int(length))
+        size = int(length)
         with tqdm.wrapattr(answer, "read", total=size, desc=path.name, disable=None) as stream, path.open("wb") as file:
             shutil.copyfileobj(stream, file)
     if (count := path.stat().st_size) != size:
