@@ -23,7 +23,6 @@ from recbole_hyper.protocols.base import make_split
 from recbole_hyper.runs.dataset import SequenceDataset
 from recbole_hyper.types import Cases, Prefixes
 from tests.conftest import SMALL, loading, write_inter
-from tests.raising import refused
 
 
 def build(path: Path, model: str = "SASRecCE", **keys: object) -> tuple:
@@ -144,12 +143,6 @@ def test_windows_of_one_row(length: int) -> None:
     ]
     assert sorted(covered) == list(range(1, length))
     assert (parts.ends - parts.starts <= 8).all()
-
-
-def test_unknown_window_rule_lists_the_known() -> None:
-    store = SequenceStore([0, 5], np.arange(1, 6), np.arange(5), [1], [], [])
-    with refused(ValueError, "allowed", "random"):
-        windows(store, np.array([5]), 8, "first")
 
 
 TOKENS = np.array(["[PAD]", "a", "b", "c"])

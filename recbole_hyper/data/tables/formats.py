@@ -92,11 +92,6 @@ class Format(Layout):
         return self.kind in ("frame", "atomic")
 
     @property
-    def positions(self) -> bool:
-        """Whether the format has no times; the reader then numbers a user's interactions."""
-        return self.kind == "sequences"
-
-    @property
     def published(self) -> bool:
         """Whether this is the format of known files, by their names and columns."""
         return bool(self.columns and self.files)

@@ -102,14 +102,13 @@ def of_table(table: Table, unit: str | None = None) -> Histories:
     interactions, columns = table.read_all(unit), table.columns
     users, items = (single(interactions[name]).dictionary_encode() for name in ("user_id", "item_id"))
     codes, item_codes = np.asarray(users.indices), np.asarray(items.indices, dtype=np.int64)
-    timed = "timestamp" in interactions and not table.form.positions
+    timed = "timestamp" in interactions
     order = np.lexsort((interactions["timestamp"], codes) if timed else (codes,))
     names = text_array(users.dictionary)
     if isinstance(table.source, Frame) and len(names):  # with the type that the frame has
         values = table.source.rows({"user_id": columns["user_id"]}).columns["user_id"]
         names = natural(values.take(pc.index_in(users.dictionary, as_text(values))))
     offsets = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(names)))])
-    timed = timed and "timestamp" in columns
     unused = ", ".join(name for name in table.form.names if name not in columns.values())
     hint = f" (unused columns: {unused}; name that of the times by --columns=timestamp=NAME)" if unused else ""
     where = f"by the column {columns['timestamp']!r}" if timed else f"like the rows, which have no times{hint}"

@@ -56,18 +56,14 @@ class Interactions:
         begins = np.ones(len(self), dtype=bool)
         begins[1:] = (self.users[1:] != self.users[:-1]) | (np.diff(self.times) > gap)
         owners = self.users[begins]
-        places = np.arange(len(owners))
-        firsts = np.concatenate([[True], owners[1:] != owners[:-1]])
-        numbers = pa.array(places - np.maximum.accumulate(np.where(firsts, places, 0)) + 1).cast(pa.string())
+        numbers = pa.array(pd.Series(owners).groupby(owners).cumcount() + 1).cast(pa.string())
         names = self.user_tokens.take(pa.array(owners)).cast(pa.string())
         self.user_tokens = pc.binary_join_element_wise(names, numbers, "#")
         self.users = (np.cumsum(begins) - 1).astype(np.int32)
 
     def number_rows(self) -> None:
         """Set each time to the row's position among the rows of its user, from 1."""
-        order = np.argsort(self.users, kind="stable")
-        counts = np.bincount(self.users, minlength=len(self.user_tokens))
-        self.times[order] = np.arange(1.0, len(self) + 1) - np.repeat(np.cumsum(counts) - counts, counts)
+        self.times = (pd.Series(self.users).groupby(self.users).cumcount() + 1).to_numpy(np.float64)
 
     def sort(self) -> None:
         """Sort the rows by user and time; ties keep the order of the source."""

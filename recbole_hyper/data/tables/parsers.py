@@ -341,7 +341,7 @@ def _json_texts(values: pa.Array, field: str) -> pa.Array:
 
 
 def sequences(rows: Rows, form: Format, malformed: Malformed) -> Rows:
-    """One user per line, ``user item item ...``, with blanks or a separator between; times are positions from 1."""
+    """One user per line, ``user item item ...``, with blanks or a separator between."""
     text = pc.utf8_trim_whitespace(pc.fill_null(as_text(rows.columns[LINE]), ""))
     split = pc.utf8_split_whitespace(text) if form.separator is None else pc.split_pattern(text, form.separator)
     lengths = np.asarray(pc.list_value_length(split)) - 1
@@ -349,11 +349,9 @@ def sequences(rows: Rows, form: Format, malformed: Malformed) -> Rows:
     for row in np.flatnonzero(filled & (lengths < 1)):
         malformed.add(int(rows.lines[row]), "user without items", text[int(row)].as_py())
     good = np.flatnonzero(filled & (lengths >= 1))
-    split, lengths = split.take(pa.array(good)), lengths[good]
+    split = split.take(pa.array(good))
     lists = {"user_id": pc.list_element(split, 0), "item_id": pc.list_slice(split, 1)}
-    rows = exploded(Rows(lists, rows.lines[good]), {}, malformed)
-    positions = np.arange(1.0, lengths.sum() + 1) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    return replace(rows, columns=rows.columns | {"timestamp": pa.array(positions)})
+    return exploded(Rows(lists, rows.lines[good]), {}, malformed)
 
 
 def _array(part: SourceFile, encoding: str | None) -> Rows:

@@ -108,20 +108,20 @@ def prepare(
         cleaning = _cleaning(entry, candidate, changes or {})
         malformed = Malformed(file.name, max_malformed)
         others = condition.columns if condition else ()
+        listed = formats.find(candidate.format).kind == "sequences"
         table = open_table(
             file,
             layout,
             format=candidate.format,
             fields=[name for name in formats.FIELDS if order == "time" or name != "timestamp"],
-            optional=() if cleaning.threshold is not None else ("rating",),
+            optional=[*(["rating"] if cleaning.threshold is None else ()), *(["timestamp"] if listed else ())],
             others=others,
         )
         options = guess.guessed_options(formats.find(candidate.format).set(layout, candidate.format), table.form)
         if options or (format is None and candidate not in entry.sources):
             say("guessed: " + shlex.join([f"--format={candidate.format}", *options]))
         say(f"reading {file.name}" + (f" of {origin.name}" if origin != file else "") + f" as {candidate.format}")
-        by_rows = table.form.positions or order == "file"
-        clock = "positions" if by_rows else "steps" if table.form.time_format == "steps" else "dates"
+        clock = "positions" if listed or order == "file" else "steps" if table.form.time_format == "steps" else "dates"
         check_times(cleaning, clock)
         known_items = None if items is None else read_items(Path(items), table.columns["item_id"])
         data = joined(table.blocks(malformed, condition))
@@ -134,7 +134,7 @@ def prepare(
             say(f"the column {column} is not read: {UNUSED[column]}")
         if prefix := candidate.user_prefix:
             data.user_tokens = pc.replace_substring_regex(data.user_tokens, f"^{re.escape(prefix)}", "")
-        if table.form.positions:
+        if listed:
             data.number_rows()  # the lines of a user are joined
         data, steps = apply(data, cleaning, clock)
         result = Prepared(path, describe(data), entry, tuple(steps), malformed, clock)
@@ -279,9 +279,9 @@ def choose(
     candidates = [*entry.sources, Candidate("atomic", (f"{entry.name}.inter", "*.inter"), done="all")]
     if format is not None:
         form, done = formats.find(format), "all" if format == "atomic" else "nothing"
-        known = [candidate for candidate in entry.sources if candidate.format == format]
-        candidates = known or [Candidate(format, (*form.files,), done)]
-        if not known and (len(files) == 1 or not form.published) and (file := one_of(source, files, header)):
+        own = [candidate for candidate in entry.sources if candidate.format == format]
+        candidates = own or [Candidate(format, (*form.files,), done)]
+        if not own and (len(files) == 1 or not form.published) and (file := one_of(source, files, header)):
             return file, candidates[0]
     for candidate in candidates:
         if file := pick(files, candidate.files):
