@@ -187,8 +187,13 @@ class WindowLoader(BatchLoader):
         super().__init__(dataset, settings, columns, np.random.default_rng(settings.seed))
         self.store, self.train_lengths = store, train_lengths
         self.rule = settings.train_windows or "all"
-        #: makes the batches on a device; None where the host makes them
-        self.on_device = _device_windows(store, columns, settings.device, self.max_length, fills=fills)
+        #: makes the batches on a device; None where the host makes them, and for data that would fill its memory
+        self.on_device: DeviceWindows | None = None
+        timed = columns.times == "exact"
+        if DeviceWindows.fits(store, settings.device, times=timed):
+            items, times = (name + columns.suffix for name in (columns.item, columns.time))
+            names = Names(columns.user, items, columns.length, "target_list", times if timed else None)
+            self.on_device = DeviceWindows(store, settings.device, self.max_length, names, fills=fills)
         self._draw()
         self.count = len(self._windows)
 
@@ -234,23 +239,6 @@ class WindowLoader(BatchLoader):
     def _on_host(self, index: Int64) -> Interaction:
         part = self._windows[index]
         return window_interaction(part, int((part.ends - part.starts).max()), self.settings)
-
-
-def _device_windows(
-    store: SequenceStore, settings: BatchSettings, device: torch.device, max_length: int, *, fills: bool
-) -> DeviceWindows | None:
-    """Return the maker of batches on the run's device, None for a CPU and for data that would fill its memory."""
-    timed = settings.times == "exact"
-    if not DeviceWindows.fits(store, device, times=timed):
-        return None
-    names = Names(
-        user=settings.user,
-        items=settings.item + settings.suffix,
-        length=settings.length,
-        targets="target_list",
-        times=settings.time + settings.suffix if timed else None,
-    )
-    return DeviceWindows(store, device, max_length, names, fills=fills)
 
 
 class PrefixLoader(BatchLoader):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +16,7 @@ import pyarrow.compute as pc
 from recbole_hyper.data.tables.archives import SourceFile
 from recbole_hyper.data.tables.atomic import cleaned
 from recbole_hyper.data.tables.formats import matching_names
-from recbole_hyper.data.tables.ids import MISSING_IDS, as_mask, as_text, is_list
+from recbole_hyper.data.tables.ids import MISSING_IDS, Good, as_mask, as_text, is_list
 from recbole_hyper.data.tables.table import read_columns, whole_numbers
 from recbole_hyper.data.tables.times import to_numbers, to_seconds
 from recbole_hyper.errors import DataError
@@ -94,7 +95,7 @@ def _typed(values: pa.Array, declared: str = "") -> tuple[str, list[str]]:
     if is_list(values):
         return _sequence([_flat(entries or ()) for entries in values.to_pylist()])
     if pa.types.is_temporal(values.type):
-        return "float", _seconds(values)
+        return "float", _floats(*to_seconds(values, "iso"))
     texts = pc.utf8_trim_whitespace(pc.fill_null(as_text(values), ""))
     if declared:
         return declared, cleaned(texts.to_pylist(), " ")
@@ -108,11 +109,9 @@ def _typed(values: pa.Array, declared: str = "") -> tuple[str, list[str]]:
             and np.abs(numbers).max() < _EXACT
             and not as_mask(pc.match_substring_regex(some, r"^[+-]?0[0-9]")).any()
         ):
-            return "float", [
-                "" if value is None else _number(value) for value in pc.if_else(filled, texts, None).to_pylist()
-            ]
+            return "float", _floats(*to_numbers(pc.if_else(filled, texts, None)))
         if as_mask(pc.match_substring_regex(some, _DATE)).all() and to_seconds(some, "iso")[1].all():
-            return "float", _seconds(pc.if_else(filled, texts, None))
+            return "float", _floats(*to_seconds(pc.if_else(filled, texts, None), "iso"))
     plain = texts.to_pylist()
     with_commas = some.filter(pc.match_substring(some, ","))
     ambiguous = len(with_commas) and as_mask(pc.match_substring_regex(with_commas, _AMBIGUOUS)).all()
@@ -140,15 +139,9 @@ def _flat(entries: Any) -> list[Any]:
     return found
 
 
-def _number(text: str) -> str:
-    """Return a number as the shortest text with the same value."""
-    value = float(text)
-    return str(int(value)) if value.is_integer() and abs(value) < _EXACT else repr(value)
-
-
-def _seconds(values: pa.Array) -> list[str]:
-    seconds, good = to_seconds(values, "iso")
-    return [_number(str(value)) if valid else "" for value, valid in zip(seconds.tolist(), good.tolist(), strict=True)]
+def _floats(numbers: npt.NDArray[np.float64], good: Good) -> list[str]:
+    """Return numbers as the shortest texts with the same values, and others as empty ones."""
+    return pc.fill_null(pa.array(numbers, mask=~good).cast(pa.string()), "").to_pylist()
 
 
 def _sequence(entries: list[list[Any]]) -> tuple[str, list[str]]:
