@@ -125,7 +125,7 @@ def test_a_column_of_a_loaded_feature_file_is_read_for_val_interval(tmp_path: Pa
     quick, slow = both(tmp_path, val_interval={"price": "[3,inf)"}, load_col=columns)
     same(quick, slow)
     assert sorted(quick.item_tokens.tolist()) == sorted(["[PAD]", *(f"i{item}" for item in range(3, 12))])  # type: ignore[union-attr]
-    with refused(DataError, "'price'", "user_id", "item_id", "d.item"):
+    with refused(DataError, "'price'", "user_id", "item_id", "load_col"):
         SequenceDataset(configured(tmp_path, val_interval={"price": "[3,inf)"}))
 
 

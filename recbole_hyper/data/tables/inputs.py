@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recbole_hyper.data.tables.ids import as_text, column_of_values, natural, single, text_array, text_list
+from recbole_hyper.data.tables.ids import as_text, column_of_values, is_text, natural, single, text_array, text_list
 from recbole_hyper.errors import DataError
 
 if TYPE_CHECKING:  # the readers of tables are imported where a caller passes one
@@ -142,18 +142,22 @@ def _times(
 
 
 def in_unit(values: Any, unit: str | None) -> npt.NDArray[np.float64]:
-    """Return times of any form in the ``unit`` of a run (None for steps); DataError if one is missing or no time."""
-    from recbole_hyper.data.tables.formats import Layout
-    from recbole_hyper.data.tables.parsers import Frame
-    from recbole_hyper.data.tables.table import open_table
-    from recbole_hyper.data.tables.times import unit_of_times
+    """Return times of any form in the ``unit`` of a run, None for steps; DataError for one that is no time."""
+    from recbole_hyper.data.tables.times import UNITS, guessed_time_format, to_seconds
 
-    frame = Frame(pd.DataFrame({"timestamp": values}), "times")
-    table = open_table(frame, None if unit else Layout(time_format="steps"), fields=("timestamp",), optional=())
-    moments = table.read_all(unit)["timestamp"]
-    if unit is None and unit_of_times(moments) is not None:
-        raise DataError("times: the run was trained on steps, not on dates; pass steps too")
-    return moments
+    column = single(column_of_values(pd.Series(values)))
+    try:
+        form = "steps" if unit is None else guessed_time_format(column.slice(0, 10_000)) or "iso"
+    except DataError:
+        if is_text(column.type):
+            raise
+        form = "steps"  # numbers that are no dates, which are taken as they are
+    moments, good = to_seconds(column, form)
+    if not good.all() or (unit is None and pa.types.is_temporal(column.type)):
+        row = int(np.argmin(good))
+        kind = "steps, as those of the run" if unit is None else "numbers or dates"
+        raise DataError(f"times must be {kind}; {column[row].as_py()!r} (row {row}, from 0) is not")
+    return moments if form == "steps" else moments * UNITS[str(unit)]
 
 
 def read_ids(name: str, values: Any) -> npt.NDArray[Any]:
@@ -161,7 +165,9 @@ def read_ids(name: str, values: Any) -> npt.NDArray[Any]:
     values = values.to_arrow() if hasattr(values, "to_arrow") else values
     try:
         if _is_table(values):
-            raise ValueError(f"{name} is a table; give the column with the ids")
+            if values.shape[1] != 1:
+                raise ValueError(f"{name} is a table of {values.shape[1]} columns; give the one with the ids")
+            values = values.iloc[:, 0] if isinstance(values, pd.DataFrame) else values.column(0)
         column = column_of_values(values)
         if column is None:
             column = column_of_values(pd.Series(_listed(name, values, "a list of ids"), dtype=object))

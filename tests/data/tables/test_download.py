@@ -86,7 +86,7 @@ def test_a_name_of_recboles_list_is_fetched_once(name: str, place: Path, capsys:
     assert bound(place, name)["data_path"] == str(place / name)
     printed = capsys.readouterr().err
     assert f"downloading {name} from http://127.0.0.1" in printed
-    assert f"MiB, to {place / name}" in printed
+    assert f"to {place / name}" in printed
     assert (place / name / f"{name}.inter").read_text() == INTER
     source = read_json(place / name / "SOURCE.json")
     assert len(source["sha256"]) == 64

@@ -28,6 +28,7 @@ NULLS: dict[str, Any] = {
     "floats": np.array([100.0, np.nan]),
     "arrow column": pa.array([100, None]),
     "list": [100, None],
+    "table": pa.table({"user_id": ["a", None]}),
 }
 
 
