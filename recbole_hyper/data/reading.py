@@ -226,10 +226,9 @@ def read_rows(source: Source) -> SequenceStore:
         (user, [*history.tolist(), target])
         for user, history, target in zip(user_ids, histories, targets_of_rows, strict=True)
     ]
-    n_train = len(frames[0])
-    places = np.repeat([2, 3] if len(frames) == 3 else [3], [len(frame) for frame in frames[1:]]).tolist()
-    sequences = [(user, 1, row) for user, row in _merged(rows[:n_train])]
-    sequences += [(user, place, row) for (user, row), place in zip(rows[n_train:], places, strict=True)]
+    places = (part_numbers([len(frame) for frame in frames]) + 1).tolist()
+    sequences = [(user, 1, row) for user, row in _merged(rows[: len(frames[0])])]
+    sequences += [(user, place, row) for (user, row), place in zip(rows, places, strict=True) if place > 1]
     sequences.sort(key=lambda entry: entry[:2])
     lengths = np.array([len(row) for _, _, row in sequences], dtype=np.int64)
     columns = np.array([place for _, place, _ in sequences])

@@ -185,7 +185,8 @@ def _table(file: SourceFile, form: Format) -> Format:
         data = file.first_bytes(FIRST_BYTES, form.encoding)
         form = replace(form, quoting="csv" if quoted(data, separator, len(data) < FIRST_BYTES) else "none")
     header, cells = form.header is not False, _cells(lines[0], separator, "none" if form.exact else form.quoting)
-    width, _ = Counter(len(_cells(line, separator, form.quoting)) for line in lines).most_common(1)[0]
+    whole = lines[:1] if replace(form, separator=separator).quoted else lines  # values in quotes may have line ends
+    width, _ = Counter(len(_cells(line, separator, form.quoting)) for line in whole).most_common(1)[0]
     names = [cell.strip() for cell in cells] if header else [str(number) for number in range(1, width + 1)]
     if not header and not form.columns:
         raise DataError(f"{file} has no header; add --columns=user_id=1,item_id=2,timestamp=4 with your numbers")

@@ -63,7 +63,7 @@ class Interactions:
 
     def number_rows(self) -> None:
         """Set each time to the row's position among the rows of its user, from 1."""
-        self.times = (pd.Series(self.users).groupby(self.users).cumcount() + 1).to_numpy(np.float64)
+        self.times = np.asarray(pd.Series(self.users).groupby(self.users).cumcount() + 1, dtype=np.float64)
 
     def sort(self) -> None:
         """Sort the rows by user and time; ties keep the order of the source."""
