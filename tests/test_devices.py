@@ -94,6 +94,7 @@ def test_a_replayed_step_draws_other_masks(device: str) -> None:
         assert 350 < int((one != next_one).sum()) < 650
 
 
+@pytest.mark.slow  # collects in another process
 def test_a_session_on_a_gpu_registers_no_other_device() -> None:
     """With tests/devices/foreign.py registered beside CUDA, torch 2.11 fails in the first backward pass on CUDA."""
     code = """

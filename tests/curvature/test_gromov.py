@@ -92,7 +92,7 @@ def test_larger_fixed_base_is_equal_to_the_last_bit(kind: str, n: int, threads: 
 
 def test_all_bases_equal_the_largest_of_all_fixed_bases() -> None:
     rng = np.random.default_rng(3)
-    for points in (rng.standard_t(2, size=(150, 6)), rng.normal(size=(150, 40)), rng.random((150, 2))):
+    for points in (rng.standard_t(2, size=(90, 6)), rng.normal(size=(90, 40)), rng.random((90, 2))):
         distances = euclidean_distances(points)
         expected = max(fast_fixed_base(distances, base) for base in range(len(points)))
         for share in (EUCLIDEAN_BOUND, METRIC_BOUND):

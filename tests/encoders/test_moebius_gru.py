@@ -100,8 +100,8 @@ def test_gradcheck_of_the_recurrence(nonlinearity: str, reset: str) -> None:
     module = layer(3, 2, curvature=0.6, nonlinearity=nonlinearity, reset=reset)
     names = ["weight_ih_l0", "weight_hh_l0", "bias_l0"]
     values = [getattr(module, name).detach().as_subclass(Tensor).clone().requires_grad_() for name in names]
-    inputs = torch.randn(3, 2, 3, dtype=torch.float64, requires_grad=True)
-    start = random_points((1, 2, 2), 0.7, 0.6).requires_grad_()
+    inputs = torch.randn(3, 1, 3, dtype=torch.float64, requires_grad=True)
+    start = random_points((1, 1, 2), 0.7, 0.6).requires_grad_()
 
     def run(inputs: Tensor, start: Tensor, *parameters: Tensor) -> Tensor:
         return torch.func.functional_call(module, dict(zip(names, parameters, strict=True)), (inputs, start))[0]

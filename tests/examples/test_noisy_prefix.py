@@ -110,7 +110,7 @@ def test_the_classifier_learns_short_sentences(geometry: str, tmp_path: Path) ->
 
 
 def test_resume_gives_the_same_curve(tmp_path: Path) -> None:
-    sizes = {"n_train": 160, "n_valid": 60, "n_test": 60}
+    sizes = {"n_train": 160, "n_valid": 60, "n_test": 60, "max_words": 4}
     data = load_or_generate(tmp_path / "data", noise=10, seed=0, **sizes)
 
     def run(folder: str, epochs: int, **options: float) -> dict:
@@ -141,7 +141,7 @@ def curve_of(monkeypatch: pytest.MonkeyPatch, folder: Path, epochs: int, valid: 
     numbers = iter([*valid, 50.0])
     monkeypatch.setattr(training, "accuracy", lambda *_: next(numbers))
     torch.manual_seed(0)
-    pairs = make(40)
+    pairs = make(40, max_words=4)
     data = {"train": pairs, "valid": pairs, "test": pairs}
     return train_prefix(PrefixClassifier(), data, folder, epochs=epochs, report=lambda _: None)
 
@@ -177,7 +177,7 @@ def test_the_best_epoch_is_one_of_the_curve_whatever_killed_runs_left(tmp_path, 
 
 
 def test_command_writes_curves_and_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    small = ["--n_train=200", "--n_valid=40", "--n_test=40", "--epochs=1", "--train_batch_size=50"]
+    small = ["--n_train=100", "--n_valid=40", "--n_test=40", "--epochs=1", "--train_batch_size=50"]
     places = [f"--data_path={tmp_path / 'data'}", f"--output_dir={tmp_path / 'out'}"]
     both = ["--geometry=poincare,euclidean", "--optimizer=riemannian_adam,riemannian_sgd"]
     assert command.main(["--noise=30", *small, *both, *places]) == 0

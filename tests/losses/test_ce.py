@@ -101,7 +101,7 @@ def test_equals_torch_however_it_is_cut(geometry, offset, n, m, d, size, budget)
     # room for 110 rows of tiles and a block of items is enough to keep the tiles
     enough = least + ((110 * arrays + terms) * m + 2 * m * (width + 110)) * 8
     # the least budget of the larger problems would cut them into a hundred thousand tiles of one number
-    more = {252: 1 << 14, 40: 1 << 11}.get(n, 0)
+    more = {252: 1 << 16, 40: 1 << 13}.get(n, 0)
     chosen = {"least": least + more, "middle": enough, None: None}[budget]
     if chosen is not None and n > 100:
         tiles = _chunks.cut(Problem(*given, chosen), **how)
