@@ -18,7 +18,7 @@ def sorted_items(
     """Python's stable sort, a row at a time."""
     items, values = [], []
     for row, left_out in zip(scores + boost, lists, strict=True):
-        allowed = [item for item in range(1, len(row)) if item not in left_out and not hidden[item]]
+        allowed = [item for item in sorted({*range(1, len(row))} - {*left_out}) if not hidden[item]]
         best = sorted(allowed, key=lambda item, row=row: -row[item])[:k]  # type: ignore[misc]
         items.append(best + [0] * (k - len(best)))
         values.append([float(row[item]) for item in best] + [-np.inf] * (k - len(best)))
