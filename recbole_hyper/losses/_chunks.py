@@ -79,13 +79,9 @@ class Problem:
             )
         return fixed, budget
 
-    def leaf(self, tensor: Tensor) -> Tensor:
-        """Return a tensor in the computing dtype, without its graph."""
-        return tensor.detach().to(self.dtype).requires_grad_(self.needed)
-
-    def leaf_of_theta(self) -> Theta:
-        """Return theta as a leaf if it is a tensor."""
-        return self.leaf(self.theta) if isinstance(self.theta, Tensor) else self.theta
+    def leaf(self, one: Any) -> Any:
+        """Return a tensor in the computing dtype, without its graph; a number and None stay."""
+        return one.detach().to(self.dtype).requires_grad_(self.needed) if isinstance(one, Tensor) else one
 
 
 def kept_gradients(ctx: Any, gradient: Tensor) -> list[Tensor | None]:

@@ -30,12 +30,8 @@ class RowStream:
     def __init__(self, problem: Problem) -> None:
         self.geometry, self.targets = problem.geometry, problem.targets
         self.smoothing, self.padding = problem.smoothing, problem.padding_idx
-        self.states, self.weight, self.theta = (
-            problem.leaf(problem.states),
-            problem.leaf(problem.weight),
-            problem.leaf_of_theta(),
-        )
-        self.offset = None if problem.offset is None else problem.leaf(problem.offset)
+        given = (problem.states, problem.weight, problem.offset, problem.theta)
+        self.states, self.weight, self.offset, self.theta = map(problem.leaf, given)
         factored = self.geometry.factored(self.states, self.offset, self.theta)
         options: dict[str, Any] = {"theta": self.theta, "factored": factored}
         with torch.enable_grad():

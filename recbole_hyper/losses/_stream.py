@@ -28,13 +28,12 @@ LEAST_SHARE = 1e-34
 
 @dataclass
 class _Block:
-    """Some items, and the gradients by their lifts: first d columns, extra columns, and scale (times the scale)."""
+    """Some items, and the gradients by their lifts: extra columns, and scale (times the scale)."""
 
     part: slice
     terms: ItemTerms
-    d_weight: Tensor | None = None
-    d_extra: Tensor | None = None
-    d_scale: Tensor | None = None
+    d_extra: Tensor | None
+    d_scale: Tensor | None
 
 
 class _Tile(NamedTuple):
@@ -57,7 +56,7 @@ class ItemStream:
         self.problem, self.geometry = problem, problem.geometry
         self.targets, self.dtype = problem.targets, problem.dtype
         self.weight, self.offset = problem.weight.detach(), problem.offset
-        self.states, self.theta = problem.leaf(problem.states), problem.leaf_of_theta()
+        self.states, self.theta = problem.leaf(problem.states), problem.leaf(problem.theta)
         self.factored = self.geometry.factored(self.states, self.offset, self.theta)
         with torch.enable_grad():
             self.lifted = self.geometry.lift_states(
@@ -104,7 +103,7 @@ class ItemStream:
     # --- sweeps ------------------------------------------------------------------------------------------------------
     def _one_pass(self, losses: Tensor, row_weights: Tensor | None) -> None:
         """Compute losses and gradients row chunk by row chunk; a chunk's tiles are kept until its total is known."""
-        blocks = [self._block(part, gradients=row_weights is not None) for part in self.parts]
+        blocks = [self._block(part) for part in self.parts]
         for rows in self.rows:
             tiles, start = [], 0
             for block in blocks:
@@ -139,7 +138,7 @@ class ItemStream:
         if row_weights is None:
             return
         for part in self.parts:
-            block = self._block(part, gradients=True)
+            block = self._block(part)
             items, scaled = self._lift(block), self._scale(block)
             for rows in self.rows:
                 if self.fused:
@@ -159,13 +158,11 @@ class ItemStream:
         return self.geometry.lift_items(weight, offset, theta=self.theta, factored=self.factored)
 
     @torch.no_grad()
-    def _block(self, part: slice, *, gradients: bool = False) -> _Block:
-        """Return the items of ``part``, with ``gradients`` of zeros."""
+    def _block(self, part: slice) -> _Block:
+        """Return the items of ``part``, with gradients of zeros."""
         terms = self._lift_items(*self._part(part))
-        if not gradients:
-            return _Block(part, terms)
         extra, scale = (None if one is None else torch.zeros_like(one) for one in (terms.extra, terms.scale))
-        return _Block(part, terms, self.d_weight[part], extra, scale)
+        return _Block(part, terms, extra, scale)
 
     def _lift(self, block: _Block) -> Tensor:
         """Return the lifted items of a block, without the extra column if fused."""
@@ -267,8 +264,7 @@ class ItemStream:
         self.d_vectors[rows, : self.dim].addcmul_(weights @ space, factor.unsqueeze(1))
         for k, sums in enumerate(mixed):
             self.d_vectors[rows, self.dim + k].addcmul_(sums, factor)
-        assert block.d_weight is not None
-        block.d_weight.addmm_(weights.t(), vectors[:, : self.dim] * factor.unsqueeze(1))
+        self.d_weight[block.part].addmm_(weights.t(), vectors[:, : self.dim] * factor.unsqueeze(1))
 
     def _weigh(self, rows: slice, block: _Block, products: Tensor, top: Tensor, factor: Tensor) -> Tensor:
         """Replace products by exp(logit - top) x slope and add the column sums; return the sums of the extra column."""
@@ -307,10 +303,8 @@ class ItemStream:
     def _lift_back(self, block: _Block, row_weights: Tensor) -> None:
         """Turn gradients by a block's lifts into those by weight (in place) and offset, and subtract the targets."""
         self._subtract_targets(block, row_weights)
-        weight, offset = (None if one is None else one.requires_grad_() for one in self._part(block.part))
-        d_weight, d_extra, d_scale = block.d_weight, block.d_extra, block.d_scale
-        assert weight is not None
-        assert d_weight is not None
+        weight, offset = map(self.problem.leaf, self._part(block.part))
+        d_weight, d_extra, d_scale = self.d_weight[block.part], block.d_extra, block.d_scale
         with torch.enable_grad():
             terms = self._lift_items(weight, offset)
         pairs: list[tuple[Tensor | None, Tensor | None]] = []
@@ -335,7 +329,8 @@ class ItemStream:
         items = self.targets[rows] - part.start
         vectors = self.vectors[rows] * (row_weights * self.target_slope)[rows].unsqueeze(1)
         shares = (vectors[:, : self.dim], vectors[:, self.dim :], (row_weights * self.target_logits)[rows])
-        for gradient, share in zip((block.d_weight, block.d_extra, block.d_scale), shares, strict=True):
+        gradients = (self.d_weight[part], block.d_extra, block.d_scale)
+        for gradient, share in zip(gradients, shares, strict=True):
             if gradient is not None:
                 gradient.index_add_(0, items, share, alpha=-1)
 
