@@ -13,7 +13,7 @@ LINES, PARAMETERS = 60, 8
 # lines of each room at the most; a feature raises its room's figure in its own commit and says why
 ROOMS = {
     "data": (4855, ("data",)),
-    "losses": (2424, ("losses", "functional.py")),
+    "losses": (2411, ("losses", "functional.py")),
     "config": (
         2338,
         ("config", "settings.py", "options.py", "values.py", "registry.py", "yaml_files.py", "plugin_files.py"),
@@ -37,7 +37,7 @@ ROOMS = {
     "batches": (567, ("batches",)),
     "protocols": (1417, ("protocols", "types.py")),
 }
-ALL = 34916
+ALL = 34903
 TESTS = 36444
 RESULTS = 60
 # texts of errors that tests match by a regular expression
