@@ -213,18 +213,18 @@ def read_id_file(path: Path, own: Names, field: str, layout: Layout | None = Non
     from recbole_hyper.data.tables.formats import Layout, matching_names
     from recbole_hyper.data.tables.table import open_table
 
-    layout, lines = layout or Layout(), _lines(path)
-    bare = path.suffix == ".txt" or (not layout.columns and _is_column(lines))
-    if bare and not lines:
+    layout = layout or Layout()
+    lines = _lines_of_ids(path) if path.suffix == ".txt" or not layout.columns else None
+    if lines == []:
         return np.zeros(0, dtype=str)
-    if bare:  # a separator that no id contains
+    if lines:  # a separator that no id contains
         layout = Layout(columns={field: "1"}, separator="\x1f", header=False, missing_ids=layout.missing_ids)
     table = open_table(
-        _file(path), layout, format="csv" if bare else None, fields=(field,), optional=(), own=own, alone=True
+        _file(path), layout, format="csv" if lines else None, fields=(field,), optional=(), own=own, alone=True
     )
     texts = text_array(table.read_all()[field])
-    first = lines[0].strip().strip('"').removesuffix(":token") if bare else ""
-    return texts[1:] if bare and matching_names(field, [first], own.get(field, ())) else texts
+    first = lines[0].strip().strip('"').removesuffix(":token") if lines else ""
+    return texts[1:] if lines and matching_names(field, [first], own.get(field, ())) else texts
 
 
 def read_exclusions(path: Path, own: Names, layout: Layout | None = None) -> Any:
@@ -232,7 +232,7 @@ def read_exclusions(path: Path, own: Names, layout: Layout | None = None) -> Any
     from recbole_hyper.data.tables.table import open_table
 
     fields = ("user_id", "item_id")
-    if path.suffix != ".txt" and not _is_column(_lines(path)):
+    if _lines_of_ids(path) is None:
         table = open_table(_file(path), layout, fields=fields, optional=fields, own=own)
         if set(table.columns) == {*fields}:
             pairs = pd.DataFrame({name: column.to_pandas() for name, column in table.read_all().items()})
@@ -276,16 +276,11 @@ def _file(path: Path) -> SourceFile:
     return SourceFile(path)
 
 
-def _lines(path: Path) -> list[str]:
-    """Return the first lines of a text file, [] for a parquet file."""
-    from recbole_hyper.data.tables.guess import head
+def _lines_of_ids(path: Path) -> list[str] | None:
+    """Return the first lines of a text file with one value a line, None for a table."""
+    from recbole_hyper.data.tables.guess import head, separator_of
 
     file = _file(path)
-    return [] if file.first_bytes(4) == b"PAR1" else head(file)
-
-
-def _is_column(lines: list[str]) -> bool:
-    """Return whether each line is one value."""
-    from recbole_hyper.data.tables.guess import separator_of
-
-    return bool(lines) and separator_of(lines, default="") == "" and not lines[0].lstrip().startswith(("{", "["))
+    lines = [] if file.first_bytes(4) == b"PAR1" else head(file)
+    one = bool(lines) and separator_of(lines, default="") == "" and not lines[0].lstrip().startswith(("{", "["))
+    return lines if one or path.suffix == ".txt" else None
