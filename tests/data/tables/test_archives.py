@@ -116,7 +116,7 @@ def test_a_damaged_part_is_named_and_nothing_is_written(damage: str, tmp_path: P
     data = path.read_bytes()
     other = data[:100] + b"\xff" * 3000 + data[3100:]
     path.write_bytes({"cut off": data[: len(data) // 2], "empty": b"", "other bytes": other}[damage])
-    with pytest.raises(DataError, match=r"part-1\.parquet is cut off, damaged"):
+    with refused(DataError, "part-1.parquet"):
         prepare("mine", source=tmp_path / "in", output=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -133,7 +133,7 @@ def test_a_folder_of_parts_is_one_table(ending: str, tmp_path: Path) -> None:
             frame.to_json(path, orient="records", lines=True)
     assert len(lines_of(tmp_path / "in", tmp_path)) == 6
     (tmp_path / "in" / f"part-1.{ending}").write_text("user,item,time\nu,x\n" if ending == "csv" else '{"user": 1}\n')
-    with pytest.raises(DataError, match=f"part-1.{ending}"):
+    with refused(DataError, f"part-1.{ending}"):
         lines_of(tmp_path / "in", tmp_path)
 
 

@@ -35,7 +35,7 @@ NULLS: dict[str, Any] = {
 @pytest.mark.parametrize("values", NULLS.values(), ids=NULLS)
 def test_an_id_that_is_null_is_refused(values: Any) -> None:
     """They were taken for other users: as floats, or as the first characters of ids."""
-    with pytest.raises(ValueError, match="is not an id"):
+    with refused(ValueError, "users", "is not an id"):
         read_ids("users", values)
 
 

@@ -58,11 +58,11 @@ def test_steps_are_counted_in_order() -> None:
     [
         (Cleaning(filter="k_core", min_user=50, min_item=2), "removes all 6 interactions; lower"),
         (Cleaning(since="2030-01-01"), "since 2030-01-01 removes all 6 interactions; choose an earlier --since"),
-        (Cleaning(threshold=9.0), "removes all.*lower --threshold"),
+        (Cleaning(threshold=9.0), "lower --threshold"),
     ],
 )
 def test_nothing_left_is_an_error(cleaning: Cleaning, message: str) -> None:
-    with pytest.raises(DataError, match=message):
+    with refused(DataError, "removes all 6", message):
         apply(interactions(CODED), cleaning)
 
 
@@ -111,11 +111,11 @@ def test_pauses_that_cannot_be_read(text: str) -> None:
 @pytest.mark.parametrize("key", ["since", "until", "session_gap"])
 def test_positions_and_steps_are_not_compared_with_seconds(key: str) -> None:
     cleaning = Cleaning(**{key: "2"})
-    with pytest.raises(DataError, match=rf"--{key}=2 needs times, but the rows are in the order of the file"):
+    with refused(DataError, f"--{key}=2", "order of the file"):
         apply(interactions(CODED), cleaning, "positions")
     apply(interactions(CODED), cleaning, "steps")
     text = "30min" if key == "session_gap" else "2020-01-01"
-    with pytest.raises(DataError, match=rf"--{key}={text}: the times are steps, not dates"):
+    with refused(DataError, f"--{key}={text}", "steps"):
         apply(interactions(CODED), Cleaning(**{key: text}), "steps")
 
 
