@@ -12,7 +12,7 @@ LINES, PARAMETERS = 60, 8
 
 # lines of each room at the most; a feature raises its room's figure in its own commit and says why
 ROOMS = {
-    "data": (4855, ("data",)),
+    "data": (4850, ("data",)),
     "losses": (2411, ("losses", "functional.py")),
     "config": (
         2338,
@@ -37,11 +37,11 @@ ROOMS = {
     "batches": (567, ("batches",)),
     "protocols": (1417, ("protocols", "types.py")),
 }
-ALL = 34903
-TESTS = 36444
+ALL = 34898
+TESTS = 36435
 RESULTS = 60
 # texts of errors that tests match by a regular expression
-MATCHED = 66
+MATCHED = 59
 
 # compiled loops take arrays one by one and are written out flat
 FOLDERS = ("kernels",)
