@@ -65,7 +65,7 @@ def test_half_precision_states_meet_a_float32_link(device: str, geometry: str, h
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_run_in_half_precision(model: str, device: str, cycle: Path, tmp_path: Path) -> None:
     keys = {**SMALL, "data_path": str(cycle), "output_dir": str(tmp_path / "run"), "use_gpu": device == "cuda"}
-    keys |= {"enable_amp": True, "epochs": 25, "stopping_step": 25, "learning_rate": 0.02, "exclude_seen": False}
+    keys |= {"enable_amp": True, "epochs": 12, "stopping_step": 12, "learning_rate": 0.02, "exclude_seen": False}
     keys |= {"n_heads": 2, "eval_args": {"mode": "full"}, "valid_metric": "NDCG@10", "topk": [10]}
     result = run(model, "cycle", config_dict=keys)
     assert result["test"]["hit@10"] > 0.9
