@@ -53,10 +53,19 @@ HALVINGS, memory._HALVINGS = memory._HALVINGS, 1
 os.environ.setdefault("NUMBA_CACHE_DIR", default_folder())
 
 
-def pytest_collection_finish() -> None:
-    """Keep what was imported out of Python's search for garbage, which takes half a second otherwise, twice a trial."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Keep what is imported out of Python's search for garbage, which takes half a second otherwise, twice a trial."""
+    gc.disable()
+    found = yield
     gc.collect()
     gc.freeze()
+    gc.enable()
+    return found
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # libraries look at the end for what they leaked
 
 
 HEADER = "user_id:token\titem_id:token\ttimestamp:float\n"
