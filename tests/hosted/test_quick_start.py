@@ -1,10 +1,13 @@
 """RecBole's own functions with models of this package by name: the results are those of ``recbole_hyper.run``."""
 
+import itertools
 from typing import Any
 
 import pytest
 from recbole.quick_start import run_recbole
 
+from recbole_hyper import load
+from recbole_hyper.models import rank
 from tests.hosted.conftest import ours
 
 
@@ -16,6 +19,19 @@ def test_run_recbole(model: str, settings: dict[str, Any]) -> None:
     assert dict(result["best_valid_result"]) == expected["valid"]
     assert result["best_valid_score"] == expected["valid"]["ndcg@5"]
     assert result["valid_score_bigger"] is True
+
+
+def test_the_default_fits_its_ranker_with_the_best_weights(settings, monkeypatch) -> None:
+    gains = itertools.cycle((1.0, 0.0))  # what was found is kept on random data too
+    monkeypatch.setattr(rank, "_FEWEST", 1)
+    monkeypatch.setattr(rank, "sum_of_ndcg", lambda evidence, *_: evidence.scores.new_full((), next(gains)))
+    result, expected = (
+        run_recbole(model="FMLPRecMemory", config_dict=settings, dataset="random"),
+        ours("FMLPRecMemory", settings),
+    )
+    assert bool(load("own").model.ranking.ranker.numbers.any())
+    assert dict(result["test_result"]) == expected["test"]
+    assert dict(result["best_valid_result"]) == expected["valid"]
 
 
 @pytest.mark.parametrize("keys", [
