@@ -38,16 +38,16 @@ def export(arguments: argparse.Namespace) -> None:
     from recbole_hyper.models import MODULES
     from recbole_hyper.registry import resolve
     from recbole_hyper.runs.folder import read_result
+    from recbole_hyper.runs.load import load, read_run
     from recbole_hyper.serving.export import check_model, check_request, description_of, export
 
     options = {"top_k": arguments.top_k, "exclude_seen": arguments.exclude_seen}
     path = check_request(arguments.format, arguments.output, **options)
+    read_run(arguments.run)  # refuses code that is not trusted
     result = read_result(Path(arguments.run))
     # loading a model with a million items takes minutes
     if (model := result.get("model")) in MODULES:
         check_model(resolve("models", model), result["n_items"], arguments.format, arguments.top_k)
-    from recbole_hyper.runs.load import load
-
     run = load(arguments.run)
     length = int(run.config["MAX_ITEM_LIST_LENGTH"])
     content = export(run.model, run.store.item_tokens, length, path, format=arguments.format, **options)

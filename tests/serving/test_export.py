@@ -317,6 +317,7 @@ def test_vectors_score_as_their_description_says(name: str, item_bias: bool, mad
 
 def test_impossible_exports_are_refused_before_the_model_is_loaded(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setattr("recbole_hyper.runs.load.load", lambda run: pytest.fail("the run was loaded"))
+    monkeypatch.setattr("recbole_hyper.runs.load.read_run", lambda run: {})
     (tmp_path / "file").write_text("")
 
     def said(output: str, *options: str) -> str:
