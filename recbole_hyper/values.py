@@ -46,6 +46,11 @@ def is_interval(value: str) -> bool:
     return True
 
 
+def has_no_nul(value: str) -> bool:
+    """Return whether ``value`` can be a path or name."""
+    return "\0" not in value
+
+
 PositiveInt = Annotated[int, Ge(1)]
 NonNegativeInt = Annotated[int, Ge(0)]
 PositiveFloat = Annotated[float, Gt(0)]
@@ -56,7 +61,7 @@ ShareBelow1 = Annotated[float, Ge(0), Lt(1)]
 InnerShare = Annotated[float, Gt(0), Lt(1)]
 # from the smallest normal number of float32 to its inverse
 PositiveFloat32 = Annotated[float, Ge(2.0**-126), Le(2.0**126), Words("a number above 0 in the range of float32")]
-Text = Annotated[str, Len(1), Predicate(lambda value: "\0" not in value), Words("a name or path")]
+Text = Annotated[str, Len(1), Predicate(has_no_nul), Words("a name or path")]
 Interval = Annotated[str, Predicate(is_interval), Words("an interval such as [5,inf)")]
 # the two decay rates of Adam
 Betas = Annotated[list[ShareBelow1], Len(2, 2), Words("two numbers in [0, 1)")]

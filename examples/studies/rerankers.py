@@ -58,7 +58,7 @@ def read(folder: str) -> Data:
     cases = drawn(split.valid, RANKED_CASES)
     targets = torch.from_numpy(cases.targets.astype(np.int64))
     folds, ranker = torch.from_numpy(folds_of(cases)), model.ranking.ranker
-    return Data(config["dataset"], model.eval()._read(cases)[1], targets, folds, ranker)
+    return Data(config["dataset"], model.eval()._read(cases), targets, folds, ranker)
 
 
 def rows(data: Data, others: Sequence[Data]) -> Iterator[dict[str, Any]]:
