@@ -21,7 +21,7 @@ ROOMS = {
     "host": (1949, ("host", "hosted")),
     "experiment": (1936, ("sweep", "experiment")),
     "report": (2861, ("report", "evaluation")),
-    # 6 more: editors and mypy see what an estimator asks its run
+    # 6 more: editors and mypy see what an estimator asks its run; 25 more: what is fitted once, with the best weights
     "runs": (4070, ("runs", "training")),
     "curvature": (497, ("curvature",)),
     # 17 more: conditions are evaluated beside the other requests, with a bound; 21 more: examples and completion
