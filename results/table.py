@@ -39,7 +39,7 @@ def read_runs(file: Path) -> dict[str, Run]:
     with file.open(encoding="utf-8", newline="") as lines:
         rows = list(csv.DictReader(lines))
     for row in rows:
-        row |= {name: float(row[name]) if row.get(name) else None for name in (*FIGURES, "minutes", "mib")}
+        row |= {name: float(row[name]) if row[name] else None for name in (*FIGURES, "minutes", "mib")}
         row |= {name: int(row[name]) for name in ("cases", "seed", "epochs", "best_epoch")}
         row |= {name: row[name] == "True" for name in ("refit", "exclude_seen")}
         row["keys"] = json.loads(row["keys"])

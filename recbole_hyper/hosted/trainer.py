@@ -106,9 +106,8 @@ class HostedLoop(Loop):
 
     def _take_best(self, epoch: int) -> None:
         self.best_epoch = epoch
-        if self.saved:
-            with self._averaged():
-                self._save_best()
+        with self._averaged():
+            self._save_best()
 
     def _save_best(self) -> None:
         if self.saved:

@@ -27,8 +27,8 @@ class OwnModel(Model):
         """Return a function that scores evaluation cases against all items."""
 
     def epoch_scorer(self, config: Any) -> Scorer:
-        """Return the scorer by which validation chooses the epoch, by default :meth:`case_scorer`."""
-        return self.case_scorer(config)
+        """Return the scorer by which validation chooses the epoch, by default :meth:`validation_scorer`."""
+        return self.validation_scorer(config)
 
     def epoch_cases(self, cases: Cases) -> Cases:
         """Return the validation cases that choose the epoch, by default all."""

@@ -146,8 +146,8 @@ class MemoryRecommender(HyperRecommender):
     def _on(self, values: npt.NDArray) -> Tensor:
         return torch.from_numpy(values).to(self.device)
 
-    def _parts(self, cases: Prefixes, states: Tensor, head: FrozenHead) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """Yield places of some of the ``cases``, the network's logits for these and their newest items (n, L)."""
+    def _parts(self, cases: Prefixes, states: Tensor, head: FrozenHead) -> Iterator[tuple[Prefixes, Tensor, Tensor]]:
+        """Yield some of the ``cases`` after others, the network's logits for these and their newest items (n, L)."""
         size = rows_of_a_block(self.n_items, self._ranking_budget, self.device)
         size = min(size, _ROWS if self.device.type == "cpu" else _ROWS_ON_DEVICE)
         for start in range(0, len(cases), size):
@@ -156,7 +156,7 @@ class MemoryRecommender(HyperRecommender):
             starts = np.maximum(part.ends - self._length, part.starts)
             items = gather(part.store, part.rows, starts, part.ends, self._length)
             newest = newest_first(self._on(items), self._on(part.ends - starts))
-            yield rows, head.scores(states[rows], 0, head.n_items), newest
+            yield part, head.scores(states[rows], 0, head.n_items), newest
 
     def _read(self, cases: Prefixes) -> Evidence:
         """Return the evidence for the items that are proposed for each of the ``cases``."""
@@ -176,7 +176,7 @@ class MemoryRecommender(HyperRecommender):
         @torch.no_grad()
         def score(cases: Prefixes) -> Tensor:
             states = encode_cases(self, cases, self._length, self.device)
-            parts = [rank(cases[rows], *found) for rows, *found in self._parts(cases, states, head)]
+            parts = [rank(*found) for found in self._parts(cases, states, head)]
             return torch.cat(parts) if len(parts) > 1 else parts[0]  # a single one is not copied
 
         return score

@@ -164,10 +164,10 @@ def check_request(format: str, output: str | Path, *, top_k: int | None = None, 
         raise ConfigError(f"--output={output}: {path.parent} cannot be written to ({error})") from error
     described = description_of(path)
     ours = is_written_by(WRITTEN_BY, described)
-    digests = [read_json(described).get(name) for name in ("sha256", "data_sha256")] if ours else [None, None]
-    for file, digest in zip((path, data_of(path)), digests, strict=True):
-        if not file.is_file() or file_digest(file) != digest:
-            require_own(file, lambda _: False, "an export with its JSON beside it")
+    about = read_json(described) if ours else {}
+    digests = {path: about.get("sha256"), data_of(path): about.get("data_sha256")}
+    for file in digests:
+        require_own(file, lambda one: file_digest(one) == digests[one], "an export with its JSON beside it")
     require_own(described, lambda _: ours, "the description of an export")
     return path
 
