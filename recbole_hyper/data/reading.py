@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,17 +13,16 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from recbole_hyper.data.sequences import SequenceStore
+from recbole_hyper.data.sequences import SequenceStore, ranges
 from recbole_hyper.data.source import Source
-from recbole_hyper.data.tables.atomic import Column, nothing_in
-from recbole_hyper.data.tables.filters import intervals, k_core, within
-from recbole_hyper.data.tables.ids import PAD, as_text, text_array
+from recbole_hyper.data.tables.atomic import nothing_in
+from recbole_hyper.data.tables.filters import k_core, repeated
+from recbole_hyper.data.tables.ids import PAD, text_array
 from recbole_hyper.data.tables.interactions import Interactions, Rows, joined, of_frame, rows_of_file
 from recbole_hyper.errors import ConfigError, DataError
 
 logger = logging.getLogger("recbole_hyper")
 
-Mask = npt.NDArray[np.bool_]
 _PADDING = "0"  # in lists of histories
 
 
@@ -37,69 +35,49 @@ def read_store(source: Source) -> SequenceStore:
         return read_rows(source)
     source.check_header()
     sizes: list[int] = []
-    masks: list[Mask] = []
-    data = joined(_blocks(source, sizes, masks))
+    data = joined(_blocks(source, sizes))
     if not source.timed:
         data.times -= 1  # positions from 0
-    parts = part_numbers(sizes) if source.parts else None
-    keep = np.concatenate(masks) if masks else None
-    store = make_store(source, data, str(source.path("inter")), keep, parts)
-    removed = sum(sizes) - len(store.items)
-    removal = f"; filters removed {removed:,}" if removed else ""
-    logger.info("read %s: %s interactions%s", ", ".join(map(str, source.inter_paths())), f"{sum(sizes):,}", removal)
+    store = make_store(source, data, str(source.path("inter")), part_numbers(sizes) if source.parts else None)
+    log_reading(source, sum(sizes), store)
     return replace(store, columns=source.columns_of_source)
 
 
-def _blocks(source: Source, sizes: list[int], masks: list[Mask]) -> Iterator[Rows]:
-    """Yield the rows of all files; append each file's row count, and for each block what ``val_interval`` keeps."""
-    filtering = source.filtering("inter")
-    if sequences := [name for name, kind in filtering.items() if kind.endswith("_seq")]:
-        raise DataError(f"val_interval: {sequences[0]!r} has sequences, which have no interval; leave it out")
+def log_reading(source: Source, count: int, store: SequenceStore) -> None:
+    """Log the files with interactions, how many these are, and how many of them filters removed."""
+    removed = count - len(store.items)
+    removal = f"; filters removed {removed:,}" if removed else ""
+    logger.info("read %s: %s interactions%s", ", ".join(map(str, source.inter_paths())), f"{count:,}", removal)
+
+
+def _blocks(source: Source, sizes: list[int]) -> Iterator[Rows]:
+    """Yield the rows of all files, and append each file's row count."""
     fields = {"user_id": source.user_field, "item_id": source.item_field, "timestamp": source.time_field}
     if not source.timed:
         del fields["timestamp"]
     for path in source.inter_paths():
         size = 0
-        for block in rows_of_file(path, fields, [*filtering], source.field_separator, source.encoding):
+        for block in rows_of_file(path, fields, source.field_separator, source.encoding):
             size += len(block.lines)
-            if filtering:
-                masks.append(_kept_values(source, path, block, filtering))
             yield block
         if not size:
             raise nothing_in(path)
         sizes.append(size)
 
 
-def _kept_values(source: Source, path: Path, block: Rows, kinds: Mapping[str, str]) -> Mask:
-    """Return the mask of the rows that ``val_interval`` keeps: numbers in an interval, or tokens in a list."""
-    keep = np.ones(len(block.lines), dtype=bool)
-    for name, kind in kinds.items():
-        allowed = source.val_interval[name]
-        column = Column(path, name, as_text(block.other(name)), block.lines)
-        if kind == "float":
-            keep &= within(column.numbers(), allowed)
-        else:
-            keep &= column.values.to_pandas().isin(list(allowed)).to_numpy()
-    return keep
-
-
 def fewest(text: str | None) -> int | None:
-    """Return the smallest whole number in an interval without upper limit, 0 for None; None for other intervals."""
+    """Return n of an interval ``[n,inf)``, 0 for None; None for other intervals."""
     if text is None:
         return 0
-    bounds = intervals(text)
-    if len(bounds) != 1 or not math.isinf(bounds[0][2]) or bounds[0][1] == math.inf:
-        return None
-    opening, least = bounds[0][:2]
-    if least < 0:
-        return 0
-    return math.floor(least) + 1 if opening == "(" else math.ceil(least)
+    found = re.fullmatch(r"\s*\[\s*([0-9]+)\s*,\s*inf\s*[\])]\s*", text)
+    return int(found[1]) if found else None
 
 
 def filtered_by_recbole(source: Source) -> bool:
-    """Return whether RecBole must filter: if there are feature files, or upper limits on interactions."""
+    """Return whether RecBole must filter: by values, feature files, or limits other than ``[n,inf)``."""
     limits = (source.user_inter_num_interval, source.item_inter_num_interval)
-    return bool(set(source.load_col) - {"inter"}) or any(fewest(limit) is None for limit in limits)
+    by_values = bool(source.val_interval or set(source.load_col) - {"inter"})
+    return by_values or any(fewest(limit) is None for limit in limits)
 
 
 def require_items(count: int, where: object) -> None:
@@ -114,31 +92,24 @@ def part_numbers(sizes: list[int]) -> npt.NDArray[np.int8]:
 
 
 def make_store(
-    source: Source, data: Interactions, where: str, keep: Mask | None = None, parts: npt.NDArray[np.int8] | None = None
+    source: Source, data: Interactions, where: str, parts: npt.NDArray[np.int8] | None = None
 ) -> SequenceStore:
     """Filter, number and sort interactions as RecBole does.
 
-    Error messages name ``where`` they come from. ``keep`` is the mask of ``val_interval`` (None: all). Interactions in
-    ``parts``, see :func:`part_numbers`, are not filtered.
+    Error messages name ``where`` they come from. Interactions in ``parts``, see :func:`part_numbers`, are not filtered.
     """
-    rows = None if keep is None else np.flatnonzero(keep)
+    before = len(data)
     if source.rm_dup_inter is not None:  # first, and this puts the rows in time order, ties in file order
-        order = np.argsort(data.times, kind="stable")
-        pairs = data.users[order].astype(np.int64) * len(data.item_tokens) + data.items[order]
-        order = order[~np.asarray(pd.Series(pairs).duplicated(keep=source.rm_dup_inter))]  # type: ignore[arg-type]
-        rows = order if keep is None else order[keep[order]]
+        data.take(np.argsort(data.times, kind="stable"))
+        data.take(~repeated(data.users, data.items, source.rm_dup_inter))
     least = [fewest(text) or 0 for text in (source.user_inter_num_interval, source.item_inter_num_interval)]
-    if any(least) and (rows is None or len(rows)):
-        users, items = (codes if rows is None else codes[rows] for codes in (data.users, data.items))
-        mask = k_core(users, items, min_user=least[0], min_item=least[1])
-        if not mask.all():
-            rows = np.flatnonzero(mask) if rows is None else rows[mask]
-    if rows is not None:
-        if not len(rows):
-            raise source.nothing_left(where)
-        data.users, data.user_tokens = _renumbered(data.users[rows], data.user_tokens)
-        data.items, data.item_tokens = _renumbered(data.items[rows], data.item_tokens)
-        data.times = data.times[rows]
+    if any(least):
+        data.take(k_core(data.users, data.items, min_user=least[0], min_item=least[1]))
+    if not len(data):
+        raise source.nothing_left(where)
+    if len(data) < before or source.rm_dup_inter is not None:
+        data.users, data.user_tokens = _renumbered(data.users, data.user_tokens)
+        data.items, data.item_tokens = _renumbered(data.items, data.item_tokens)
     require_items(len(data.item_tokens), where)
     data.users += 1  # in place: 0 is padding
     data.items += 1
@@ -149,10 +120,8 @@ def make_store(
 
 def _renumbered(codes: npt.NDArray[np.int32], tokens: pa.Array) -> tuple[npt.NDArray[np.int32], pa.Array]:
     """Return codes in order of first appearance, as RecBole numbers ids, and the remaining tokens."""
-    order = pd.unique(codes)
-    numbers = np.zeros(len(tokens), dtype=np.int32)
-    numbers[order] = np.arange(len(order))
-    return numbers[codes], tokens.take(pa.array(order))
+    numbers, order = pd.factorize(codes)
+    return numbers.astype(np.int32), tokens.take(pa.array(order))
 
 
 def given_store(source: Source, frame: Any) -> SequenceStore:
@@ -218,34 +187,29 @@ def read_rows(source: Source) -> SequenceStore:
         lists = lists.map(lambda items: items[items != _PADDING])
     users, user_tokens = pd.factorize(everything[source.user_field])
     items, item_tokens = pd.factorize(np.concatenate([targets.to_numpy(object), *lists]))
-    if len(item_tokens) < 2:
-        raise DataError(f"{path} has {len(item_tokens)} item; ranking needs at least 2")
+    require_items(len(item_tokens), path)
     user_ids, targets_of_rows = (users + 1).tolist(), (items[: len(lists)] + 1).tolist()
     histories = np.split(items[len(lists) :] + 1, np.cumsum(lists.map(len))[:-1])
     rows = [
         (user, [*history.tolist(), target])
         for user, history, target in zip(user_ids, histories, targets_of_rows, strict=True)
     ]
-    places = (part_numbers([len(frame) for frame in frames]) + 1).tolist()
-    sequences = [(user, 1, row) for user, row in _merged(rows[: len(frames[0])])]
-    sequences += [(user, place, row) for (user, row), place in zip(rows, places, strict=True) if place > 1]
+    places = part_numbers([len(frame) for frame in frames]).tolist()
+    sequences = [(user, 0, row) for user, row in _merged(rows[: len(frames[0])])]
+    sequences += [(user, place, row) for (user, row), place in zip(rows, places, strict=True) if place > 0]
     sequences.sort(key=lambda entry: entry[:2])
     lengths = np.array([len(row) for _, _, row in sequences], dtype=np.int64)
-    columns = np.array([place for _, place, _ in sequences])
-    n_targets = np.where(columns == 1, lengths, 1)  # every item of a training row, the last item of others
-    parts = np.zeros((len(sequences), 4), dtype=np.int64)
-    parts[:, 0], parts[np.arange(len(sequences)), columns] = lengths - n_targets, n_targets
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    return SequenceStore(
-        offsets=offsets,
-        items=np.array([item for _, _, row in sequences for item in row], dtype=np.int32),
-        # positions in the row, as there are no times
-        times=(np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)).astype(np.float64),
-        users=np.array([user for user, _, _ in sequences], dtype=np.int64),
-        user_tokens=text_array([PAD, *user_tokens]),
-        item_tokens=text_array([PAD, *item_tokens]),
-        parts=parts,
+    owners = np.repeat(np.arange(len(sequences)), lengths)
+    positions = ranges(np.zeros_like(lengths), lengths)  # in the row, as there are no times
+    places_of = np.array([place for _, place, _ in sequences])[owners]
+    # every item of a training row is a target, of others the last one; what comes before is known
+    known = (places_of > 0) & (positions < lengths[owners] - 1)
+    user_names, item_names = (text_array([PAD, *tokens]) for tokens in (user_tokens, item_tokens))
+    all_items = [item for _, _, row in sequences for item in row]
+    store = SequenceStore.from_interactions(
+        owners, all_items, positions, user_names, item_names, np.where(known, -1, places_of)
     )
+    return replace(store, users=np.array([user for user, _, _ in sequences], dtype=np.int64))
 
 
 def _merged(rows: list[tuple[int, list[int]]]) -> list[tuple[int, list[int]]]:

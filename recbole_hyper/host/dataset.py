@@ -177,6 +177,7 @@ class TableDataset(StoreDataset):
         times = self.inter_feat[self.time_field].to_numpy()
         if not len(times):
             raise self.nothing_in(path)
+        self.n_read = len(times)
         if len(bad := np.flatnonzero(~np.isfinite(times))):
             lines = ", ".join(str(line + 2) for line in self.inter_feat.index[bad[:5]])
             raise DataError(

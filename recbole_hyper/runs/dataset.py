@@ -11,7 +11,7 @@ import numpy as np
 from recbole_hyper import registry
 from recbole_hyper.config.recbole_keys import FEATURE_KEYS
 from recbole_hyper.data.item_features import feature_columns, read_item_features
-from recbole_hyper.data.reading import filtered_by_recbole, part_numbers, read_store, require_items
+from recbole_hyper.data.reading import filtered_by_recbole, log_reading, part_numbers, read_store, require_items
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.data.source import Source
 from recbole_hyper.data.tables.atomic import nothing_in
@@ -84,6 +84,7 @@ class FeatureDataset(TableDataset, SequenceDataset):
             *(self.field2id_token[name] for name in (self.uid_field, self.iid_field)),
             part_numbers(self.file_size_list) if self.source.parts else None,  # type: ignore[call-arg]
         )
+        log_reading(self.source, self.n_read, self._store)
 
     def nothing_in(self, path: Path) -> DataError:
         return nothing_in(path)
@@ -122,7 +123,7 @@ def dataset_of_model(config: Any, store: SequenceStore | None = None) -> Sequenc
 def stored(config: Any) -> SequenceStore:
     """Return the sequences of a configuration.
 
-    RecBole reads the data if fields share ids, features filter, or the number of interactions has an upper limit.
+    RecBole reads the data if fields share ids, values or features filter, or a count has other limits than ``[n,inf)``.
     """
     require_files(config)
     source = Source.of(config)

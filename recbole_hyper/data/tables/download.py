@@ -10,7 +10,7 @@ import urllib.error
 from collections.abc import Callable
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from recbole_hyper.data.tables.archives import contents, unpacked
 from recbole_hyper.data.tables.atomic import typed_header
@@ -31,12 +31,11 @@ def with_data(bind: Callable[[], T]) -> T:
     ConfigError if the data set cannot be downloaded, or ``offline`` is set; NoSpaceError if the disk is full.
     """
     try:
-        config: Any = bind()
+        return bind()
     except MissingDataError as missing:
         if not obtain(missing):
             raise
-        config = bind()
-    return config
+    return bind()
 
 
 def obtain(missing: MissingDataError) -> bool:

@@ -1,4 +1,4 @@
-"""Filters of interactions: enough per user and item, one per pair, values in intervals; and their order."""
+"""Filters of interactions: enough per user and item, one per pair; and their order."""
 
 from __future__ import annotations
 
@@ -25,26 +25,13 @@ _INTERVALS = re.compile(rf"\s*[\[(]{_NUMBER},{_NUMBER}[\])]\s*(?:;\s*[\[(]{_NUMB
 
 def require_allowed(name: str, kind: str, allowed: Any) -> None:
     """Raise ConfigError if what ``val_interval`` allows for a column does not suit its type (token, float)."""
+    if kind.endswith("_seq"):
+        raise ConfigError(f"val_interval: {name!r} has sequences, which have no interval; leave it out")
     if kind == "float" and not (isinstance(allowed, str) and _INTERVALS.fullmatch(allowed)):
         raise ConfigError(f"val_interval: {name}={allowed!r} must be an interval: '[3,inf)', several with ';' between")
     is_list = isinstance(allowed, list | tuple | set) and not any(isinstance(value, list) for value in allowed)
     if kind == "token" and not is_list:
         raise ConfigError(f"val_interval: {name}={allowed!r} must be a list of tokens, such as ['a', 'b']")
-
-
-def intervals(text: str) -> list[tuple[str, float, float, str]]:
-    """Parse intervals such as ``[5,inf)`` or ``[1,2];(4,9)``: opening bracket, bounds, closing bracket."""
-    parts = [part.strip() for part in text.split(";")]
-    return [(part[0], *map(float, part[1:-1].split(",")), part[-1]) for part in parts]  # type: ignore[misc]
-
-
-def within(values: npt.NDArray, allowed: str) -> Mask:
-    """Return which values are in one of the intervals."""
-    inside = np.zeros(len(values), dtype=bool)
-    for opening, low, high, closing in intervals(allowed):
-        above = values >= low if opening == "[" else values > low
-        inside |= above & (values <= high if closing == "]" else values < high)
-    return inside
 
 
 def _counts(codes: Codes) -> npt.NDArray[np.int64]:
@@ -108,7 +95,7 @@ def filtered(users: Codes, items: Codes, *, method: str, min_user: int, min_item
 
 
 def repeated(users: Codes, items: Codes, keep: str) -> Mask:
-    """Return the mask of rows, grouped by user, to drop so that each pair keeps its ``first`` or ``last`` row."""
+    """Return the mask of rows to drop so that each pair keeps its ``first`` or ``last`` row."""
     size = int(items.max(initial=-1)) + 1
     pairs = pd.Series(users.astype(np.int64) * size + items)
     return pairs.duplicated(keep="last" if keep == "last" else "first").to_numpy()

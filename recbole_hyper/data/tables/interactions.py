@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,12 +92,10 @@ def joined(blocks: Iterable[Rows]) -> Interactions:
     return Interactions(user_codes, item_codes, np.concatenate(times), rated, user_tokens, item_tokens)
 
 
-def rows_of_file(
-    path: Path, fields: Mapping[str, str], others: Collection[str], separator: str, encoding: str | None
-) -> Iterator[Rows]:
-    """Yield the rows of an atomic file, with these columns by field and the ``others``; DataError as in ``atomic``."""
+def rows_of_file(path: Path, fields: Mapping[str, str], separator: str, encoding: str | None) -> Iterator[Rows]:
+    """Yield the rows of an atomic file, with these columns by field; DataError as in ``atomic``."""
     layout, file = Layout(columns=fields, separator=separator, encoding=encoding), SourceFile(path)
-    table = open_table(file, layout, format="atomic", fields=[*fields], optional=(), others=others)
+    table = open_table(file, layout, format="atomic", fields=[*fields], optional=())
     yield from table.blocks(Refused(str(path)))
 
 

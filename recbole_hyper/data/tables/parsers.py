@@ -52,10 +52,6 @@ class Rows:
     part: str = ""
     wrong: Sequence[tuple[int, str, str]] = ()  # line, reason and text of unreadable records between the rows
 
-    def other(self, name: str) -> Any:
-        """Return a column that is no field."""
-        return self.columns[OTHER + name]
-
     def filter(self, keep: Mask) -> Rows:
         """Return the rows where ``keep`` is True."""
         if keep.all():
