@@ -14,6 +14,9 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # where a test asks for two, a thread that waits for the other sleeps: it does not spin on the core of the next worker
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# where Python is told to keep no compiled files, each of the many processes of the suite would compile the package anew
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 import numpy as np
 import pytest
@@ -55,13 +58,18 @@ os.environ.setdefault("NUMBA_CACHE_DIR", default_folder())
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Keep what is imported out of Python's search for garbage, which takes half a second otherwise, twice a trial."""
+    """Search for garbage once, after all modules are imported."""
     gc.disable()
     found = yield
-    gc.collect()
-    gc.freeze()
     gc.enable()
     return found
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _garbage() -> None:
+    """Keep what earlier modules left out of Python's search for garbage, which takes half a second otherwise."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_unconfigure() -> None:

@@ -279,15 +279,13 @@ def test_the_folder_is_enough(folder: Path) -> None:
 
 
 def test_exports_hold_the_features(folder: Path, tmp_path: Path) -> None:
-    runtime = pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnxscript")
     loaded = load(folder)
     tokens = loaded.store.item_tokens
-    given, lengths = np.array([[5, 9, 2], [4, 0, 0]]), np.array([3, 1])
+    given, lengths = torch.tensor([[5, 9, 2], [4, 0, 0]]), torch.tensor([3, 1])
     scores = loaded.score([tokens[[5, 9, 2]].tolist(), tokens[[4]].tolist()])
-    export(loaded.model, tokens, 8, tmp_path / "model.onnx", top_k=5)
-    session = runtime.InferenceSession(str(tmp_path / "model.onnx"))
-    items, values = session.run(None, {"item_id_list": given, "item_length": lengths})
+    export(loaded.model, tokens, 8, tmp_path / "model.pt2", format="program", top_k=5)
+    program = torch.no_grad()(torch.export.load(tmp_path / "model.pt2").module())
+    items, values = (one.numpy() for one in program(given, lengths))
     np.testing.assert_array_equal(items, np.argsort(-scores, axis=1, kind="stable")[:, :5] + 1)
     np.testing.assert_allclose(values, np.take_along_axis(scores, items - 1, axis=1), atol=1e-5)
     export(loaded.model, tokens, 8, tmp_path / "items.parquet", format="vectors")
