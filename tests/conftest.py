@@ -15,8 +15,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # where a test asks for two, a thread that waits for the other sleeps: it does not spin on the core of the next worker
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # where Python is told to keep no compiled files, each of the many processes of the suite would compile the package anew
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-sys.dont_write_bytecode = False
+os.environ["PYTHONDONTWRITEBYTECODE"] = ""
 
 import numpy as np
 import pytest
