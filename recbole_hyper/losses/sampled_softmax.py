@@ -39,7 +39,9 @@ class _Sampled(torch.autograd.Function):
             by_own.append(-factor)
             if logits.requires_grad:
                 wanted = [chunk, *trained] if chunk.requires_grad else trained
-                found = list(torch.autograd.grad(logits, wanted, shares.mul_(factor[:, None])))
+                shares.mul_(factor[:, None])
+                # a flat head does not use its theta
+                found = list(torch.autograd.grad(logits, wanted, shares, materialize_grads=True))
                 by_states += [found.pop(0)] if chunk.requires_grad else []
                 for one, more in zip(sums, found, strict=True):
                     one.add_(more)

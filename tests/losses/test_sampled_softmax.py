@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.losses.ce import CrossEntropy
 from recbole_hyper.losses.negatives import NegativeSampler
 from recbole_hyper.losses.sampled_softmax import sampled_softmax
@@ -34,6 +35,17 @@ def test_it_is_the_sum_over_target_and_sample(geometry: str) -> None:
     assert_same(ours, losses.dot(weights), states, head)
     mean = sampled_softmax(states, targets, head, items, log_expected)
     torch.testing.assert_close(mean, losses.mean())
+
+
+def test_a_flat_head_may_have_a_theta_that_it_does_not_use() -> None:
+    states, targets, head = problem("euclidean", N, ITEMS)
+    items, log_expected = torch.tensor([1, 4, 9]), torch.zeros(3, dtype=torch.float64)
+    theta = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+    learning = OutputHead(head.geometry, head.weight, offset=head.offset, theta=theta)
+    loss = sampled_softmax(states, targets, learning, items, log_expected)
+    torch.testing.assert_close(loss, sampled_softmax(states, targets, head, items, log_expected))
+    loss.backward()
+    assert theta.grad is None or theta.grad == 0
 
 
 def test_every_item_once_is_the_exact_cross_entropy() -> None:
