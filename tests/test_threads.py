@@ -83,10 +83,9 @@ print(torch.get_num_threads())
     assert done.stdout.split() == ["2", "1", "1", "2", "3"]
 
 
-def test_reading_takes_no_more_threads_than_it_is_given(monkeypatch):
-    from recbole_hyper.data.tables.malformed import reading_threads
+def test_a_pool_takes_no_more_threads_than_it_is_given(monkeypatch):
+    from recbole_hyper.threads import default_threads
 
     monkeypatch.delenv("NUMBA_NUM_THREADS", raising=False)
-    for given, taken in (("1", 1), ("3", 3), ("64", 4)):
-        monkeypatch.setenv("OMP_NUM_THREADS", given)
-        assert reading_threads() == taken
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert default_threads() == 3

@@ -19,11 +19,6 @@ _BITS_OF_A_KEY = 62
 Side = Literal["both", "after", "before"]
 
 
-def weight_of(distance: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Return the weight of two items that many steps apart: one over the square root of the steps."""
-    return np.asarray(distance, dtype=np.float64) ** -0.5
-
-
 def pair_counts(
     store: SequenceStore,
     lengths: Int64,
@@ -35,8 +30,8 @@ def pair_counts(
 ) -> tuple[scipy.sparse.csr_matrix, npt.NDArray[np.float32]]:
     """Count, for each pair of items, the sequences in which they are at most ``window`` steps apart.
 
-    A sequence counts once for a pair, in both directions, with the weight of the smallest distance
-    (:func:`weight_of`). With another ``side``, row i counts only the items after, or before, item i. Only the first
+    A sequence counts once for a pair, in both directions, with the weight of the smallest distance: one over the square
+    root of the steps. With another ``side``, row i counts only the items after, or before, item i. Only the first
     ``lengths`` (U,) interactions of each row count. Each row keeps its ``neighbours`` largest entries, ties in
     item order. If ``memory_budget`` bytes are not enough for all counts at once, the sequences are read several times.
 
@@ -102,7 +97,7 @@ def _counts_of(
     pairs = sorted_keys >> of_distance
     nearest = np.diff(pairs, prepend=-1) > 0
     pairs, steps = pairs[nearest], (sorted_keys[nearest] & ((1 << of_distance) - 1)) + 1
-    values = weight_of(np.arange(1, reach + 1))[steps - 1]
+    values = (np.arange(1.0, reach + 1) ** -0.5)[steps - 1]
     rows, columns = (pairs >> of_item) & ((1 << of_item) - 1), pairs & ((1 << of_item) - 1)
     if side == "both":
         rows, columns = np.concatenate((rows, columns)), np.concatenate((columns, rows))

@@ -29,6 +29,7 @@ _PADDING = "0"  # in lists of histories
 def read_store(source: Source) -> SequenceStore:
     """Read, filter, number and sort the interactions, as RecBole's Dataset does with the same keys.
 
+    Not for what :func:`filtered_by_recbole` names.
     DataError for a missing column, an invalid value, or if filtering leaves nothing or fewer than two items.
     """
     if source.has_histories:
@@ -145,18 +146,16 @@ def given_store(source: Source, frame: Any) -> SequenceStore:
 def check_given(source: Source) -> None:
     """Raise ConfigError for keys that need more than the users, items and times of a frame."""
     fields = [source.user_field, source.item_field, source.time_field]
-    read = f"only {', '.join(fields)} of a frame are read"
-    if source.val_interval:
-        raise ConfigError(f"val_interval={dict(source.val_interval)!r} needs files; drop rows from the frame instead")
-    if set(source.load_col) != {"inter"} or set(source.load_col["inter"]) - {*fields, "*"}:
-        raise ConfigError(f"load_col={dict(source.load_col)!r}: {read}; leave load_col out")
-    if source.aliases:
-        keys = "alias_of_user_id and alias_of_item_id"
-        raise ConfigError(f"{keys} need atomic files: users and items of a frame do not share ids; leave them out")
-    if filtered_by_recbole(source):
-        raise ConfigError(
-            "user_inter_num_interval and item_inter_num_interval of a frame must be '[n,inf)' or left out"
-        )
+    limits = (source.user_inter_num_interval, source.item_inter_num_interval)
+    needs_files = {
+        "val_interval": source.val_interval,
+        "load_col": set(source.load_col) != {"inter"} or set(source.load_col["inter"]) - {*fields, "*"},
+        "alias_of_user_id and alias_of_item_id": source.aliases,
+        "intervals other than '[n,inf)'": None in map(fewest, limits),
+    }
+    if keys := ", ".join(key for key, needed in needs_files.items() if needed):
+        read = f"of a frame only {', '.join(fields)} are read"
+        raise ConfigError(f"{keys}: {read}; leave these keys out, and drop rows from the frame before")
 
 
 def read_rows(source: Source) -> SequenceStore:

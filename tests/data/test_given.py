@@ -91,9 +91,10 @@ def test_an_unusable_frame_is_refused_early(change: Any, message: str, tmp_path:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"val_interval": {"timestamp": "[3,inf)"}}, "drop rows from the frame"),
-        ({"load_col": {"inter": [*COLUMNS, "rating"]}}, "leave load_col out"),
-        ({"load_col": {"inter": COLUMNS, "item": "*"}}, "leave load_col out"),
+        ({"val_interval": {"timestamp": "[3,inf)"}}, "val_interval: of a frame"),
+        ({"load_col": {"inter": [*COLUMNS, "rating"]}, "alias_of_item_id": ["rating"]}, "load_col, alias"),
+        ({"load_col": {"inter": COLUMNS, "item": "*"}}, "load_col: of a frame"),
+        ({"item_inter_num_interval": "(3,inf)"}, "[n,inf)"),
         ({"item_inter_num_interval": "[900,inf)"}, "the frame: filtering removes all interactions"),
     ],
 )

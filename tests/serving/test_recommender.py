@@ -348,7 +348,7 @@ def test_histories_without_times_get_one_time_and_a_warning(timed, caplog) -> No
         ({"histories": [["i1", "i2"]], "times": [[1.0]]}, "times[0] has 1 entries, its history has 2 items"),
         ({"histories": [["i1"]], "times": [[1.0], [2.0]]}, "times has 2 lists for 1 histories"),
         ({"histories": [["i1"]], "times": {"a": [1.0]}}, "the form of the histories"),
-        ({"histories": {"a": ["i1"]}, "times": {"b": [1.0]}}, "(first: 'a')"),
+        ({"histories": {"a": ["i1"]}, "times": {"b": [1.0]}}, "times[0] has 0 entries"),
         ({"histories": [["i1"]], "times": [["31.13.2024"]]}, "numbers or dates"),
         ({"histories": [["i1"]], "times": [[1j]]}, "1j"),
         ({"histories": [["i1"]], "times": [[float("inf")]]}, "numbers or dates"),

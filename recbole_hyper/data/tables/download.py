@@ -1,7 +1,7 @@
 """Gets missing data sets by RecBole's names: prepares them if this package can, else downloads RecBole's files.
 
 A download becomes a data set in one step, when it is complete: the archive has the length that the server announced,
-passes its checksums, and contains a .inter file with a valid header. SOURCE.json beside it has the address and digests.
+passes its checksums, and contains a .inter file with a valid header. SOURCE.json beside it has address and digest.
 """
 
 import shutil
@@ -69,7 +69,7 @@ def _fetch(name: str, address: str, folder: Path) -> None:
     try:
         with replaced_folder(folder) as part:
             archive = public.download(address, part, PATIENCE)
-            size, digest = archive.stat().st_size, file_digest(archive)
+            digest = file_digest(archive)
             with unpacked(archive) as packed:
                 for packed_file in contents(packed):  # without a folder around the files
                     shutil.move(packed_file.path, part / packed_file.name.replace(archive.stem, name))
@@ -80,8 +80,7 @@ def _fetch(name: str, address: str, folder: Path) -> None:
             for file in (part / f"{name}.{suffix}" for suffix in ("inter", "user", "item")):
                 if file.is_file():
                     typed_header(file)
-            files = {path.name: file_digest(path) for path in sorted(part.iterdir())}
-            write_json(part / "SOURCE.json", {"address": address, "bytes": size, "sha256": digest, "files": files})
+            write_json(part / "SOURCE.json", {"address": address, "sha256": digest})
     except NoSpaceError:
         raise
     except (OSError, ValueError, HTTPException) as error:

@@ -175,13 +175,9 @@ def natural(values: pa.Array) -> npt.NDArray[Any]:
 
 def text_array(texts: Iterable[Any]) -> npt.NDArray[Any]:
     """Return texts as a numpy array of fixed width, or of objects if a few long texts would make that too large."""
-    if isinstance(texts, pa.Array | pa.ChunkedArray):
-        lengths, listed = pc.utf8_length(texts), texts.to_pylist()
-        widest, characters = pc.max(lengths).as_py() or 0, pc.sum(lengths).as_py() or 0
-    else:
-        listed = texts.tolist() if isinstance(texts, np.ndarray) else list(texts)
-        widest, characters = max(map(len, listed), default=0), sum(map(len, listed))
-    fits = 4 * widest * len(listed) <= max(_WIDE_BYTES, 4 * _WIDE_TIMES * characters)
+    listed = texts.to_pylist() if isinstance(texts, pa.Array | pa.ChunkedArray) else [*texts]
+    lengths = [*map(len, listed)]
+    fits = 4 * max(lengths, default=0) * len(listed) <= max(_WIDE_BYTES, 4 * _WIDE_TIMES * sum(lengths))
     return np.array(listed, dtype=np.str_ if fits else object)
 
 

@@ -122,11 +122,7 @@ def _times(
     """Return the times of all items, concatenated; ``names`` are the keys if the histories are a mapping."""
     if (names is not None) != isinstance(times, Mapping):
         raise ValueError("times must have the form of the histories: a mapping for a mapping, else a list of lists")
-    if names is not None:
-        if missing := [name for name in names if name not in times]:
-            raise ValueError(f"times: {len(missing)} histories have no times (first: {missing[0]!r})")
-        times = [times[name] for name in names]
-    lists = _listed("times", times, "a list of lists of times")
+    lists = _listed("times", times, "a list of lists of times") if names is None else [times.get(n, ()) for n in names]
     rows = [_listed(f"times[{at}]", row, "a list of times") for at, row in enumerate(lists)]
     if len(rows) != len(counts):
         raise ValueError(f"times has {len(rows)} lists for {len(counts)} histories")

@@ -10,20 +10,14 @@ from recbole_hyper.errors import DataError
 from recbole_hyper.threads import Pool, default_threads
 
 _SHOWN = 5
-_HOPELESS = 10_000  # with more unreadable lines than this, and than readable ones, reading stops
 
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 
 
-def reading_threads() -> int:
-    """:func:`default_threads`, at most 4: more would wait for the disk."""
-    return min(4, default_threads())
-
-
-def mapped(work: Callable[[Piece], Result], pieces: Iterable[Piece], threads: int | None = None) -> Iterator[Result]:
-    """Yield ``work(piece)`` in order, run in threads (None: :func:`reading_threads`), with few pieces in memory."""
-    with Pool(reading_threads() if threads is None else threads) as pool:
+def mapped(work: Callable[[Piece], Result], pieces: Iterable[Piece]) -> Iterator[Result]:
+    """Yield ``work(piece)`` in order, run in threads, with few pieces in memory."""
+    with Pool(min(4, default_threads())) as pool:  # more would wait for the disk
         try:
             yield from pool.stream(work, pieces)
         except KeyboardInterrupt:  # the pool would wait for conditions that its threads evaluate
@@ -54,12 +48,10 @@ class Malformed:
             self.examples.append((line, reason, text if len(text) <= 120 else text[:117] + "..."))
 
     def merge(self, piece: Malformed) -> None:
-        """Add the counts of the next piece; DataError if most of a long file cannot be read."""
+        """Add the counts of the next piece."""
         for key in ("count", "good", "invalid", "unmet", "unknown"):
             setattr(self, key, getattr(self, key) + getattr(piece, key))
         self.examples = (self.examples + sorted(piece.examples))[:_SHOWN]
-        if self.count > _HOPELESS and self.count > self.good and self.max_share < 0.5:
-            self.check()
 
     def listing(self) -> str:
         """Return the first unreadable lines, in the order of the file."""

@@ -280,16 +280,16 @@ def objects(rows: Rows, form: Format, malformed: Malformed) -> Rows:
     if texts.null_count:  # a wrong byte makes its value missing, not the line
         texts = pa.array([line.decode("utf-8", "replace") for line in lines.to_pylist()])
     texts = pc.utf8_trim_whitespace(texts)
-    filled, good = as_mask(pc.not_equal(texts, "")), as_mask(pc.starts_with(texts, "{"))
-    try:
-        values = _json_values(texts.filter(pa.array(good)), form)
-    except engine.Error:
-        good &= as_mask(engine.query("select json_valid(c0) as c0 from rows", {"c0": texts})["c0"])
-        values = _json_values(texts.filter(pa.array(good)), form)
+    filled = as_mask(pc.not_equal(texts, ""))
+    good = as_mask(single(_query("json_valid(c0) and starts_with(c0, '{')", texts)[0]))
     for row in np.flatnonzero(filled & ~good):
         text = lines[int(row)].as_py().decode("utf-8", "backslashreplace")
         malformed.add(int(numbers[row]), "not a JSON object", text)
-    return Rows({field: _json_texts(column, field) for field, column in values.items()}, numbers[good])
+    texts, values = texts.filter(pa.array(good)), {}
+    for field, name in (form.columns or {}).items():
+        path = [name] if name in form.names else name.split(".")
+        values[field] = _json_texts(_at(texts, path), field)
+    return Rows(values, numbers[good])
 
 
 def json_keys(source: SourceFile, form: Format) -> list[str]:
@@ -300,12 +300,6 @@ def json_keys(source: SourceFile, form: Format) -> list[str]:
         found = engine.query("select case when json_valid(c0) then json_keys(c0) end as c0 from rows", {"c0": texts})
         keys |= dict.fromkeys(pc.unique(pc.list_flatten(single(found["c0"]))).to_pylist())
     return list(keys)
-
-
-def _json_values(texts: pa.Array, form: Format) -> Columns:
-    """Return the JSON at each column's (dotted) key."""
-    columns = form.columns or {}
-    return {field: _at(texts, [name] if name in form.names else name.split(".")) for field, name in columns.items()}
 
 
 def _at(texts: pa.Array, path: Sequence[str]) -> pa.Array:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -240,14 +239,8 @@ def _named(where: Where, rows: Rows) -> dict[str, pa.Array]:
 
 def _meeting(where: Where, rows: Rows, malformed: Malformed) -> Rows:
     """Return the rows that meet ``where``."""
-    try:
-        met = where.meets(_named(where, rows))
-    except DataError as error:  # it names a row of this block
-        found = re.match(r"where: row (\d+) \(from 0\): ", str(error))
-        if found is None:
-            raise
-        line = malformed.place.format(int(rows.lines[int(found[1])]))
-        raise DataError(f"{rows.part or malformed.name}, {line}: {str(error)[found.end() :]}") from error
+    name = rows.part or malformed.name
+    met = where.meets(_named(where, rows), place=lambda row: f"{name}, {malformed.place.format(rows.lines[row])}")
     keep = as_mask(met)
     malformed.unmet += int(np.count_nonzero(~keep))
     malformed.unknown += met.null_count

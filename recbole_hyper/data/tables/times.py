@@ -125,7 +125,8 @@ def guessed_time_format(values: pa.Array, column: str = "times") -> str | None:
     Text is ISO, or has a pattern that pandas guesses. DataError for other values that would be before 1990 or after
     tomorrow, for days and months in unknown order, and for booleans.
     """
-    numbers, good = to_numbers(values) if _numeric(values) else (np.zeros(0), np.zeros(0, bool))
+    other = pa.types.is_temporal(values.type) or pa.types.is_boolean(values.type)
+    numbers, good = (np.zeros(0), np.zeros(0, bool)) if other else to_numbers(values)
     if len(good) and good.mean() >= 0.5:
         form: str | None = _format_of_numbers(values, numbers[good])
     else:
@@ -136,7 +137,11 @@ def guessed_time_format(values: pa.Array, column: str = "times") -> str | None:
     seconds, good = to_seconds(values, str(form))
     at = int(np.argsort(np.where(good, seconds, np.inf))[int(good.sum()) // 2])  # the median
     if not plausible(seconds[at], values.type):
-        raise _unlikely(column, to_strings(values)[0][at].as_py(), str(form), seconds[at])
+        advice = "set the right one, such as %Y%m"
+        if form in UNITS:
+            advice += ", or --time_format=steps for numbers that are not dates; in a frame, convert them to datetimes"
+        example, reading = to_strings(values)[0][at].as_py(), f"{day(seconds[at])} by --time_format={form}"
+        raise DataError(f"the times in {column!r}, such as {example}, are unlikely dates: {reading}; {advice}")
     return form
 
 
@@ -179,10 +184,6 @@ def _pattern_of(values: pa.Array, column: str) -> str | None:
     return pattern
 
 
-def _numeric(values: pa.Array) -> bool:
-    return not (pa.types.is_temporal(values.type) or pa.types.is_boolean(values.type))
-
-
 def _likely(seconds: Any, earliest: float = _EARLIEST) -> Any:
     return (seconds >= earliest) & (seconds <= time.time() + _DAY)
 
@@ -195,15 +196,6 @@ def plausible(seconds: Any, kind: pa.DataType, form: str | None = None) -> Any:
     if form == "steps":
         return ~np.logical_or.reduce([_likely(seconds / unit) for unit in UNITS.values()])
     return _likely(seconds, 0.0 if pa.types.is_temporal(kind) else _EARLIEST)
-
-
-def _unlikely(column: str, example: str, form: str, moment: float) -> DataError:
-    """Return the error for times that are unlikely dates."""
-    advice = "set the right one, such as %Y%m"
-    if form in UNITS:
-        advice += ", or --time_format=steps for numbers that are not dates; in a frame, convert the column to datetimes"
-    reading = f"{day(moment)} by --time_format={form}"
-    return DataError(f"the times in {column!r}, such as {example}, are unlikely dates: {reading}; {advice}")
 
 
 def day(seconds: float) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
@@ -59,32 +59,34 @@ class Where:
         """Return (n,) True for the rows of ``table`` that meet the condition; see :meth:`meets`."""
         return as_mask(self.meets(table, seconds))
 
-    def meets(self, table: Any, seconds: float = _SECONDS) -> pa.Array:
+    def meets(
+        self, table: Any, seconds: float = _SECONDS, place: Callable[[int], str] = "where: row {} (from 0)".format
+    ) -> pa.Array:
         """Return (n,) whether each row of ``table`` meets the condition, null for a comparison with a missing value.
 
         ``table`` is an Arrow table, a record batch or a mapping from names to Arrow arrays; only :attr:`columns` are
         read. Other threads go on meanwhile. DataError for a missing column, or a value that cannot be compared, with
-        its row from 0 if it should be a number; TooSlowError after ``seconds``.
+        the ``place`` of its row if it should be a number; TooSlowError after ``seconds``.
         """
         arrays = self._arrays(table)
         numbers = self._numbers_in(arrays) if self._numbers is None else self._numbers
         texts = [name for name, array in arrays.items() if is_text(array.type) and name not in numbers]
-        arrays |= {name: _as_numbers(array, name) for name, array in arrays.items() if name in numbers}
+        arrays |= {name: _as_numbers(array, name, place) for name, array in arrays.items() if name in numbers}
         whole = [name for name in self._fractions if pa.types.is_integer(arrays[name].type)]
         arrays |= {name: arrays[name].cast(pa.float64(), safe=False) for name in whole}
         try:
             named = {f"c{place}": array for place, array in enumerate(arrays.values())}
             found = single(engine.query(f"{self._sql} FROM rows", named, seconds).column(0))
         except engine.TooSlowError as error:
-            raise engine.TooSlowError(f"where {_short(self.text)!r}: {error}") from error
+            raise engine.TooSlowError(f"where {self.text[:200]!r}: {error}") from error
         except engine.Error as error:
             fault = re.sub(r"\bc([0-9]+)\b", lambda match: repr(self.columns[int(match[1])]), str(error))
             fault += f"; columns of text: {', '.join(texts)}" if texts else ""
             lists = any(pa.types.is_nested(array.type) for array in arrays.values())
             hint = "; for a column of lists: list_contains(genres, 'Drama')" if lists else ""
-            raise DataError(f"where {_short(self.text)!r}: {fault}{hint}") from error
+            raise DataError(f"where {self.text[:200]!r}: {fault}{hint}") from error
         if not pa.types.is_boolean(found.type):
-            raise DataError(f"where {_short(self.text)!r}: the condition is not true or false for each row")
+            raise DataError(f"where {self.text[:200]!r}: the condition is not true or false for each row")
         return found
 
     def settled(self, table: Any) -> Where:
@@ -158,13 +160,9 @@ def _names(parts: Sequence[Node]) -> set[str]:
 
 def _refuse(text: str, why: str) -> NoReturn:
     raise DataError(
-        f"where {_short(text)!r}: expected a condition: {why}; "
+        f"where {text[:200]!r}: expected a condition: {why}; "
         "example: event = 'view' and (price > 0 or brand in ('a', 'b')) and city is not null"
     )
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 200 else text[:200] + "..."
 
 
 def _nodes(node: Any) -> Iterator[Node]:
@@ -196,16 +194,15 @@ def _flat(column: Any) -> pa.Array:
     return column.cast(pa.timestamp("us", "UTC")) if pa.types.is_date(kind) or pa.types.is_timestamp(kind) else column
 
 
-def _as_numbers(column: pa.Array, name: str) -> pa.Array:
+def _as_numbers(column: pa.Array, name: str, place: Callable[[int], str]) -> pa.Array:
     """Return texts as numbers, whole ones exactly; DataError for the first one that is not a number."""
     if not is_text(column.type):
         return column
     numbers, readable = to_numbers(column)
     wrong = np.flatnonzero(~readable & as_mask(pc.is_valid(column)))
     if len(wrong):
-        row = int(wrong[0])
-        text = column[row].as_py()[:80]
-        raise DataError(f"where: row {row} (from 0): {text!r} in {name!r} is not a number, as the values before it")
+        text = column[int(wrong[0])].as_py()[:80]
+        raise DataError(f"{place(int(wrong[0]))}: {text!r} in {name!r} is not a number, as the values before it")
     for whole in (pa.int64(), pa.decimal128(38, 0)):
         with contextlib.suppress(pa.ArrowInvalid):  # not whole, 1e3, or too large
             return pc.utf8_trim_whitespace(column).cast(whole)

@@ -68,7 +68,7 @@ def test_malformed_lines_are_counted_numbered_and_left_out(name: str, tmp_path: 
 
 
 @pytest.mark.parametrize(("line", "named"), [("a,b,c,1", "no column 2"), ("a\tb\t1\tnoon", "line 1: no time")])
-def test_a_file_of_another_format_is_given_up_early(line: str, named: str, tmp_path: Path) -> None:
+def test_a_file_of_another_format_is_refused(line: str, named: str, tmp_path: Path) -> None:
     raw = tmp_path / "raw"
     raw.write_text(f"{line}\n" * 30_000)
     with refused(DataError, named):

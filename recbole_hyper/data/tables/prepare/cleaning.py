@@ -60,9 +60,8 @@ def check_times(cleaning: Cleaning, clock: str) -> None:
 def apply(data: Interactions, cleaning: Cleaning, clock: str = "dates") -> tuple[Interactions, list[tuple[str, int]]]:
     """Sort and clean the interactions in place; also return the number of rows after each step.
 
-    The times of ``data`` are ``dates``, ``steps`` or ``positions``; DataError for options that do not suit them.
+    The times of ``data`` are ``dates``, ``steps`` or ``positions``, see :func:`check_times`.
     """
-    check_times(cleaning, clock)
     steps = [("read", len(data))]
 
     def keep(rows: np.ndarray, label: str, advice: str = "") -> None:

@@ -291,13 +291,10 @@ def choose(
             raise DataError(f"{source} has several files, but none is named like a {format} file; give the file itself")
         return files[0], candidates[0]
     if not entry.sources:
-        whole = one_of(source, files, header)
-        for name, form in formats.formats().items() if whole is None else ():
-            if form.published and (likely := pick(files, form.files)):
-                return likely, Candidate(name, ())
+        known_files = [pattern for form in formats.formats().values() if form.published for pattern in form.files]
         tables = [one for one in files if any(matches(one.name, ending) for ending in _TABLES)]
-        file = whole or (tables[0] if len(tables) == 1 else None)
-        if file is not None:
+        only = tables[0] if len(tables) == 1 else None
+        if file := one_of(source, files, header) or pick(files, known_files) or only:
             return file, Candidate(guess.format_of(file, timed, layout), ())
         names = ", ".join(one.name for one in files[:8]) + (", ..." if len(files) > 8 else "")
         raise DataError(

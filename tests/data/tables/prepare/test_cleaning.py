@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from recbole_hyper.data.tables.prepare import public
-from recbole_hyper.data.tables.prepare.cleaning import Cleaning, apply, gap_seconds, seconds
+from recbole_hyper.data.tables.prepare.cleaning import Cleaning, apply, check_times, gap_seconds, seconds
 from recbole_hyper.errors import DataError
 from tests.data.tables.raw import CODED, T, interactions, lines_of
 from tests.raising import refused
@@ -112,11 +112,11 @@ def test_pauses_that_cannot_be_read(text: str) -> None:
 def test_positions_and_steps_are_not_compared_with_seconds(key: str) -> None:
     cleaning = Cleaning(**{key: "2"})
     with refused(DataError, f"--{key}=2", "order of the file"):
-        apply(interactions(CODED), cleaning, "positions")
+        check_times(cleaning, "positions")
     apply(interactions(CODED), cleaning, "steps")
     text = "30min" if key == "session_gap" else "2020-01-01"
     with refused(DataError, f"--{key}={text}", "steps"):
-        apply(interactions(CODED), Cleaning(**{key: text}), "steps")
+        check_times(Cleaning(**{key: text}), "steps")
 
 
 def test_steps_are_compared_with_the_number_itself() -> None:
