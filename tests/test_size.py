@@ -12,7 +12,7 @@ LINES, PARAMETERS = 60, 8
 
 # lines of each room at the most; a feature raises its room's figure in its own commit and says why
 ROOMS = {
-    "data": (4794, ("data",)),
+    "data": (4739, ("data",)),
     "losses": (2413, ("losses", "functional.py")),
     "config": (
         2343,
@@ -37,8 +37,8 @@ ROOMS = {
     "batches": (567, ("batches",)),
     "protocols": (1417, ("protocols", "types.py")),
 }
-ALL = 34850
-TESTS = 36484
+ALL = 34795
+TESTS = 36482
 # 3 more: the page of boards that no rule was made on, and the table of a million items
 RESULTS = 63
 # texts of errors that tests match by a regular expression
