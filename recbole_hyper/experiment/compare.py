@@ -128,9 +128,9 @@ def _check_names(models: Sequence[str], scores: Mapping[str, Path]) -> None:
 def chosen_by(sweep: Path, name: str, models: Sequence[str]) -> dict[str, Any]:
     """Return the settings of the winner of a finished sweep, which must be over the model ``name``."""
     outcome = read_json(sweep / "sweep.json") if (sweep / "sweep.json").is_file() else {}
-    if name not in models or outcome.get("model") != name or not outcome.get("best"):
+    settings: dict[str, Any] | None = (outcome.get("best") or {}).get("settings")
+    if name not in models or outcome.get("model") != name or settings is None:
         raise ConfigError(f"--tuned={name}={sweep}: a finished sweep of one of {', '.join(models)} is expected")
-    settings: dict[str, Any] = outcome["best"]["settings"]
     return settings
 
 

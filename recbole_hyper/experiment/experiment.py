@@ -17,7 +17,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from recbole_hyper.errors import ConfigError
+from recbole_hyper.errors import positive_int
 from recbole_hyper.experiment.executor import Executor
 from recbole_hyper.files import read_json, write_yaml
 from recbole_hyper.processes import python_command
@@ -50,11 +50,6 @@ class Run:
         """The run in words: "SASRecCE, seed 3"."""
         return ", ".join(filter(None, [self.name, "" if self.seed is None else f"seed {self.seed}"]))
 
-    @property
-    def result(self) -> Path:
-        """The file with its result."""
-        return self.folder / RESULT
-
 
 # results (content of result.json) by name and seed
 Results = dict[str, dict[int | None, dict[str, Any]]]
@@ -73,9 +68,7 @@ class Experiment:
         processes: int = 1,
         connect: Callable[[], AbstractContextManager[Any]] | None = None,
     ) -> None:
-        if processes < 1:
-            raise ConfigError(f"max_concurrent={processes}: at least 1 is needed")
-        self.runs = runs
+        processes, self.runs = positive_int("max_concurrent", processes), runs
         self.executor = Executor(processes, connect, {"num_cpus": 1})
         self.threads = max(1, processors() // processes)  # of each run: they share the cores
         self.labels = {run.folder: f"[{number}/{len(runs)}] {run.label}" for number, run in enumerate(runs, 1)}
@@ -90,7 +83,7 @@ class Experiment:
         failed: dict[str, str] = {}
         for run in self.runs:
             if run.keys is None:
-                self._say(run, f": finished before, {run.result}")
+                self._say(run, f": finished before, {run.folder / RESULT}")
         for run, error in self.executor.run(start, self._starting()):
             del self.left[run.folder]
             if error is not None:
@@ -99,14 +92,14 @@ class Experiment:
         results: Results = {}
         for run in self.runs:
             if run.name not in failed:
-                results.setdefault(run.name, {})[run.seed] = read_json(run.result)
+                results.setdefault(run.name, {})[run.seed] = read_json(run.folder / RESULT)
         return results, failed
 
     def _starting(self) -> Iterator[Run]:
         """Yield the runs that are not finished, and print a line when one is taken."""
         begun = perf_counter()
         for run in list(self.left.values()):
-            text = ": continues for more epochs" if run.result.is_file() else ""
+            text = ": continues for more epochs" if (run.folder / RESULT).is_file() else ""
             self._say(run, text + time_left(begun, self.n_missing - len(self.left), len(self.left)))
             yield run
 

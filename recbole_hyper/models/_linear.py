@@ -83,7 +83,7 @@ class LinearRecommender(OneStepRecommender):
         """Return a loader of one batch, so that the trainer calls :meth:`calculate_loss` once."""
         return OneStep(training)
 
-    def case_scorer(self, config: Any) -> Scorer:
+    def case_scorer(self, config: Any, part: str = "test") -> Scorer:
         return self.score_cases
 
     def calculate_loss(self, interaction: Any) -> Tensor:

@@ -167,7 +167,7 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         settings = LoaderSettings.of(config), BatchSettings.of(config)
         return WindowLoader(training, store, lengths, *settings, fills=self.loss.weighs_rows)
 
-    def case_scorer(self, config: Any) -> Scorer:
+    def case_scorer(self, config: Any, part: str = "test") -> Scorer:
         return state_scorer(self, int(config["MAX_ITEM_LIST_LENGTH"]), config["device"])
 
     def item_vectors(self) -> Tensor:
@@ -182,8 +182,7 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         """Return a module from (logits, items, lengths) to scores, for graphs; None if logits are the scores."""
         return None
 
-    def similarity(self, items: Tensor, config: Any) -> tuple[str, Tensor]:
-        """Return the name of the geometry's similarity, and the similarity (q, n_items) of ``items`` to all items."""
+    def similarity(self, items: Tensor) -> tuple[str, Tensor]:
         head, vectors = self.head, self.item_vectors()
         return head.geometry.measure, head.geometry.similarity(vectors[items], vectors, theta=head.theta_value)
 

@@ -23,20 +23,15 @@ class OwnModel(Model):
         """Return the batches of an epoch, from the first ``lengths`` (U,) items of each row of ``store``."""
 
     @abstractmethod
-    def case_scorer(self, config: Any) -> Scorer:
-        """Return a function that scores evaluation cases against all items."""
+    def case_scorer(self, config: Any, part: str = "test") -> Scorer:
+        """Return a function that scores evaluation cases against all items.
 
-    def epoch_scorer(self, config: Any) -> Scorer:
-        """Return the scorer by which validation chooses the epoch, by default :meth:`validation_scorer`."""
-        return self.validation_scorer(config)
+        ``part`` is "epoch" for the validation that chooses the epoch, "valid" with the best weights, or "test".
+        """
 
     def epoch_cases(self, cases: Cases) -> Cases:
         """Return the validation cases that choose the epoch, by default all."""
         return cases
-
-    def validation_scorer(self, config: Any) -> Scorer:
-        """Return the scorer for validation with the best weights, by default :meth:`case_scorer`."""
-        return self.case_scorer(config)
 
     def complete(self) -> None:
         """Compute what the weights file lacks; by default nothing."""
@@ -56,9 +51,9 @@ class OwnModel(Model):
         """Return the states (n, d) after whole histories, or None."""
         return None
 
-    def similarity(self, items: Tensor, config: Any) -> tuple[str, Tensor] | None:
-        """Return (name of the similarity, similarity (q, n_items) of ``items`` (q,) to all items), or None."""
-        return None if (vectors := self.item_vectors()) is None else cosine(items, vectors)
+    def similarity(self, items: Tensor) -> tuple[str, Tensor] | None:
+        """Return the model's own :func:`similarity`, None for the cosine."""
+        return None
 
     # how names of weights begin that the model fits itself, so that a warm start fits them again
     fits_itself: tuple[str, ...] = ()
@@ -73,22 +68,15 @@ def n_learned(model: Any) -> int:
 
 
 def make_scorer(model: Any, config: Any, *, part: str = "test") -> Scorer:
-    """Return the scorer of any model for a part of a split, "valid" or "test", or for the choice of an "epoch".
+    """Return the scorer of any model for a ``part``, see :meth:`OwnModel.case_scorer`.
 
     RecBole's models score by fold-in or full_sort_predict.
     """
     if isinstance(model, OwnModel):
-        of_part = {"epoch": model.epoch_scorer, "valid": model.validation_scorer, "test": model.case_scorer}
-        scorer = of_part[part](config)
+        scorer = model.case_scorer(config, part)
     else:
         scorer = fold_in_scorer(model) or full_sort_scorer(model, config)
     return scorer if config["device"].type == "cpu" else gpu_precision(config["matmul_precision"])(scorer)
-
-
-def cosine(items: Tensor, vectors: Tensor) -> tuple[str, Tensor]:
-    """Return the name of the similarity, and the cosine (q, n_items) of ``items`` (q,) with all ``vectors``."""
-    normed = torch.nn.functional.normalize(vectors.detach().float(), dim=1)
-    return "cosine of the item vectors", normed[items] @ normed.T
 
 
 def item_vectors(model: Any) -> Tensor | None:
@@ -105,8 +93,10 @@ def item_vectors(model: Any) -> Tensor | None:
     return None if not isinstance(vectors, Tensor) or vectors.dim() != 2 else vectors.detach()[: model.n_items]
 
 
-def similarity(model: Any, items: Tensor, config: Any) -> tuple[str, Tensor] | None:
+def similarity(model: Any, items: Tensor) -> tuple[str, Tensor] | None:
     """Return (name of the similarity, similarity (q, n_items) of ``items`` (q,) to all items) of any model, or None."""
-    if isinstance(model, OwnModel):
-        return model.similarity(items, config)
-    return None if (vectors := item_vectors(model)) is None else cosine(items, vectors)
+    own = model.similarity(items) if isinstance(model, OwnModel) else None
+    if own is not None or (vectors := item_vectors(model)) is None:
+        return own
+    normed = torch.nn.functional.normalize(vectors.detach().float(), dim=1)
+    return "cosine of the item vectors", normed[items] @ normed.T

@@ -69,7 +69,8 @@ class EASER(LinearRecommender):
         self.n_learned = (self.n_items - 1) * (self.n_items - 2)  # all but the diagonal
         self.keep_learned("weights")
 
-    def _require_memory(self) -> None:
+    def fit(self) -> None:
+        """Compute B; ValueError if it needs too much memory."""
         needed, free = BYTES_PER_ENTRY * self.n_items**2, psutil.virtual_memory().available
         if needed > (allowed := 0.8 * free):
             fits = int((allowed / BYTES_PER_ENTRY) ** 0.5)
@@ -78,10 +79,6 @@ class EASER(LinearRecommender):
                 f"({free / 1e9:.1f} GB are free), enough for {fits:,} items. Drop rare items "
                 "(item_inter_num_interval: '[5,inf)' or more), or use PureSVDN, whose memory grows with n_items x rank"
             )
-
-    def fit(self) -> None:
-        """Compute B; ValueError if it needs too much memory."""
-        self._require_memory()
         weights = item_weights(gram_matrix(self.matrix), self.reg_weight)
         self.weights = torch.from_numpy(weights).to(self.device)
 

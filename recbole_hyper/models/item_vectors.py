@@ -128,9 +128,6 @@ class FeaturedEmbedding(nn.Embedding):
             vectors = vectors + part
         return vectors
 
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, features={len(self.features)}, untrained={int((~self.trained[1:]).sum())}"
-
 
 class FeaturedHead(OutputHead):
     """An output head whose item matrix is computed from ``table``, which belongs to the model."""

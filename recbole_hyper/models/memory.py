@@ -1,6 +1,6 @@
 """Models whose network and item-to-item memory propose items, which small networks rank by all evidence for them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -114,11 +114,6 @@ class MemoryRecommender(HyperRecommender):
         if offered == AUTO:
             self._reads_ease = is_offered(self.n_items, int(lengths.sum()))
 
-    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *arguments: Any) -> None:
-        if f"{prefix}choice" in state_dict:
-            raise ValueError("the weights are of a version that searched for a mixture; train it again")
-        super()._load_from_state_dict(state_dict, prefix, *arguments)
-
     @torch.no_grad()
     def choose(self, cases: Cases) -> bool:
         """Fit EASE^R, where it is offered, and the ranker to at most 20,000 of the ``cases``; return whether."""
@@ -169,36 +164,31 @@ class MemoryRecommender(HyperRecommender):
         ]
         return Evidence(*map(torch.cat, zip(*parts, strict=True)))
 
-    def _scorer(self, rank: Callable[[Prefixes, Tensor, Tensor], Tensor]) -> Scorer:
-        """Return the scorer by ``rank``, which gets some cases, the network's logits for these and their items."""
-        head = self.head.frozen()
+    def case_scorer(self, config: Any, part: str = "test") -> Scorer:
+        """Return the scorer of a part.
+
+        An epoch is chosen by the mixture, which needs no fitted part. Then validation ranks each user by the small
+        network that was not fitted to it.
+        """
+        head, vectors = self.head.frozen(), self.item_vectors()
+
+        def ranked(cases: Prefixes, logits: Tensor, newest: Tensor) -> Tensor:
+            if part == "epoch":
+                return self.ranking.proposer.mixed(logits, newest)[1]
+            folds = self._on(folds_of(cases)) if part == "valid" else None
+            return self.ranking(logits, newest, vectors, folds)
 
         @torch.no_grad()
         def score(cases: Prefixes) -> Tensor:
             states = encode_cases(self, cases, self._length, self.device)
-            parts = [rank(*found) for found in self._parts(cases, states, head)]
+            parts = [ranked(*found) for found in self._parts(cases, states, head)]
             return torch.cat(parts) if len(parts) > 1 else parts[0]  # a single one is not copied
 
         return score
 
-    def case_scorer(self, config: Any) -> Scorer:
-        vectors = self.item_vectors()
-        return self._scorer(lambda _, logits, newest: self.ranking(logits, newest, vectors))
-
-    def epoch_scorer(self, config: Any) -> Scorer:
-        """Return the scorer by the mixture, which needs no fitted part."""
-        return self._scorer(lambda _, logits, newest: self.ranking.proposer.mixed(logits, newest)[1])
-
     def epoch_cases(self, cases: Cases) -> Cases:
         """Return at most 10,000 of the ``cases``: all of them are ranked at the end."""
         return drawn(cases, EPOCH_CASES if self.ranking.reader is not None else len(cases))
-
-    def validation_scorer(self, config: Any) -> Scorer:
-        """Return the scorer that ranks each user by the small network that was not fitted to it."""
-        vectors = self.item_vectors()
-        return self._scorer(
-            lambda cases, logits, newest: self.ranking(logits, newest, vectors, self._on(folds_of(cases)))
-        )
 
     @torch.no_grad()
     def full_sort_predict(self, interaction: Any) -> Tensor:

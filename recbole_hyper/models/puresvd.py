@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse
 import torch
 from torch import Tensor
@@ -18,20 +17,12 @@ from recbole_hyper.values import PositiveInt, Share
 GRAM_ITEMS = 8000
 
 
-def item_factors(matrix: scipy.sparse.csr_matrix, rank: int, scaling: float, seed: int = 0) -> npt.NDArray[np.float32]:
-    """Return V (n_items, rank), the leading right singular vectors of the columns scaled by popularity.
-
-    ``rank`` is at most min(users, items). ``scaling`` is in [0, 1]: 1 is the plain SVD, 0 divides every column by its
-    norm (``scaled_columns``). Above 8,000 items an iteration, started by ``seed``, replaces the dense decomposition.
-    """
-    vectors = top_eigenpairs(scaled_columns(matrix, scaling), rank, seed, dense=GRAM_ITEMS)[1]
-    return np.ascontiguousarray(vectors, dtype=np.float32)
-
-
 class PureSVDN(LinearRecommender):
     """PureSVD-N (Nikolakopoulos et al., 2019; HSASRec paper, appendix E): scores ``V V^T x`` of a binary history x.
 
-    Popularity scales the columns of the training matrix (see :func:`item_factors`), but not the history.
+    V are the leading right singular vectors of the training matrix, whose columns popularity scales
+    (:func:`recbole_hyper.svd.scaled_columns`); the history is not scaled. Above 8,000 items an iteration, started by
+    the seed, replaces the dense decomposition.
     """
 
     own_options = keyed(
@@ -60,8 +51,9 @@ class PureSVDN(LinearRecommender):
 
     def fit(self) -> None:
         """Decompose the training matrix."""
-        factors = item_factors(self.matrix, self.rank, self.scaling, self.seed)
-        self.factors = torch.from_numpy(factors).to(self.device)
+        side = scaled_columns(self.matrix, self.scaling)
+        vectors = top_eigenpairs(side, self.rank, self.seed, dense=GRAM_ITEMS)[1]
+        self.factors = torch.from_numpy(np.ascontiguousarray(vectors, dtype=np.float32)).to(self.device)
 
     def item_vectors(self) -> Tensor:
         return self.factors

@@ -17,13 +17,11 @@ _SETTINGS = (
 _TEXT = Path(__file__).with_name("card.md")
 
 
-def write_card(folder: Path, result: Mapping[str, Any]) -> Path | None:
-    """Write the card of a ``result`` and return its path; None if the folder has another README.md, which stays."""
+def write_card(folder: Path, result: Mapping[str, Any]) -> None:
+    """Write the card of a ``result``; a README.md of somebody else stays."""
     path = folder / CARD
-    if path.exists() and _MARK not in path.read_text(encoding="utf-8", errors="replace")[:500]:
-        return None
-    write_text(path, card_of(result))
-    return path
+    if not path.exists() or _MARK in path.read_text(encoding="utf-8", errors="replace")[:500]:
+        write_text(path, card_of(result))
 
 
 def card_of(result: Mapping[str, Any]) -> str:

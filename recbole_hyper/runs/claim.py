@@ -9,7 +9,6 @@ import logging
 import os
 import re
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -18,14 +17,13 @@ from typing import Any
 
 import torch.distributed as dist
 import yaml
-from tqdm import tqdm
+from tqdm.contrib.logging import logging_redirect_tqdm
 
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.config.binding import Exact, parse_keys
 from recbole_hyper.config.checks import schedule_keys
 from recbole_hyper.errors import LockedError
 from recbole_hyper.files import locked, plain, require_no_link
-from recbole_hyper.host.loggers import EVENTS
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.options import AUTO, GROWS, PLACE
 from recbole_hyper.runs.build import read_data
@@ -65,8 +63,6 @@ def claimed_folder(config: Config) -> Iterator[Path]:
             raise ConfigError(
                 f"{folder} has no run, but {', '.join(others)}, which a run would overwrite; choose another output_dir"
             )
-        if config["log_tensorboard"]:
-            _require_writable(folder / EVENTS)
         yield folder
 
 
@@ -132,26 +128,24 @@ def _require_no_seeds(folder: Path) -> None:
 
 @contextlib.contextmanager
 def alone_in(folder: Path, lock: str = LOCK, held_elsewhere: str = "") -> Iterator[None]:
-    """Create ``folder`` if needed and lock it; ConfigError, with ``held_elsewhere``, if another process has it."""
-    with contextlib.ExitStack() as stack:
-        require_no_link(folder / lock, folder / LOG)
-        _require_writable(folder)
-        try:
-            stack.enter_context(locked(folder / lock, wait=False))
-        except LockedError as error:
-            message = f"another run uses {folder}; wait until it ends, or choose another output_dir"
-            raise ConfigError(held_elsewhere or message) from error
-        yield
+    """Create ``folder`` if needed and lock it.
 
-
-def _require_writable(folder: Path) -> None:
-    """Create ``folder`` if needed; ConfigError if no file can be written there."""
+    ConfigError if no file can be written there, or, with ``held_elsewhere``, if another process has it.
+    """
+    require_no_link(folder / lock, folder / LOG)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
         raise ConfigError(f"output_dir={str(folder)!r} cannot be written: {error}") from error
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(locked(folder / lock, wait=False))
+        except LockedError as error:
+            message = f"another run uses {folder}; wait until it ends, or choose another output_dir"
+            raise ConfigError(held_elsewhere or message) from error
+        yield
 
 
 def require_continued(config: Config, folder: Path) -> dict[str, Any]:
@@ -243,7 +237,7 @@ def logging_to(output_dir: Path, level: str) -> Iterator[None]:
     """Log to the terminal and to run.log, without RecBole's colours."""
     root = logging.getLogger()
     before, old_level = list(root.handlers), root.level
-    terminal, file = _AboveBars(sys.stderr), logging.FileHandler(output_dir / LOG, encoding="utf-8")
+    terminal, file = logging.StreamHandler(), logging.FileHandler(output_dir / LOG, encoding="utf-8")
     for handler in (terminal, file):
         handler.setFormatter(_NoColour("%(asctime)s %(message)s", "%H:%M:%S"))
     # RecBole's loop logs all metrics of a validation; train.csv has them
@@ -251,17 +245,12 @@ def logging_to(output_dir: Path, level: str) -> Iterator[None]:
     root.handlers = [terminal, file]
     root.setLevel(str(level).upper() if str(level).upper() in logging.getLevelNamesMapping() else "INFO")
     try:
-        yield
+        with logging_redirect_tqdm():  # above the bars
+            yield
     finally:
         root.handlers = before
         root.setLevel(old_level)
         file.close()
-
-
-class _AboveBars(logging.StreamHandler):
-    def emit(self, record: logging.LogRecord) -> None:
-        with tqdm.external_write_mode(file=self.stream):
-            super().emit(record)
 
 
 class _NoColour(logging.Formatter):

@@ -10,7 +10,7 @@ import numpy as np
 
 from recbole_hyper import registry
 from recbole_hyper.config.recbole_keys import FEATURE_KEYS
-from recbole_hyper.data.item_features import feature_columns, read_item_features
+from recbole_hyper.data.item_features import read_item_features
 from recbole_hyper.data.reading import filtered_by_recbole, log_reading, part_numbers, read_store, require_items
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.data.source import Source
@@ -41,16 +41,12 @@ class SequenceDataset(StoreDataset):
     """
 
     def read(self) -> None:
-        names = self.config["selected_features"] if registry.parts_of(self.config.model_class) else None
-        source = Source.of(self.config)
-        unread = names if self.item_features is None else None
-        if unread:
-            feature_columns(source, unread)  # report a wrong name before the interactions are read
         if self._store is None:
             self._store = stored(self.config)
-        if unread:
-            standardize = self.config["feature_standardize"]
-            self.item_features = read_item_features(source, unread, self.store.item_tokens, standardize=standardize)
+        names = self.config["selected_features"] if registry.parts_of(self.config.model_class) else None
+        if names and self.item_features is None:
+            source, standardize = Source.of(self.config), self.config["feature_standardize"]
+            self.item_features = read_item_features(source, names, self.store.item_tokens, standardize=standardize)
 
     def build(self) -> list[SequenceDataset]:
         """Return the [train, valid, test] datasets that RecBole's unmodified loaders and trainer expect.

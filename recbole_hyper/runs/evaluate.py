@@ -94,9 +94,7 @@ def evaluate(
     training = dataset.restrict(split.store, split.train_lengths)
     mode = config["eval_args"]["mode"]
     modes = dict.fromkeys(map(str, mode.values() if isinstance(mode, Mapping) else [mode]))
-    # files of candidates may have equal names, and may change
-    settings: list[Any] = [since, *(file_digest(Path(one)) for one in modes if Path(one).is_file())]
-    settings.append({key: value for key, value in changes.items() if key != "eval_args"})
+    settings: list[Any] = [since, changes]
     name = "_".join(Path(one).stem for one in modes)
     if data is not None:
         cases, counts = new_cases(config, split, data, since)

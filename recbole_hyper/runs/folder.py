@@ -8,7 +8,7 @@ from recbole_hyper.errors import ConfigError, did_you_mean
 from recbole_hyper.files import file_digest, read_json, read_written_yaml
 from recbole_hyper.processes import package_version
 from recbole_hyper.runs.plugin_files import require_same_plugins
-from recbole_hyper.training.checkpoint import REFIT, WEIGHTS, CheckpointError
+from recbole_hyper.training.checkpoint import REFIT, WEIGHTS
 
 CONFIG, RESULT = "config.yaml", "result.json"
 DATA, ABOUT = "data", "about.json"
@@ -27,9 +27,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not {"model", "dataset"} <= set(content):
         raise ConfigError(f"{file} is not the configuration of a run: it names no model and no dataset")
     require_same_plugins(folder)
-    if not (folder / ABOUT_RUN).is_file():
-        raise ConfigError(f"{folder} has no {ABOUT_RUN}: version 0.1.0 wrote it, which can open it; train it again")
-    read_about(folder / ABOUT_RUN)
+    require_format(folder / ABOUT_RUN)
     return content
 
 
@@ -60,18 +58,14 @@ def require_finished(folder: Path, alternative: str = "") -> None:
         )
 
 
-def read_about(file: Path) -> dict[str, Any]:
-    """Read and check the format; CheckpointError for a damaged file, ConfigError for a newer format."""
-    about = read_json(file)
-    version = about.get("format")
-    if not isinstance(version, int) or version < 1:
-        raise CheckpointError(f"{file} is damaged: format={version!r}")
-    if version > FORMAT:
+def require_format(file: Path) -> None:
+    """Raise ConfigError unless ``file`` names a format that this version reads."""
+    about = read_json(file) if file.is_file() else {}
+    if about.get("format") not in range(1, FORMAT + 1):
         raise ConfigError(
-            f"{file} was written by recbole_hyper {about.get('version')} in format {version}; this is version "
-            f"{package_version()}, which reads formats up to {FORMAT}: install the newer package"
+            f"{file}: format {about.get('format')} of recbole_hyper {about.get('version', '0.1.0')}; this is version "
+            f"{package_version()}, which reads formats up to {FORMAT}: install that version, or train again"
         )
-    return about
 
 
 def identity(output_dir: str | Path) -> dict[str, str]:

@@ -48,7 +48,7 @@ from recbole_hyper.runs.plugin_files import keep_digests
 from recbole_hyper.runs.ready import log_split, require_times, resolve_auto
 from recbole_hyper.runs.reopened import check_reopened
 from recbole_hyper.runs.saved_data import read_saved_data, require_saved_data, save_data
-from recbole_hyper.runs.trained_on import mask_of, not_new
+from recbole_hyper.runs.trained_on import among, not_new
 from recbole_hyper.runs.warm_start import continuation, learned_there, require_same_model, start_from
 from recbole_hyper.threads import PROCESS_LOCK, use_threads
 from recbole_hyper.training.checkpoint import REFIT
@@ -62,11 +62,6 @@ from recbole_hyper.training.validation import Evaluation, metrics
 from recbole_hyper.types import Ranks, Split
 
 logger = logging.getLogger("recbole_hyper")
-
-_STARTED = (
-    "warm start from {run}: {known_items} items known, {new_items} new, {known_users} users known, {new_users} new; "
-    "learning_rate {rate}, at most {epochs} epochs (--learning_rate and --epochs change them)"
-)
 
 
 def run(
@@ -167,7 +162,8 @@ def run_claimed(
         if text := results.not_new_text({"cases_not_new": seen, **describe(split)}):
             logger.warning("%s", text.strip(" ()"))
         if config["save_data"] and world()[0] == 0:
-            save_data(output_dir, config, data, split, mask_of(data.store, learned) if learned else None)
+            earlier = among(learned, data.store, data.store.row_of, data.store.positions) if learned else None
+            save_data(output_dir, config, data, split, earlier)
         keep_digests(output_dir, config["plugins"])
         write_json(output_dir / ABOUT_RUN, {"format": FORMAT, "version": package_version()})
         write_yaml(output_dir / CONFIG, config.plain())
@@ -275,8 +271,8 @@ def _prepared(
             logger.info("a trial step took %.0f MiB; %s", trial.bytes / 2**20, text)
     if config["init_from"]:
         about["started_from"] = {"run": config["init_from"], **start_from(Path(config["init_from"]), model, training)}
-        rates = {"rate": config["learning_rate"], "epochs": config["epochs"]}
-        logger.info("%s", _STARTED.format(**about["started_from"], **rates))
+        said = {**about["started_from"], **{key: config[key] for key in ("learning_rate", "epochs")}}
+        logger.info("warm start from %s", ", ".join(f"{key} {value}" for key, value in said.items()))
     if isinstance(model, OwnModel):
         batches, loss_of = shared_work(model, batches, int(config["seed"]))
         trainer: Any = Loop(config, model, folder, loss_of)

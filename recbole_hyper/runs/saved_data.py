@@ -32,7 +32,6 @@ if TYPE_CHECKING:  # an opened run needs neither
 EARLIER = "earlier"
 _ALL, _TRAINING, _FEATURES = "sequences", "training", "features"
 _OF_SPLIT = ("train_lengths", "refit_lengths", "catalogue")
-_NEEDED = ("version", "fingerprint", "features", "files")
 
 
 @dataclass(frozen=True)
@@ -90,8 +89,6 @@ def read_saved_data(folder: Path) -> SavedData | None:
         raise CheckpointError(f"{file} is missing: the folder of the run is incomplete; copy the whole folder")
     about = read_json(file)
     with checkpoint_errors(data_folder, "is damaged: {}; restore it from a copy"):
-        if missing := [name for name in _NEEDED if name not in about]:
-            raise ValueError(f"{ABOUT} has no {missing[0]}")
         for name, digest in about["files"].items():
             path = data_folder / name
             if not path.is_file() or file_digest(path) != digest:

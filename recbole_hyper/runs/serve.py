@@ -4,7 +4,6 @@ Imports no torch: another process writes the bundle.
 """
 
 import contextlib
-import errno
 import json
 import logging
 import os
@@ -105,8 +104,6 @@ def serve(
 
 def _bound(host: str, port: int) -> socket.socket:
     """Return a socket that is bound to an address; ConfigError if that is not possible."""
-    if not 0 <= port < 65536:
-        raise ConfigError(f"port={port}: a number from 1 to 65535 is needed, or 0 for any free port")
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family)
@@ -115,10 +112,8 @@ def _bound(host: str, port: int) -> socket.socket:
         # at once, so that of two services that start together one gets the port
         listener.listen(2048)
         return listener
-    except OSError as error:
-        in_use = error.errno == errno.EADDRINUSE
-        hint = "; another program uses it: choose another --port" if in_use else f": {error}"
-        raise ConfigError(f"cannot listen on port {port} of {host}{hint}") from error
+    except (OSError, OverflowError) as error:
+        raise ConfigError(f"cannot listen on --port={port} of {host}, choose another: {error}") from error
 
 
 def app() -> Any:

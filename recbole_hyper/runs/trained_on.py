@@ -62,13 +62,10 @@ def learned_by(folder: Path, split: Split, store: SequenceStore, *, refitted: bo
     return [own, TrainedOn(store, before)] if len(before) == len(store.items) else [own]
 
 
-def mask_of(store: SequenceStore, learned: Sequence[TrainedOn]) -> Mask:
-    """Return (nnz,) which interactions of ``store`` are among ``learned``."""
-    rows, positions = store.row_of, store.positions
-    mask = np.zeros(len(store.items), dtype=bool)
-    for part in learned:
-        mask |= part.contains(store, rows, positions)
-    return mask
+def among(learned: Sequence[TrainedOn], store: SequenceStore, rows: Int64, positions: Int64) -> Mask:
+    """Return (n,) whether the interaction at a row and a position of ``store`` is one of the ``learned``, if any."""
+    found: Mask = np.logical_or.reduce([part.contains(store, rows, positions) for part in learned])
+    return found
 
 
 def not_new(cases: Cases, learned: Sequence[TrainedOn], *, timed: bool) -> int:
@@ -76,9 +73,9 @@ def not_new(cases: Cases, learned: Sequence[TrainedOn], *, timed: bool) -> int:
 
     Their target is among ``learned``; or, if ``timed``, something in ``learned`` is newer.
     """
-    known = np.zeros(len(cases), dtype=bool)
-    for part in learned if len(cases) else ():
-        known |= part.contains(cases.store, cases.rows, cases.target_positions)
-        if timed:
-            known |= cases.times < part.until
+    if not learned or not len(cases):
+        return 0
+    known = among(learned, cases.store, cases.rows, cases.target_positions)
+    if timed:
+        known |= cases.times < max(part.until for part in learned)
     return int(known.sum())

@@ -17,7 +17,6 @@ from recbole_hyper.data.item_features import ItemFeatures
 from recbole_hyper.data.tables.ids import Ids
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.files import read_json
-from recbole_hyper.models._linear import LinearRecommender
 from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.models.item_vectors import FeaturedEmbedding, NumberFeature
 from recbole_hyper.registry import parts_of
@@ -54,7 +53,7 @@ def continuation(folder: Path, config_files: Sequence[str | Path]) -> tuple[dict
 def require_same_model(config: Config) -> None:
     """Raise ConfigError if ``config`` has another model or another part than the run that it starts from."""
     folder = Path(config["init_from"])
-    if issubclass(config.model_class, LinearRecommender) or config["MODEL_TYPE"].name == "TRADITIONAL":
+    if config["MODEL_TYPE"].name == "TRADITIONAL":
         raise ConfigError(f"init_from: {config['model']} is fitted in one step, without initial weights")
     before = read_config(folder)
     keys = ("model", *(PARTS if parts_of(config.model_class) else ()))
@@ -170,9 +169,6 @@ def _feature_rows(model: Any, now: ItemFeatures | None, before: ItemFeatures | N
         for number, (feature, column) in enumerate(zip(part.features, now.columns, strict=True)):
             if isinstance(feature, NumberFeature) or column.name not in columns:
                 continue
-            earlier = columns[column.name].meaning
-            if earlier is None or column.meaning is None:
-                raise CheckpointError(f"an earlier version saved the run without tokens of {column.name!r}: retrain it")
-            tokens: list[Any] = [np.concatenate(([""], meaning)) for meaning in (earlier, column.meaning)]
+            tokens = [np.concatenate(([""], one.meaning)) for one in (columns[column.name], column)]
             by_feature[f"{name}.features.{number}.weight"] = _Rows.matched(*tokens)
     return by_feature

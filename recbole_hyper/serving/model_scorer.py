@@ -72,7 +72,7 @@ class ModelScorer(Scorer):
 
     @torch.no_grad()
     def similarity(self, numbers: npt.NDArray[np.int64]) -> tuple[str, Scores] | None:
-        measured = model_similarity(self.model, torch.from_numpy(numbers).to(self.config["device"]), self.config)
+        measured = model_similarity(self.model, torch.from_numpy(numbers).to(self.config["device"]))
         return None if measured is None else (measured[0], _writable(measured[1]))
 
     @torch.no_grad()

@@ -1,8 +1,8 @@
-"""Checks of the keys of a space and of its trials before the first one, so that a bad key ends the sweep early."""
+"""Checks of the keys of a space before the first trial, so that a bad key ends the sweep early."""
 
 import contextlib
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,10 +14,8 @@ from recbole_hyper.errors import near_hint
 from recbole_hyper.options import SCORE
 from recbole_hyper.settings import deciding
 from recbole_hyper.sweep.space import Space
-from recbole_hyper.sweep.trial import Plan, Trial, quiet
+from recbole_hyper.sweep.trial import Plan, quiet
 
-# binding a configuration takes up to a tenth of a second
-MOST_BOUND = 50
 _SET_HERE = ("output_dir", "resume", "epochs_done", "model", "dataset")
 
 
@@ -74,14 +72,3 @@ def readable(plan: Plan, space: Space) -> Space:
     if never:
         print(f"{plan.model} does not read {', '.join(sorted(never))}: left out of the space")
     return replace(space, domains=domains, unread=unread)
-
-
-def first_config(plan: Plan, trials: Sequence[Trial]) -> Config:
-    """Return the configuration of the first trial that can run; the ConfigError of the first if none can.
-
-    A trial that cannot run fails, and the others go on.
-    """
-    for trial in trials[:MOST_BOUND]:
-        with contextlib.suppress(ValueError):
-            return plan.config(trial.settings)
-    return plan.config(trials[0].settings)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from time import perf_counter
@@ -18,7 +18,7 @@ from recbole_hyper.files import plain, read_json, validated, write_json, write_t
 from recbole_hyper.host import user_files
 from recbole_hyper.runs.build import read_data
 from recbole_hyper.runs.folder import RESULT
-from recbole_hyper.sweep.checks import bind_base, first_config, readable
+from recbole_hyper.sweep.checks import bind_base, readable
 from recbole_hyper.sweep.folder import OUTCOME, how_to_continue, opened, read_request
 from recbole_hyper.sweep.search import Optuna, list_trials
 from recbole_hyper.sweep.space import Space, read_space
@@ -110,6 +110,8 @@ def sweep(
     model, dataset = str(model), str(dataset)
     plan = Plan(model, dataset, fixed, folder, max(1, int(options.cpu)), metric, bigger)
     varied = readable(plan, whole)
+    if not len(read_data(base)[1].valid):
+        raise ConfigError("this split has no validation case, so there is nothing to select on; change eval_args")
     request = {"model": model, "dataset": dataset, "fixed": fixed, "space": whole.content}
     request |= options.model_dump(include=set(saved))
     with opened(folder, plain(request, nan_to_null=False), before):
@@ -157,7 +159,7 @@ class _Sweep:
             "valid_metric_bigger": plan.bigger,
             "trials": dict(Counter(trial.status for trial in self.trials.values())),
             "planned": self.total,
-            "best": best.content(),
+            "best": {"name": best.name, **asdict(best)},
             "test": tested,
             "best_run": str(final.relative_to(folder)),
             "seconds": {**seconds, "total": perf_counter() - self.start},
@@ -167,17 +169,14 @@ class _Sweep:
         return plain(outcome)
 
     def _missing_trials(self) -> Iterator[Trial]:
-        """Check all trials and return those that have not ended; set ``total``, and ``optuna`` if it proposes them."""
-        planned = list_trials(self.space, self.options.search, self.options.num_samples, self.seed)
-        _, split = read_data(first_config(self.plan, planned))
-        if not len(split.valid):
-            raise ConfigError("this split has no validation case, so there is nothing to select on; change eval_args")
+        """Return the trials that have not ended; set ``total``, and ``optuna`` if it proposes them."""
         self.optuna: Optuna | None = None
         if self.options.search == "optuna":
             self.total = self.options.num_samples or 20
             earlier = self.trials.values()
             self.optuna = Optuna(self.space, self.total, self.seed, bigger=self.plan.bigger, earlier=earlier)
             return iter(self.optuna)
+        planned = list_trials(self.space, self.options.search, self.options.num_samples, self.seed)
         self.total = len(planned)
         ended = {name for name, trial in self.trials.items() if trial.status != UNFINISHED}
         return iter([trial for trial in planned if trial.name not in ended])

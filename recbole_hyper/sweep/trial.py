@@ -63,10 +63,6 @@ class Trial:
         """Name of the trial's folder: its number and a digest of its settings."""
         return f"{self.number:04d}-{digest(self.settings)}"
 
-    def content(self) -> dict[str, Any]:
-        """Return the content of trial.json."""
-        return {"number": self.number, "name": self.name, **asdict(self)}
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -135,7 +131,7 @@ def recorded(plan: Plan, trial: Trial, **outcome: Any) -> Trial:
     trial = replace(trial, **outcome)
     folder = plan.trials / trial.name
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / RECORD, trial.content())
+    write_json(folder / RECORD, asdict(trial))
     return trial
 
 
@@ -212,17 +208,13 @@ def quiet() -> Iterator[None]:
 @contextlib.contextmanager
 def isolated(folder: Path, threads: int) -> Iterator[None]:
     """Limit the libraries of this process to ``threads``, and redirect its output to output.txt in ``folder``."""
-    before = torch.get_num_threads()
-    try:
-        with (
-            threadpool_limits(limits=threads),
-            open(folder / "output.txt", "a", encoding="utf-8") as file,
-            contextlib.redirect_stdout(file),
-            contextlib.redirect_stderr(file),
-        ):
-            yield
-    finally:
-        torch.set_num_threads(before)  # a run sets its own
+    with (
+        threadpool_limits(limits=threads),
+        open(folder / "output.txt", "a", encoding="utf-8") as file,
+        contextlib.redirect_stdout(file),
+        contextlib.redirect_stderr(file),
+    ):
+        yield
 
 
 def run_final(plan: Plan, best: Trial) -> Path:

@@ -1,7 +1,6 @@
 """Where trials run: in this process if they run one by one, else in processes of Ray, here or on a cluster."""
 
 import contextlib
-import math
 from collections.abc import Callable, Iterator
 from time import perf_counter
 from types import SimpleNamespace
@@ -47,11 +46,6 @@ class Options(BaseModel, allow_inf_nan=False):
     def alone(self) -> bool:
         """Whether trials run one by one on this machine, which needs no Ray."""
         return self.ray_address is None and 1 in (self.max_concurrent, processors() // self.cpu)
-
-    @property
-    def resources(self) -> dict[str, float]:
-        """What Ray reserves for each trial."""
-        return {"num_cpus": self.cpu, "num_gpus": self.gpu}
 
     @contextlib.contextmanager
     def connected(self) -> Iterator[Any]:
@@ -110,7 +104,8 @@ def run_trials(plan: Plan, trials: Iterator[Trial], on_end: Callable[[Trial], No
         else:
             ray = stack.enter_context(options.connected())
             asha = _actor(ray, Asha, mode) if options.scheduler == "asha" else None
-            executor = Executor(options.max_concurrent, lambda: contextlib.nullcontext(ray), options.resources)
+            room = {"num_cpus": options.cpu, "num_gpus": options.gpu}
+            executor = Executor(options.max_concurrent, lambda: contextlib.nullcontext(ray), room)
             start = _start(plan, asha and (lambda *arguments: ray.get(asha.stops.remote(*arguments))))
         results = executor.run(start, trials, time_budget=time_budget, stop=True)
         # if ``on_end`` fails, the trials stop while Ray is connected
@@ -136,9 +131,7 @@ def _start(
     """Return the function that runs a trial, which ends early if ``stops`` says so, or after the ``deadline``."""
 
     def start(trial: Trial) -> Trial:
-        def report(epoch: int, score: float | None) -> None:
-            worst = -math.inf if plan.bigger else math.inf
-            score = score if score is not None and math.isfinite(score) else worst
+        def report(epoch: int, score: float) -> None:
             if stops is not None and stops(trial.name, epoch + 1, score):
                 raise StopTrialError(STOPPED, "stopped by asha")
             if deadline is not None and perf_counter() > deadline:

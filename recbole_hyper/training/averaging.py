@@ -8,8 +8,6 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from recbole_hyper.hyperbolic.riemannian import manifold_parameters
-
 
 class WeightAverage:
     r"""Average of the learned weights, :math:`a_{t+1} = d_t a_t + (1 - d_t) w_{t+1}` after every step.
@@ -20,7 +18,7 @@ class WeightAverage:
 
     It averages the parameters with gradient as they are stored (for a learned curvature, its parameter), and the
     floating buffers of the state dict. Every step averages all rows of a table, also those it did not change. Points of
-    a manifold are averaged as vectors, and projected onto the manifold when they enter ``model``.
+    a manifold are averaged as vectors: those of a ball stay inside.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
@@ -29,14 +27,12 @@ class WeightAverage:
         names = model.state_dict()
         buffers = {name: buffer for name, buffer in model.named_buffers() if name in names}
         learned = {name: tensor for name, tensor in (trained | buffers).items() if tensor.is_floating_point()}
-        self._points = manifold_parameters(model)
         self._learned = {name: tensor.detach().as_subclass(Tensor) for name, tensor in learned.items()}
         self._average = {name: tensor.clone() for name, tensor in self._learned.items()}
         self._decay = 0.0
         device = next(iter(self._learned.values())).device if self._learned else torch.device("cpu")
         self._share = None if device.type == "cpu" else torch.zeros((), device=device)
-        # raw points of manifolds while the model has the average; None while it has the raw weights
-        self._raw_points: dict[str, Tensor] | None = None
+        self._is_in_model = False
 
     def update(self) -> None:
         """Update the average after a step of the optimizer."""
@@ -61,30 +57,21 @@ class WeightAverage:
         elif learned:
             get_ema_multi_avg_fn(self._decay)(averages, learned, self.steps)
 
-    @torch.no_grad()
     def enter(self) -> None:
         """Swap: the model gets the average, and this object the raw weights."""
-        if self._raw_points is not None:
-            return
-        self._exchange()
-        self._raw_points = {name: self._learned[name].clone() for name in self._points if name in self._learned}
-        for name in self._raw_points:
-            self._points[name].copy_(self._points[name].manifold.projx(self._average[name]))
+        if not self._is_in_model:
+            self._exchange()
 
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:
         """Put the average into the model inside a block; afterwards the raw weights are back, bit for bit."""
-        raw_before = self._raw_points is None
+        was_in_model = self._is_in_model
         self.enter()
         try:
             yield
         finally:
-            if raw_before and self._raw_points is not None:
-                with torch.no_grad():
-                    for name, raw in self._raw_points.items():
-                        self._learned[name].copy_(raw)
-                    self._exchange()
-                self._raw_points = None
+            if not was_in_model:
+                self._exchange()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the number of updates and the averages by name; call this while the model has the raw weights."""
@@ -92,18 +79,16 @@ class WeightAverage:
 
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a :meth:`state_dict`; ValueError for another model."""
+        """Restore the :meth:`state_dict` of an equal model."""
         for name, average in self._average.items():
-            if name not in state["tensors"] or state["tensors"][name].shape != average.shape:
-                raise ValueError(f"the average of {name!r} is missing or has another shape")
             average.copy_(state["tensors"][name])
         self.steps = int(state["steps"])
 
+    @torch.no_grad()
     def _exchange(self) -> None:
         """Swap raw weights and averages in place, so that references in optimizers, views and kernels stay valid."""
+        self._is_in_model = not self._is_in_model
         for name, learned in self._learned.items():
-            if name in self._points:
-                continue
             raw = learned.clone()
             learned.copy_(self._average[name])
             self._average[name].copy_(raw)

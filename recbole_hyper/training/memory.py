@@ -61,16 +61,14 @@ class PeakMemory:
         self.growth = self.bytes - self._start
 
 
-def give_back_freed() -> bool:
-    """Return freed pages to the system if the C library can (glibc); return whether it can.
+def give_back_freed() -> None:
+    """Return freed pages to the system if the C library can (glibc).
 
     Batches of many lengths leave holes between tensors, which pile up in a long training. Returning those of an epoch
     takes a twentieth of a second. For the memory of compiled kernels see ``threads.limit_cached_kernels``.
     """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-    if trim is not None:
-        trim(0)
-    return trim is not None
+    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
+        libc.malloc_trim(0)
 
 
 class Trial(NamedTuple):

@@ -95,7 +95,6 @@ class Training:
         self.on_validation: Callable[[int, float], None] | None = None
         self.plateau_scores: dict[int, float] = {}
         self.data_fingerprint = ""
-        self._best_other: dict[str, Any] = {}
         self._saved: int | None = None  # epoch of the weights that a resume finds, perhaps after that of its checkpoint
         self._saved_at, minutes = monotonic(), settings.checkpoint_minutes
         # several processes, whose clocks differ, save after an epoch only
@@ -254,8 +253,6 @@ class Training:
     def _take_best(self, epoch: int) -> None:
         """Select the current weights, those of ``epoch``, as the best, and save them."""
         self.best_epoch, self.best_ranks = epoch, self._ranks
-        # some RecBole models keep learned values in attributes that are not parameters
-        self._best_other = dict(self.model.other_parameter())
         # without validation every epoch is the best so far: save only the last one
         if self._last_is_validated or epoch + 1 >= self.epochs:
             with self._averaged():
@@ -273,8 +270,6 @@ class Training:
         epoch = checkpoint.load_weights(path, self.model).get("epoch")
         if epoch != self.best_epoch:
             raise CheckpointError(f"{path} is of epoch {epoch}, but epoch {self.best_epoch} is the best; train again")
-        if self._best_other:
-            self.model.load_other_parameter(self._best_other)
 
     # --- the state of training ---------------------------------------------------------------------------------------
     def _save_state(self) -> None:
@@ -297,7 +292,6 @@ class Training:
             "scheduler": self.scheduler.state_dict() if self.scheduler is not None else None,
             "average": self.average.state_dict() if self.average is not None else None,
             "data_fingerprint": self.data_fingerprint,
-            "best_other": {name: one for name, one in self._best_other.items() if isinstance(one, Tensor)},
             "epoch": len(self.history) - 1,
             "random": gathered(random_state(self.batches)),
         }
@@ -321,8 +315,6 @@ class Training:
         return len(self.history)
 
     def _restore(self, state: Mapping[str, Any], batches: Any) -> None:
-        # values that the model computed from the best weights; the model recomputes the others
-        self._best_other = {**self.model.other_parameter(), **state.get("best_other", {})}
         with own_rates(self.optimizer):
             restore_training_state(self.model, self.optimizer, state)
         if self.scheduler is not None and state.get("scheduler"):

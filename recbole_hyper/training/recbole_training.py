@@ -96,13 +96,12 @@ class RecBoleTraining(Training):
             return loss(batch)
         with models.one_line(self.config, "in its first step"):
             loss_of_batch = loss(batch)
-        kind = type(self.model)
         parts = loss_of_batch if isinstance(loss_of_batch, tuple) else (loss_of_batch,)
         learns = self.one_step or any(isinstance(part, torch.Tensor) and part.requires_grad for part in parts)
         for part in parts:
             # RecBole has losses of shape (1,)
             if not isinstance(part, torch.Tensor) or part.numel() != 1 or not learns:
-                require_loss(part, f"{kind.__name__}.calculate_loss")
+                require_loss(part, f"{type(self.model).__name__}.calculate_loss")
         return loss_of_batch
 
     def _check_nan(self, loss: torch.Tensor) -> None:

@@ -140,7 +140,9 @@ def test_the_winner_of_a_sweep_is_compared_and_packed(random_data, tmp_path, mon
     # the command line wins over the sweep
     assert main([*asked, f"--output_dir={tmp_path / 'b'}", "--EASER.reg_weight=7.0"]) == 0
     assert read_json(tmp_path / "b" / "EASER" / "result.json")["config"]["reg_weight"] == 7.0
-    for text in (f"Pop={tuned}", f"EASER={tmp_path}", f"BPR={tuned}"):
+    (tmp_path / "half").mkdir()
+    (tmp_path / "half" / "sweep.json").write_text('{"model": "EASER", "best": {"name": "0000-x"}}')
+    for text in (f"Pop={tuned}", f"EASER={tmp_path}", f"BPR={tuned}", f"EASER={tmp_path / 'half'}"):
         assert main([*asked[:3], f"--tuned={text}"]) == 1
         assert f"--tuned={text}: a finished sweep of one of Pop, EASER is expected" in capsys.readouterr().err
 

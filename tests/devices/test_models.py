@@ -52,7 +52,7 @@ def test_a_validation_of_the_default_waits_for_its_result_alone(drawn, data, tmp
         model.choose(split.valid)
     assert choice.waits == 0, choice.places
     with counted() as ranking:
-        scores = model.validation_scorer(config)(split.valid)
+        scores = model.case_scorer(config, "valid")(split.valid)
     assert ranking.waits == 0, ranking.places
     assert scores.device == foreign
 

@@ -21,12 +21,12 @@ def planned(folder: Path, names: str, done: str = "") -> list[Run]:
     for name in names:
         runs.append(Run(name, "data", None, None if name in done else {"epochs": 1}, folder / name, name))
         if name in done:
-            write_json(runs[-1].result, {"model": name})
+            write_json(runs[-1].folder / "result.json", {"model": name})
     return runs
 
 
 def finish(run: Run) -> None:
-    write_json(run.result, {"model": run.model})
+    write_json(run.folder / "result.json", {"model": run.model})
 
 
 def test_what_is_finished_is_not_started(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,8 +122,8 @@ def test_a_cluster_trains_the_runs(tmp_path: Path) -> None:
         def start(run: Run) -> str | None:
             if run.name == "b":
                 return "it broke"
-            run.result.parent.mkdir(parents=True)
-            run.result.write_text(f'{{"model": "{run.model}"}}')
+            run.folder.mkdir(parents=True)
+            (run.folder / "result.json").write_text(f'{{"model": "{run.model}"}}')
             return None
 
         results, failed = Experiment(planned(tmp_path, "abc"), 3, partial(connected, cluster.address)).execute(start)

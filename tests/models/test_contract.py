@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from recbole_hyper.models.contract import OwnModel, cosine, item_vectors, n_learned, similarity
+from recbole_hyper.models.contract import OwnModel, item_vectors, n_learned, similarity
 
 
 class Ours(OwnModel, nn.Module):
@@ -23,16 +23,6 @@ def recbole_model(**attributes: Any) -> SimpleNamespace:
     return SimpleNamespace(n_items=4, **attributes)
 
 
-def test_cosine_is_that_of_each_pair() -> None:
-    vectors = torch.randn(5, 3)
-    name, values = cosine(torch.tensor([4, 1]), vectors)
-    assert name == "cosine of the item vectors"
-    for row, item in enumerate((4, 1)):
-        for other in range(5):
-            expected = vectors[item] @ vectors[other] / (vectors[item].norm() * vectors[other].norm())
-            assert values[row, other].item() == pytest.approx(expected.item(), abs=1e-6)
-
-
 def test_item_vectors_of_recboles_models() -> None:
     table = nn.Embedding(5, 3)  # row 4 is BERT4Rec's mask
     vectors = item_vectors(recbole_model(item_embedding=table))
@@ -44,15 +34,20 @@ def test_item_vectors_of_recboles_models() -> None:
     assert torch.equal(item_vectors(recbole_model(item_embedding=table, restore_item_e=output)), output)
     for without in (recbole_model(), recbole_model(restore_item_e=torch.zeros(4))):
         assert item_vectors(without) is None
-        assert similarity(without, torch.tensor([1]), None) is None
+        assert similarity(without, torch.tensor([1])) is None
 
 
-def test_a_model_of_this_package_names_its_vectors() -> None:
+def test_a_model_of_this_package_names_its_vectors_whose_cosine_is_that_of_each_pair() -> None:
     model = Ours("config", "dataset")
-    assert item_vectors(model) is model.layer.weight
-    found = similarity(model, torch.tensor([2]), None)
+    vectors = model.layer.weight
+    assert item_vectors(model) is vectors
+    found = similarity(model, torch.tensor([2, 0]))
     assert found is not None
-    torch.testing.assert_close(found[1], cosine(torch.tensor([2]), model.layer.weight)[1])
+    assert found[0] == "cosine of the item vectors"
+    for row, item in enumerate((2, 0)):
+        for other in range(3):
+            expected = vectors[item] @ vectors[other] / (vectors[item].norm() * vectors[other].norm())
+            assert found[1][row, other].item() == pytest.approx(expected.item(), abs=1e-6)
 
 
 def test_learned_values_are_those_with_gradient_unless_the_model_counts_them() -> None:

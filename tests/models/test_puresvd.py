@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse
+import torch
 
 from recbole_hyper.batches.histories import history_matrix
 from recbole_hyper.models import puresvd
-from recbole_hyper.models.puresvd import item_factors
 from tests.models.fitting import SUCCESSIVE, dense_histories, dense_train, fitted
 from tests.raising import refused
 from tests.reference.linear import pure_svd_scores
@@ -22,21 +22,17 @@ def test_puresvd_equals_a_dense_svd(random_data: Path, scaling: float) -> None:
     np.testing.assert_allclose(net.scores(net.fold_in(history_matrix(split.test))).numpy(), expected, atol=2e-6)
 
 
-def test_many_items_are_decomposed_by_the_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_items_are_decomposed_by_the_iteration(random_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    net, _, _ = fitted("PureSVDN", random_data, rank=6)
     generator = np.random.default_rng(0)
     taste, offer = generator.random((500, 6)) ** 3, generator.random((300, 6)) ** 3
-    matrix = scipy.sparse.csr_matrix(generator.random((500, 300)) < np.minimum(0.9, taste @ offer.T / 2))
-    dense = item_factors(matrix, 6, 0.6)
+    net.matrix = scipy.sparse.csr_matrix(generator.random((500, 300)) < np.minimum(0.9, taste @ offer.T / 2))
+    net.fit()
+    dense = net.factors
     monkeypatch.setattr(puresvd, "GRAM_ITEMS", 10)
-    iterated = item_factors(matrix, 6, 0.6)
-    assert not np.array_equal(iterated, dense)
-    np.testing.assert_allclose(iterated @ iterated.T, dense @ dense.T, atol=1e-5)
-
-
-def test_leading_factors_do_not_depend_on_the_rank(random_data: Path) -> None:
-    net, _, _ = fitted("PureSVDN", random_data, rank=3)
-    four, nine = (item_factors(net.matrix, rank, 0.5) for rank in (4, 9))
-    np.testing.assert_allclose(np.abs(four), np.abs(nine[:, :4]), atol=1e-5)
+    net.fit()
+    assert not torch.equal(net.factors, dense)
+    torch.testing.assert_close(net.factors @ net.factors.T, dense @ dense.T, atol=1e-5, rtol=0)
 
 
 def test_a_rank_beyond_the_matrix_is_refused(random_data: Path) -> None:

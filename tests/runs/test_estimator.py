@@ -54,7 +54,7 @@ def test_every_model_of_the_package_is_a_name_of_it() -> None:
     ],
 )
 def test_options_are_checked_when_an_estimator_is_made(options: dict, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+    with refused(ConfigError, message):
         Estimator("HSASRecCE", **options)
 
 

@@ -65,11 +65,11 @@ def test_a_resume_cannot_lower_epochs_patience_or_refit(random_data, tmp_path, m
     for less in ({"epochs": 1}, {"stopping_step": 1}, {"refit": False}):
         key, value = next(iter(less.items()))
         asked = {**keys, **less}
-        message = f"has a run with {key}=.*, which cannot be lowered to {value}; choose another output_dir"
-        with pytest.raises(ConfigError, match=message):
+        named = f"{key}=", f"lowered to {value}", "output_dir"
+        with refused(ConfigError, *named):
             run("SASRecCE", "random", config_dict={**asked, "resume": True})
         # compare and reproduce ask this
-        with pytest.raises(ConfigError, match=message):
+        with refused(ConfigError, *named):
             is_finished(Config("SASRecCE", "random", config_dict=asked), tmp_path / "run")
     assert main(["run", "--resume=True", f"--output_dir={tmp_path / 'run'}", "--epochs=1"]) == 1
     assert "epochs=2, which cannot be lowered to 1" in capsys.readouterr().err
@@ -87,7 +87,7 @@ def test_a_finished_run_that_lacks_a_file_is_not_trained_again(gone, random_data
     before = contents(tmp_path / "run")
     monkeypatch.setattr(Loop, "train_epoch", never)
     for more in ({}, {"epochs": 3}):
-        with pytest.raises((CheckpointError, ConfigError), match=gone):
+        with refused(ValueError, gone):
             run("SASRecCE", "random", config_dict={**keys, "resume": True, **more})
     assert contents(tmp_path / "run") == before
 
@@ -133,7 +133,7 @@ def test_damaged_weights_and_states_are_named_where_they_are_used(random_data: P
         for content in (b"", whole[:-300] + bytes(299) + b"\x01"):
             (folder / name).write_bytes(content)
             for use in readers:
-                with pytest.raises(CheckpointError, match=name) as caught:
+                with refused(CheckpointError, name) as caught:
                     use()
                 assert "\n" not in str(caught.value)
         (folder / name).write_bytes(whole)
@@ -184,7 +184,7 @@ def test_files_of_others_are_not_overwritten(name: str, random_data: Path, tmp_p
     (out / name).parent.mkdir(parents=True)
     (out / name).write_text("mine")
     before = contents(out)
-    with pytest.raises(ConfigError, match=rf"has no run, but {name.split('/')[0]}, .*choose another output_dir"):
+    with refused(ConfigError, name.split("/")[0], "choose another output_dir"):
         run("SASRecCE", "random", config_dict=small(random_data, out))
     assert contents(out) | {".run.lock": b""} == before | {".run.lock": b""}
 
@@ -203,13 +203,3 @@ def test_a_run_that_failed_before_training_leaves_the_folder_free(random_data: P
     (tmp_path / "theirs" / "config.yaml").write_text("model: Pop\ndataset: random\n")
     with refused(ConfigError, "already"):
         run("Pop", "random", config_dict={**keys, "output_dir": str(tmp_path / "theirs")})
-
-
-def test_a_tensorboard_folder_that_cannot_be_written_is_refused_before_the_data_are_read(
-    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("recbole_hyper.runs.run.run_claimed", never)
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "tensorboard").write_text("a file")
-    with refused(ConfigError, "cannot", "written"):
-        run("SASRecCE", "random", config_dict=small(random_data, tmp_path / "run", log_tensorboard=True))

@@ -13,6 +13,7 @@ from recbole_hyper.cli import main
 from recbole_hyper.config import ConfigError
 from recbole_hyper.runs.evaluate import evaluate
 from tests.conftest import SMALL, write_inter
+from tests.raising import refused
 
 
 @pytest.fixture(scope="module")
@@ -106,20 +107,20 @@ def test_since_moves_the_first_case(trained: Path, data: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "match"),
+    ("options", "named"),
     [
-        ({"data": "nothing.csv"}, "is not a file; it must be csv or parquet"),
-        ({"data": NEW.drop(columns="item_id")}, "no column item_id; its columns: user_id, timestamp"),
-        ({"data": NEW.drop(columns="timestamp")}, "a column of times"),
-        ({"data": NEW, "since": "soon"}, "times must be .*'soon'"),
-        ({"data": NEW, "since": 900}, "no interaction after 900 can be ranked"),
-        ({"since": 3}, "needs data, a file"),
-        ({"segments": ["mood"]}, "segment 'mood' is unknown; known: history_length"),
-        ({"segments": ["item.mood"]}, "has no such column; it has item.kind"),
+        ({"data": "nothing.csv"}, "nothing.csv"),
+        ({"data": NEW.drop(columns="item_id")}, "item_id"),
+        ({"data": NEW.drop(columns="timestamp")}, "timestamp"),
+        ({"data": NEW, "since": "soon"}, "'soon'"),
+        ({"data": NEW, "since": 900}, "after 900"),
+        ({"since": 3}, "since=3"),
+        ({"segments": ["mood"]}, "history_length"),
+        ({"segments": ["item.mood"]}, "item.kind"),
     ],
 )
-def test_invalid_data_since_and_segments_are_refused(trained: Path, options: dict[str, Any], match: str) -> None:
-    with pytest.raises(ConfigError, match=match):
+def test_invalid_data_since_and_segments_are_refused(trained: Path, options: dict[str, Any], named: str) -> None:
+    with refused(ConfigError, named):
         evaluate(trained, **options)
 
 

@@ -81,11 +81,9 @@ def test_a_port_in_use_is_one_error_before_any_work(bundle: Path, capsys: Any) -
         assert main(["serve", str(bundle), f"--port={port}"]) == 1
     said = capsys.readouterr()
     assert said.out == ""
-    assert (
-        f"error: cannot listen on port {port} of 127.0.0.1; another program uses it: choose another --port" in said.err
-    )
+    assert f"error: cannot listen on --port={port} of 127.0.0.1, choose another: [Errno 98]" in said.err
     assert main(["serve", str(bundle), "--port=70000"]) == 1
-    assert "error: port=70000: a number from 1 to 65535" in capsys.readouterr().err
+    assert "error: cannot listen on --port=70000" in capsys.readouterr().err
 
 
 def test_a_folder_that_does_not_exist_is_one_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

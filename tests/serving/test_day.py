@@ -136,7 +136,7 @@ def test_a_day_of_the_service(workers: int, bundle: Path, tmp_path: Path) -> Non
         again = [sys.executable, "-m", "recbole_hyper", "serve", str(bundle), f"--port={port}"]
         done = subprocess.run(again, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr.startswith(f"error: cannot listen on port {port} of 127.0.0.1; another program uses it")
+        assert done.stderr.startswith(f"error: cannot listen on --port={port} of 127.0.0.1")
         assert done.stderr.count("\n") == 1
 
         day = 0

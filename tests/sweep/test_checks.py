@@ -25,14 +25,17 @@ def tried(*values: Any) -> dict[str, Any]:
         ({"seed": tried(1)}, "seed is in the space and fixed"),
         ({"topk": tried([1], [5])}, "topk, so the scores of trials cannot be compared"),
         ({"output_dir": tried("a")}, "the sweep sets it"),
-        ({"learning_rate": tried("slow", "fast")}, "learning_rate='slow'"),
-        ({"hidden_dropout_prob": {"uniform": [1.2, 1.5]}}, "hidden_dropout_prob"),
     ],
 )
 def test_faults_of_the_space_end_the_sweep_before_it_begins(keys, tmp_path, space, named) -> None:
     with refused(ConfigError, named):
         local(keys, tmp_path / "s", space, seed=3)
     assert not (tmp_path / "s" / "trials").exists()
+
+
+def test_values_that_cannot_run_are_the_reasons_of_failed_trials(keys: dict, tmp_path: Path) -> None:
+    with refused(ConfigError, "none of 2 trials finished", "learning_rate='slow'", "learning_rate='fast'"):
+        local(keys, tmp_path / "s", {"learning_rate": tried("slow", "fast")})
 
 
 def test_keys_that_trials_do_not_read_are_left_out(keys, tmp_path, capsys) -> None:

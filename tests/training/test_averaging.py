@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import geoopt
 import pandas as pd
 import pytest
 import torch
@@ -12,7 +11,6 @@ from torch import nn
 
 from recbole_hyper import load
 from recbole_hyper.config import ConfigError
-from recbole_hyper.hyperbolic.manifold import ball_parameter, poincare_ball
 from recbole_hyper.runs.run import run
 from recbole_hyper.training.averaging import WeightAverage
 from recbole_hyper.training.checkpoint import load_state
@@ -128,36 +126,6 @@ def test_weights_are_swapped_in_place_and_restored() -> None:
         assert all(map(torch.equal, model, raw))
     assert all(torch.equal(parameter, before + 1) for parameter, before in zip(model, raw, strict=True))
     assert [parameter.data_ptr() for parameter in model] == places
-
-
-def test_points_are_projected_in_the_model_and_averaged_as_they_are() -> None:
-    sphere = geoopt.ManifoldParameter(torch.tensor([[1.0, 0.0]]), manifold=geoopt.Sphere())
-    ball = poincare_ball(1.0, learnable=True)
-    inside = ball_parameter(torch.tensor([[0.9, 0.0]]), ball)
-    model = nn.ParameterDict({"sphere": sphere, "ball": inside, "curvature": ball.isp_c})
-    average = WeightAverage(model, 0.5)
-    with torch.no_grad():
-        sphere.copy_(torch.tensor([[0.0, 1.0]]))
-        ball.isp_c.fill_(30.0)  # of the average, 27, the ball ends at 0.19; that of the points is 0.225
-        inside.copy_(torch.tensor([[0.15, 0.0]]))
-    average.update()
-    kept = {name: tensor.clone() for name, tensor in average.state_dict()["tensors"].items()}
-    assert kept["sphere"].norm() < 0.95
-    for _ in range(2):
-        with average.applied():
-            assert float(sphere.detach().norm()) == pytest.approx(1)
-            assert float(ball.isp_c.detach()) == pytest.approx(0.1 * float(poincare_ball(1.0).isp_c) + 0.9 * 30)
-            assert inside.manifold.check_point_on_manifold(inside)
-            assert isinstance(sphere, geoopt.ManifoldParameter)
-        assert torch.equal(sphere.detach().as_subclass(torch.Tensor), torch.tensor([[0.0, 1.0]]))
-        found = average.state_dict()["tensors"]
-        assert all(torch.equal(kept[name], found[name]) for name in kept)
-
-
-def test_averages_of_another_model_are_refused() -> None:
-    state = WeightAverage(nn.Linear(3, 2), 0.9).state_dict()
-    with refused(ValueError, "'weight'"):
-        WeightAverage(nn.Linear(2, 2), 0.9).load_state_dict(state)
 
 
 @pytest.mark.parametrize(

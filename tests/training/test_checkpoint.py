@@ -96,7 +96,7 @@ def test_a_file_that_is_not_a_checkpoint_is_named(content, name, write, read, tm
     path = tmp_path / name
     write(path)
     path.write_bytes(path.read_bytes()[:300] if content is None else content)
-    with pytest.raises(CheckpointError, match=rf"{name} cannot be read \(") as caught:
+    with refused(CheckpointError, f"{name} cannot be read") as caught:
         read(path)
     assert "\n" not in str(caught.value)
 
@@ -141,7 +141,7 @@ def test_a_full_disk_is_one_error_and_leaves_what_was_there(size, name, write, r
     write(path)
     before = path.read_bytes()
     large = {"large": torch.zeros(10_000)}
-    with largest_file(size), pytest.raises(NoSpaceError, match=f"no space left on the disk of .*{name}"):
+    with largest_file(size), refused(NoSpaceError, "no space left", name):
         save_state(path, large) if name == "checkpoint.pt" else save_weights(path, large, {})
     assert path.read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == [name]

@@ -10,6 +10,7 @@ from recbole_hyper.training.checkpoint import load_state
 from recbole_hyper.training.loop import Loop
 from recbole_hyper.training.progress import DivergedError
 from tests.conftest import LEARN
+from tests.raising import refused
 from tests.training.common import same, settings
 
 COSINE = {"lr_schedule": "cosine", "warmup_ratio": 0.25, "learning_rate": 0.02, "stopping_step": 20}
@@ -102,7 +103,7 @@ def test_riemannian_learners_learn_inside_the_ball(learner: str, rate: float, wa
 
 
 def test_a_loss_that_is_not_finite_names_the_step(random_data: Path, tmp_path: Path) -> None:
-    with pytest.raises(DivergedError, match=r"loss is (nan|inf) at epoch \d+, step \d+; lower learning_rate"):
+    with refused(DivergedError, "at epoch ", "step ", "lower learning_rate"):
         run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run", learning_rate=1e38, epochs=9))
 
 
