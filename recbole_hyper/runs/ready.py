@@ -1,7 +1,6 @@
 """Between reading the data and building the model: checks against the data, and values for ``auto``."""
 
 import dataclasses
-import hashlib
 import logging
 import math
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.config.parts import is_curved
 from recbole_hyper.data.source import Source
-from recbole_hyper.files import read_json, write_json
+from recbole_hyper.files import digest, read_json, write_json
 from recbole_hyper.models.base import HyperRecommender, auto_keys, build_part, curvature_key
 from recbole_hyper.models.data_defaults import SOFTMAX_ITEMS, VALID_CASES, TrainingStatistics, choose_values
 from recbole_hyper.processes import cache_folder
@@ -121,8 +120,7 @@ def estimate_auto_curvature(config: Config, data: SequenceDataset, split: Split)
     from recbole_hyper.curvature.estimate import estimate_curvature
 
     matrix = split.store.matrix(split.train_lengths)[:, 1:]
-    trained = f"{split.store.fingerprint()}{split.train_lengths.tolist()}"
-    fingerprint = hashlib.sha256(trained.encode()).hexdigest()[:32]
+    fingerprint = digest([split.store.fingerprint(), split.train_lengths.tolist()], 32)
     cache = cache_folder() / "curvature" / f"{data.dataset_name}-{fingerprint[:16]}.json"
     estimate = estimate_curvature(matrix, cache_path=cache, fingerprint=fingerprint)
     config[key] = float(estimate.curvature)
