@@ -150,8 +150,6 @@ def test_invalid_warm_starts_are_refused(data: Path, monday: Path, tmp_path: Pat
         run(dataset="tuesday", config_dict={**keys, "hidden_size": 32})
     with refused(ConfigError, "missing", "different"):
         run(dataset="tuesday", config_dict={**keys, "item_bias": True})
-    with refused(ConfigError, "another", "model"):
-        run("HSASRecCE", "tuesday", config_dict={**keys, "geometry": "poincare", "item_bias": True})
     with refused(ConfigError, "fitted", "step"):
         run("EASER", "tuesday", config_dict=keys)
     with refused(ConfigError, "has no run"):

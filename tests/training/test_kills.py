@@ -77,7 +77,7 @@ IN_EPOCHS = [
     *(["write", "checkpoint.pt", number, point] for number in range(1, 12) for point in POINTS),
 ]
 # the steps of two trials, a checkpoint behind each, and the files of a sweep
-SPACE = {"weight_decay": {"grid": [0.0, 0.01]}}
+SPACE = {"weight_decay": {"grid_search": [0.0, 0.01]}}
 OF_SWEEPS = {"epochs": 3, "checkpoint_minutes": 1e-9}
 IN_SWEEPS = [
     *(["step", number] for number in range(1, 13)),
