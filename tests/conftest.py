@@ -14,7 +14,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # where a test asks for two, a thread that waits for the other sleeps: it does not spin on the core of the next worker
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-# where Python is told to keep no compiled files, each of the many processes of the suite would compile the package anew
+# if Python keeps no compiled files, each of the many processes of the suite would compile the package again
 os.environ["PYTHONDONTWRITEBYTECODE"] = ""
 
 import numpy as np
