@@ -81,11 +81,3 @@ print(torch.get_num_threads())
     environment = clean | {"OMP_NUM_THREADS": "2"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["2", "1", "1", "2", "3"]
-
-
-def test_a_pool_takes_no_more_threads_than_it_is_given(monkeypatch):
-    from recbole_hyper.threads import default_threads
-
-    monkeypatch.delenv("NUMBA_NUM_THREADS", raising=False)
-    monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    assert default_threads() == 3

@@ -1,1 +1,1 @@
-"""From atomic files and frames to sequences: the store, its cache, features of items, counts of pairs."""
+"""From atomic files and frames to sequences: the store, features of items, counts of pairs."""

@@ -75,15 +75,15 @@ def test_the_keys_name_the_columns(tmp_path: Path) -> None:
     ("change", "message"),
     [
         (lambda frame: frame.iloc[:0], "the frame has no rows"),
-        (lambda frame: frame.assign(item_id=[None, *frame.item_id[1:]]), "row 0 .*null"),
+        (lambda frame: frame.assign(item_id=[None, *frame.item_id[1:]]), "row 0"),
         (lambda frame: frame.assign(timestamp=[*frame.timestamp[:-1], np.nan]), "not a finite time"),
-        (lambda frame: frame.assign(item_id=["i1", "[PAD]", *frame.item_id[2:]]), r"row 1 .*padding"),
+        (lambda frame: frame.assign(item_id=["i1", "[PAD]", *frame.item_id[2:]]), "padding"),
         (lambda frame: frame.assign(item_id="one"), "the frame: filtering leaves 1 item"),
     ],
 )
 def test_an_unusable_frame_is_refused_early(change: Any, message: str, tmp_path: Path) -> None:
     frame = change(pd.DataFrame(cycle_rows(), columns=COLUMNS))
-    with pytest.raises(DataError, match=message):
+    with refused(DataError, message):
         run("SASRecCE", interactions=frame, config_dict={**SMALL, "output_dir": str(tmp_path / "run")})
     assert not (tmp_path / "run").exists()
 

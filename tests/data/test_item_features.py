@@ -13,6 +13,7 @@ from recbole_hyper.errors import DataError
 from recbole_hyper.runs.dataset import FeatureDataset, SequenceDataset
 from tests.conftest import SMALL, cycle_rows, write_inter
 from tests.data.tables.raw import T
+from tests.raising import refused
 
 NAMES = ["genres", "year", "price", "text"]
 HEADER = "item_id:token\tgenres:token_seq\tyear:token\tprice:float\ttext:float_seq\n"
@@ -116,22 +117,22 @@ def test_what_is_saved_is_what_is_loaded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "text", "match"),
+    ("names", "text", "named"),
     [
-        (["genre"], HEADER + LINES, r"has no feature 'genre'; did you mean 'genres'\?"),
+        (["genre"], HEADER + LINES, "has no feature 'genre'; did you mean 'genres'?"),
         (["year", "year"], HEADER + LINES, "names a feature twice"),
-        (["year"], None, r"cycle\.item does not exist"),
+        (["year"], None, "cycle.item does not exist"),
         (["year"], "movie:token\tyear:token\n", "no column item_id:token"),
         (["year"], "item_id:token\tyear:token\nother\t1\n", "no line of any of the 12 items"),
         (["year"], "item_id:token\tyear:token\n" + "".join(f"i{i}\t1999\n" for i in range(12)), "has 1 value over"),
         (["price"], "item_id:token\tprice:float\ni1\tnan\ni2\t\n", "fewer than two distinct values"),
-        (["text"], "item_id:token\ttext:float_seq\ni1\t1 2\ni2\t1\n", r"sequences of 2 lengths .*line 3"),
+        (["text"], "item_id:token\ttext:float_seq\ni1\t1 2\ni2\t1\n", "line 3"),
         (["text"], "item_id:token\ttext:float_seq\ni1\t1 nan\ni2\t1 2\n", "not a sequence of finite numbers"),
         (["price"], "item_id:token\tprice:float\ni1\t1.7e308\ni2\t-1.7e308\n", "too large for float32"),
     ],
 )
-def test_unusable_features_are_refused(names: list[str], text: str | None, match: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=match):
+def test_unusable_features_are_refused(names: list[str], text: str | None, named: str, tmp_path: Path) -> None:
+    with refused(DataError, named):
         features_of(tmp_path, names, text)
 
 

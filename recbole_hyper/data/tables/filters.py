@@ -34,10 +34,6 @@ def require_allowed(name: str, kind: str, allowed: Any) -> None:
         raise ConfigError(f"val_interval: {name}={allowed!r} must be a list of tokens, such as ['a', 'b']")
 
 
-def _counts(codes: Codes) -> npt.NDArray[np.int64]:
-    return np.bincount(codes, minlength=int(codes.max(initial=-1)) + 1)
-
-
 def k_core(users: Codes, items: Codes, *, min_user: int, min_item: int) -> Mask:
     """Return the (n,) mask of the largest subset of rows in which every user and item has enough rows.
 
@@ -57,7 +53,7 @@ def _by_passes(users: Codes, items: Codes, min_user: int, min_item: int) -> Mask
     for _ in range(PASSES):
         before = len(rows)
         for codes, least in ((users, min_user), (items, min_item)):
-            rows = rows[(_counts(codes[rows]) >= least)[codes[rows]]]
+            rows = rows[(np.bincount(codes[rows]) >= least)[codes[rows]]]
         if len(rows) == before:
             return np.bincount(rows, minlength=len(users)) > 0
     return None
@@ -65,7 +61,7 @@ def _by_passes(users: Codes, items: Codes, min_user: int, min_item: int) -> Mask
 
 def single_pass(users: Codes, items: Codes, *, min_user: int, min_item: int) -> Mask:
     """Return the mask after dropping rare items once, then users with few rows once (the filter of the SCE paper)."""
-    mask = (_counts(items) >= min_item)[items]
+    mask = (np.bincount(items) >= min_item)[items]
     counts = np.bincount(users[mask], minlength=int(users.max(initial=-1)) + 1)
     return mask & (counts >= min_user)[users]
 

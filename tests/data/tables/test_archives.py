@@ -92,8 +92,8 @@ def test_parts_of_a_folder_are_one_table_in_the_order_of_their_names(tmp_path: P
     folder = tmp_path / "orders"
     write_part(folder / "part-1.parquet", ["b", "a"], ["x", "y"], [5, 5])
     write_part(folder / "part-0.parquet", ["c", "a"], ["x", "z"], [1, 5])
-    (folder / "_SUCCESS").write_text("")
-    (folder / ".part-0.parquet.crc").write_text("")
+    for name in ("_SUCCESS", "._SUCCESS.crc", ".part-0.parquet.crc", "_committed_123", "_started_123"):
+        (folder / name).write_text("crc")
     result = prepare("mine", source=folder, output=tmp_path / "out")
     # users by first appearance, equal times as they came
     assert lines(result) == ["c\tx\t1", "a\tz\t5", "a\ty\t5", "b\tx\t5"]
@@ -147,18 +147,6 @@ def test_files_that_a_mac_adds_to_a_zip_are_no_data(tmp_path: Path) -> None:
         archive.writestr("__MACOSX/orders/._orders.csv", b"\0\1\2")
         archive.writestr("orders/.DS_Store", b"\0")
     assert len(lines_of(tmp_path / "orders.zip", tmp_path)) == 2
-
-
-@pytest.mark.parametrize("parts", [1, 2])
-def test_a_csv_folder_of_spark_is_one_table(parts: int, tmp_path: Path) -> None:
-    folder = tmp_path / "orders.csv"
-    folder.mkdir()
-    for number in range(parts):
-        (folder / f"part-0000{number}-0f1e-c000.csv").write_text(table(f"u{number}"))
-        (folder / f".part-0000{number}-0f1e-c000.csv.crc").write_bytes(b"crc")
-    for name in ("_SUCCESS", "._SUCCESS.crc", "_committed_123", "_started_123"):
-        (folder / name).write_bytes(b"")
-    assert len(lines_of(folder, tmp_path)) == 2 * parts
 
 
 def test_the_ratings_of_movielens_are_found_beside_other_files(tmp_path: Path) -> None:

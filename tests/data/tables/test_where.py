@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from recbole_hyper.data.tables import engine
 from recbole_hyper.data.tables.where import parse_where
 from recbole_hyper.errors import DataError
+from tests.raising import refused
 
 MOMENTS = pa.timestamp("ms", "Asia/Tokyo")
 TABLE = pa.table(
@@ -115,9 +116,8 @@ def test_the_columns_of_a_condition_are_distinct_and_in_order() -> None:
     ],
 )  # fmt: skip
 def test_invalid_conditions_are_refused(text: str, named: str) -> None:
-    with pytest.raises(DataError) as error:
+    with refused(DataError, named):
         parse_where(text)
-    assert named in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -140,9 +140,8 @@ def test_invalid_conditions_are_refused(text: str, named: str) -> None:
     ],
 )
 def test_values_that_do_not_compare_are_refused(text: str, named: str) -> None:
-    with pytest.raises(DataError) as error:
+    with refused(DataError, named):
         parse_where(text).mask(TABLE)
-    assert named in str(error.value)
 
 
 def test_a_condition_is_stopped_after_its_bound() -> None:
@@ -184,9 +183,8 @@ def test_a_condition_on_text_keeps_the_type_that_it_was_settled_with() -> None:
     first, later = {"price": pa.array(["5", "10"])}, {"price": pa.array(["9", "free"])}
     where = parse_where("price < '6'").settled(first)
     assert where.mask(first).tolist() == [True, False]
-    with pytest.raises(DataError) as error:
+    with refused(DataError, "row 1 (from 0): 'free' in 'price'"):
         where.mask(later)
-    assert "row 1 (from 0): 'free' in 'price'" in str(error.value)
     codes = {"sku": pa.array(["0012", "12"])}
     assert parse_where("sku = '12'").settled(codes).mask(codes).tolist() == [False, True]
     assert parse_where("sku = '0012'").mask(codes).tolist() == [True, False]

