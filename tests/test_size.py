@@ -12,7 +12,7 @@ LINES, PARAMETERS = 60, 8
 
 # lines of each room at the most; a feature raises its room's figure in its own commit and says why
 ROOMS = {
-    "data": (4739, ("data",)),
+    "data": (4732, ("data",)),
     "losses": (2413, ("losses", "functional.py")),
     "config": (
         2343,
@@ -37,12 +37,12 @@ ROOMS = {
     "batches": (567, ("batches",)),
     "protocols": (1417, ("protocols", "types.py")),
 }
-ALL = 34652
-TESTS = 36429
+ALL = 34645
+TESTS = 36400
 # 3 more: the page of boards that no rule was made on, and the table of a million items
 RESULTS = 63
 # texts of errors that tests match by a regular expression
-MATCHED = 47
+MATCHED = 41
 
 # compiled loops take arrays one by one and are written out flat
 FOLDERS = ("kernels",)
