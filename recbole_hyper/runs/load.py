@@ -56,8 +56,8 @@ def load(output_dir: str | Path, *, unfinished: bool = False, trust_plugins: boo
     config, data, split = _read(content, saved, cases=False) if written is None else written
     if saved is None:
         changed.append(f"{folder} saved no data (save_data): the data set was read again")
-    elif saved.about["version"] != package_version():
-        changed.append(f"trained by recbole_hyper {saved.about['version']}, this is version {package_version()}")
+    elif saved.version != package_version():
+        changed.append(f"trained by recbole_hyper {saved.version}, this is version {package_version()}")
     model, refitted = load_model(config, data, split)
     if not result:
         changed.append(f"{folder} has no result: these are the best weights so far")
@@ -103,7 +103,7 @@ def _read(content: Mapping[str, Any], saved: SavedData | None, *, cases: bool) -
     config = Config(stored=content, with_files=saved is None)
     if saved is None:
         return config, *read_data(config)
-    if not saved.about["features"] or config.model_class.origin == "own":
+    if not saved.reads_features or config.model_class.origin == "own":
         data = SequenceDataset(config, saved.store, saved.item_features)
         return config, data, make_split(saved.store, config) if cases else saved.split
     who = f"{content['model']} was trained on features, which only the data set has"
@@ -112,14 +112,14 @@ def _read(content: Mapping[str, Any], saved: SavedData | None, *, cases: bool) -
     except ConfigError as error:
         raise ConfigError(f"{who}: {error}") from error
     data, split = read_data(config)
-    if data.store.fingerprint() != saved.about["fingerprint"]:
+    if data.store.fingerprint() != saved.fingerprint:
         raise ConfigError(f"{who}, but the one in {config['data_path']} has changed: restore it")
     return config, data, split
 
 
 def _as_written(content: Mapping[str, Any], saved: SavedData) -> tuple[Any, StoreDataset, Split] | None:
     """Return what :func:`_read` does from the values that the run resolved; None unless model and version are ours."""
-    if content["model"] not in MODULES or saved.about["version"] != package_version():
+    if content["model"] not in MODULES or saved.version != package_version():
         return None
     if content.get("plugins"):
         registry.load_plugins(content["plugins"])

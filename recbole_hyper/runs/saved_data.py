@@ -36,11 +36,16 @@ _OF_SPLIT = ("train_lengths", "refit_lengths", "catalogue")
 
 @dataclass(frozen=True)
 class SavedData:
-    """All sequences of a run, its training part (a ``split`` without cases), and the content of about.json."""
+    """All sequences of a run, its training part (a ``split`` without cases), and what about.json says.
+
+    ``reads_features`` is True if the data set has more than sequences, which a RecBole model may have read.
+    """
 
     store: SequenceStore
     split: Split
-    about: dict[str, Any]
+    version: str
+    fingerprint: str
+    reads_features: bool
     item_features: ItemFeatures | None = None
 
 
@@ -103,7 +108,7 @@ def read_saved_data(folder: Path) -> SavedData | None:
             from recbole_hyper.data.item_features import ItemFeatures
 
             features = ItemFeatures.load(data_folder / _FEATURES)
-        return SavedData(store, split, about, features)
+        return SavedData(store, split, about["version"], about["fingerprint"], about["features"], features)
 
 
 def require_saved_data(folder: Path, data: SequenceDataset) -> None:

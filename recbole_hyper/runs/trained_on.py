@@ -27,11 +27,6 @@ class TrainedOn:
     store: SequenceStore
     mask: Mask
 
-    @property
-    def until(self) -> float:
-        """The newest of their times, -inf if there is none."""
-        return float(self.store.times[self.mask].max(initial=-np.inf))
-
     def contains(self, store: SequenceStore, rows: Int64, positions: Int64) -> Mask:
         """Return (n,) whether the interaction at a row and a position of ``store`` is one of them.
 
@@ -77,5 +72,5 @@ def not_new(cases: Cases, learned: Sequence[TrainedOn], *, timed: bool) -> int:
         return 0
     known = among(learned, cases.store, cases.rows, cases.target_positions)
     if timed:
-        known |= cases.times < max(part.until for part in learned)
+        known |= cases.times < max(part.store.times[part.mask].max(initial=-np.inf) for part in learned)
     return int(known.sum())
