@@ -105,10 +105,10 @@ def serve(
 def _bound(host: str, port: int) -> socket.socket:
     """Return a socket that is bound to an address; ConfigError if that is not possible."""
     try:
-        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, *_ = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
+        listener.bind((host, port))
         # at once, so that of two services that start together one gets the port
         listener.listen(2048)
         return listener
