@@ -29,8 +29,8 @@ _PADDING = "0"  # in lists of histories
 def read_store(source: Source) -> SequenceStore:
     """Read, filter, number and sort the interactions, as RecBole's Dataset does with the same keys.
 
-    Not for what :func:`filtered_by_recbole` names.
-    DataError for a missing column, an invalid value, or if filtering leaves nothing or fewer than two items.
+    Not for settings that :func:`filtered_by_recbole` names. DataError for a missing column, an invalid value, or if
+    filtering leaves nothing or fewer than two items.
     """
     if source.has_histories:
         return read_rows(source)

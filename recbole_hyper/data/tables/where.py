@@ -75,7 +75,7 @@ class Where:
         whole = [name for name in self._fractions if pa.types.is_integer(arrays[name].type)]
         arrays |= {name: arrays[name].cast(pa.float64(), safe=False) for name in whole}
         try:
-            named = {f"c{place}": array for place, array in enumerate(arrays.values())}
+            named = {f"c{number}": array for number, array in enumerate(arrays.values())}
             found = single(engine.query(f"{self._sql} FROM rows", named, seconds).column(0))
         except engine.TooSlowError as error:
             raise engine.TooSlowError(f"where {self.text[:200]!r}: {error}") from error
