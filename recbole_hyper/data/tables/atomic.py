@@ -6,7 +6,7 @@ comments. An id may be any text, also ``NA``, ``null`` or ``"``. Blank lines are
 
 from __future__ import annotations
 
-import logging
+import csv
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -25,11 +25,9 @@ from recbole_hyper.data.tables.archives import SourceFile
 from recbole_hyper.data.tables.formats import Format, Layout, find
 from recbole_hyper.data.tables.ids import PAD, Good, as_mask, as_text, id_fault, single
 from recbole_hyper.data.tables.malformed import Refused, mapped
-from recbole_hyper.data.tables.parsers import parsed, pieces
+from recbole_hyper.data.tables.parsers import Rows, parsed, pieces
 from recbole_hyper.data.tables.times import to_numbers
 from recbole_hyper.errors import DataError
-
-logger = logging.getLogger("recbole_hyper")
 
 # pandas, and so RecBole, reads these as missing values; in features they are missing here too, in ids they are not
 MISSING = frozenset(
@@ -40,7 +38,6 @@ MISSING = frozenset(
 )
 CARD = "SOURCE.json"  # written by ``prepare`` beside the files
 _UNWRITABLE = '["\\s]+'  # would end a value, or start a quotation in RecBole
-_SHOWN = 120  # characters of a value that an error shows
 
 
 def nothing_in(path: Path) -> DataError:
@@ -67,16 +64,24 @@ def read_atomic(
     separator: str = "\t",
     seq_separator: str = " ",
     encoding: str | None = None,
+    uneven: bool = False,
 ) -> pd.DataFrame:
     """Read ``columns`` (name to type) of an atomic file, one row per line that is not blank.
 
     Tokens are text, floats are float64 (NaN if missing), sequences are one array per row. The index is the line number
     minus 2. The token columns ``ids`` may have any text that is not empty; in other columns, empty values and pandas'
-    words for missing ones are missing. DataError, with the line, for invalid values.
+    words for missing ones are missing. DataError, with the line, for invalid values, and for a line with more or fewer
+    values than the header; if ``uneven``, pandas cuts or fills it, as for RecBole.
     """
     form = replace(opened(path, separator, encoding), columns={name: name for name in columns})
-    refused = Refused(str(path))
-    rows = list(mapped(lambda piece: parsed(piece, form, refused), pieces(SourceFile(path), form)))
+    refused, rows = Refused(str(path)), list[Rows]()
+    if uneven:
+        given: dict[str, Any] = {"sep": separator, "encoding": form.encoding, "names": form.names, "header": 0}
+        given |= {"dtype": str, "na_filter": False, "quoting": csv.QUOTE_NONE, "index_col": False}
+        texts = pd.read_csv(path, usecols=[*columns], **given)
+        rows.append(Rows({name: pa.array(texts[name].fillna("")) for name in columns}, np.arange(2, len(texts) + 2)))
+    else:
+        rows += mapped(lambda piece: parsed(piece, form, refused), pieces(SourceFile(path), form))
     lines = np.concatenate([np.zeros(0, np.int64), *(piece.lines for piece in rows)])
     result: dict[str, Any] = {}
     for name, kind in columns.items():
@@ -140,7 +145,7 @@ class Column:
             return
         row, count = int(np.argmax(wrong)), int(wrong.sum())
         more = f"; {count} lines have this error" if count > 1 else ""
-        value = (self.values[row].as_py() or "")[:_SHOWN]
+        value = (self.values[row].as_py() or "")[:120]
         raise DataError(f"{self.path}, line {self.lines[row]}: {value!r} in {self.name!r} is {what}{more}")
 
 

@@ -74,12 +74,8 @@ def _fetch(name: str, address: str, folder: Path) -> None:
                 for packed_file in contents(packed):  # without a folder around the files
                     shutil.move(packed_file.path, part / packed_file.name.replace(archive.stem, name))
             archive.unlink()
-            if not (part / f"{name}.inter").is_file():
-                files_in_it = ", ".join(sorted(path.name for path in part.iterdir())) or "nothing"
-                raise ConfigError(f"the archive has no {archive.stem}.inter, but {files_in_it}")
-            for file in (part / f"{name}.{suffix}" for suffix in ("inter", "user", "item")):
-                if file.is_file():
-                    typed_header(file)
+            for file in (part / f"{name}.inter", *part.glob(f"{name}.[iu]*")):
+                typed_header(file)
             write_json(part / "SOURCE.json", {"address": address, "sha256": digest})
     except NoSpaceError:
         raise

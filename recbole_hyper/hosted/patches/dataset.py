@@ -13,11 +13,12 @@ def _load_feat(self: Any, filepath: str, source: Any) -> pd.DataFrame | None:
     """``Dataset._load_feat``: :mod:`recbole_hyper.data.tables.atomic` reads the values exactly as they are in the file.
 
     The original joins lines between quotation marks, drops ids such as NA and, under pandas 3, fails on empty
-    sequences. A line with more or fewer values than the header is an error.
+    sequences. In RecBole's own runs, as there, a line with more or fewer values than the header is cut or filled.
     """
     from recbole.utils import FeatureSource, FeatureType
 
     from recbole_hyper.data.tables import atomic
+    from recbole_hyper.host.dataset import StoreDataset
 
     load_col, unload_col = self._get_load_and_unload_col(source)
     if load_col == set():
@@ -31,8 +32,7 @@ def _load_feat(self: Any, filepath: str, source: Any) -> pd.DataFrame | None:
         if isinstance(source, FeatureSource) or source != "link":
             self.field2source[field] = source
             self.field2type[field] = kind
-            if not kind.value.endswith("seq"):
-                self.field2seqlen[field] = 1
+            self.field2seqlen[field] = 1  # of sequences the longest, below
             if "float" in kind.value:
                 self.field2bucketnum[field] = 2
         columns[field] = type_name
@@ -46,6 +46,7 @@ def _load_feat(self: Any, filepath: str, source: Any) -> pd.DataFrame | None:
         separator=separator,
         seq_separator=self.config["seq_separator"],
         encoding=encoding,
+        uneven=not isinstance(self, StoreDataset),
     )
     for field, type_name in columns.items():
         if type_name.endswith("seq"):

@@ -100,7 +100,7 @@ def test_a_name_of_recboles_list_is_fetched_once(name: str, place: Path, capsys:
         ("broken", r"the connection broke after [\d,]+ of [\d,]+ bytes"),
         ("damaged", "is cut off, damaged"),
         ("text", "is cut off, damaged"),
-        ("empty", r"has no Empty\.inter, but README"),
+        ("empty", "No such file .*empty.inter"),
         ("gone", "HTTP Error 403"),
         ("page", "not 'name:type'"),
         ("items", "Items.item|items.item: header entry '<html>not here</html>' is not 'name:type'"),

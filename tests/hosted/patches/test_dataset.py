@@ -54,3 +54,19 @@ def test_missing_floats_are_filled_with_the_mean(tmp_path: Path) -> None:
     known = [row[3] for row in rows if row[3] != ""]
     assert ratings.iloc[3] == pytest.approx(np.mean(known))
     assert not pd.isna(ratings).any()
+
+
+def test_lines_of_another_width_are_cut_or_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line of the data of RecBole's own tests has five values below four columns."""
+    from recbole.config import Config
+    from recbole.data import create_dataset
+
+    monkeypatch.setattr("sys.argv", ["test"])
+    lines = ["user_id:token\titem_id:token\trating:float", "u1\ti1\t1", "u1\ti2\t2\t9\tx", "u2\ti1", "u2\ti2\t4"]
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "d.inter").write_text("\n".join(lines) + "\n")
+    keys = {"data_path": str(tmp_path), "load_col": {"inter": ["user_id", "item_id", "rating"]}}
+    found = create_dataset(Config("BPR", "d", config_dict=keys)).inter_feat
+    assert found["item_id"].tolist() == [1, 2, 1, 2]
+    # what is missing is filled with the mean
+    assert found["rating"].tolist() == pytest.approx([1, 2, 7 / 3, 4])
