@@ -12,13 +12,13 @@ LINES, PARAMETERS = 60, 8
 
 # lines of each room at the most; a feature raises its room's figure in its own commit and says why
 ROOMS = {
-    "data": (4732, ("data",)),
+    "data": (4733, ("data",)),
     "losses": (2413, ("losses", "functional.py")),
     "config": (
         2343,
         ("config", "settings.py", "options.py", "values.py", "registry.py", "yaml_files.py", "plugin_files.py"),
     ),
-    "host": (1949, ("host", "hosted")),
+    "host": (1950, ("host", "hosted")),
     "experiment": (1900, ("sweep", "experiment")),
     "report": (2861, ("report", "evaluation")),
     # 6 more: editors and mypy see what an estimator asks its run; 25 more: what is fitted once, with the best weights
@@ -37,8 +37,8 @@ ROOMS = {
     "batches": (567, ("batches",)),
     "protocols": (1417, ("protocols", "types.py")),
 }
-ALL = 34645
-TESTS = 36400
+ALL = 34647
+TESTS = 36416
 # 3 more: the page of boards that no rule was made on, and the table of a million items
 RESULTS = 63
 # texts of errors that tests match by a regular expression
