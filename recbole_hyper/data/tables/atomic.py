@@ -64,24 +64,24 @@ def read_atomic(
     separator: str = "\t",
     seq_separator: str = " ",
     encoding: str | None = None,
-    uneven: bool = False,
+    lenient: bool = False,
 ) -> pd.DataFrame:
     """Read ``columns`` (name to type) of an atomic file, one row per line that is not blank.
 
     Tokens are text, floats are float64 (NaN if missing), sequences are one array per row. The index is the line number
     minus 2. The token columns ``ids`` may have any text that is not empty; in other columns, empty values and pandas'
     words for missing ones are missing. DataError, with the line, for invalid values, and for a line with more or fewer
-    values than the header; if ``uneven``, pandas cuts or fills it, as for RecBole.
+    values than the header; if ``lenient``, pandas cuts or fills it, as for RecBole, and an empty id is missing.
     """
     form = replace(opened(path, separator, encoding), columns={name: name for name in columns})
-    refused, rows = Refused(str(path)), list[Rows]()
-    if uneven:
+    if lenient:
         given: dict[str, Any] = {"sep": separator, "encoding": form.encoding, "names": form.names, "header": 0}
         given |= {"dtype": str, "na_filter": False, "quoting": csv.QUOTE_NONE, "index_col": False}
         texts = pd.read_csv(path, usecols=[*columns], **given)
-        rows.append(Rows({name: pa.array(texts[name].fillna("")) for name in columns}, np.arange(2, len(texts) + 2)))
+        rows = [Rows({name: pa.array(texts[name].fillna("")) for name in columns}, np.arange(2, len(texts) + 2))]
     else:
-        rows += mapped(lambda piece: parsed(piece, form, refused), pieces(SourceFile(path), form))
+        refused = Refused(str(path))
+        rows = list(mapped(lambda piece: parsed(piece, form, refused), pieces(SourceFile(path), form)))
     lines = np.concatenate([np.zeros(0, np.int64), *(piece.lines for piece in rows)])
     result: dict[str, Any] = {}
     for name, kind in columns.items():
@@ -90,7 +90,8 @@ def read_atomic(
         if kind == "float":
             result[name] = column.numbers()
         elif kind == "token":
-            result[name] = (column.ids() if name in ids else column.texts()).to_pandas()
+            strict = name in ids and not lenient
+            result[name] = (column.ids() if strict else column.texts([""] if name in ids else MISSING)).to_pandas()
         else:
             result[name] = pd.Series(column.sequences(seq_separator, kind == "float_seq"), dtype=object)
     return pd.DataFrame(result).set_axis(pd.Index(lines - 2))
@@ -115,9 +116,9 @@ class Column:
             self.refuse(as_mask(pc.equal(self.values, word)), id_fault(word))
         return self.values
 
-    def texts(self) -> pa.Array:
-        """Return the values, null if missing."""
-        missing = pc.is_in(self.values, value_set=pa.array(sorted(MISSING)))
+    def texts(self, words: Collection[str] = MISSING) -> pa.Array:
+        """Return the values, null for the ``words`` of a missing one."""
+        missing = pc.is_in(self.values, value_set=pa.array(sorted(words)))
         return pc.if_else(missing, pa.scalar(None, pa.string()), self.values)
 
     def numbers(self) -> npt.NDArray[np.float64]:

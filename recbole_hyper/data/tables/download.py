@@ -69,14 +69,13 @@ def _fetch(name: str, address: str, folder: Path) -> None:
     try:
         with replaced_folder(folder) as part:
             archive = public.download(address, part, PATIENCE)
-            digest = file_digest(archive)
+            write_json(part / "SOURCE.json", {"address": address, "sha256": file_digest(archive)})
             with unpacked(archive) as packed:
                 for packed_file in contents(packed):  # without a folder around the files
                     shutil.move(packed_file.path, part / packed_file.name.replace(archive.stem, name))
             archive.unlink()
             for file in (part / f"{name}.inter", *part.glob(f"{name}.[iu]*")):
                 typed_header(file)
-            write_json(part / "SOURCE.json", {"address": address, "sha256": digest})
     except NoSpaceError:
         raise
     except (OSError, ValueError, HTTPException) as error:

@@ -13,7 +13,7 @@ def _load_feat(self: Any, filepath: str, source: Any) -> pd.DataFrame | None:
     """``Dataset._load_feat``: :mod:`recbole_hyper.data.tables.atomic` reads the values exactly as they are in the file.
 
     The original joins lines between quotation marks, drops ids such as NA and, under pandas 3, fails on empty
-    sequences. In RecBole's own runs, as there, a line with more or fewer values than the header is cut or filled.
+    sequences. In RecBole's own runs, as there, an empty id is missing, and a line of another width is cut or filled.
     """
     from recbole.utils import FeatureSource, FeatureType
 
@@ -46,7 +46,7 @@ def _load_feat(self: Any, filepath: str, source: Any) -> pd.DataFrame | None:
         separator=separator,
         seq_separator=self.config["seq_separator"],
         encoding=encoding,
-        uneven=not isinstance(self, StoreDataset),
+        lenient=not isinstance(self, StoreDataset),
     )
     for field, type_name in columns.items():
         if type_name.endswith("seq"):

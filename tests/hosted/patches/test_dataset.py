@@ -56,13 +56,22 @@ def test_missing_floats_are_filled_with_the_mean(tmp_path: Path) -> None:
     assert not pd.isna(ratings).any()
 
 
-def test_lines_of_another_width_are_cut_or_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_of_another_width_are_cut_or_filled_and_those_without_an_id_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A line of the data of RecBole's own tests has five values below four columns."""
     from recbole.config import Config
     from recbole.data import create_dataset
 
     monkeypatch.setattr("sys.argv", ["test"])
-    lines = ["user_id:token\titem_id:token\trating:float", "u1\ti1\t1", "u1\ti2\t2\t9\tx", "u2\ti1", "u2\ti2\t4"]
+    lines = [
+        "user_id:token\titem_id:token\trating:float",
+        "u1\ti1\t1",
+        "u1\ti2\t2\t9\tx",
+        "u2\ti1",
+        "u2\ti2\t4",
+        "\ti1\t5",
+    ]
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "d.inter").write_text("\n".join(lines) + "\n")
     keys = {"data_path": str(tmp_path), "load_col": {"inter": ["user_id", "item_id", "rating"]}}
