@@ -52,7 +52,7 @@ def test_a_file_that_fails_can_be_mended(tmp_path: Path) -> None:
     left = {name for name in set(sys.modules) - before if name.count(".")}
     assert not left
     assert len(sys.meta_path) <= len(path) + 1
-    write(tmp_path, broken="import helper\nVALUE = helper.VALUE + 1\n", helper="VALUE = 2\n")
+    write(tmp_path, broken="import helper\nVALUE = helper.VALUE + 1\n", helper="VALUE = 1 + 1\n")
     assert plugin_files.load(tmp_path / "broken.py").VALUE == 3
 
 

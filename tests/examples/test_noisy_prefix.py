@@ -95,7 +95,7 @@ def test_logits_ignore_padding_and_the_rest_of_the_batch(options: dict) -> None:
     assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in model.parameters() if p.requires_grad)
 
 
-@pytest.mark.parametrize("geometry", ["poincare", "euclidean"])
+@pytest.mark.parametrize("geometry", ["poincare", pytest.param("euclidean", marks=pytest.mark.slow)])
 def test_the_classifier_learns_short_sentences(geometry: str, tmp_path: Path) -> None:
     # three words and sentences of up to three words: a prefix is distinguished from a random sentence in a few seconds
     sizes = {"n_train": 4000, "n_valid": 500, "n_test": 500, "n_words": 12, "max_words": 2}

@@ -151,7 +151,8 @@ def test_what_runs_without_a_choice(geometry, n, m, width, triton_kernel, expect
     assert smoothed.__name__ == ("RowStream" if geometry == "poincare" else expected)
 
 
-@pytest.mark.parametrize("width", [64, *(pytest.param(width, marks=pytest.mark.slow) for width in (32, 128, 256))])
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [32, 64, 128, 256])
 @pytest.mark.xfail(
     tuple(map(int, version("triton").split(".")[:2])) < (3, 8),
     reason="the assembler of older versions spills up to 60 bytes in some kernels",

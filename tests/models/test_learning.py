@@ -20,25 +20,19 @@ RUNS: list[tuple[str, dict[str, Any]]] = [
     ("HSASRecCE", {}),
     ("HSASRec", {}),
     ("SASRecCE", COSINE),
-    ("SASRecCE", {**COSINE, "loss_type": "sampled_ce", "n_negatives": 16}),
-    ("SASRecBCE", {"geometry": "cosine"}),
     ("DualRec", {"n_heads": 2}),
-    ("DualRec", {"n_heads": 2, "loss_type": "rece", "rece_rounds": 3, **POINCARE}),
     ("DualSASRec", {"n_heads": 2}),
     ("DualGRU4Rec", {}),
     ("DualFMLPRec", {"loss_type": "bce"}),
-    ("FMLPRec", {}),
     ("FMLPRecCE", {}),
     ("BSARec", {"filter": "causal"}),
     ("BSARec", {"filter": "circular"}),
     ("GRU4RecCE", {}),
     ("HGRU4Rec", {"curvature": "learn", "gru_size": 8}),
     ("eSASRec", {"n_negatives": 20}),
-    ("HSASRecCE", {"encoder": "ligr"}),
     ("SASRecCE", {"encoder": "hstu", "loss_type": "bce", "epochs": 20, **POINCARE}),
     ("SASRecCE", {"encoder": "fuxi", "epochs": 20}),
     ("FMLPRecMemory", {}),
-    ("FMLPRecMemory", {"encoder": "transformer", "loss_type": "bce", **POINCARE}),
     # the models of one loss
     ("gSASRec", {"n_negatives": 5, "epochs": 20}),
     ("SASRecBCEPlus", {"n_negatives": 8}),
@@ -46,6 +40,15 @@ RUNS: list[tuple[str, dict[str, Any]]] = [
     ("SASRecSCE", BUCKETS),
     ("SASRecRECE", {"rece_rounds": 4}),
     ("HSASRecSCE", {**BUCKETS, "curvature": 0.1}),
+]
+# pairs of parts that are above with another one
+PAIRS: list[tuple[str, dict[str, Any]]] = [
+    ("SASRecCE", {**COSINE, "loss_type": "sampled_ce", "n_negatives": 16}),
+    ("DualRec", {"n_heads": 2, "loss_type": "rece", "rece_rounds": 3, **POINCARE}),
+    ("HSASRecCE", {"encoder": "ligr"}),
+    ("FMLPRecMemory", {"encoder": "transformer", "loss_type": "bce", **POINCARE}),
+    ("SASRecBCE", {"geometry": "cosine"}),
+    ("FMLPRec", {}),
 ]
 LOSSES = {
     **{"gSASRec": "gbce", "SASRecBCEPlus": "bce_plus", "SASRecSampledCE": "sampled_ce", "SASRecSCE": "sce"},
@@ -62,7 +65,9 @@ def learned(model: str, walk: Path, folder: Path, **keys: Any) -> dict[str, Any]
     return run(model, "walk", config_dict={**LEARN, "data_path": str(walk), "output_dir": str(folder), **keys})
 
 
-@pytest.mark.parametrize(("model", "keys"), RUNS, ids=str)
+@pytest.mark.parametrize(
+    ("model", "keys"), [*RUNS, *(pytest.param(*pair, marks=pytest.mark.slow) for pair in PAIRS)], ids=str
+)
 def test_learns_what_follows(model: str, keys: dict[str, Any], walk: Path, tmp_path: Path) -> None:
     """A model that learned nothing has a hit@1 of 1 / 52."""
     result = learned(model, walk, tmp_path / "run", **keys)

@@ -57,6 +57,7 @@ def rows_of(environment: dict[str, str]) -> pd.DataFrame:
     return pd.read_csv(StringIO(done.stdout))
 
 
+@pytest.mark.slow
 def test_the_cron_line_recommends_and_loads(folder: Path, tmp_path: Path, database: dict[str, str]) -> None:
     line = (EXAMPLES / "crontab").read_text().splitlines()[-1]
     fields = re.match(r"((?:[\d*/,-]+ ){5})(.*)", line)

@@ -76,7 +76,7 @@ def feeds(*given: Tensor) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize(
     ("name", "keys"),
     [
-        ("SASRecCE", {"item_bias": True}),
+        pytest.param("SASRecCE", {"item_bias": True}, marks=pytest.mark.slow),
         ("HSASRecCE", {"curvature": 1e-8}),  # asinh of numbers near 0, which Log(1 + x) would lose
         ("HSTU", {"n_heads": 2}),
         # the filter of FMLP is in the graphs of the memory, too
@@ -102,7 +102,7 @@ def test_onnx_gives_the_packages_recommendations(name: str, keys: dict[str, Any]
         scores.scatter_(1, seen, -torch.inf)[:, 0] = -torch.inf
         np.testing.assert_allclose(values, scores.topk(7).values, atol=1e-4)
         np.testing.assert_allclose(values, scores.gather(1, torch.from_numpy(found)), atol=1e-4)
-    if name == "SASRecCE":
+    if name == "HSASRecCE":
         refuses_impossible_inputs(lambda *given: session.run(None, feeds(*given)), n_items)
 
 
@@ -237,16 +237,18 @@ def test_a_program_gives_the_packages_scores(name: str, made: Made, tmp_path: Pa
         ("SASRecCE", {"attend_pads": True}),
         ("eSASRec", {"n_heads": 2}),
         ("HSTU", {"n_heads": 2, "attention_dim": 3, "linear_dim": 5, "n_layers": 2}),
-        ("FuXi", {"n_heads": 2, "attention_dim": 3, "linear_dim": 5}),
-        ("SASRecCE", {"norm_placement": "post", "hidden_act": "gelu"}),
+        pytest.param("FuXi", {"n_heads": 2, "attention_dim": 3, "linear_dim": 5}, marks=pytest.mark.slow),
+        pytest.param("SASRecCE", {"norm_placement": "post", "hidden_act": "gelu"}, marks=pytest.mark.slow),
         ("DualRec", {"dual_directions": "future", "relative_positions": "learned"}),
-        ("DualRec", {"dual_windows": [2, 2, 3, 3], "n_heads": 4, "window_at_eval": False}),
+        pytest.param(
+            "DualRec", {"dual_windows": [2, 2, 3, 3], "n_heads": 4, "window_at_eval": False}, marks=pytest.mark.slow
+        ),
         ("DualRec", {"dual_windows": [2, 2, 3, LENGTH], "n_heads": 4, "relative_positions": "none"}),
         ("DualGRU4Rec", {"dual_directions": "shared", **SHORT}),
         ("DualSASRec", {}),
         ("DualFMLPRec", {"filter": "circular"}),
         ("FMLPRecCE", {"MAX_ITEM_LIST_LENGTH": 7}),
-        ("BSARec", {"n_heads": 2, "filter": "causal"}),
+        pytest.param("BSARec", {"n_heads": 2, "filter": "causal"}, marks=pytest.mark.slow),
         ("BSARec", {"n_heads": 2, "filter": "circular"}),
         ("GRU4RecCE", {"n_layers": 2, "gru_bias": True, "gru_size": 12, **SHORT}),
         ("HGRU4Rec", {"nonlinearity": "tanh", "reset": "after", "curvature": "learn", "curvature_init": 0.5, **SHORT}),
