@@ -39,8 +39,8 @@ ROOMS = {
 }
 ALL = 34647
 TESTS = 36435
-# 3 more: the page of boards that no rule was made on, and the table of a million items
-RESULTS = 63
+# 4 more: the page of boards that no rule was made on, the table of a million items, losses on a large catalogue
+RESULTS = 64
 # texts of errors that tests match by a regular expression
 MATCHED = 41
 
