@@ -186,6 +186,6 @@ def recbole_folder() -> Path:
     return Path(spec.origin).parent
 
 
-def data_addresses() -> dict[str, str]:
+def data_addresses() -> Mapping[str, str]:
     """Return the address of each data set that RecBole knows by name."""
-    return read_yaml(recbole_folder() / "properties" / "dataset" / "url.yaml")
+    return packaged_yaml(recbole_folder() / "properties" / "dataset" / "url.yaml")

@@ -18,7 +18,7 @@ from recbole_hyper.commands import argument, command, words
 from recbole_hyper.host import models
 from recbole_hyper.host.recbole_files import recbole_models
 from recbole_hyper.models import MODULES
-from recbole_hyper.yaml_files import properties_folder, read_yaml, recbole_folder
+from recbole_hyper.yaml_files import packaged_yaml, properties_folder, recbole_folder
 
 PACKAGE = Path(__file__).parents[1]
 # the command in an opening comment such as "SCE paper: recbole-hyper run --model=..."
@@ -165,7 +165,8 @@ def _protocols() -> list[Entry]:
 
 
 def _datasets() -> list[Entry]:
-    known = {name: entry["about"] for name, entry in read_yaml(properties_folder() / "public_datasets.yaml").items()}
+    public = packaged_yaml(properties_folder() / "public_datasets.yaml")
+    known = {name: entry["about"] for name, entry in public.items()}
     here = sorted(file.stem for file in Path("dataset").glob("*/*.inter") if file.parent.name == file.stem)
     entries = [Entry(name, about) for name, about in known.items()]
     return entries + [Entry(name, known.get(name, ""), "prepared, in dataset/") for name in here]

@@ -13,7 +13,7 @@ from recbole_hyper.errors import ConfigError, MissingDataError, did_you_mean, ne
 from recbole_hyper.host.metrics import DIVERSITY, OWN_METRICS, metric_needs, metrics_dict
 from recbole_hyper.options import AUTO, Option, check_options
 from recbole_hyper.values import EVALUATION, ShareBelow1, Text, allows, in_words
-from recbole_hyper.yaml_files import data_addresses, only, properties_folder, read_yaml
+from recbole_hyper.yaml_files import data_addresses, only, packaged_yaml, properties_folder
 
 logger = logging.getLogger("recbole_hyper")
 
@@ -220,7 +220,7 @@ def check_dataset(config: dict[str, Any], root: str, dataset: str, *, of_recbole
 
 def _how_to_get(name: str, *, of_recbole: bool) -> str:
     """Return how the data set ``name`` is prepared or downloaded, or which data sets have nearly this name."""
-    ours = [] if of_recbole else list(read_yaml(properties_folder() / "public_datasets.yaml"))
+    ours = [] if of_recbole else list(packaged_yaml(properties_folder() / "public_datasets.yaml"))
     theirs = list(data_addresses())
     if name in ours:
         return f"'recbole-hyper prepare {name}' prepares it"

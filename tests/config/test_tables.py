@@ -8,7 +8,7 @@ from recbole_hyper import registry, settings
 from recbole_hyper.config import Config
 from recbole_hyper.config.tables import COLUMNS, declared, of_model
 from recbole_hyper.settings import BY_MODEL, SETTINGS, typed
-from recbole_hyper.yaml_files import properties_folder, read_yaml, recbole_folder
+from recbole_hyper.yaml_files import packaged_yaml, properties_folder, recbole_folder
 
 SOURCES = {"RecBole": [recbole_folder() / "properties" / name for name in ("overall.yaml", "dataset/sample.yaml")]}
 
@@ -30,7 +30,7 @@ def test_defaults_are_those_of_the_files_that_are_named(model: str) -> None:
         if key in config.resolved.options and default is not None:
             config.resolved.options[key].check(default)
         if source in SOURCES:
-            values = [read_yaml(file)[key] for file in SOURCES[source] if key in read_yaml(file)]
+            values = [packaged_yaml(file)[key] for file in SOURCES[source] if key in packaged_yaml(file)]
         elif source == "settings":
             values = [SETTINGS[key].default]
         elif source.split()[0] in ("encoder", "geometry", "loss", "model"):
@@ -43,7 +43,7 @@ def test_defaults_are_those_of_the_files_that_are_named(model: str) -> None:
             values = [None]
         else:
             folder = recbole_folder() / "properties" if source.startswith("RecBole's") else properties_folder()
-            values = [read_yaml(folder / source.removeprefix("RecBole's "))[key]]
+            values = [packaged_yaml(folder / source.removeprefix("RecBole's "))[key]]
         # RecBole's own entries of eval_args stay where ours name none
         assert default in values or key == "eval_args", key
         assert row["meaning"], key
