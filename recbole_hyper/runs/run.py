@@ -56,7 +56,7 @@ from recbole_hyper.training.cost import plan
 from recbole_hyper.training.loop import Loop
 from recbole_hyper.training.memory import PeakMemory, try_step
 from recbole_hyper.training.processes import joined, shared_work, world
-from recbole_hyper.training.recbole_training import recbole_training
+from recbole_hyper.training.recbole_training import NOT_RESUMABLE, recbole_training
 from recbole_hyper.training.settings import RankSettings, TrainSettings
 from recbole_hyper.training.validation import Evaluation, metrics
 from recbole_hyper.types import Ranks, Split
@@ -296,8 +296,8 @@ def _select(trainer: Any, loader: Any, valid: Evaluation, progress: bool) -> Non
     if trainer.best_valid_score == 0 and trainer.valid_metric_bigger:
         logger.warning("no validation case is hit: are all scores equal? A target ranks behind equal scores")
     elif trainer.is_best_last:
-        longer = "the best epoch is the last: train longer, with --resume=True --output_dir=%s --epochs=%d"
-        logger.info(longer, trainer.output_dir, 2 * trainer.epochs)
+        how = "" if trainer.settings.model in NOT_RESUMABLE else f" --resume=True --output_dir={trainer.output_dir}"
+        logger.info("the best epoch is the last: train longer, with%s --epochs=%d", how, 2 * trainer.epochs)
     trainer.load_best()
     if len(valid):
         trainer.choose(valid, progress)

@@ -128,3 +128,11 @@ def test_exclude_seen_changes_the_ranking(random_data: Path, tmp_path: Path) -> 
     ]
     assert results[0]["test"]["hit@10"] >= results[1]["test"]["hit@10"]
     assert results[0]["test"] != results[1]["test"]
+
+
+@pytest.mark.parametrize(("model", "resumes"), [("RecVAE", False), ("SASRecCE", True)])
+def test_only_a_model_that_can_be_resumed_is_advised_to_resume(model, resumes, random_data, tmp_path) -> None:
+    run(model, "random", config_dict=settings(random_data, tmp_path / "run", epochs=1))
+    (said,) = [line for line in (tmp_path / "run" / "run.log").read_text().splitlines() if "train longer" in line]
+    assert said.endswith("--epochs=2")
+    assert ("--resume=True" in said) == resumes
