@@ -57,7 +57,7 @@ os.environ.setdefault("NUMBA_CACHE_DIR", default_folder())
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Search for garbage once, after all modules are imported."""
+    """Search for no garbage while modules are imported."""
     gc.disable()
     found = yield
     gc.enable()

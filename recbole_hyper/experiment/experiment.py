@@ -68,8 +68,8 @@ class Experiment:
         processes: int = 1,
         connect: Callable[[], AbstractContextManager[Any]] | None = None,
     ) -> None:
-        processes, self.runs = positive_int("max_concurrent", processes), runs
-        self.executor = Executor(processes, connect, {"num_cpus": 1})
+        self.runs = runs
+        self.executor = Executor(positive_int("max_concurrent", processes), connect, {"num_cpus": 1})
         self.threads = max(1, processors() // processes)  # of each run: they share the cores
         self.labels = {run.folder: f"[{number}/{len(runs)}] {run.label}" for number, run in enumerate(runs, 1)}
         self.left = {run.folder: run for run in runs if run.keys is not None}

@@ -25,10 +25,8 @@ def test_the_default_fits_its_ranker_with_the_best_weights(settings, monkeypatch
     gains = itertools.cycle((1.0, 0.0))  # what was found is kept on random data too
     monkeypatch.setattr(rank, "_FEWEST", 1)
     monkeypatch.setattr(rank, "sum_of_ndcg", lambda evidence, *_: evidence.scores.new_full((), next(gains)))
-    result, expected = (
-        run_recbole(model="FMLPRecMemory", config_dict=settings, dataset="random"),
-        ours("FMLPRecMemory", settings),
-    )
+    result = run_recbole(model="FMLPRecMemory", config_dict=settings, dataset="random")
+    expected = ours("FMLPRecMemory", settings)
     assert bool(load("own").model.ranking.ranker.numbers.any())
     assert dict(result["test_result"]) == expected["test"]
     assert dict(result["best_valid_result"]) == expected["valid"]

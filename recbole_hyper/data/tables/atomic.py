@@ -80,8 +80,7 @@ def read_atomic(
         texts = pd.read_csv(path, usecols=[*columns], **given)
         rows = [Rows({name: pa.array(texts[name].fillna("")) for name in columns}, np.arange(2, len(texts) + 2))]
     else:
-        refused = Refused(str(path))
-        rows = list(mapped(lambda piece: parsed(piece, form, refused), pieces(SourceFile(path), form)))
+        rows = list(mapped(lambda piece: parsed(piece, form, Refused(str(path))), pieces(SourceFile(path), form)))
     lines = np.concatenate([np.zeros(0, np.int64), *(piece.lines for piece in rows)])
     result: dict[str, Any] = {}
     for name, kind in columns.items():

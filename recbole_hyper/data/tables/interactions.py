@@ -40,7 +40,9 @@ class Interactions:
         return len(self.users)
 
     def take(self, rows: npt.NDArray[Any]) -> None:
-        """Put the rows in this order, or keep those where a mask is True."""
+        """Put the rows in this order, or keep those where a mask is True; a mask that keeps all copies nothing."""
+        if rows.dtype == bool and rows.all():
+            return
         for name in ("users", "items", "times", "ratings"):  # one after the other, to free its memory
             if (column := getattr(self, name)) is not None:
                 setattr(self, name, column[rows])

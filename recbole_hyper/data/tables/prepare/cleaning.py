@@ -66,8 +66,7 @@ def apply(data: Interactions, cleaning: Cleaning, clock: str = "dates") -> tuple
 
     def keep(rows: np.ndarray, label: str, advice: str = "") -> None:
         before = len(data)
-        if not rows.all():
-            data.take(rows)
+        data.take(rows)
         steps.append((label, len(data)))
         if len(data) == 0:
             raise DataError(f"{label} removes all {before:,} interactions; {advice}")
