@@ -33,11 +33,14 @@ if TYPE_CHECKING:
 Model = TypeVar("Model", bound="BaseModel")
 
 
-class Dumper(yaml.SafeDumper):
+class Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
     """PyYAML's safe dumper, which quotes a text that this package would read as a number: '1e-3'."""
 
 
 Dumper.add_implicit_resolver("tag:yaml.org,2002:float", YAML_NUMBER, list("-+0123456789."))
+
+# libyaml reads several times as fast as Python, but it follows nesting on the stack of the process
+_DEEPEST = 1000
 
 # the system's codes for a full disk, a quota and a file too large
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -147,8 +150,12 @@ def write_json(path: Path, content: Any) -> None:
 
 def write_yaml(path: Path, content: Mapping[str, Any], *, sort_keys: bool = True) -> None:
     """Write a mapping as YAML, which ``--config_files`` can read."""
-    text = yaml.dump(plain(content, nan_to_null=False), Dumper=Dumper, sort_keys=sort_keys, allow_unicode=True)
-    write_text(path, text)
+    write_text(path, yaml_text(content, sort_keys=sort_keys))
+
+
+def yaml_text(content: Mapping[str, Any], *, sort_keys: bool = True) -> str:
+    """Return what :func:`write_yaml` writes."""
+    return yaml.dump(plain(content, nan_to_null=False), Dumper=Dumper, sort_keys=sort_keys, allow_unicode=True)
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -162,13 +169,20 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
+def load_written(text: str) -> Any:
+    """Return what PyYAML's safe loader reads in ``text``, by libyaml unless it may be nested deeply."""
+    may_nest = sum(map(text.count, "[{-?:"))
+    quick = may_nest <= _DEEPEST and yaml.__with_libyaml__
+    return yaml.load(text, yaml.CSafeLoader if quick else yaml.SafeLoader)
+
+
 def read_written_yaml(path: Path, what: str) -> dict[str, Any]:
     """Return the mapping in a file that :func:`write_yaml` wrote.
 
     ConfigError, which calls the file ``what``, such as "damaged", for any other content.
     """
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = load_written(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is {what}: {' '.join(str(error).split())[:300]}") from error
     if not isinstance(content, dict):

@@ -1,6 +1,5 @@
 """Small datasets that tests build for themselves; no test reads a dataset from anywhere else."""
 
-import functools
 import gc
 import importlib.util
 import os
@@ -19,46 +18,22 @@ os.environ["PYTHONDONTWRITEBYTECODE"] = ""
 
 import numpy as np
 import pytest
-import torch
-from hypothesis import settings
+
+from tests.reference import planted
 
 if "gpu" in sys.argv:  # pytest -m gpu; its workers inherit the variable
     os.environ["RECBOLE_HYPER_TEST_GPU"] = "1"
 if os.environ.get("RECBOLE_HYPER_TEST_GPU") != "1":
     # a run in a test does not take the GPU because there is one: only tests with the mark gpu use it
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
-if not torch.cuda.is_available():
-    # Triton's kernels run in its interpreter; read when triton is imported
-    os.environ.setdefault("TRITON_INTERPRET", "1")
-
-import recbole_hyper  # noqa: F401  applies the patches before RecBole is imported
-from recbole_hyper import processes, registry
-from recbole_hyper.batches.loader import BatchSettings, LoaderSettings
-from recbole_hyper.evaluation import results
-from recbole_hyper.kernels.clock import default_folder
-from recbole_hyper.training import memory
-from tests.reference import planted
-
-# the same examples in every run
-settings.register_profile("repeatable", derandomize=True)
-settings.load_profile("repeatable")
-
-# what is installed and checked out stays while tests run, and each of their many runs writes it into its result
-processes.version = functools.cache(processes.version)
-results.commit = functools.cache(results.commit)
-registry.entry_points = functools.cache(registry.entry_points)
-
-# each of these runs tries its first step on a whole batch, not on ever larger parts of one
-HALVINGS, memory._HALVINGS = memory._HALVINGS, 1
-
-# tests that move the user's cache folder, and the processes that they start, need not compile everything again
-os.environ.setdefault("NUMBA_CACHE_DIR", default_folder())
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Iterator[None]:
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
     """Search for no garbage while modules are imported."""
     gc.disable()
+    if not session.config.pluginmanager.hasplugin("dsession"):  # with it workers run the tests
+        import tests.prepared  # noqa: F401
     found = yield
     gc.enable()
     return found
@@ -91,7 +66,9 @@ def kernels() -> Iterator[None]:
 @pytest.fixture
 def growing_trials(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step is tried on ever larger parts of a batch, as outside of tests."""
-    monkeypatch.setattr(memory, "_HALVINGS", HALVINGS)
+    from tests.prepared import HALVINGS
+
+    monkeypatch.setattr("recbole_hyper.training.memory._HALVINGS", HALVINGS)
 
 
 @pytest.fixture
@@ -107,6 +84,8 @@ def serial_sweeps() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
+    import torch
+
     torch.manual_seed(0)
     np.random.seed(0)  # noqa: NPY002  RecBole draws from the global generator
 
@@ -121,8 +100,10 @@ def script(file: Path) -> ModuleType:
     return module
 
 
-def loading(config: Any) -> tuple[LoaderSettings, BatchSettings]:
+def loading(config: Any) -> tuple[Any, Any]:
     """Return the settings of a training loader."""
+    from recbole_hyper.batches.loader import BatchSettings, LoaderSettings
+
     return LoaderSettings.of(config), BatchSettings.of(config)
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from recbole_hyper.errors import ConfigError
+from recbole_hyper.files import read_written_yaml, write_yaml
 from recbole_hyper.yaml_files import (
     config_file,
     config_files,
@@ -58,6 +59,24 @@ def test_depth() -> None:
     assert parse_yaml("[" * 300 + "]" * 300, "here") is not None
     # many intervals, each with one bracket that stays open, are no depth once they are closed elsewhere
     assert len(parse_yaml("\n".join(f"k{n}: '[5,inf)'" for n in range(900)), "here")) == 900
+
+
+@pytest.mark.parametrize("text", ["[", "- ", "? ", "{a: "])
+def test_a_written_file_that_somebody_nested_ends_no_process(text: str, tmp_path: Path) -> None:
+    """libyaml follows nesting on the stack of the process."""
+    (tmp_path / "config.yaml").write_text(text * 100_000)
+    with refused(ConfigError, "config.yaml", "damaged"):
+        read_written_yaml(tmp_path / "config.yaml", "damaged")
+
+
+def test_a_written_file_is_read_as_it_was(tmp_path: Path) -> None:
+    content = {
+        "a": ["1e-3", 1e-3, 1e22, "[5,inf)", None, True, "yes", "ü: -", float("inf"), {}],
+        "b": {"c": "long " * 50},
+    }
+    write_yaml(tmp_path / "x.yaml", content)
+    assert read_written_yaml(tmp_path / "x.yaml", "damaged") == content
+    assert read_yaml(tmp_path / "x.yaml") == content
     with refused(ConfigError, "nested", "deeply"):
         parse_yaml("{a: " * 2000, "here")
 

@@ -1,15 +1,21 @@
-"""Riemannian optimizers (geoopt) for models with parameters on manifolds, and their checkpoints."""
+"""Riemannian optimizers (geoopt) for models with parameters on manifolds, and their checkpoints.
+
+geoopt is imported where it is used: that takes half a second, and it compiles its functions with torch.jit.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import geoopt
 import torch
-from geoopt.optim.mixin import OptimMixin
 from torch import nn
 from torch.optim import Optimizer
 
 from recbole_hyper.hyperbolic import RIEMANNIAN_LEARNERS
+
+if TYPE_CHECKING:
+    import geoopt
 
 # endings of the names of learned curvatures: of a head, of its temperature, and of a ball that shares no curvature
 CURVATURES = ("log_curvature", "log_temperature", "isp_c")
@@ -17,7 +23,11 @@ CURVATURES = ("log_curvature", "log_temperature", "isp_c")
 
 def manifold_parameters(model: nn.Module) -> dict[str, geoopt.ManifoldParameter]:
     """Return the named parameters of ``model`` that lie on a manifold."""
-    return {name: p for name, p in model.named_parameters() if isinstance(p, geoopt.ManifoldParameter)}
+    return {name: p for name, p in model.named_parameters() if _on_manifold(p)}
+
+
+def _on_manifold(parameter: nn.Parameter) -> bool:
+    return hasattr(parameter, "manifold")
 
 
 def without_curvatures(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
@@ -53,6 +63,8 @@ def riemannian_optimizer(
 
     ValueError for an unknown learner, a rate out of range, or no trainable parameter.
     """
+    import geoopt
+
     if learner not in RIEMANNIAN_LEARNERS:
         raise ValueError(f"learner={learner!r} must be {' or '.join(RIEMANNIAN_LEARNERS)}")
     rates = {
@@ -66,8 +78,8 @@ def riemannian_optimizer(
     if stabilize is not None and stabilize < 1:
         raise ValueError(f"stabilize={stabilize} must be a number of steps of at least 1, or None")
     trained, curvatures = without_curvatures(model)
-    curved = [p for p in trained if isinstance(p, geoopt.ManifoldParameter)]
-    flat = [p for p in trained if not isinstance(p, geoopt.ManifoldParameter)]
+    curved = [p for p in trained if _on_manifold(p)]
+    flat = [p for p in trained if not _on_manifold(p)]
     kinds = zip((flat, curved, curvatures), rates.values(), (weight_decay, 0.0, 0.0), strict=True)
     groups = [{"params": params, "lr": rate, "weight_decay": decay} for params, rate, decay in kinds if params]
     if not groups:
@@ -101,7 +113,7 @@ def restore_training_state(model: nn.Module, optimizer: Optimizer, state: Mappin
             )
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
-    if isinstance(optimizer, OptimMixin):
+    if hasattr(optimizer, "stabilize"):  # geoopt's
         for values in optimizer.state.values():
             if "step" in values:  # torch loads a float32 tensor, which would change the bias correction
                 values["step"] = int(values["step"])

@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
-import yaml
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.config.binding import Exact, parse_keys
 from recbole_hyper.config.checks import schedule_keys
 from recbole_hyper.errors import LockedError
-from recbole_hyper.files import locked, plain, require_no_link
+from recbole_hyper.files import load_written, locked, require_no_link, yaml_text
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.options import AUTO, GROWS, PLACE
 from recbole_hyper.runs.build import read_data
@@ -155,7 +154,7 @@ def require_continued(config: Config, folder: Path) -> dict[str, Any]:
     result.
     """
     before = read_config(folder)
-    now = yaml.safe_load(yaml.safe_dump(plain(config.plain(), nan_to_null=False)))
+    now = load_written(yaml_text(config.plain()))
     # a key that did not exist then had its present default
     earlier = {**config.internal_config_dict, **before}
     resumable = deciding(PLACE, GROWS, among=config.resolved.options)

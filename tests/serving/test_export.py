@@ -123,14 +123,17 @@ def refuses_impossible_inputs(call: Callable[..., Any], n_items: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "all_items"),
+    ("more", "format"),
     [
-        ({"memory_ease": True}, False),
-        ({"memory_ease": False}, False),
-        ({"memory_ease": False, "memory_rerank": False}, True),
+        ({"memory_ease": True}, "onnx"),
+        # tables without weights could not be saved
+        ({"memory_ease": False, "memory_rerank": False}, "program"),
+        pytest.param({"memory_ease": False, "memory_rerank": False}, "onnx", marks=pytest.mark.slow),
+        pytest.param({"memory_ease": True}, "program", marks=pytest.mark.slow),
+        pytest.param({"memory_ease": False}, "program", marks=pytest.mark.slow),
     ],
 )
-def test_a_memory_is_part_of_the_graph(more, all_items, random_data, tmp_path, caplog) -> None:
+def test_a_memory_is_part_of_the_graph(more, format, random_data, tmp_path, caplog) -> None:
     keys = {"data_path": str(random_data), "output_dir": str(tmp_path / "run"), "epochs": 1, **more}
     run("FMLPRecMemory", "random", config_dict={**SMALL, **keys, "memory_window": 3, "memory_neighbours": 6})
     loaded = load(tmp_path / "run")
@@ -141,27 +144,26 @@ def test_a_memory_is_part_of_the_graph(more, all_items, random_data, tmp_path, c
     histories = [tokens[history].tolist() for history in numbers]
     items = torch.nn.utils.rnn.pad_sequence([torch.tensor(history) for history in numbers], batch_first=True)
     lengths = torch.tensor([len(history) for history in numbers])
-    top_k = n_items - 1 if all_items else 4
-    if more == {"memory_ease": False}:  # tables without weights could not be saved
-        export(loaded.model, tokens, length, tmp_path / "model.pt2", format="program", top_k=top_k)
-        program = torch.no_grad()(torch.export.load(tmp_path / "model.pt2").module())
-        wanted = loaded.recommend(histories=histories, k=top_k, exclude_seen=False)
-        np.testing.assert_allclose(program(items, lengths)[1].ravel(), wanted["score"], atol=1e-4)
-        return
-    export(loaded.model, tokens, length, tmp_path / "model.onnx", top_k=top_k, exclude_seen=not all_items)
-    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
-    found, values = session.run(None, feeds(items, lengths, *([] if all_items else [items])))
-    wanted = loaded.recommend(histories=histories, k=top_k, exclude_seen=not all_items)
+    without_seen = more == {"memory_ease": True}
+    top_k = 4 if without_seen else n_items - 1
+    file = tmp_path / ("model.onnx" if format == "onnx" else "model.pt2")
+    export(loaded.model, tokens, length, file, format=format, top_k=top_k, exclude_seen=without_seen)
+    given = (items, lengths, items) if without_seen else (items, lengths)
+    if format == "onnx":
+        found, values = onnxruntime.InferenceSession(file).run(None, feeds(*given))
+    else:
+        found, values = (one.numpy() for one in torch.no_grad()(torch.export.load(file).module())(*given))
+    wanted = loaded.recommend(histories=histories, k=top_k, exclude_seen=without_seen)
     np.testing.assert_allclose(values.ravel(), wanted["score"], atol=1e-4)
     scores = loaded.score(histories)
     np.testing.assert_allclose(values, np.take_along_axis(scores, found - 1, axis=1), atol=1e-4)
-    assert all_items or tokens[found].ravel().tolist() == wanted["item_id"].tolist()
+    assert not without_seen or tokens[found].ravel().tolist() == wanted["item_id"].tolist()
     assert "without its memory" not in caplog.text
-    if all_items:
-        export(loaded.model, tokens, length, tmp_path / "encoder.pt2", format="program")
-        assert "the graph is the network of FMLPRecMemory without its memory" in caplog.text
     with refused(ConfigError, "FMLPRecMemory", "--format=onnx", "--top_k"):
         export(loaded.model, tokens, length, tmp_path / "items.parquet", format="vectors")
+    if not without_seen:
+        export(loaded.model, tokens, length, tmp_path / "encoder.pt2", format="program")
+        assert "the graph is the network of FMLPRecMemory without its memory" in caplog.text
 
 
 def test_large_tables_are_in_a_file_beside_the_graph(made: Made, tmp_path: Path, monkeypatch) -> None:

@@ -19,7 +19,7 @@ from tests.raising import refused
 # --- models of RecBole -----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("model", ["BPR", "SASRec", "EASE", "ItemKNN", "Pop", "LightGCN", "SASRecF"])
 def test_recboles_own_models_are_saved_and_loaded(model: str, settings: dict[str, Any]) -> None:
-    names = ("topk", "valid_metric", "epochs", "show_progress", "data_path")
+    names = ("topk", "valid_metric", "epochs", "show_progress", "data_path", "hidden_size", "n_layers")
     keys = {key: settings[key] for key in names} | {"load_col": {"inter": ["user_id", "item_id", "timestamp"]}}
     if model.startswith("SASRec"):
         keys |= {"train_neg_sample_args": None, "eval_args": {"split": {"LS": "valid_and_test"}, "order": "TO"}}
