@@ -90,6 +90,21 @@ def test_a_larger_step_takes_more(cycle: Path) -> None:
     assert try_step(TrainSettings.of(config), model, batches).bytes <= limit
 
 
+def test_what_happens_once_is_not_a_time_of_every_step(cycle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels that were loaded for larger batches made a training seem eight times as long."""
+    config, model, batches = parts(cycle)
+    batches.batch_size, loading = 64, [1.0]
+    largest = min(batches.batch_size, batches.count)
+
+    def measured(*given: object) -> tuple[float, float]:
+        rows = int(str(given[-1]))
+        return 1e6, 0.1 * rows + (loading.pop() if rows >= 8 and loading else 0.0)
+
+    monkeypatch.setattr("recbole_hyper.training.memory._measured", measured)
+    assert try_step(TrainSettings.of(config), model, batches).seconds == pytest.approx(0.1 * largest, abs=0.05)
+    assert not loading
+
+
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
 def test_a_step_without_memory_is_refused(error: Exception, cycle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config, model, batches = parts(cycle)
