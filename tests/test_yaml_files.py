@@ -63,6 +63,8 @@ def test_depth() -> None:
     assert parse_yaml("[" * 300 + "]" * 300, "here") is not None
     # many intervals, each with one bracket that stays open, are no depth once they are closed elsewhere
     assert len(parse_yaml("\n".join(f"k{n}: '[5,inf)'" for n in range(900)), "here")) == 900
+    with refused(ConfigError, "nested", "deeply"):
+        parse_yaml("{a: " * 2000, "here")
 
 
 @pytest.mark.parametrize("text", ["[", "- ", "? ", "{a: "])
