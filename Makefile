@@ -1,6 +1,6 @@
 # make setup         install the package and its tools into .venv
 # make demo          train README's first model with the Python that has the package (PYTHON=...), else in .venv
-# make test          run the test suite (ten minutes on two cores)
+# make test          run the test suite (eight minutes on two cores)
 # make test-quick    run a part of it that takes half a minute: geometry, protocols, layout, options
 # make test-slow     run the slow tests
 # make test-install  install the package alone into build/venv and run the commands of README and docs there

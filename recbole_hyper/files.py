@@ -171,9 +171,8 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def load_written(text: str) -> Any:
     """Return what PyYAML's safe loader reads in ``text``, by libyaml unless it may be nested deeply."""
-    may_nest = sum(map(text.count, "[{-?:"))
-    quick = may_nest <= _DEEPEST and yaml.__with_libyaml__
-    return yaml.load(text, yaml.CSafeLoader if quick else yaml.SafeLoader)
+    may_nest_deeply = sum(map(text.count, "[{-?:")) > _DEEPEST
+    return yaml.load(text, yaml.SafeLoader if may_nest_deeply else getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 def read_written_yaml(path: Path, what: str) -> dict[str, Any]:

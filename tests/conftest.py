@@ -30,7 +30,7 @@ if os.environ.get("RECBOLE_HYPER_TEST_GPU") != "1":
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Iterator[None]:
-    """Search for no garbage while modules are imported."""
+    """Prepare what tests import, and search for no garbage while modules are imported."""
     gc.disable()
     if not session.config.pluginmanager.hasplugin("dsession"):  # with it workers run the tests
         import tests.prepared  # noqa: F401

@@ -28,7 +28,7 @@ ROOMS = {
     "serving": (3324, ("serving", "commands")),
     "models": (2000, ("models",)),
     "encoders": (2635, ("encoders",)),
-    # 48 more: Poincare logits of far parallel states, and candidates without padding
+    # 48 more: Poincare logits of far parallel states, and candidates without padding; 12 more: geoopt is imported late
     "geometry": (1569, ("geometry", "hyperbolic")),
     # 10 more: no subnormal shares
     "kernels": (1152, ("kernels",)),
@@ -37,9 +37,8 @@ ROOMS = {
     "batches": (567, ("batches",)),
     "protocols": (1417, ("protocols", "types.py")),
 }
-ALL = 34675
-TESTS = 36486
-# 4 more: the page of boards that no rule was made on, the table of a million items, losses on a large catalogue
+ALL = 34674
+TESTS = 36487
 RESULTS = 60
 # texts of errors that tests match by a regular expression
 MATCHED = 41
