@@ -388,7 +388,7 @@ def _set_values(found: Resolution) -> None:
         own_meaning = found.own_keys - settings.general_defaults().keys()
         # RecBole's attributes and the keys that it sets
         reads_itself = {*dir(ResolvedConfig), *old_keys.SET_BY_RECBOLE, "internal_config_dict", "final_config_dict"}
-        unset = found.own_keys - values.keys() - settings.SETTINGS.keys() - RECBOLE_SILENT_KEYS - reads_itself
+        unset = found.own_keys - values.keys() - {"loss_type"} - RECBOLE_SILENT_KEYS - reads_itself
         if unset:
             names = ", ".join(sorted(unset))
             found.warnings.append(f"{found.model} reads {names} in its source, but no file sets it: it is None")

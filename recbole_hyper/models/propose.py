@@ -14,6 +14,8 @@ from recbole_hyper.models.item_votes import PairRates
 BEST = 50
 # share of the memory, and weight of an item relative to the next newer one; docs/models/memory.md has others
 SHARE, DECAY = 0.4, 0.9
+# log-probabilities are at least this where they are mixed: below, probabilities are subnormal numbers, which are slow
+_LEAST = -87.0
 # scores whose maximum is taken first in rows that have many more such blocks than are looked for
 _BLOCK, _BLOCKS_PER_BEST = 128, 8
 
@@ -68,7 +70,7 @@ class Proposer(nn.Module):
         scores = torch.add(network, known, out=logits)
         # only neighbours change, and logarithms stay finite where probabilities do not
         alone = scores.gather(1, near)
-        mixed = torch.where(memory > 0, alone.exp().add_(memory, alpha=SHARE).log_(), alone)
+        mixed = torch.where(memory > 0, alone.clamp(min=_LEAST).exp_().add_(memory, alpha=SHARE).log_(), alone)
         return network, scores.scatter_(1, near, mixed)
 
 
