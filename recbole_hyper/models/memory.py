@@ -23,7 +23,7 @@ from recbole_hyper.types import Cases, Prefixes, gather
 from recbole_hyper.values import Auto, PositiveInt
 
 #: at most so many validation cases choose the epoch, and fit the ranker
-EPOCH_CASES, RANKED_CASES = 10_000, 20_000
+EPOCH_CASES, RANKED_CASES = 5_000, 20_000
 # histories that are ranked at once: on a CPU what is read of them stays in the cache
 _ROWS, _ROWS_ON_DEVICE = 256, 2048
 
@@ -187,7 +187,7 @@ class MemoryRecommender(HyperRecommender):
         return score
 
     def epoch_cases(self, cases: Cases) -> Cases:
-        """Return at most 10,000 of the ``cases``: all of them are ranked at the end."""
+        """Return at most 5,000 of the ``cases``: all of them are ranked at the end."""
         return drawn(cases, EPOCH_CASES if self.ranking.reader is not None else len(cases))
 
     @torch.no_grad()
