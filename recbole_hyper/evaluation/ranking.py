@@ -12,7 +12,7 @@ from recbole_hyper.errors import NonFiniteScoreError
 from recbole_hyper.evaluation.scorers import Scorer, rows_of_a_block, scores_of
 from recbole_hyper.types import Cases, Prefixes, Ranks
 
-KERNEL_FROM = 1 << 26  # with fewer scores in all, torch ranks them before the kernel is compiled or loaded
+KERNEL_FROM = 1 << 25  # with fewer scores in all, torch ranks them before the kernel is compiled or loaded
 
 # per case: rank, number of candidates, best items, their scores; and the number of targets with a tie
 _Ranked = tuple[npt.NDArray, npt.NDArray, npt.NDArray, npt.NDArray, int]
