@@ -26,13 +26,7 @@ MORE = {
     "keys": ["--loss_type=sce"],
 }
 # values for the placeholders of docs/commands.md
-NAMES = {
-    "RUN": "saved/shop",
-    "ITEM": "lamp",
-    "A,B": "Pop,EASER",
-    "MODEL": "SASRecCE",
-    "KIND": "models",
-}
+NAMES = {"RUN": "saved/shop", "ITEM": "lamp", "A,B": "Pop,EASER", "MODEL": "SASRecCE", "KIND": "models"}
 # commands that end with an error, and what it says: the recipe's data set is not there
 REFUSED = {"reproduce": "dataset 'amazon-beauty' was not found"}
 

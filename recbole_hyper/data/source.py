@@ -177,9 +177,7 @@ class Source:
                     raise DataError(f"column {field!r} ({key}) is not loaded: add it to load_col inter: {loaded}")
         for suffix, field in (("user", self.user_field), ("item", self.item_field)):
             if suffix in self.load_col and self.header(suffix).get(field) != "token":
-                raise DataError(
-                    f"{self.path(suffix)} has no column {field!r} of type token, which load_col {suffix} needs"
-                )
+                raise DataError(f"{self.path(suffix)} has no column {field!r} of type token, for load_col {suffix}")
         known = {name: kind for suffix in self.load_col for name, kind in self.header(suffix).items()}
         for name, allowed in sorted(self.val_interval.items()):
             if name in known:

@@ -8,15 +8,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from recbole_hyper.encoders import options as opt
-from recbole_hyper.encoders.base import (
-    ACTIVATIONS,
-    Dropout,
-    Encoder,
-    Trace,
-    check_length,
-    newest,
-    positions_from_end,
-)
+from recbole_hyper.encoders.base import ACTIVATIONS, Dropout, Encoder, Trace, check_length, newest, positions_from_end
 from recbole_hyper.options import Option
 
 # positions per piece of prefix windows: 64 MiB for each activation of width 128

@@ -69,8 +69,4 @@ def basket_sizes(store: SequenceStore) -> tuple[Int64, Int64, Int64]:
     counts = np.bincount(store.row_of[begins], minlength=store.n_rows).astype(np.int64)
     ends = np.cumsum(counts)
     padded = np.concatenate([[0, 0], sizes]).astype(np.int64)
-    return (
-        np.where(counts >= 1, padded[ends + 1], 0),
-        np.where(counts >= 2, padded[ends], 0),
-        counts,
-    )
+    return np.where(counts >= 1, padded[ends + 1], 0), np.where(counts >= 2, padded[ends], 0), counts

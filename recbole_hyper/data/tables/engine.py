@@ -37,6 +37,7 @@ def _database() -> Any:
     ):
         connection.execute(f"set global {setting} = false")
     connection.execute("set global TimeZone = 'UTC'")
+    connection.execute("set global max_expression_depth = 250")  # Python reads no deeper syntax tree
     connection.execute("set lock_configuration = true")
     return connection
 
@@ -76,10 +77,8 @@ def interrupt() -> None:
 
 def syntax_tree(sql: str) -> dict[str, Any]:
     """Return duckdb's syntax tree of a statement, or an entry ``error_message``."""
-    sparse = "skip_default := true, skip_empty := true, skip_null := true"
-    return json.loads(
-        query(f"select json_serialize_sql(c0, {sparse}) from rows", {"c0": pa.array([sql])})[0][0].as_py()
-    )
+    short = "skip_default := true, skip_empty := true, skip_null := true"
+    return json.loads(query(f"select json_serialize_sql(c0, {short}) from rows", {"c0": pa.array([sql])})[0][0].as_py())
 
 
 def sql_of(tree: Mapping[str, Any]) -> str:

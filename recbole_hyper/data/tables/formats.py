@@ -151,9 +151,7 @@ def columns_of(
         matches = [given[field]] if field in given else matching_names(field, searched, own.get(field, ()))
         if len(matches) > 1:
             both = " and ".join(matches)
-            raise DataError(
-                f"{where}: the columns {both} may both be {field}; name one by --columns={field}={matches[0]}"
-            )
+            raise DataError(f"{where}: {both} may both be {field}; name one by --columns={field}={matches[0]}")
         if matches:
             chosen[field] = matches[0]
         elif field not in optional:

@@ -63,22 +63,22 @@ def format_of(file: SourceFile, timed: bool = True, layout: Layout | None = None
     if (file.parts and matches(first.name, "*.parquet")) or first.first_bytes(4) == b"PAR1":
         return "parquet"
     lines = head(first, layout.encoding)
+    if not lines:
+        raise DataError(f"{first} is empty; check that it is complete")
     text = "\n".join(lines)
     if _objects(lines) or (text.lstrip().startswith("[") and "{" in text):
         return "jsonl"
-    if lines and len(cells := lines[0].split("\t")) > 1 and all(":" in cell for cell in cells):
+    if len(cells := lines[0].split("\t")) > 1 and all(":" in cell for cell in cells):
         return "atomic"
     refuse_recipes(file, lines)
     separators = (layout.separator,) if layout.separator else _SEPARATORS
-    if any(len(_cells(line, separator)) > 1 + timed for line in lines[:1] for separator in separators):
+    if any(len(_cells(lines[0], one)) > 1 + timed for one in separators) or _blank_header(lines):
         return "csv"
-    if _blank_header(lines):
-        return "csv"
-    if not timed and lines and len(lines[0].split()) > 1:
-        if all(line.split()[0] == str(len(line.split()) - 1) for line in lines):
+    if not timed and len(lines[0].split()) > 1:
+        if any(all(line.split()[n : n + 1] == [str(len(line.split()) - n - 1)] for line in lines) for n in (0, 1)):
             raise DataError(
-                f"{file}: does each line begin with the number of its items, as {lines[0][:80]!r}? Then put the user "
-                "in its place; or are they lines 'user item item ...'? Then add --format=sequences"
+                f"{file}: has each line the number of its items, as {lines[0][:80]!r}? Then make it 'user item item "
+                "...' without the number; or is it an item? Then add --format=sequences"
             )
         if len(lines) > 1 and all(_RATED.fullmatch(line) for line in lines):
             raise DataError(
@@ -310,6 +310,8 @@ def time_format_of(source: Source, values: pa.Array, column: str) -> str:
     """Return the time format of a column's ``values``, ``unix`` for none; DataError if it cannot be guessed."""
     if not len(values):
         return "unix"
+    if values.null_count == len(values):
+        raise DataError(f"{source}: {column!r} has no times; the key of an object is written as {column}.date")
     try:
         guess = guessed_time_format(values, column)
     except DataError as error:

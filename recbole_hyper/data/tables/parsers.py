@@ -110,6 +110,9 @@ Source = SourceFile | Frame
 
 def pieces(source: Source, form: Format, bar: bool = False) -> Iterator[Rows]:
     """Yield the raw rows of a file in batches, with a progress ``bar``, and those of a frame as a whole."""
+    flat = form.kind in ("csv", "atomic", "frame")  # without fields in columns
+    if flat and (missing := {*(form.columns or {}).values()} - {*form.names}):
+        raise DataError(f"{source} has no column {', '.join(sorted(missing))}; its columns: {', '.join(form.names)}")
     if isinstance(source, Frame):
         yield source.rows(form.columns or {})
         return
@@ -231,7 +234,7 @@ def _nested(values: pa.Array, path: Sequence[str]) -> pa.Array:
         try:
             values = pc.struct_field(values, [key])
         except (pa.ArrowException, KeyError) as error:
-            raise DataError(f"the column {'.'.join(path)!r} has no field {key!r}") from error
+            raise DataError(f"{key!r} is no field of {values.type}") from error
     return values
 
 
@@ -305,7 +308,7 @@ def json_keys(source: SourceFile, form: Format) -> list[str]:
 def _at(texts: pa.Array, path: Sequence[str]) -> pa.Array:
     """Return the JSON at the keys of ``path``, in lists where all values at a key are lists."""
     key = path[0].replace("~", "~0").replace("/", "~1").replace("'", "''")
-    found = single(_query(f"cast(c0 -> '/{key}' as varchar)", texts)[0])
+    found = single(_query(f"nullif(cast(c0 -> '/{key}' as varchar), 'null')", texts)[0])
     if found.null_count != len(found) and pc.all(pc.starts_with(found, "[")).as_py():
         lists = single(_query("cast(json_transform(c0, '[\"JSON\"]') as varchar[])", found)[0])
         entries = pc.list_flatten(lists)
@@ -359,9 +362,4 @@ def _array(part: SourceFile, encoding: str | None) -> Rows:
     return Rows({LINE: entries}, np.arange(1, len(entries) + 1))
 
 
-PARSERS = {
-    "csv": records,
-    "atomic": records,
-    "json": objects,
-    "sequences": sequences,
-}
+PARSERS = {"csv": records, "atomic": records, "json": objects, "sequences": sequences}

@@ -42,6 +42,7 @@ Mask = npt.NDArray[np.bool_]
 _NO_TIME = "not a finite time; times are dates or Unix times, from 1990 to tomorrow where their format is a guess"
 _NO_NUMBER = "not a finite number (for dates see 'recbole-hyper prepare' --format=csv --time_format)"
 _WHOLE = r"^(-?[0-9]+)[.,]0$"
+_ROUNDED = r"^[0-9]([.,][0-9]+)?E\+[0-9]{2,}$"
 _BRACKETS = r"^\s*\[.*\]\s*$"
 _SHORT = {"user_id": "no user", "item_id": "no item", "timestamp": "no time"}
 
@@ -153,6 +154,10 @@ def open_table(
     form = replace(form, whole_ids=[name for name, some in texts.items() if whole_numbers(some) is not some])
     if of_csv:
         form = replace(form, missing_ids=form.missing_ids or "drop")
+        for name, some in texts.items():
+            if len(damaged := some.filter(pc.match_substring_regex(some, _ROUNDED))):
+                text = f"{damaged[0].as_py()!r} in {chosen[name]!r} has lost digits"
+                raise DataError(f"{source}: {text}, as spreadsheets write long numbers; write such ids as text")
         if "item_id" in chosen:
             _refuse_lists(str(source), chosen["item_id"], texts["item_id"])
     if timed:
@@ -301,6 +306,7 @@ def _count_bad(rows: Rows, row: int, bad: str, form: Format, malformed: Malforme
     if bad.endswith("_id"):
         reason = id_fault(value if text is None else text)
         reason += " (--missing_ids=keep reads such words as ids)" if missing and value else ""
+        reason += "; or an object, whose key is written as user.id" if form.kind == "json" and value is None else ""
     else:
         reason = f"{value if text is None else text!r} is {_NO_NUMBER if form.kind == 'atomic' else _NO_TIME}"
         reason += f"; --time_format={form.time_format} keeps others" if form.guessed else ""

@@ -129,12 +129,15 @@ def test_parquet_and_atomic_files_are_known_by_their_first_bytes(tmp_path: Path)
     ("text", "message"),
     [
         ("user_id,uid,item,time\n", None),  # the field's own name comes first
-        ("user,uid,item,time\na,b,c,1\n", "the columns user and uid may both be user_id; .*=user_id=user"),
+        ("user,uid,item,time\na,b,c,1\n", ": user and uid may both be user_id; .*=user_id=user"),
         ("user,name,time\na,b,1\n", "no column item_id; its columns: user, name, time"),
         ("user,item,time\na,b,noon\nc,d,night\n", "times in 'time', such as noon, are neither dates .*--time_format"),
         ('[["a", "b"], ["b"]]', "has no column user_id"),
         ("[1, 2]\n", "cannot guess the format from its name or its first line.*--format=NAME"),
-        ("", "cannot guess the format from its name or its first line"),
+        ("", "raw is empty"),
+        ('{"user": "a", "item": "b", "time": {"$date": 1}}', "'time' has no times; .*is written as time.date"),
+        ('{"user": {"x": "a"}, "item": "b", "time": 1700000000}', "no user in 'user': .*is written as user.id"),
+        (f"user,item,time\na,8.71E+12,{T}\n", "'8.71E.12' in 'item' has lost digits"),
         ('[{"user": "a", "item": "b", "time": 1}, {"user": 2}, {"user": 3, "item": 4, "time": 5}]', "1 of 3 lines"),
         ("a,b,c\n1,2,3\n", "no column user_id, .*its columns: a, b, c; .*without a header: --no_header"),
         ("user,item,time\n".encode("utf-16-le"), "raw, line 1: a NUL .* not UTF-8 text"),
@@ -164,6 +167,8 @@ def test_options_are_not_guessed(tmp_path: Path) -> None:
     lines, said = guessed(raw, tmp_path, format="csv", layout=layout)
     assert lines == ["u1\ti1\t0.005", "u1\ti2\t0.007", "u2\ti2\t0.006"]
     assert said == ["guessed: --format=csv --columns=user_id=other,item_id=item,timestamp=time --separator=,"]
+    with refused(DataError, "has no column item.x; its columns: stars, item"):
+        guessed(raw, tmp_path, layout=Layout(columns={"user_id": "other", "item_id": "item.x"}))
 
 
 @pytest.mark.parametrize(("name", "written"), [("rating", True), ("Stars", True), ("price", False)])
@@ -273,9 +278,10 @@ def test_blanks_separate_columns_too(tmp_path: Path) -> None:
     raw.write_text(rows)
     with refused(DataError, "' '", "--separator=", "--no_header", "--format=sequences"):
         prepare("mine", source=raw, output=tmp_path, order="file")
-    raw.write_text("2 x y\n1 z\n")
-    with refused(DataError, "'2 x y'", "number of its items", "--format=sequences"):
-        prepare("mine", source=raw, output=tmp_path, order="file")
+    for first, second in (("2 x y", "1 z"), ("a 2 x y", "b 1 z")):
+        raw.write_text(f"{first}\n{second}\n")
+        with refused(DataError, repr(first), "number of its items", "--format=sequences"):
+            prepare("mine", source=raw, output=tmp_path, order="file")
 
 
 def test_the_only_column_of_dates_is_the_time(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -289,10 +295,11 @@ def test_the_only_column_of_dates_is_the_time(tmp_path: Path, caplog: pytest.Log
     assert "--columns=timestamp=ms" in caplog.text
 
 
-def test_an_item_column_that_numbers_the_rows_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("header", "kind"), [("user,item_id,o,time", "item"), ("o,user_id,item,time", "user")])
+def test_a_column_that_numbers_the_rows_is_named(header: str, kind: str, tmp_path: Path) -> None:
     rows = "".join(f"u{n % 3},{n},sku{n % 4},2024-01-01\n" for n in range(30))
-    _, said = prepared("user,item_id,sku,time\n" + rows, tmp_path)
-    assert any(line.startswith("each row has another item (column item_id)") and "sku" in line for line in said)
+    _, said = prepared(f"{header}\n{rows}", tmp_path)
+    assert any(line.startswith(f"each row has another {kind} (column {kind}_id)") and "are o;" in line for line in said)
 
 
 def test_placeholders_and_conditions_on_missing_values_are_named(tmp_path: Path) -> None:
@@ -301,6 +308,6 @@ def test_placeholders_and_conditions_on_missing_values_are_named(tmp_path: Path)
     assert said[2].startswith("90 rows lack a value that --where compares")
     assert said[3].startswith("33% of the rows have the user '(not set)'")
     assert said[3].endswith("""--where="user != '(not set)'\"""")
-    rows = [f"u{n % 7},{n if n % 4 else 'it'},2024-01-01\n" for n in range(60)]
+    rows = [f"u{n % 7},{n if n % 4 else '$it'},2024-01-01\n" for n in range(60)]
     _, said = prepared("user,Product Id,time\n" + "".join(rows), tmp_path)
-    assert r"""--where="\"Product Id\" != 'it'""" in said[2]
+    assert r"""--where="\"Product Id\" != '\$it'""" in said[2]

@@ -82,7 +82,7 @@ def read_items(path: Path, item_column: str | None = None) -> Items:
             columns[f"{written}:{kind}"] = values
     ids = whole_numbers(as_text(table[names[0]].combine_chunks())).to_pylist()
     items, words = Items(path, [token or "" for token in ids], columns), " ".join(columns).lower()
-    if items.repeated and re.search("property|feature|attribute", words) and "value" in words:
+    if items.repeated and re.search("property|feature|attr|key:", words) and "val" in words:
         raise DataError(
             f"--items={path} has a property of an item in each row ({', '.join(table.column_names)}); make a "
             "table with one row per item and one column per property, for example by pivot of pandas"

@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from recbole_hyper.data.tables.prepare.cleaning import Cleaning, apply, check_ti
 from recbole_hyper.data.tables.prepare.items import Items, read_items
 from recbole_hyper.data.tables.prepare.public import Candidate, Entry
 from recbole_hyper.data.tables.prepare.statistics import Statistics, describe
-from recbole_hyper.data.tables.table import open_table
+from recbole_hyper.data.tables.table import Table, open_table
 from recbole_hyper.data.tables.where import parse_where
 from recbole_hyper.errors import DataError, did_you_mean
 from recbole_hyper.files import file_digest, replaced, write_json
@@ -120,16 +120,14 @@ def prepare(
         options = guess.guessed_options(formats.find(candidate.format).set(layout, candidate.format), table.form)
         if options or (format is None and candidate not in entry.sources):
             say("guessed: " + shlex.join([f"--format={candidate.format}", *options]))
-        say(f"reading {file.name}" + (f" of {origin.name}" if origin != file else "") + f" as {candidate.format}")
+        what = f"{len(file.parts)} files" if file.parts else file.name
+        say(f"reading {what}" + (f" of {origin.name}" if origin.name != what else "") + f" as {candidate.format}")
         clock = "positions" if listed or order == "file" else "steps" if table.form.time_format == "steps" else "dates"
         check_times(cleaning, clock)
         known_items = None if items is None else read_items(Path(items), table.columns["item_id"])
         data = joined(table.blocks(malformed, condition))
         _report_unreadable(data, malformed, say)
-        _report_placeholders(data, table.columns, say)
-        if 20 < len(data) == len(data.item_tokens) and (rest := {*table.form.names} - {*table.columns.values()}):
-            say(f"each row has another item (column {table.columns['item_id']}): is it a number of the rows? The other "
-                f"columns are {', '.join(sorted(rest))}; name that of the items by --columns=item_id=...")  # fmt: skip
+        _report_ids(data, table, say)
         for column in UNUSED.keys() & set(table.form.names) - {*table.columns.values(), *others}:
             say(f"the column {column} is not read: {UNUSED[column]}")
         if prefix := candidate.user_prefix:
@@ -156,20 +154,20 @@ def _report_unreadable(data: Interactions, malformed: Malformed, say: Callable[[
             data.ratings = None
 
 
-def _report_placeholders(data: Interactions, columns: Mapping[str, str], say: Callable[[str], None]) -> None:
-    """Say which user or item has more than a tenth of the rows, and several times its share."""
-    for field, codes, tokens in (
-        ("user_id", data.users, data.user_tokens),
-        ("item_id", data.items, data.item_tokens),
-    ):
-        counts = np.bincount(codes)
+def _report_ids(data: Interactions, table: Table, say: Callable[[str], None]) -> None:
+    """Say which user or item has more than a tenth of the rows, and several times its share, and which number rows."""
+    rest = ", ".join(sorted({*table.form.names} - {*table.columns.values()}))
+    for kind, codes, tokens in (("user", data.users, data.user_tokens), ("item", data.items, data.item_tokens)):
+        counts, column = np.bincount(codes), table.columns[f"{kind}_id"]
         share = counts.max() / len(data)
+        if rest and 20 < len(data) == len(tokens):
+            say(f"each row has another {kind} (column {column}): is it a number of the rows? The other columns are "
+                f"{rest}; name that of the {kind}s by --columns={kind}_id=...")  # fmt: skip
         if share > max(0.1, 5 / len(tokens)):
-            token = tokens[int(counts.argmax())].as_py()
-            column = columns[field] if columns[field].isidentifier() else f'\\"{columns[field]}\\"'
-            value = token.replace("'", "''")
-            say(f"{share:.0%} of the rows have the {field.removesuffix('_id')} {token!r}; if it is a placeholder, "
-                f"leave it out: --where=\"{column} != '{value}'\"")  # fmt: skip
+            token, name = tokens[int(counts.argmax())].as_py(), column if column.isidentifier() else f'"{column}"'
+            condition = "{} != '{}'".format(name, token.replace("'", "''"))
+            say(f"{share:.0%} of the rows have the {kind} {token!r}; if it is a placeholder, leave it out: --where=\""
+                + re.sub(r'([\\"$`])', r"\\\1", condition) + '"')  # fmt: skip
 
 
 def _report_ties(result: Prepared, say: Callable[[str], None]) -> None:

@@ -64,6 +64,7 @@ def test_columns_of_a_parquet_file_keep_their_types(tmp_path: Path) -> None:
         ("name,price\nx,1\ny,2\n", "no column of item ids; its columns: name, price"),
         ("item,price\nother,1\nmore,2\n", "none of its ids occurs"),
         ("item,property,value\nx,brand,1\nx,color,2\n", "one row per item"),
+        ("item,key,val\nx,brand,1\nx,color,2\n", "one row per item"),
     ],
 )
 def test_an_unusable_table_of_items(text: str, message: str, tmp_path: Path) -> None:
@@ -120,7 +121,7 @@ def test_declared_types_of_an_item_file_are_kept(tmp_path: Path) -> None:
 
 
 def test_lists_of_json_items_are_sequences(tmp_path: Path) -> None:
-    text = '{"sku": 1, "tags": ["a b", "c"], "new": true}\n{"sku": 2, "tags": [], "new": false, "rare": "q"}\n'
+    text = '{"sku": 1, "tags": ["a b", "c"], "new": true}\n{"sku": 2, "tags": null, "new": false, "rare": "q"}\n'
     text = text.replace('"tags": [', '"about": {"brand": "x y", "upc": 1}, "path": [["p", "q"], ["r"]], "tags": [', 1)
     assert columns_of(tmp_path / "x.jsonl", text) == {
         "about:token": ["{ brand : x y , upc :1}", ""],
