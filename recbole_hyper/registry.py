@@ -208,7 +208,8 @@ def load_plugins(files: str | Iterable[str | Path]) -> list[str]:
     one text with commas between the paths. ConfigError if a file is missing or fails.
     """
     loaded, modules = [], []
-    for file in [word.strip() for word in files.split(",")] if isinstance(files, str) else files:
+    named = [word.strip() for word in files.split(",")] if isinstance(files, str) else files
+    for file in named if isinstance(named, Iterable) else [named]:
         if not isinstance(file, str | Path) or "\0" in str(file):
             raise ConfigError(f"plugins: {file!r} is not the path of a Python file")
         path = Path(file).expanduser().absolute()

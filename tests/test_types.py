@@ -37,9 +37,8 @@ def test_targets_and_times(store: SequenceStore, cases: Cases) -> None:
         assert cases.targets[number] == store.row(row)[end] == store.items[begin + end]
         assert cases.times[number] == store.times[begin + end]
     later = Cases(store, cases.rows, cases.ends, cases.starts, places=np.array([4, 3, 4, 2]))
-    assert later.targets.tolist() == [
-        store.row(row)[place] for row, place in zip(later.rows, later.places, strict=True)
-    ]
+    expected = [store.row(row)[place] for row, place in zip(later.rows, later.places, strict=True)]
+    assert later.targets.tolist() == expected
 
 
 @pytest.mark.parametrize("part", [slice(1, 3), np.array([3, 0]), slice(0, 0)])

@@ -21,9 +21,7 @@ def names(text: str) -> list[str]:
 @command(
     "train several models on one split, and print and save one table with significance against the best",
     argument("--models", type=names, required=True, help="names separated by commas; ours or RecBole's"),
-    *dataset(
-        "keys of all models (keys below a model's name are for that model, as is --EASER.reg_weight=64)", required=True
-    ),
+    *dataset("keys of all models (keys below a model's name are its own, as is --EASER.reg_weight=64)", required=True),
     argument("--output_dir", help="folder with a folder per model; finished models are not run again"),
     argument("--segments", type=words, default="", help="such as history_length,item_popularity,item.COLUMN"),
     argument("--seeds", help="such as 1,2,3: train every model with each, in MODEL/seed-N; shows means and deviations"),
@@ -86,7 +84,7 @@ def by_name(given: Sequence[str] | None, option: str) -> dict[str, Path]:
     paths = {}
     for text in given or ():
         name, _, path = text.partition("=")
-        if not (name and path) or name in paths or Path(name).name != name:
+        if not (name.strip() and path) or name in paths or Path(name).name != name:
             raise ConfigError(f"--{option}={text}: NAME=PATH is expected, once for each name")
         if not Path(path).exists():
             raise ConfigError(f"--{option}={text}: {path} does not exist")

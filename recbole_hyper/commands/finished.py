@@ -20,8 +20,7 @@ def evaluate(arguments: argparse.Namespace) -> None:
     """Evaluate again with the settings in ``arguments.keys``."""
     from recbole_hyper.runs.evaluate import evaluate
 
-    options = {"data": arguments.data, "since": arguments.since, "segments": arguments.segments}
-    evaluate(arguments.run, arguments.keys, **options)
+    evaluate(arguments.run, arguments.keys, data=arguments.data, since=arguments.since, segments=arguments.segments)
 
 
 @command(
@@ -69,8 +68,7 @@ def report(arguments: argparse.Namespace) -> None:
     """Write the report and print its path."""
     from recbole_hyper.report.build import build_report
 
-    output = arguments.output or Path(arguments.folders[0]) / "report"
-    print(build_report(arguments.folders, output))
+    print(build_report(arguments.folders, arguments.output or Path(arguments.folders[0]) / "report"))
 
 
 @command(

@@ -96,7 +96,7 @@ def recommend(arguments: argparse.Namespace) -> int:
     if arguments.output is None:
         print(frame_table(model.answer(query[:_SHOWN], plan)))
         print(f"{min(_SHOWN, n)} of {n} users; --output=FILE.parquet writes all")
-        stream.warn_unknown(query)
+        stream.warn_unknown(query, plan)
         return 0
     of_model = identity(arguments.run) | added
     resumed = stream.write_recommendations(model, query, arguments.output, plan=plan, identity=of_model)
@@ -118,7 +118,9 @@ def _add_items(model: Any, arguments: argparse.Namespace) -> dict[str, str]:
     if not isinstance(file, Path) or not features or file.suffix == ".txt":
         return {}
     table, before = read_table(file), len(model.item_ids)
-    if not features <= set(table.column_names):
+    if missing := features - set(table.column_names):
+        if missing != features:
+            logger.warning("--items=%s: new items need its columns %s too", file, ", ".join(sorted(missing)))
         return {}
     model.add_items(table)
     print(f"{len(model.item_ids) - before} new items, scored by their features")

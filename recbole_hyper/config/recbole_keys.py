@@ -166,9 +166,7 @@ def _translate_benchmark(keys: Mapping[str, Any], final: dict[str, Any]) -> list
             "for NAME.train.inter and so on, or of two files, for training and test"
         )
     if final.get("interactions") == "given":
-        raise ConfigError(
-            f"benchmark_filename={names!r} names files, but the interactions are given as a frame; leave it out"
-        )
+        raise ConfigError(f"benchmark_filename={names!r}: the interactions are given as a frame; leave it out")
     mine = {"split": {"files": list(names)}, "order": "TO", "group_by": "user"}
     given = keys.get("eval_args")
     parts = {key: given[key] for key in mine if key in given} if isinstance(given, Mapping) else {}

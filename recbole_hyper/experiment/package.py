@@ -6,6 +6,7 @@ chosen values of every model, its seeds, the rank of every test case, the enviro
 repeats it. ``sha256sum -c SHA256SUMS`` checks its files.
 """
 
+import shlex
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import distributions
@@ -131,7 +132,7 @@ In this folder, with the packages of `environment.txt`:
 
 ```sh
 sha256sum -c {SUMS}
-{" ".join(command)}
+{shlex.join(command)}
 ```
 
 The first line says whether a file has changed; the second writes `{REPEATED}/compare.csv`, whose metrics are those of

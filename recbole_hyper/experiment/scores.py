@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from recbole_hyper.data.sequences import SequenceStore, ranges
-from recbole_hyper.data.tables.ids import Ids
+from recbole_hyper.data.tables.ids import Ids, as_text, single
 from recbole_hyper.data.tables.inputs import read_table
+from recbole_hyper.data.tables.table import whole_numbers
 from recbole_hyper.errors import ConfigError, DataError
 from recbole_hyper.evaluation.ranking import rank_cases
 from recbole_hyper.files import file_digest, write_json
@@ -32,7 +33,7 @@ def read_scores(file: Path) -> pd.DataFrame:
     Without a column score, a column rank counts: 1 is the best. DataError for missing columns, or a score that is not a
     finite number.
     """
-    frame = read_table(file).to_pandas(types_mapper=pd.ArrowDtype)
+    frame = (table := read_table(file)).to_pandas(types_mapper=pd.ArrowDtype)
     if "score" not in frame and "rank" in frame:
         frame["score"] = -pd.to_numeric(frame["rank"], errors="coerce")
     if missing := [name for name in _COLUMNS if name not in frame]:
@@ -40,7 +41,8 @@ def read_scores(file: Path) -> pd.DataFrame:
     scores = pd.to_numeric(frame["score"], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
     if not (finite := np.isfinite(scores)).all():
         raise DataError(f"{file}: the score in row {int(np.argmin(finite)) + 1} is not a finite number")
-    return frame[["user_id", "item_id"]].astype(str).assign(score=scores)
+    ids = {name: whole_numbers(as_text(single(table[name]))).to_pylist() for name in _COLUMNS[:2]}
+    return pd.DataFrame(ids).assign(score=scores)
 
 
 class Lists:
@@ -102,9 +104,10 @@ def rank_scores(name: str, file: Path, config: Any, folder: Path) -> dict[str, A
             "case per user"
         )
     lists = Lists(read_scores(file), split.store)
+    if not lists.lengths.any():
+        raise DataError(f"{file}: no row has both a user and an item of {config['dataset']}; write its original ids")
     rules = {"exclude_seen": config["exclude_seen"], "catalogue": split.candidates("test")}
-    k = max(config["topk"])
-    ranks, listed = lists.rank(cases, k, memory_budget=config["ranking_memory_budget"], **rules)
+    ranks, listed = lists.rank(cases, max(config["topk"]), memory_budget=config["ranking_memory_budget"], **rules)
     users = cases.store.users[cases.rows]
     missing = {
         "test users without a list": int((lists.lengths[users] == 0).sum()),
@@ -114,7 +117,7 @@ def rank_scores(name: str, file: Path, config: Any, folder: Path) -> dict[str, A
     result = provenance(config, split) | report_part(config, RankSettings.of(config), test, ranks, folder)
     result |= {"model": name, "seed": None, "valid": {}, "parameters": None, "best_epoch": None}
     result |= {"seconds": {"total": None}, "missing": missing}
-    result["scores"] = {"file": str(file), "sha256": file_digest(file)}
+    result |= {"scores": {"file": str(file), "sha256": file_digest(file)}}
     write_json(folder / RESULT, result)
     return result
 

@@ -14,7 +14,7 @@ from recbole.data.dataset import Dataset, SequentialDataset
 from recbole.data.interaction import Interaction
 from recbole.utils import FeatureSource, FeatureType
 
-from recbole_hyper.errors import DataError
+from recbole_hyper.errors import ConfigError, DataError
 
 # the column of windows with the target of every position
 TARGET_LIST = "target_list"
@@ -159,18 +159,18 @@ class TableDataset(StoreDataset):
         # columns that val_interval needs are read too
         files = self.source.load_col if self.source.val_interval else ()
         self._filters = {name for suffix in files for name in self.source.filtering(suffix)}
-        Dataset._from_scratch(self)
+        try:
+            Dataset._from_scratch(self)
+        except (ConfigError, DataError):
+            raise
+        except ValueError as error:
+            raise DataError(f"{self.source.folder}: {str(error).rstrip('.')}; does load_col name it?") from error
         self.take_store()
 
     def _load_data(self, token: str, dataset_path: str) -> None:
         path = self.source.path("inter")
         self.source.check_header()
-        try:
-            super()._load_data(token, dataset_path)
-        except DataError:
-            raise
-        except ValueError as error:
-            raise DataError(f"{dataset_path}: cannot read the atomic files: {error}") from error
+        super()._load_data(token, dataset_path)
         if not self.source.timed:
             self.inter_feat[self.time_field] = np.arange(len(self.inter_feat), dtype=np.float64)
             self.set_field_property(self.time_field, FeatureType.FLOAT, FeatureSource.INTERACTION, 1)

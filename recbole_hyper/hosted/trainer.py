@@ -90,9 +90,7 @@ class HostedTrainer:
 
     def resume_checkpoint(self, resume_file: Any) -> None:
         """Raise ConfigError: RecBole's checkpoint has no random numbers and no order of batches."""
-        raise ConfigError(
-            f"{resume_file} cannot be resumed exactly; train with recbole_hyper.run, and continue with --resume"
-        )
+        raise ConfigError(f"{resume_file} cannot be resumed exactly; train with recbole_hyper.run and its --resume")
 
 
 class HostedLoop(Loop):

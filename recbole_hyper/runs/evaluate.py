@@ -190,6 +190,8 @@ def new_cases(
     by_user = not issubclass(config.model_class, OwnModel) and learns_users(config.model_class)
     refused = is_new_user if by_user else np.zeros(len(positions), dtype=bool)
     usable = (ends > 0) & ~refused
+    cases = Cases.build(merged, rows[usable], ends[usable])
+    twice = pd.DataFrame({"row": cases.rows, "item": cases.targets, "time": cases.times}).duplicated()
     counts: dict[str, Any] = {
         "protocol": "new data",
         "new interactions with unknown items, not ranked": int(unknown.sum()),
@@ -197,10 +199,10 @@ def new_cases(
         "new interactions of users that the model did not learn, not ranked": int(refused.sum()),
         "interactions before the first test time that the run lacks, not ranked": int(new.sum()) - len(positions),
         "test cases": int(usable.sum()),
+        "cases twice, as rows twice in the data": int(twice.sum()),
         "cases of new users": int(is_new_user[usable].sum()),
         "since": start,
     }
-    cases = Cases.build(merged, rows[usable], ends[usable])
     if not len(cases):
         reasons = [f"{value} {name}" for name, value in counts.items() if name.startswith("new inter") and value]
         why = "; ".join(reasons) or "the table has nothing newer, --since=DATE sets an earlier time"

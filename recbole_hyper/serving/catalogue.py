@@ -6,6 +6,7 @@ import copy
 import logging
 from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -129,7 +130,7 @@ class Catalogue:
     ) -> Plan:
         """Return the plan for lists of ``k`` items; arguments and errors as in ``Recommender.recommend``.
 
-        Other threads may plan meanwhile. TooSlowError, a ValueError, if a condition takes more than ``seconds``.
+        Other threads may plan meanwhile. TooSlowError, a ValueError, if conditions take more than ``seconds``.
         """
         if positive_int("k", k) > self.n_recommendable:
             raise ValueError(f"k={k}: between 1 and {self.n_recommendable} items can be recommended")
@@ -148,8 +149,9 @@ class Catalogue:
         if items is not None:
             only = np.bincount(self.numbers("items", items, unknown), minlength=self.n_items) > 0
             keep(only, "items: none of them may be recommended")
+        end = monotonic() + seconds
         if rules.where:
-            keep(self._meets(rules.where, seconds), f"where={rules.where!r}: no item that may be recommended meets it")
+            keep(self._meets(rules.where, end), f"where={rules.where!r}: no item that may be recommended meets it")
         excluded: dict[str, Int64] = {}
         if isinstance(exclude, Mapping):
             excluded = self._exclusions(exclude, unknown)
@@ -159,13 +161,13 @@ class Catalogue:
         return Plan(
             k=int(k), exclude_seen=bool(exclude_seen), hidden=None if allowed[1:].all() else ~allowed,
             boost=self._boost(rules.boost, unknown), excluded=excluded,
-            **self._limits(rules, int(k), seconds), **self._similarity(rules),
+            **self._limits(rules, int(k), end), **self._similarity(rules),
         )  # fmt: skip
 
-    def _meets(self, condition: str, seconds: float) -> Bools:
+    def _meets(self, condition: str, end: float) -> Bools:
         from recbole_hyper.data.tables.where import parse_where  # imports duckdb
 
-        mask = np.array(parse_where(condition).mask(self.columns, seconds))
+        mask = np.array(parse_where(condition).mask(self.columns, end - monotonic()))
         mask[0] = False
         return mask
 
@@ -185,13 +187,13 @@ class Catalogue:
             result = np.where(np.asarray(pc.fill_null(pc.equal(column, ""), True)), np.int32(-1), result)
         return result
 
-    def _limits(self, rules: Rules, k: int, seconds: float) -> dict[str, Any]:
+    def _limits(self, rules: Rules, k: int, end: float) -> dict[str, Any]:
         codes = [self._codes(f"at_most {name}", name) for name in rules.at_most]
         limits = list(rules.at_most.values())
         for condition, number in rules.at_least.items():
             if number > k:
                 raise ValueError(f"at_least {condition!r}: {number} items do not fit into a list of {k}")
-            codes.append(np.where(self._meets(condition, seconds), -1, 0).astype(np.int32))
+            codes.append(np.where(self._meets(condition, end), -1, 0).astype(np.int32))
             limits.append(k - number)
         if not codes:
             return {}

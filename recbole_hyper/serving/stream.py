@@ -118,14 +118,16 @@ def write_recommendations(
         missing = [part for part in parts if not is_complete(part)]
         for part in tqdm(missing, desc="Recommend", unit="part", disable=None):
             write_part(model.answer(query[parts[part]], plan), part)
-        warn_unknown(query)
+        warn_unknown(query, plan)
         join(list(parts), output)
         shutil.rmtree(parts_folder, ignore_errors=True)
     return len(parts) - len(missing)
 
 
-def warn_unknown(query: Query) -> None:
-    """Warn about ids that the model does not know."""
+def warn_unknown(query: Query, plan: Plan) -> None:
+    """Warn about ids that the model does not know, and items to exclude of other users only."""
+    if plan.excluded and not {*plan.excluded} & {str(name) for name in query.names.tolist()}:
+        logger.warning("exclude: none of its users (the first: %s) gets a list", next(iter(plan.excluded)))
     if query.unknown_items:
         logger.warning("%d items in histories are unknown to the model and were skipped", query.unknown_items)
     if query.unknown_users:

@@ -119,7 +119,7 @@ def _domain(value: Any, where: str) -> Any:
 
     if kind == "choice":
         return tune.choice([*values])
-    if not all(map(is_number, values)) or values[0] >= values[1]:
+    if len(values) < 2 or not all(map(is_number, values)) or values[0] >= values[1]:
         raise ConfigError(f"{where}: {kind} needs numbers, the lower bound first; got {values!r}")
     try:
         return getattr(tune, kind)(*values)
@@ -130,13 +130,13 @@ def _domain(value: Any, where: str) -> Any:
 def _read_recbole(file: Path) -> dict[str, Any]:
     """Read ``key kind values`` lines; a choice becomes a grid, and the bounds of a loguniform are logarithms."""
     content: dict[str, Any] = {}
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(file.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
         words = line.partition("#")[0].split(None, 2)
         try:
             if words:
                 key, kind, text = words
                 content[key] = _from_recbole(kind, text)
-        except (KeyError, SyntaxError, TypeError, ValueError) as error:
+        except (ArithmeticError, KeyError, SyntaxError, TypeError, ValueError) as error:
             known = "'key choice|uniform|quniform|loguniform values' is expected"
             raise ConfigError(f"{file}, line {number}: {known}, got {line!r}: {error}") from error
     return content

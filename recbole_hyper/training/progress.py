@@ -325,7 +325,5 @@ class Training:
             setattr(self, name, state[name])
         (rank, size), states = world(), state["random"]
         if len(states) != size:
-            raise CheckpointError(
-                f"{self.output_dir} was trained by {len(states)} processes: start as many, not {size}"
-            )
+            raise CheckpointError(f"{self.output_dir} needs {len(states)} processes, as before, not {size}")
         restore_random_state(states[rank], batches)

@@ -29,9 +29,7 @@ def shown(capsys: pytest.CaptureFixture[str], *typed: str) -> dict[str, str]:
 @pytest.mark.parametrize("kind", registry.KINDS)
 def test_every_part_is_told_by_its_registered_name(kind: str) -> None:
     entries = [entry for entry in overview.parts(kind) if not entry.group]
-    own = {
-        name for name in registry.names(kind) if registry.resolve(kind, name).__module__.startswith("recbole_hyper.")
-    }
+    own = {one for one in registry.names(kind) if registry.resolve(kind, one).__module__.startswith("recbole_hyper.")}
     assert {entry.name for entry in entries} == own
     assert [entry.name for entry in entries if not entry.about] == []
     for entry in entries:

@@ -56,7 +56,7 @@ def test_ids_or_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             ids_or_file("items", empty)
 
 
-def test_typed_ids(folder: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
+def test_typed_ids(folder: Path, tmp_path: Path, capsys, caplog: pytest.LogCaptureFixture) -> None:
     def table(*words: str) -> list[list[str]]:
         assert main(["recommend", str(folder), *words]) == 0
         return [line.split() for line in capsys.readouterr().out.splitlines()[2:-1]]
@@ -65,12 +65,12 @@ def test_typed_ids(folder: Path, capsys: pytest.CaptureFixture[str], caplog: pyt
     assert [row[0] for row in rows] == ["u1", "u1", "anna@example.org", "anna@example.org"]
     assert "--users: not in the data: 'anna@example.org'" in caplog.text
     assert "1 users are unknown to the model and got the most popular items" in caplog.text
-    assert {row[2] for row in table("--users=u1,u2", "--items=i2,i3,i7", "--k=3", "--exclude_seen=False")} <= {
-        "i2",
-        "i3",
-        "i7",
-    }
+    rows = table("--users=u1,u2", "--items=i2,i3,i7", "--k=3", "--exclude_seen=False")
+    assert {row[2] for row in rows} <= {"i2", "i3", "i7"}
     assert "i2" not in {row[2] for row in table("--users=u1", "--exclude=i2", "--k=10", "--exclude_seen=False")}
+    (tmp_path / "x.csv").write_text("user_id,item_id\n1,i2\n")
+    table("--users=u1", f"--exclude={tmp_path / 'x.csv'}")
+    assert "exclude: none of its users (the first: 1) gets a list" in caplog.text
     assert main(["recommend", str(folder), "--users=ids.txt"]) == 1
     assert "error: --users: there is neither a file nor a user 'ids.txt'" in capsys.readouterr().err
     assert main(["recommend", str(folder), "--users="]) == 1

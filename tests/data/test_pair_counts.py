@@ -27,9 +27,7 @@ def store_of(sequences: Rows, n_items: int = N_ITEMS) -> SequenceStore:
 SIDES: tuple[Side, ...] = ("both", "after", "before")
 
 
-@given(
-    sequences=rows, window=st.integers(1, 5), budget=st.sampled_from([1, 3000, 1 << 30]), side=st.sampled_from(SIDES)
-)
+@given(sequences=rows, window=st.integers(1, 5), budget=st.sampled_from([1, 3000, 2**30]), side=st.sampled_from(SIDES))
 @settings(max_examples=30, deadline=None)
 def test_equals_the_loop_within_any_memory(sequences: Rows, window: int, budget: int, side: Side) -> None:
     store = store_of(sequences)

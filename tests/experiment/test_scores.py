@@ -104,7 +104,7 @@ def test_bad_scores(frame: dict, message: str, tmp_path: Path) -> None:
 
 
 def test_ids_and_ranks(tmp_path: Path) -> None:
-    pd.DataFrame({"user_id": [1, 2], "item_id": [7, 8], "rank": [1, 2]}).to_parquet(tmp_path / "a.parquet")
+    pd.DataFrame({"user_id": [1.0, 2.0], "item_id": [7, 8], "rank": [1, 2]}).to_parquet(tmp_path / "a.parquet")
     frame = read_scores(tmp_path / "a.parquet")
     assert frame["user_id"].tolist() == ["1", "2"]
     assert frame["score"].tolist() == [-1, -2]
@@ -115,9 +115,12 @@ def test_one_list_cannot_rank_several_cases(keys: dict[str, Any], tmp_path: Path
     (tmp_path / "a.csv").write_text("user_id,item_id,score\nu1,i1,1\n")
     with refused(ConfigError, "several", "cases"):
         rank_scores("X", tmp_path / "a.csv", Config("Pop", "random", config_dict=successive), tmp_path / "out")
+    (tmp_path / "a.csv").write_text("user_id,item_id,score\nstranger,i1,1\n")
+    with refused(DataError, "a.csv: no row has both a user and an item of random"):
+        rank_scores("X", tmp_path / "a.csv", Config("Pop", "random", config_dict=keys), tmp_path / "out")
 
 
-@pytest.mark.parametrize("text", ["X", "X=", "=a.csv", "Pop=a.csv", "X=nothing.csv"])
+@pytest.mark.parametrize("text", ["X", "X=", " =a.csv", "Pop=a.csv", "X=nothing.csv"])
 def test_a_file_is_named_and_exists(text: str, keys: dict[str, Any], tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "a.csv").write_text("user_id,item_id,score\nu1,i1,1\n")
     text = text.replace("a.csv", str(tmp_path / "a.csv"))

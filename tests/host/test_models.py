@@ -47,6 +47,10 @@ def test_a_model_without_its_yaml_says_which_key_it_needs(tmp_path: Path) -> Non
     (tmp_path / "alone.py").write_text(f"{imported}\n\n\nclass Alone(SequentialRecommender):\n    pass\n")
     with refused(ConfigError, "loss_type", "input_type"):
         Config("Alone", "ml-100k", config_dict={"plugins": [str(tmp_path / "alone.py")]})
+    (tmp_path / "typed.py").write_text(f"{imported}\n\n\nclass Typed(SequentialRecommender):\n    type = 'general'\n")
+    for plugins, text in (([str(tmp_path / "typed.py")], "Typed.type='general'"), (5.5, "plugins: 5.5")):
+        with refused(ConfigError, text):
+            Config("Alone", "ml-100k", config_dict={"plugins": plugins})
 
 
 def test_folders_with_files_of_one_name_do_not_meet(place: Path) -> None:

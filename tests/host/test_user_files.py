@@ -10,7 +10,7 @@ from recbole_hyper.config import Config
 from recbole_hyper.errors import ConfigError, DataError
 from recbole_hyper.host import old_keys, user_files
 from recbole_hyper.protocols.base import make_split
-from recbole_hyper.runs.build import build
+from recbole_hyper.runs.build import build, read_data
 from recbole_hyper.runs.dataset import SequenceDataset
 from tests.conftest import write_inter
 from tests.raising import refused
@@ -176,6 +176,8 @@ def test_a_column_file_that_is_not_there(data: Path, caplog: pytest.LogCaptureFi
     config = bound(data, text)
     assert f"{data / 'd' / 'd.ent'} does not exist: they are not read" in caplog.text
     assert set(config["load_col"]) == {"inter", "item"}
+    with refused(DataError, f"{data / 'd'}: Field [rating] does not exist; does load_col name it?"):
+        read_data(bound(data, "load_col: {inter: [user_id, item_id, timestamp]}\nnormalize_field: [rating]\n", "BPR"))
 
 
 def test_a_column_file_without_ids_is_named(data: Path) -> None:

@@ -17,9 +17,7 @@ def steps(tmp_path: Path) -> Path:
     """Return a data_path with the dataset "steps": times that float32, which RecBole sorts by, can tell apart."""
     draws = np.random.default_rng(3)
     pairs = [(f"u{user}", f"i{item}") for user in range(30) for item in draws.permutation(40)[: draws.integers(4, 20)]]
-    return write_inter(
-        tmp_path, "steps", [(*pairs[row], time) for time, row in enumerate(draws.permutation(len(pairs)))]
-    )
+    return write_inter(tmp_path, "steps", [(*pairs[n], time) for time, n in enumerate(draws.permutation(len(pairs)))])
 
 
 @pytest.mark.parametrize(("model", "keys"), [

@@ -110,9 +110,8 @@ def test_drawn_candidates_are_unseen_items_of_the_draw(among: str) -> None:
         assert len(cases) > 20
         assert cases.candidates is not None
         assert cases.candidates.shape == (len(cases), 2)
-        assert not any(
-            {*rows[row]} & {*found} for row, found in zip(cases.rows, cases.candidates.tolist(), strict=True)
-        )
+        pairs = zip(cases.rows, cases.candidates.tolist(), strict=True)
+        assert not any({*rows[row]} & {*found} for row, found in pairs)
         assert drawn[part][cases.candidates].all() == (among == "cold")
     config["eval_args"]["mode"]["test"] = "pop2"  # nothing cold is popular
     if among == "cold":

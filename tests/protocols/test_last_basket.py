@@ -16,9 +16,7 @@ ROWS = st.lists(
 
 def by_hand() -> list[Triple]:
     orders = {"one": ["ab"], "two": ["a", "bc"], "three": ["ab", "cd", "eaf"], "four": ["a", "b", "cc", "dd"]}
-    return [
-        (user, item, float(time)) for user, row in orders.items() for time, items in enumerate(row) for item in items
-    ]
+    return [(user, item, float(time)) for user, row in orders.items() for time, one in enumerate(row) for item in one]
 
 
 def test_last_basket_by_hand() -> None:

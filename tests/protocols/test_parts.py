@@ -141,9 +141,7 @@ def test_ratio_of_all_interactions_equals_recboles_own_split(tmp_path: Path) -> 
 
     generator = np.random.default_rng(3)
     times = generator.permutation(600)
-    triples = [
-        (f"u{generator.integers(40):02d}", f"i{generator.integers(30):02d}", float(time)) for time in times[:500]
-    ]
+    triples = [(f"u{generator.integers(40):02d}", f"i{generator.integers(30):02d}", float(t)) for t in times[:500]]
     data = write_inter(tmp_path, "small", triples)
     theirs = recbole_split(data, {"RS": [0.8, 0.1, 0.1]}, group_by="none")
     split = make_split(store_of(triples), config_of({"RS": [0.8, 0.1, 0.1]}, eval_args={"group_by": "none"}))

@@ -154,9 +154,7 @@ def audit(folder: Path, inter: Path) -> dict[str, float]:
     weights = {name: values.astype(np.float64) for name, values in load_file(folder / "model.safetensors").items()}
     by_user, n_items = histories(inter)
     # the last item is the test, the one before it validation; a user with two items has none of both
-    training = [
-        items[:-2] if len(items) > 3 else items[:-1] if len(items) == 3 else items for items in by_user.values()
-    ]
+    training = [one[:-2] if len(one) > 3 else one[:-1] if len(one) == 3 else one for one in by_user.values()]
     sizes = n_items, settings["memory_window"], settings["memory_neighbours"]
     memories = {side: pair_counts(training, *sizes, side) for side in ("both", "after", "before")}
     popularity = np.bincount([item for items in training for item in items], minlength=n_items)

@@ -74,17 +74,18 @@ def reference(trained: Path, data: Path, frame: pd.DataFrame, since: float) -> l
 def test_every_new_interaction_is_ranked_after_its_history(trained: Path, data: Path, tmp_path: Path) -> None:
     newest = pd.read_csv(data / "shop" / "shop.inter", sep="\t")["timestamp:float"].max()
     file = tmp_path / "yesterday.csv"
-    NEW.sample(frac=1, random_state=1).to_csv(file, index=False)
+    new = pd.concat([NEW, NEW[-1:]])
+    new.sample(frac=1, random_state=1).to_csv(file, index=False)
     result = evaluate(trained, data=file)
     assert result["new_data"] == file.name
-    expected = reference(trained, data, NEW, float(newest))
-    assert len(expected) == 6
+    expected = reference(trained, data, new, float(newest))
+    assert len(expected) == 7
     ranks = np.array([rank for *_, rank in expected])
     assert result["test"]["hit@3"] == pytest.approx(np.mean(ranks <= 3), abs=1e-4)
     assert result["test"]["ndcg@3"] == pytest.approx(np.mean(np.where(ranks <= 3, 1 / np.log2(ranks + 1), 0)), abs=1e-4)
     counts = result["protocol_counts"]
     assert counts["protocol"] == result["protocol"] == "new data"
-    assert counts["test cases"] == 6
+    assert (counts["test cases"], counts["cases twice, as rows twice in the data"]) == (7, 1)
     assert counts["cases of new users"] == 2
     assert counts["new interactions with unknown items, not ranked"] == 1
     assert counts["new interactions without an earlier one, not ranked"] == 1

@@ -28,9 +28,7 @@ def test_only_curved_models_estimate_a_curvature(random_data, tmp_path, monkeypa
 
 
 def test_a_small_catalogue_has_short_lists(tmp_path: Path) -> None:
-    write_inter(
-        tmp_path, "tiny", [(f"u{user}", f"i{(user + step) % 7}", step) for user in range(9) for step in range(5)]
-    )
+    write_inter(tmp_path, "tiny", [(f"u{user}", f"i{(user + n) % 7}", n) for user in range(9) for n in range(5)])
     keys = {**SMALL, "data_path": str(tmp_path), "epochs": 1}
     result = run("SASRecCE", "tiny", config_dict={**keys, "output_dir": str(tmp_path / "run")})
     assert 0 < result["test"]["ndcg@5"] <= result["test"]["ndcg@10"] < 1 == result["test"]["hit@10"]

@@ -2,6 +2,7 @@
 
 import pytest
 
+from recbole_hyper.data.tables.engine import TooSlowError
 from recbole_hyper.serving.recommender import Recommender
 from tests.raising import refused
 
@@ -18,6 +19,11 @@ def test_exclusions_of_each_user(model: Recommender) -> None:
         by_number = model.recommend(histories=[["i1"], ["i1"]], k=11, exclude={1: ["i2", "i3"]}, rules=rules)
         assert len(by_number[by_number["user_id"] == 0]) == 11
         assert len(by_number[by_number["user_id"] == 1]) == 9
+
+
+def test_all_conditions_of_a_plan_share_its_time(model: Recommender) -> None:
+    with refused(TooSlowError, "no time was left"):
+        model.catalogue.plan(3, rules={"at_least": {f"interactions > {n}": 1 for n in range(300)}}, seconds=0.05)
 
 
 def test_unknown_ids_of_lists_are_counted(model: Recommender, caplog: pytest.LogCaptureFixture) -> None:

@@ -130,7 +130,7 @@ def test_invalid_new_items_are_one_line(folder: Path, shop: Path, tmp_path: Path
         ids.add_items(NEW)
 
 
-def test_the_command_takes_them_from_a_file(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_takes_them_from_a_file(folder: Path, tmp_path: Path, capsys, caplog) -> None:
     NEW.to_csv(tmp_path / "new.csv", index=False)
     output = tmp_path / "recs.csv"
     given = ["recommend", str(folder), f"--items={tmp_path / 'new.csv'}", "--k=2", f"--output={output}"]
@@ -138,6 +138,9 @@ def test_the_command_takes_them_from_a_file(folder: Path, tmp_path: Path, capsys
     assert "2 new items, scored by their features" in capsys.readouterr().out
     assert set(pd.read_csv(output)["item_id"]) <= {"n1", "n2", "i3"}
     assert {"n1", "n2"} & set(pd.read_csv(output)["item_id"])
+    NEW.drop(columns=NEW.columns[1]).to_csv(tmp_path / "new.csv", index=False)
+    cli.main([*given, "--unknown=skip"])
+    assert f"new items need its columns {NEW.columns[1]} too" in caplog.text
 
 
 def test_a_service_scores_them_as_the_model_does(folder: Path, tmp_path: Path) -> None:

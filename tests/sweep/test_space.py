@@ -69,7 +69,7 @@ def test_a_draw_is_new_for_every_combination_wherever_it_stands() -> None:
         ({"a": {"grid_search": []}}, "a: grid_search"),
         ({"a": {"grid_serch": [1]}}, "did you mean grid_search"),
         ({"a": {"grid_search": 3}}, "a: grid_search"),
-        ({"a": {"uniform": [2, 1]}}, "lower bound first"),
+        *(({"a": {"uniform": values}}, "lower bound first") for values in ([2, 1], [1])),
         ({"a": {"uniform": [0, "x"]}}, "numbers"),
         ({"a": {"uniform": [0.0, math.nan]}}, "numbers"),
         ({"a": {"uniform": [0.0, 1.0, 2.0]}}, "a: uniform"),

@@ -87,9 +87,8 @@ def test_processes_joined_by_torch(random_data: Path, tmp_path: Path, size: int,
     cases = [pd.read_parquet(tmp_path / f"rank-{rank}" / "cases_test.parquet") for rank in range(size)]
     for frame in cases[1:]:
         pd.testing.assert_frame_equal(frame, cases[0])
-    one, first, last = (
-        load_state(tmp_path / name / STATE)["average"] for name in ("one", "rank-0", f"rank-{size - 1}")
-    )
+    folders = ("one", "rank-0", f"rank-{size - 1}")
+    one, first, last = (load_state(tmp_path / name / STATE)["average"] for name in folders)
     if more:
         assert one["steps"] == first["steps"] == last["steps"] > 0
         assert all(torch.equal(tensor, last["tensors"][name]) for name, tensor in first["tensors"].items())

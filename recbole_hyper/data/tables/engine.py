@@ -50,6 +50,8 @@ def query(sql: str, columns: Mapping[str, Any], seconds: float | None = None) ->
     """
     import duckdb
 
+    if seconds is not None and seconds <= 0:
+        raise TooSlowError("no time was left for it")
     cursor = _database().cursor()
     timer = threading.Timer(seconds or 0.0, cursor.interrupt)
     timer.daemon = True
@@ -60,7 +62,7 @@ def query(sql: str, columns: Mapping[str, Any], seconds: float | None = None) ->
             timer.start()
         return cursor.sql(sql).to_arrow_table()
     except duckdb.InterruptException as error:
-        raise TooSlowError(f"it takes more than {seconds:g} seconds, and was stopped") from error
+        raise TooSlowError(f"it takes more than {seconds:.2g} seconds, and was stopped") from error
     except duckdb.Error as error:
         raise Error(str(error).partition("\n")[0]) from error
     finally:

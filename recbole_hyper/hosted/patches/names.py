@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 # where RecBole searches for a model, the last one first
-FOLDERS = tuple(
-    f"{kind}_recommender" for kind in ("exlib", "knowledge_aware", "sequential", "context_aware", "general")
-)
+FOLDERS = tuple(f"{k}_recommender" for k in ("exlib", "knowledge_aware", "sequential", "context_aware", "general"))
 
 
 def replace(module: Any, name: str, function: Callable[..., Any]) -> None:

@@ -14,9 +14,7 @@ from tests.raising import refused
 T = 1_600_000_000
 
 
-RAW = "user,item,time,qty\n" + "".join(
-    f"{user},{item},{T + n},1\n" for n, (user, item) in enumerate(["ax", "bx", "ay"])
-)
+RAW = "user,item,time,qty\n" + "".join(f"{u},{i},{T + n},1\n" for n, (u, i) in enumerate(["ax", "bx", "ay"]))
 
 
 def prepared(folder: Path, raw: str = RAW, changes: dict[str, object] | None = None, **options: object) -> Prepared:
