@@ -64,7 +64,7 @@ def test_values_of_a_wrong_type_are_one_line(keys: dict[str, Any], named: str) -
 def test_keys_that_nothing_sets_are_named_though_a_file_of_recbole_has_their_names(tmp_path, caplog) -> None:
     text = "from recbole.model.general_recommender import BPR\n\n\nclass AlphaUnset(BPR):\n"
     text += "    def __init__(self, config, dataset):\n        self.alpha, self.tau = config['alpha'], config['tau']\n"
-    text += "        self.width, self.seed, self.size = config['hidden_size'], config['seed'], config['train_batch_size']\n"
+    text += "        self.width, self.seed = config['hidden_size'], config['seed']\n"
     (tmp_path / "alpha_unset.py").write_text(text)
     Config("AlphaUnset", "x", config_dict={**GIVEN, "plugins": [str(tmp_path / "alpha_unset.py")]})
     assert "reads alpha, hidden_size, tau in its source, but no file sets it" in caplog.text
