@@ -53,6 +53,8 @@ class ItemColumn:
         missing, with a warning. DataError for an invalid number, or sequences of numbers of another length.
         """
         nested = pa.types.is_nested(column.type)
+        if nested and not self.kind.endswith("_seq"):
+            raise DataError(f"the feature {self.name!r} of type {self.kind} needs one value for each item, not a list")
         values = (as_text(single(column)) if self.of_tokens and not nested else column).to_pandas().astype(object)
         parts, rows, places = _parts(self._as_written(values, separator))
         if self.of_tokens:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from recbole_hyper.config import Config
@@ -150,6 +151,8 @@ def test_new_items_may_come_in_the_table_that_prepare_read(tmp_path: Path) -> No
     settings = {**SMALL, "data_path": str(tmp_path), "selected_features": ["tags", "title", "vector", "day"]}
     features = SequenceDataset(Config("SASRecCE", "shop", config_dict=settings)).item_features
     assert features is not None
-    again = features.extended(read_table(tmp_path / "items.csv"), " ")
+    again = features.extended(table := read_table(tmp_path / "items.csv"), " ")
+    with refused(DataError, "'title' of type token needs one value"):
+        features.extended(table.set_column(2, "title", pa.array([["a"]] * 4)), " ")
     for before, after in zip(features.columns, again.columns, strict=True):
         np.testing.assert_array_equal(after.values[5:], before.values[1:], before.name)

@@ -22,9 +22,7 @@ def test_the_study_tunes_repeats_measures_and_continues(random_data, tmp_path, m
     command = [str(folder), "--data=random", f"--data_path={random_data}", "--widths=4", "--epochs=1", "--trials=2"]
     command += ["--heads=poincare-learned,flat-limit", "--seeds=5,6"]
     main(command, start)
-    trials = [
-        f"random_{head}_4_rate{rate}" for head in ("poincare-learned", "flat-limit") for rate in ("0.003", "0.005")
-    ]
+    trials = [f"random_{one}_4_rate{rate}" for one in ("poincare-learned", "flat-limit") for rate in ("0.003", "0.005")]
     assert [name.partition("_dropout")[0] for name in started[:4]] == trials
     assert all(name.endswith(", 5") for name in started[:4])
     assert len(started) == 6  # the best of each, with the other seed

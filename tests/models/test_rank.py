@@ -70,9 +70,8 @@ def folds_of(count: int) -> torch.Tensor:
 
 def gain(model: Ranker, evidence: Evidence, targets: torch.Tensor, folds: torch.Tensor | None) -> float:
     """Return what NDCG@10 gains, by the networks that were not fitted to a user if there are folds."""
-    after, before = (
-        rank.sum_of_ndcg(evidence, scores, targets) for scores in (model(evidence, folds), evidence.scores)
-    )
+    both = (model(evidence, folds), evidence.scores)
+    after, before = (rank.sum_of_ndcg(evidence, scores, targets) for scores in both)
     return float(after - before) / len(targets)
 
 

@@ -151,9 +151,7 @@ def test_two_workers_share_metrics_and_reload_a_resumed_run(folder: Path, tmp_pa
 
     try:
         until(lambda: ask(f"{address}/health"))
-        workers = [
-            child for child in psutil.Process(server.pid).children() if "spawn_main" in " ".join(child.cmdline())
-        ]
+        workers = [one for one in psutil.Process(server.pid).children() if "spawn_main" in " ".join(one.cmdline())]
         assert len(workers) == 2
         for _ in range(60):
             assert len(ask(f"{address}/recommend", {"history": ["i3"], "k": 4})["items"]) == 4

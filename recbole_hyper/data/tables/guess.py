@@ -255,9 +255,7 @@ def sample(source: Source, form: Format, fields: Collection[str]) -> dict[str, p
         if len(rows.lines):
             found = {field: rows.columns[field].slice(0, _SAMPLE) for field in fields}
             texts = {field: values for field, values in found.items() if pa.types.is_binary(values.type)}
-            return found | {
-                field: values.filter(pc.greater(pc.binary_length(values), 0)) for field, values in texts.items()
-            }
+            return found | {field: one.filter(pc.greater(pc.binary_length(one), 0)) for field, one in texts.items()}
     return dict.fromkeys(fields, pa.array([], pa.string()))
 
 

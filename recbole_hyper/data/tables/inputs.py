@@ -173,7 +173,7 @@ def read_ids(name: str, values: Any) -> npt.NDArray[Any]:
             row = max(null, 0)
             raise ValueError(f"{name}, row {row} (from 0): {column[row].as_py()!r} is not an id")
         return natural(column)
-    except DataError as error:
+    except (DataError, UnicodeEncodeError) as error:
         raise ValueError(f"{name}, {error}") from error
 
 

@@ -99,7 +99,7 @@ class Frame:
             place, is_pandas = self.names.index(name), isinstance(self.table, pd.DataFrame)
             try:
                 column = column_of_values(self.table.iloc[:, place] if is_pandas else self.table.column(place))
-            except DataError as error:
+            except (DataError, UnicodeEncodeError) as error:
                 raise DataError(f"{self.where}, column {name!r}, {error}") from error
             values[field] = single(column)
         return Rows(values, np.arange(len(next(iter(values.values())))))

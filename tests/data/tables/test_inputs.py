@@ -37,6 +37,8 @@ def test_an_id_that_is_null_is_refused(values: Any) -> None:
     """They were taken for other users: as floats, or as the first characters of ids."""
     with refused(ValueError, "users", "is not an id"):
         read_ids("users", values)
+    with refused(ValueError, "users, 'utf-8' codec"):
+        read_ids("users", ["\ud83d"])
 
 
 def test_nullable_ids_without_nulls_are_whole_numbers() -> None:
