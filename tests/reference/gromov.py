@@ -9,9 +9,8 @@ import numpy as np
 def delta_fixed_base(distances: np.ndarray, base: int = 0) -> float:
     """max over i, j of [ max_k min((i|k), (k|j)) ] - (i|j), with (i|j) = (d(i,w) + d(j,w) - d(i,j)) / 2."""
     n = len(distances)
-    product = [
-        [0.5 * ((distances[base, i] + distances[base, j]) - distances[i, j]) for j in range(n)] for i in range(n)
-    ]
+    d = distances
+    product = [[0.5 * ((d[base, i] + d[base, j]) - d[i, j]) for j in range(n)] for i in range(n)]
     best = 0.0
     for i in range(n):
         for j in range(n):

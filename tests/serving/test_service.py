@@ -242,7 +242,7 @@ class Slow:
     def mask(self, columns: Any, seconds: float) -> np.ndarray:
         self.begun.set()
         if not self.free.wait(seconds):
-            raise TooSlowError(f"it takes more than {seconds:g} seconds")
+            raise TooSlowError(f"it takes more than {seconds:.2g} seconds")
         return np.ones(ITEMS + 1, dtype=bool)
 
 

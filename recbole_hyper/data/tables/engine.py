@@ -37,7 +37,7 @@ def _database() -> Any:
     ):
         connection.execute(f"set global {setting} = false")
     connection.execute("set global TimeZone = 'UTC'")
-    connection.execute("set global max_expression_depth = 250")  # Python reads no deeper syntax tree
+    connection.execute("set global max_expression_depth = 100")  # Python reads no deeper syntax tree
     connection.execute("set lock_configuration = true")
     return connection
 

@@ -37,7 +37,7 @@ _FUNCTIONS = _OF_NUMBERS | {
     *("lower", "upper", "trim", "ltrim", "rtrim", "substr", "substring", "left", "right"),
     *("length", "strpos", "contains", "starts_with", "ends_with", "regexp_matches", "regexp_full_match"),
     *("year", "month", "day", "hour", "minute", "second", "dayofweek", "isodow", "dayofyear", "week", "quarter"),
-    *("date_part", "date_trunc", "date_diff", "epoch", "strptime", "strftime"),
+    *("date_part", "date_trunc", "date_diff", "epoch", "strptime"),
     *("list_contains", "len"),
 }
 _NUMBER = r"\s*[+-]?(?:0|[1-9][0-9]*)?(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?\s*"  # with leading zeros it is a name
