@@ -50,7 +50,7 @@ def opened(folder: Path, request: Mapping[str, Any], before: Mapping[str, Any]) 
         with alone_in(folder, ".lock", f"another sweep is running in {folder}"):
             # a sweep that ended before its first trial, such as without a cluster, leaves the folder free
             if (folder / REQUEST).is_file() and (folder / "trials").is_dir() and not before:
-                raise ConfigError(f"{folder} has a sweep; choose another output_dir, or continue with --resume=True")
+                raise ConfigError(f"{folder} already has a sweep; choose another output_dir, or add --resume=True")
             if changed := [key for key in SAME if before and before[key] != request[key]]:
                 values = f"{before[changed[0]]!r} before, {request[changed[0]]!r} now"
                 raise ConfigError(f"a resume cannot change {changed[0]}: {values}; choose another output_dir")
