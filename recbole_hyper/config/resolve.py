@@ -53,9 +53,9 @@ def model_class(name: str | type, folders: Sequence[str] = MODEL_FOLDERS, *, rec
     ``folders`` are RecBole's folders of models; ``recbole_first`` is for RecBole's functions, where a name that both
     packages have (Pop) is RecBole's. A class is returned as it is.
     """
-    name = models.models().get(str(name), name)
-    if isinstance(name, type):
+    if isinstance(name := models.models().get(str(name), name), type):
         return name
+    name = str(name)
     ours, stock = registry.names("models"), recbole_models(folders)
     if (name in ours and not (recbole_first and name in stock)) or ":" in name:
         return registry.resolve("models", name)

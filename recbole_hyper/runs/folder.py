@@ -24,7 +24,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not file.is_file():
         raise ConfigError(no_run(folder))
     content = read_written_yaml(file, "not the configuration of a run")
-    if not {"model", "dataset"} <= set(content):
+    if not isinstance(content.get("model"), str) or "dataset" not in content:
         raise ConfigError(f"{file} is not the configuration of a run: it names no model and no dataset")
     require_same_plugins(folder)
     require_format(folder / ABOUT_RUN)
@@ -44,7 +44,11 @@ def no_run(folder: Path) -> str:
 
 def read_result(folder: Path) -> Any:
     """Return the content of result.json, {} before a run has finished."""
-    return read_json(folder / RESULT) if (folder / RESULT).is_file() else {}
+    result = read_json(folder / RESULT) if (folder / RESULT).is_file() else {}
+    for key, kind in {"model": str, "n_items": int, "files": dict}.items():
+        if not isinstance(value := result.get(key, kind()), kind):
+            raise ConfigError(f"{folder / RESULT} is not the result of a run: {key}={value!r}")
+    return result
 
 
 def require_finished(folder: Path, alternative: str = "") -> None:

@@ -52,7 +52,7 @@ def with_trusted_plugins(folder: Path, content: Mapping[str, Any]) -> dict[str, 
         if ":" in str(name) and module not in sys.modules and not module.startswith("recbole_hyper."):
             raise ConfigError(f"{folder} names the module {module!r}: {_ADVICE.format('--trust_plugins')}")
     plugins, digests, trusted = content.get("plugins") or [], _digests_of(folder), []
-    for file in plugins.split(",") if isinstance(plugins, str) else plugins:
+    for file in plugins if isinstance(plugins, list) else str(plugins).split(","):
         path = Path(file)
         own = files.get(digests.get(str(file)) or (file_digest(path) if path.is_file() else ""))
         if own is None and not plugin_files.is_loaded(path):

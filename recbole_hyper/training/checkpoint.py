@@ -134,9 +134,7 @@ def load_state(path: Path, needed: Collection[str] = ()) -> dict[str, Any]:
             state = torch.load(path, map_location="cpu", weights_only=True)
         except pickle.UnpicklingError as error:
             # torch's own message recommends loading it without this check
-            raise CheckpointError(
-                f"{path} contains more than tensors and plain values, perhaps code: {_REMEDY}"
-            ) from error
+            raise CheckpointError(f"{path} contains more than tensors and values, perhaps code: {_REMEDY}") from error
     missing = sorted(set(needed) - set(state if isinstance(state, dict) else ()))
     if missing or not isinstance(state, dict):
         raise CheckpointError(f"{path} is not a checkpoint of a run: {', '.join(missing)} is missing; {_REMEDY}")

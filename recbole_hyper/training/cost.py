@@ -57,10 +57,8 @@ def plan(trial: Trial, batches: Any, epochs: int, n_items: int, *, exact: bool) 
     ``exact`` says whether the loss computes the logits of all ``n_items``.
     """
     rows = max(1, min(batches.batch_size, batches.count))
-    epoch = trial.seconds * len(batches) * batches.share_of_longest(rows)
-    text = (
-        f"an epoch of {len(batches)} steps will take about {in_time(epoch)}, {epochs} epochs {in_time(epoch * epochs)}"
-    )
+    epoch = trial.seconds * (n := len(batches)) * batches.share_of_longest(rows)
+    text = f"an epoch of {n} steps will take about {in_time(epoch)}, {epochs} epochs {in_time(epoch * epochs)}"
     if epoch * epochs <= LONGEST:
         return text
     if exact and n_items > 4 * SAMPLED_ITEMS:

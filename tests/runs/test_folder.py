@@ -114,7 +114,7 @@ def test_a_damaged_configuration_is_named(random_data: Path, tmp_path: Path) -> 
     folder = tmp_path / "run"
     run("SASRecCE", "random", config_dict=small(random_data, folder, epochs=1))
     evil = f"!!python/object/apply:os.mkdir ['{tmp_path / 'evil'}']\n"
-    others = ["- a\n- b\n", "", "seed: 1\n", "\xff\xfe\x00", "[" * 500]
+    others = ["- a\n- b\n", "", "seed: 1\n", "model: 5\ndataset: random\n", "\xff\xfe\x00", "[" * 500]
     for content in (f"model: {evil}", *others):
         (folder / "config.yaml").write_text(content, encoding="latin-1")
         for use in uses(folder):
@@ -147,7 +147,7 @@ def test_the_state_of_another_model_is_refused(random_data: Path, tmp_path: Path
         run(config_dict={"output_dir": str(tmp_path / "one"), "resume": True, "epochs": 2})
 
 
-@pytest.mark.parametrize("content", ["[1, 2]", "{", ""])
+@pytest.mark.parametrize("content", ["[1, 2]", "{", "", '{"files": "x"}', '{"model": [1]}'])
 def test_a_damaged_result_is_named(content: str, random_data: Path, tmp_path: Path) -> None:
     keys = small(random_data, tmp_path / "run", epochs=1)
     run("Pop", "random", config_dict=keys)
