@@ -158,7 +158,7 @@ _declare(
     ("checkpoint_dir", OPEN, str, "no effect: a run writes everything into output_dir"),
     ("checkpoint_step", 1, PositiveInt, "epochs between resumable checkpoints"),
     ("checkpoint_minutes", 10, PositiveFloat | None, "minutes between checkpoints within an epoch; ~ writes none"),
-    ("n_threads", None, PositiveInt | None, "torch threads; ~ is torch's choice, within affinity and cgroup"),
+    ("n_threads", None, Annotated[int, Ge(1), Le(1024)] | None, "torch threads; ~: as affinity and cgroup allow"),
     ("memory_limit", None, PositiveInt | None, "bytes that training may use; ~ is the free memory"),
     ("protocol_report", False, bool, "print how the protocol splits the data before training"),
     ("save_cases", True, bool, "write the rank of every case to a parquet file"),

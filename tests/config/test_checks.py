@@ -73,6 +73,7 @@ def test_files_beside_the_folder_of_the_data_set(tmp_path: Path) -> None:
         ({"clip_grad_norm": {"norm_type": 2}}, ("clip_grad_norm=", "max_norm: 5.0")),
         ({"lr_plateau": {"factor": 2}}, ("lr_plateau=",)),
         ({"memory_limit": "4GB"}, ("memory_limit='4GB'",)),
+        ({"n_threads": 10**30}, ("n_threads=1000", "[1, 1024]")),
         ({"epochs": None}, ("epochs=None",)),
         ({"adam_betas": [0.9, 1.5]}, ("adam_betas=",)),
         ({"metric_decimal_place": 400}, ("metric_decimal_place=400", "[0, 15]")),

@@ -94,13 +94,11 @@ def test_ray_starts_a_killed_trial_again(ray_cluster: Any, keys: dict, tmp_path:
         [sys.executable, "-c", KILL_WORKER, str(tmp_path / "s" / "trials")], stdout=subprocess.PIPE, text=True
     )
     try:
-        outcome = sweep(
-            "SASRecCE", "tiny", space=plan_space, max_concurrent=1, config_dict=config(long, tmp_path / "s")
-        )
+        swept = sweep("SASRecCE", "tiny", space=plan_space, max_concurrent=1, config_dict=config(long, tmp_path / "s"))
         killed = killer.communicate(timeout=60)[0].strip()
     finally:
         killer.kill()
-    assert outcome["trials"] == {"finished": 2}
+    assert swept["trials"] == {"finished": 2}
     record = read_record(tmp_path / "s" / "trials" / killed)
     assert record is not None
     assert record.epochs == 30
