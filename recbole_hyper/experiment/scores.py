@@ -108,16 +108,15 @@ def rank_scores(name: str, file: Path, config: Any, folder: Path) -> dict[str, A
         raise DataError(f"{file}: no row has both a user and an item of {config['dataset']}; write its original ids")
     rules = {"exclude_seen": config["exclude_seen"], "catalogue": split.candidates("test")}
     ranks, listed = lists.rank(cases, max(config["topk"]), memory_budget=config["ranking_memory_budget"], **rules)
-    users = cases.store.users[cases.rows]
     missing = {
-        "test users without a list": int((lists.lengths[users] == 0).sum()),
+        "test users without a list": int((lists.lengths[cases.store.users[cases.rows]] == 0).sum()),
         "test targets that are not in the list": int((~listed).sum()),
     }
     folder.mkdir(parents=True, exist_ok=True)
     result = provenance(config, split) | report_part(config, RankSettings.of(config), test, ranks, folder)
     result |= {"model": name, "seed": None, "valid": {}, "parameters": None, "best_epoch": None}
-    result |= {"seconds": {"total": None}, "missing": missing}
-    result |= {"scores": {"file": str(file), "sha256": file_digest(file)}}
+    origin = {"file": str(file), "sha256": file_digest(file)}
+    result |= {"seconds": {"total": None}, "missing": missing, "scores": origin}
     write_json(folder / RESULT, result)
     return result
 

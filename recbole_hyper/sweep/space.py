@@ -122,7 +122,8 @@ def _domain(value: Any, where: str) -> Any:
     if len(values) < 2 or not all(map(is_number, values)) or values[0] >= values[1]:
         raise ConfigError(f"{where}: {kind} needs numbers, the lower bound first; got {values!r}")
     try:
-        return getattr(tune, kind)(*values)
+        (domain := getattr(tune, kind)(*values)).sample(random_state=np.random.default_rng(0))  # refuses some bounds
+        return domain
     except (TypeError, ValueError, ArithmeticError) as error:
         raise ConfigError(f"{where}: {kind}: {values!r}: {error}") from error
 

@@ -74,6 +74,7 @@ def test_a_draw_is_new_for_every_combination_wherever_it_stands() -> None:
         ({"a": {"uniform": [0.0, math.nan]}}, "numbers"),
         ({"a": {"uniform": [0.0, 1.0, 2.0]}}, "a: uniform"),
         ({"a": {"loguniform": [0, 1]}}, "a: loguniform"),
+        ({"a": {"randint": [1, 10**20]}}, "a: randint"),
         ({"a": {"quniform": [0, 1, 0]}}, "a: quniform"),
         ({"a": {"quniform": [0, 1]}}, "a: quniform"),
         ({"a": {"quniform": [1, 7, 2]}}, "a: quniform"),
