@@ -39,8 +39,7 @@ class _Chunks:
     def __init__(self, order: Tensor, total: int, n_chunks: int, n_buckets: int) -> None:
         self.size = math.ceil(len(order) / n_buckets) * n_buckets // n_chunks
         self.order = order
-        # (total,) the chunk of each index; an index that is missing in ``order`` is far from all chunks. Small numbers,
-        # as all pairs of rows and items are compared
+        # (total,) the chunk of each index, far from all if missing in ``order``; small, as pairs of them are compared
         dtype = torch.int16 if n_chunks < 1 << 13 else torch.int32
         self.of = torch.full((total,), -2 * n_chunks, device=order.device, dtype=dtype)
         self.of[order] = (torch.arange(len(order), device=order.device) // self.size).to(dtype)
@@ -51,11 +50,6 @@ class _Chunks:
         place = ((chunks - reach) * self.size).unsqueeze(1) + span
         exists = (place >= 0) & (place < len(self.order))
         return self.order[place.clamp_(0, len(self.order) - 1)], exists
-
-
-def _by_round(chunks: Tensor, indices: Tensor) -> Tensor:
-    """Return (rounds, *indices.shape) from the ``chunks`` (total, rounds) of all indices."""
-    return chunks.index_select(0, indices.flatten()).t().contiguous().view(-1, *indices.shape)
 
 
 class ReducedCrossEntropy(Loss):
@@ -113,16 +107,13 @@ class ReducedCrossEntropy(Loss):
             rows, items = sort_by_direction(states, head, n_buckets)
             rounds_x.append(_Chunks(rows, n, n_chunks, n_buckets))
             rounds_y.append(_Chunks(items, n_items, n_chunks, n_buckets))
-        # there are no chunks beyond the first and the last
-        reach = min(self.n_extra_chunks, n_chunks - 1)
-
-        of_rows, of_items = (torch.stack([one.of for one in each], dim=1) for each in (rounds_x, rounds_y))
+        reach = min(self.n_extra_chunks, n_chunks - 1)  # no chunks are beyond the first and the last
 
         def correction(rows: Tensor, items: Tensor) -> Tensor:
             """Return the log of the number of rounds in which a row meets an item, (g, a, b); 0 if it never does."""
             times = torch.zeros(*rows.shape, items.shape[1], dtype=torch.int16, device=rows.device)
-            for x, y in zip(_by_round(of_rows, rows), _by_round(of_items, items), strict=True):
-                times += (reach + 1 - (x.unsqueeze(2) - y.unsqueeze(1)).abs_()).clamp_(0, 1)
+            for x, y in zip(rounds_x, rounds_y, strict=True):
+                times += (reach + 1 - (x.of[rows].unsqueeze(2) - y.of[items].unsqueeze(1)).abs_()).clamp_(0, 1)
             return times.clamp_(min=1).float().log_()
 
         def groups() -> Iterator[_pairs.Group]:

@@ -17,8 +17,7 @@ from recbole_hyper.models.propose import Proposals
 _DECAYS = (0.4, 0.9)
 # log-probabilities are at least this, and votes count e^-9 more in their logarithm
 _LEAST, _NO_VOTES = -30.0, math.exp(-9)
-# weight of an item in the mean cosine, relative to the next newer one
-_AGES = 0.9
+_AGES = 0.9  # weight of an item in the mean cosine, relative to the next newer one
 # of EASE^R's votes, and the number of newest items that vote
 _EASE_DECAYS, _EASE_NEWEST = (0.8, 0.95, 0.99), 100
 #: log-probabilities and popularity, cosines, votes of what came after and before, EASE^R's votes

@@ -14,8 +14,7 @@ from recbole_hyper.models.item_votes import PairRates
 BEST = 50
 # share of the memory, and weight of an item relative to the next newer one; docs/models/memory.md has others
 SHARE, DECAY = 0.4, 0.9
-# log-probabilities are at least this where they are mixed: below, probabilities are subnormal numbers, which are slow
-_LEAST = -87.0
+_LEAST = -87.0  # of mixed log-probabilities: below, probabilities are subnormal numbers, which are slow
 # scores whose maximum is taken first in rows that have many more such blocks than are looked for
 _BLOCK, _BLOCKS_PER_BEST = 128, 8
 
