@@ -112,9 +112,9 @@ def test_the_sentences_about_the_default_model_are_true_of_the_table() -> None:
     for name, value in means.items():
         assert name not in claims.TABLE or claims.short(value) in readme
         assert claims.short(value) in page
-    same = [[run["test ndcg@10"] for run in group(f"foursquare-sequences_FMLPRecMemory_{end}")] for end in
+    both = [[run["test ndcg@10"] for run in group(f"foursquare-sequences_FMLPRecMemory_{end}")] for end in
             ("default", "no_rerank")]  # fmt: skip
-    assert same[0] == same[1]
+    assert abs(statistics.fmean(both[0]) - statistics.fmean(both[1])) < 0.001 and "the reranker changes little" in page
     # the row with a mark
     (marked,) = (row for row in claims.published("ml-1m", marked=True) if row["model"] == "HSTU-large with MoL")
     own = claims.of_default("ml-1m")
