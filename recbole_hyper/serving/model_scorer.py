@@ -29,13 +29,13 @@ Scores = npt.NDArray[np.float32]
 class ModelScorer(Scorer):
     """A trained model in evaluation mode, with its configuration, users and items.
 
-    ``features`` are those that the model reads. The key ``ranking_memory_budget`` limits how many scores are in memory
-    at once.
+    ``item_features`` are the features that the model reads. The key ``ranking_memory_budget`` limits how many scores
+    are in memory at once.
     """
 
-    def __init__(self, model: Any, config: Any, store: SequenceStore, features: ItemFeatures | None = None) -> None:
-        self.model, self.config, self.store, self.item_features = model.eval(), config, store, features
-        self.features = () if features is None else tuple(column.name for column in features.columns)
+    def __init__(self, model: Any, config: Any, store: SequenceStore, item_features: ItemFeatures | None) -> None:
+        self.model, self.config, self.store, self.item_features = model.eval(), config, store, item_features
+        self.features = () if item_features is None else tuple(column.name for column in item_features.columns)
         self.reads_times = reads_times(config)
         self.learns_users = not isinstance(model, OwnModel) and learns_users(type(model))
         self.score = make_scorer(model, config)

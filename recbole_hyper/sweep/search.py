@@ -40,7 +40,7 @@ class Optuna:
     ones come first.
     """
 
-    def __init__(self, space: Space, num_samples: int, seed: int, bigger: bool, earlier: Iterable[Trial] = ()) -> None:
+    def __init__(self, space: Space, num_samples: int, seed: int, *, bigger: bool, earlier: Iterable[Trial]) -> None:
         try:
             import optuna
         except ImportError as error:

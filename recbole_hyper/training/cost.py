@@ -56,9 +56,9 @@ def plan(trial: Trial, batches: Any, epochs: int, n_items: int, *, exact: bool) 
 
     ``exact`` says whether the loss computes the logits of all ``n_items``.
     """
-    rows = max(1, min(batches.batch_size, batches.count))
-    epoch = trial.seconds * (n := len(batches)) * batches.share_of_longest(rows)
-    text = f"an epoch of {n} steps will take about {in_time(epoch)}, {epochs} epochs {in_time(epoch * epochs)}"
+    rows, steps = max(1, min(batches.batch_size, batches.count)), len(batches)
+    epoch = trial.seconds * steps * batches.share_of_longest(rows)
+    text = f"an epoch of {steps} steps will take about {in_time(epoch)}, {epochs} epochs {in_time(epoch * epochs)}"
     if epoch * epochs <= LONGEST:
         return text
     if exact and n_items > 4 * SAMPLED_ITEMS:

@@ -30,8 +30,10 @@ from recbole_hyper.data.tables.times import to_numbers
 from recbole_hyper.errors import DataError
 
 # pandas, and so RecBole, reads these as missing values; in features they are missing here too, in ids they are not
-_WORDS = ",#N/A,#N/A N/A,#NA,-1.#IND,-1.#QNAN,-NaN,-nan,1.#IND,1.#QNAN,<NA>,N/A,NA,NULL,NaN,None,n/a,nan,null"
-MISSING = frozenset(_WORDS.split(","))
+MISSING = frozenset((
+    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
+    "NULL", "NaN", "None", "n/a", "nan", "null",
+))  # fmt: skip
 CARD = "SOURCE.json"  # written by ``prepare`` beside the files
 _UNWRITABLE = '["\\s]+'  # would end a value, or start a quotation in RecBole
 
