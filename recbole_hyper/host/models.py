@@ -86,12 +86,12 @@ def with_origin(cls: Any) -> Any:
 
 def collect(modules: Iterable[ModuleType]) -> None:
     """Register the models of plugin files and their imports; ConfigError for two of a name and for wrong types."""
-    from recbole.utils import InputType, ModelType
-
     by_name: dict[str, type] = {}
     for module in itertools.chain.from_iterable(map(plugin_files.modules_of, modules)):
         for cls in vars(module).values():
             if is_third_party(cls) and cls.__module__ == module.__name__:
+                from recbole.utils import InputType, ModelType  # only where there is a model: help must be quick
+
                 for name, kind in (("type", ModelType), ("input_type", InputType)):
                     if not isinstance(value := getattr(cls, name, None), kind | None):
                         raise ConfigError(f"{cls.__name__}.{name}={value!r}: recbole.utils.{kind.__name__} is expected")
