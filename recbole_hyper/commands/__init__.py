@@ -50,8 +50,7 @@ def all_commands() -> dict[str, Command]:
     """Return every subcommand by its name, in the order of ``--help``."""
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
-    order = [*_FIRST, *sorted(COMMANDS.keys() - _FIRST)]
-    return {name: COMMANDS[name] for name in order}
+    return {name: COMMANDS[name] for name in [*_FIRST, *sorted(COMMANDS.keys() - _FIRST)]}
 
 
 def argument(*names: str, **settings: Any) -> Argument:

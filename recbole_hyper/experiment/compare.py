@@ -52,7 +52,7 @@ def compare(
     keys, scores, tuned = keys or {}, scores or {}, tuned or {}
     _check_names(models, scores)
     if package is not None:
-        require_new(package)
+        require_new(package, folder)
     numbers = [] if seeds is None else read_seeds(seeds, keys)
     settings, file_of_key = settings_per_model(models, config_files, keys)
     for name, sweep in tuned.items():

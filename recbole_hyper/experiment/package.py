@@ -40,7 +40,7 @@ def write_package(
 
     ``tuned`` are the sweeps that chose a model's settings, ``scores`` the files of other libraries, both by name.
     """
-    require_new(folder)
+    require_new(folder, comparison.folder)
     first = comparison.first
     dataset, root = first["dataset"], Path(first["config"]["data_path"])
     data = root / dataset if (root / dataset).is_dir() else root
@@ -53,8 +53,7 @@ def write_package(
     for name, sweep in tuned.items():
         files |= {f"{SWEEPS}/{name}/{one}": sweep / one for one in ("sweep.yaml", "sweep.json", "trials.csv")}
     files |= {f"{SCORES}/{name}{file.suffix}": file for name, file in scores.items()}
-    files |= plugins
-    files |= {file.name: file for file in comparison.folder.glob("compare*")}
+    files |= plugins | {file.name: file for file in comparison.folder.glob("compare*")}
     with replaced_folder(folder) as part:
         for place, file in files.items():
             if file.is_file():
@@ -83,8 +82,10 @@ def _plugins(comparison: Comparison, trained: Sequence[str]) -> dict[str, Path]:
     return files
 
 
-def require_new(folder: Path) -> None:
-    """Raise ConfigError if ``folder`` has something."""
+def require_new(folder: Path, runs: Path) -> None:
+    """Raise ConfigError if ``folder`` has something, or will have the ``runs``."""
+    if runs.absolute().is_relative_to(folder.absolute()):
+        raise ConfigError(f"--package={folder} has --output_dir={runs} in it; name another folder")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"--package={folder} exists; name a new folder")
 

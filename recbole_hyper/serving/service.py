@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import math
 import os
 import signal
 import socket
@@ -236,8 +237,8 @@ class Service:
         except TimeoutError:
             raise HTTPException(503, f"no answer within {_PATIENCE:g} seconds") from None
 
-    async def plan(self, served: Served, body: ListRequest) -> Plan:
-        """Return the plan of a request; conditions, which may take long, delay no request without one."""
+    async def plan(self, served: Served, body: ListRequest, end: float = math.inf) -> Plan:
+        """Return the plan of a request by the time ``end``; conditions delay no request without one."""
         key = json.dumps([body.k, body.exclude_seen, body.items, body.rules], sort_keys=True)
         if (plan := served.plans.get(key)) is not None:
             return plan
@@ -246,8 +247,8 @@ class Service:
         if self._stopped:
             raise HTTPException(503, "the service is stopping")
         try:
-            loop = asyncio.get_running_loop()
-            return await self._answered(loop.run_in_executor(self._planners, served.plan, key, _PLANNING))
+            seconds, loop = min(_PLANNING, end - time.monotonic()), asyncio.get_running_loop()
+            return await self._answered(loop.run_in_executor(self._planners, served.plan, key, seconds))
         except TooSlowError as error:
             raise HTTPException(503, str(error)) from error
 
@@ -374,8 +375,7 @@ class Measured:
             long = len(length) > len(str(BYTES)) or not length.isdigit() or int(length) > BYTES
             if long or b"transfer-encoding" in headers:
                 text = f"the body must have a content-length of at most {BYTES} bytes"
-                refusal = JSONResponse({"detail": text}, 413)
-                await refusal(scope, receive, sent)
+                await JSONResponse({"detail": text}, 413)(scope, receive, sent)
             else:
                 await self._app(scope, receive, sent)
         finally:
@@ -454,7 +454,8 @@ def _add_model_routes(app: FastAPI, service: Service) -> None:
         """Recommend items to several users, or after several histories, in order."""
         served = service.served
         # one after another: the first condition that is refused or takes too long ends the request
-        plans = [await service.plan(served, one) for one in body.requests]
+        end = time.monotonic() + _PATIENCE
+        plans = [await service.plan(served, one, end) for one in body.requests]
         return await asyncio.gather(*(answered(served, *one) for one in zip(body.requests, plans, strict=True)))
 
     @app.post("/similar")

@@ -214,8 +214,7 @@ class _Sweep:
             print(f"{text}; {how_to_continue(self.plan.folder)}")
         print(f"best trial {best.name}: {', '.join(f'{key}={value}' for key, value in best.settings.items())}")
         tested = outcome["test"]  # a split may have no test part
-        rows = [{"metric": m, "valid": best.valid.get(m), "test": tested.get(m)} for m in tested or best.valid]
-        print(table(rows))
+        print(table([{"metric": m, "valid": best.valid.get(m), "test": tested.get(m)} for m in tested or best.valid]))
         print(self.plan.folder / OUTCOME)
 
 

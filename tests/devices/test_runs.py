@@ -124,8 +124,7 @@ def test_models_of_recbole_and_of_others(model, keys, data, tmp_path, foreign) -
     result = result_of(model, data, tmp_path / "run", **keys)
     assert result["device"]["type"] == "foreign"
     assert "neither on the target" in result["leak_check"]
-    on_device = load(tmp_path / "run").recommend(["u1", "u2"], k=3)
-    assert len(on_device) == 6
+    assert len(load(tmp_path / "run").recommend(["u1", "u2"], k=3)) == 6
     if model != "SASRec":
         return
     resumed = result_of(model, data, tmp_path / "run", **keys, epochs=2, resume=True)

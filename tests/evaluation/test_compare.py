@@ -128,8 +128,7 @@ def test_the_table_shows_the_cut_off_of_the_p_values(tmp_path: Path) -> None:
     results, _ = results_of(tmp_path)
     for metric, cut in (("ndcg@1", 1), ("ndcg@5", 5)):
         whole = alone({name: {**result, "dataset": "d", "seed": 1} for name, result in results.items()})
-        compared = Comparison(whole, tmp_path, metric, [1, 5])
-        table, pairs = compared.tables()
+        table, pairs = Comparison(whole, tmp_path, metric, [1, 5]).tables()
         shown = [column for column in table.columns if "@" in column]
         assert {column.rpartition("@")[2] for column in shown} == {str(cut)}
         assert table.note.startswith(f"p: NDCG@{cut} against the best")

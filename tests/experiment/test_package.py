@@ -127,3 +127,6 @@ def test_an_existing_folder_is_refused(tmp_path: Path, capsys: Any) -> None:
     assert main(["compare", "--models=Pop", "--dataset=random", f"--package={tmp_path}"]) == 1
     assert f"--package={tmp_path}" in capsys.readouterr().err
     assert os.listdir(tmp_path) == ["file"]
+    asked = ["compare", "--models=Pop", "--dataset=random", f"--output_dir={tmp_path / 'o/runs'}"]
+    assert main([*asked, f"--package={tmp_path / 'o'}"]) == 1
+    assert "has --output_dir=" in capsys.readouterr().err

@@ -26,8 +26,7 @@ def test_runs_and_is_read_back(model: str, place: Path, capsys: pytest.CaptureFi
         assert losses[0] < 0.6 * losses[1]
     if model == "NamedItems":
         assert load(folder).model.names[1:].abs().sum() > 0
-    lists = load(folder).recommend(["u1", "u2"], k=3)
-    assert len(lists) == 6
+    assert len(load(folder).recommend(["u1", "u2"], k=3)) == 6
     assert cli.main(["evaluate", str(folder), "--topk=[5,10]"]) == 0
     assert f"{result['test']['ndcg@10']:.4f}" in capsys.readouterr().out
 

@@ -35,8 +35,7 @@ def data(tmp_path: Path) -> Path:
 def bound(data: Path, text: str, model: str = "SASRec", **keys: Any) -> Config:
     file = data.parent / "mine.yaml"
     file.write_text(text)
-    settings = {"data_path": str(data), "use_gpu": False, **keys}
-    return Config(model, "d", [file], settings)
+    return Config(model, "d", [file], {"data_path": str(data), "use_gpu": False, **keys})
 
 
 def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -46,8 +46,7 @@ def test_a_translated_pickle_means_the_same(protocol: int) -> None:
         "x": text,
     }
     value["again"] = value["kind"]
-    found = pickle.loads(translated(pickle.dumps(value, protocol=protocol)))
-    assert found == value
+    assert pickle.loads(translated(pickle.dumps(value, protocol=protocol))) == value
     assert translated(pickle.dumps(value, protocol=protocol))[:2] == b"\x80\x02"
     names = {code.name for code, _, _ in pickletools.genops(translated(pickle.dumps(value, protocol=protocol)))}
     assert not names & {"STACK_GLOBAL", "MEMOIZE", "FRAME", "SHORT_BINUNICODE", "SHORT_BINBYTES"}

