@@ -13,7 +13,7 @@ from recbole_hyper.settings import COMMON_OF_RANKING
     argument("--data", help="csv or parquet with newer interactions, which become the test cases"),
     argument("--since", help="date or time of the first test case; default: the end of the run's data"),
     argument("--segments", type=words, default="", help="such as history_length,user.new,item.COLUMN: metrics of each"),
-    example="evaluate saved/first --segments=history_length,item.popularity",
+    example="evaluate saved/first --segments=history_length,item_popularity",
     keys=COMMON_OF_RANKING,
 )
 def evaluate(arguments: argparse.Namespace) -> None:

@@ -51,7 +51,7 @@ def model_class(name: str | type, folders: Sequence[str] = MODEL_FOLDERS, *, rec
     """Return the model class called ``name``: a plugin's, else ours, else RecBole's; ConfigError if there is none.
 
     ``folders`` are RecBole's folders of models; ``recbole_first`` is for RecBole's functions, where a name that both
-    packages have (Pop) is RecBole's. A class is returned as it is.
+    packages have (Pop, ItemKNN) is RecBole's. A class is returned as it is.
     """
     if isinstance(name := models.models().get(str(name), name), type):
         return name

@@ -31,7 +31,7 @@ RUN_ONLY = {
 }
 # keys that RecBole's functions cannot follow: the values that do nothing, and what to do instead
 REFUSED = {
-    "resume": ((None, False), "call trainer.resume_checkpoint(file)"),
+    "resume": ((None, False), "recbole_hyper.run resumes"),
     "refit": ((None, False), "recbole_hyper.run trains the final model on train + validation"),
     "init_from": ((None,), "recbole_hyper.run starts from the weights of an earlier run"),
 }

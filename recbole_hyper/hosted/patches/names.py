@@ -1,4 +1,4 @@
-"""RecBole's own functions accept this package's models by name. A name that both packages have (Pop) is RecBole's.
+"""RecBole's own functions accept this package's models by name. Names that both have (Pop, ItemKNN) are RecBole's.
 
 The patches import :mod:`recbole_hyper.host` only when a model of this package is used.
 """
