@@ -3,7 +3,7 @@
 #
 # Serves the run in /model. The service writes its graph there, so user 1000 must be able to write into the folder.
 FROM python:3.12-slim
-# torch writes the graph; with --build-arg TORCH_INDEX=ADDRESS of the CPU builds the image is 6 GB smaller
+# torch writes the graph; with --build-arg TORCH_INDEX=ADDRESS of the CPU builds the image is 4 GB smaller
 ARG TORCH_INDEX=""
 RUN pip install --no-cache-dir ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} "torch>=2.6,<3"
 WORKDIR /src
