@@ -77,8 +77,11 @@ def replaced_folder(folder: Path) -> Iterator[Path]:
     with _part_of(folder) as part:
         part.mkdir()
         yield part
-        shutil.rmtree(folder, ignore_errors=True)
+        old = part.with_suffix(".old")  # a kill or a file that cannot be removed loses nothing
+        if folder.is_dir():
+            os.replace(folder, old)
         os.replace(part, folder)
+        shutil.rmtree(old, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ import pytest
 from recbole_hyper import run
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.evaluation.tables import frame_table
-from recbole_hyper.files import printable, require_own
+from recbole_hyper.files import printable, replaced_folder, require_own
 from tests.conftest import SMALL
 from tests.raising import refused
 
@@ -53,3 +53,13 @@ def test_control_characters_of_ids_do_not_reach_the_terminal() -> None:
     text = frame_table(pd.DataFrame({"item_id": [hostile], "score": [0.5]}))
     assert "\x1b" not in text
     assert "a\\x1b[2J" in text
+
+
+def test_a_folder_that_cannot_be_removed_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The old files and the new ones were lost."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "old").touch()
+    monkeypatch.setattr("shutil.rmtree", lambda *_, **__: None)
+    with replaced_folder(tmp_path / "data") as part:
+        (part / "new").touch()
+    assert [file.name for file in (tmp_path / "data").iterdir()] == ["new"]

@@ -12,10 +12,12 @@ LINES, PARAMETERS = 60, 8
 
 # lines of each room at the most; a feature raises its room's figure in its own commit and says why
 ROOMS = {
-    "data": (4733, ("data",)),
+    # 41 more: units of times in known formats, files that are read, parts with other forms of ids, lost seconds
+    "data": (4774, ("data",)),
     "losses": (2413, ("losses", "functional.py")),
     "config": (
-        2343,
+        # 4 more: negatives of RecBole's models
+        2347,
         ("config", "settings.py", "options.py", "values.py", "registry.py", "yaml_files.py", "plugin_files.py"),
     ),
     "host": (1950, ("host", "hosted")),
@@ -23,7 +25,8 @@ ROOMS = {
     "report": (2861, ("report", "evaluation")),
     # 6 more: editors and mypy see what an estimator asks its run; 25 more: what is fitted once, with the best weights
     "runs": (4000, ("runs", "training")),
-    "curvature": (497, ("curvature",)),
+    # 2 more: points that coincide up to rounding
+    "curvature": (499, ("curvature",)),
     # 17 more: conditions are evaluated beside the other requests, with a bound; 21 more: examples and completion
     "serving": (3324, ("serving", "commands")),
     "models": (2000, ("models",)),
@@ -35,10 +38,11 @@ ROOMS = {
     # the loaders, which were in data; the data set of a run, which was there too, is in runs
     # 20 more: the order of RecBole's loader and the draws of its sampler
     "batches": (567, ("batches",)),
-    "protocols": (1417, ("protocols", "types.py")),
+    # 7 more: what is left out is counted
+    "protocols": (1424, ("protocols", "types.py")),
 }
-ALL = 34674
-TESTS = 36487
+ALL = 34730
+TESTS = 36602
 RESULTS = 60
 # texts of errors that tests match by a regular expression
 MATCHED = 41

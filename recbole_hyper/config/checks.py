@@ -95,6 +95,10 @@ def wrong_combinations(config: Mapping[str, Any]) -> Iterator[str]:
         yield (f"{key}={value!r} and lr_plateau={config['lr_plateau']!r} both set the learning rate; choose one")
     if config.get("selected_features") and config.get("interactions") == "given":
         yield ("selected_features needs the .item file of a data set; a frame of interactions has no such file")
+    sampling = config.get("train_neg_sample_args") or {}
+    number = sampling.get("sample_num", 1) if sampling.get("distribution", "none") != "none" else 1
+    if type(number) is not int or number < 1:
+        yield f"train_neg_sample_args: sample_num={number!r} must be a whole number of at least 1"
     if config.get("log_wandb") and importlib.util.find_spec("wandb") is None:
         yield ("log_wandb: true needs the package wandb: 'pip install wandb', or leave log_wandb out")
 
@@ -183,7 +187,8 @@ def check_dataset(config: dict[str, Any], root: str, dataset: str, *, of_recbole
     if config["interactions"] == "given":
         return
     folder = Path(config["data_path"])
-    middles = [f".{part}" for part in config["benchmark_filename"] or ()] or [""]
+    names = config["benchmark_filename"]
+    middles = [f".{part}" for part in (names if isinstance(names, list) else ())] or [""]
     files = [folder / f"{dataset}{middle}.inter" for middle in middles]
     missing = next((file for file in files if not file.is_file()), None)
     if missing is None:

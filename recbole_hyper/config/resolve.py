@@ -404,7 +404,7 @@ def _find_data(found: Resolution, *, with_files: bool) -> None:
     values = found.values
     if not isinstance(values["data_path"], str) or not isinstance(values["load_col"], dict):
         return  # a mistake
-    root = os.path.join(values["data_path"], RECBOLE_DATA if found.of_recbole else "").rstrip("/")
+    root = os.path.join(values["data_path"], RECBOLE_DATA if found.of_recbole else "").rstrip("/") or "/"
     values["data_path"] = os.path.join(root, found.dataset)
     if found.dataset == "ml-100k" and not (Path(root) / "ml-100k" / "ml-100k.inter").is_file():
         values["data_path"] = str(recbole_folder() / "dataset_example" / "ml-100k")

@@ -31,6 +31,8 @@ logger = logging.getLogger("recbole_hyper")
 AUTO_RANKS = (64, 128, 256, 384)
 AUTO_SIZE, AUTO_REPEATS = 4000, 16
 _WHOLE_BYTES = 2 << 30  # distances of all points are kept at once up to this size
+# differences of item vectors below this share of their length are rounding
+_ROUNDING = 1e-7
 _VERSION = 2  # of the cache file; raise it when the meaning of an estimate changes
 
 
@@ -127,7 +129,7 @@ def sample_deltas(
         if matrix is None:
             matrix, order = euclidean_distances(points[order]), np.arange(size)
         diameter = float(matrix[np.ix_(order, order)].max())
-        if diameter == 0:
+        if diameter <= _ROUNDING * float(np.abs(points).max()):
             raise ValueError(f"all {size} points of a sample coincide (diameter 0): delta_rel is undefined")
         delta = search_base(matrix, int(order[0]), order[1:], diameter, threads=1, workspace=space)
         return 2.0 * min(delta, EUCLIDEAN_BOUND * diameter) / diameter
@@ -187,8 +189,8 @@ def estimate_curvature(
     vectors = item_vectors(matrix, widths[-1], scaling=scaling, seed=seed)
     values = sample_deltas(vectors, widths, size, repeats=repeats, seed=seed)
     mean, (low, high) = float(values.mean()), map(float, np.quantile(values, [0.025, 0.975]))
-    if mean == 0.0:
-        raise ValueError("the item vectors form a tree (delta is exactly 0), so any curvature fits: give a number")
+    if mean < _ROUNDING:
+        raise ValueError("the item vectors form a tree (delta is 0), so any curvature fits: give a number")
     estimate = CurvatureEstimate(
         *(curvature_of(mean, eps), curvature_of(high, eps), curvature_of(low, eps), mean, low, high, eps),
         ranks=tuple(widths),

@@ -77,7 +77,7 @@ def read_candidates(path: Path, cases: Cases) -> npt.NDArray[np.int32]:
     store = cases.store
     item_ids = {token: index for index, token in enumerate(store.item_tokens)}
     lists: dict[str, list[str]] = {}
-    with open(path, encoding="utf-8") as file:
+    with open(path, encoding="utf-8-sig", errors="replace") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue

@@ -50,9 +50,11 @@ class ColdItems(Protocol):
         warm = ~np.logical_or.reduce(list(drawn.values()))
         stop = store.lengths
         cases: dict[str, Cases] = {}
+        alone: dict[str, int] = {}
         for part in ("test", "valid"):
             target = last_of(store, drawn[part], stop)
             cases[part] = self._cases(store, warm, target)
+            alone[f"{part} users without an earlier item, left out"] = int((target >= 0).sum()) - len(cases[part])
             if not len(cases[part]):
                 raise self.error(f"no user has a {part} item after other items; draw more items")
             if among == "cold":
@@ -66,6 +68,7 @@ class ColdItems(Protocol):
             "items drawn for validation": int(drawn["valid"].sum()),
             "items drawn for the test": int(drawn["test"].sum()),
             "targets are ranked among": "the items of their draw" if among == "cold" else "all items",
+            **alone,
         }
         return Split(training, lengths, cases["valid"], cases["test"], counts=counts)
 

@@ -70,9 +70,14 @@ class GlobalTimepoint(Protocol):
         test_known = known_items(store, refit_lengths) if self.refit else valid_known
         valid, lost_valid = self._cases(store, valid_known, first, second - gap, gap)
         test, lost_test = self._cases(store, test_known, second, np.inf, gap)
-        for name, cases in (("validation", valid), ("test", test)):
+        alone = {}
+        parts = ("validation", valid, first, second - gap, lost_valid), ("test", test, second, np.inf, lost_test)
+        for name, cases, start, end, lost in parts:
             if not len(cases):
                 raise self.error(f"the {name} part has no case; move the points apart")
+            if settings["target"] == "all":
+                inside = int(((store.times >= start) & (store.times < end)).sum())
+                alone[f"{name} interactions without a history or repeated, left out"] = inside - lost - len(cases)
         in_gap = sum(int(((store.times >= p - gap) & (store.times < p)).sum()) for p in (first, second)) if gap else 0
         new_users = np.setdiff1d(test.rows, np.flatnonzero(refit_lengths)).size
         return Split(
@@ -92,6 +97,7 @@ class GlobalTimepoint(Protocol):
                 "validation users": int(np.unique(valid.rows).size),
                 "test users": int(np.unique(test.rows).size),
                 "test users without earlier interactions": int(new_users),
+                **alone,
                 **({"interactions in the gaps before validation and test, left out": in_gap} if gap else {}),
             },
         )

@@ -57,13 +57,15 @@ class Sessions(Protocol):
                 "training sessions": int((trains & (store.lengths > 0)).sum()),
                 "validation sessions": int(valid.sum()),
                 "test sessions": int(held_out.sum()),
+                "held-out sessions of one item, left out": int(((held_out | valid) & (store.lengths == 1)).sum()),
             },
         )
 
     def _held_out(self, store: SequenceStore, test: Any) -> tuple[npt.NDArray[np.bool_], dict[str, float]]:
         """Return which rows (U,) are tested, and the time that the test starts at, if it has one."""
         if _is_file(test):
-            listed = {line.strip() for line in Path(test).read_text(encoding="utf-8").splitlines()} - {""}
+            text = Path(test).read_text(encoding="utf-8-sig", errors="replace")
+            listed = {line.strip() for line in text.splitlines()} - {""}
             tested = np.isin(store.user_tokens[store.users].astype(str), sorted(listed))
             if missing := len(listed) - int(tested.sum()):
                 raise self.error(f"{missing} of {len(listed)} ids in {test} are no users of the data")

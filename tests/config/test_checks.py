@@ -81,6 +81,15 @@ def test_files_beside_the_folder_of_the_data_set(tmp_path: Path) -> None:
         ({"rm_dup_inter": "all"}, ("rm_dup_inter='all'",)),
         ({"benchmark_filename": ["train", "valid", "test"]}, ("cycle.train.inter", "cycle.inter")),
         ({"benchmark_filename": ["train"]}, ("benchmark_filename=['train']",)),
+        ({"benchmark_filename": 1}, ("benchmark_filename=1",)),
+        ({"data_path": "/"}, ("'cycle' was not found: /cycle/",)),
+        *(
+            (
+                {"model": "BPR", "train_neg_sample_args": {"distribution": "uniform", "sample_num": number}},
+                (f"sample_num={number!r}",),
+            )
+            for number in ("x", 0, 1.5)
+        ),
         ({"benchmark_filename": ["a", "a", "b"]}, ("benchmark_filename=",)),
         ({"benchmark_filename": ["a", "b"], "interactions": "given"}, ("given as a frame",)),
         ({"eval_args": {"split": {"files": ["a", "b", "c"]}}}, ("benchmark_filename",)),

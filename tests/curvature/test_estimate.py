@@ -122,6 +122,7 @@ def test_small_and_impossible_data() -> None:
     for matrix, options, named in (
         (np.ones((5, 3)), {}, "3 items"),
         (np.ones((5, 6)), {}, "coincide"),
+        (np.ones((12, 8)), {}, "coincide"),
         (popularity_matrix(60, 30), {"ranks": [64]}, "rank 64"),
         (popularity_matrix(60, 30), {"sample_size": 31}, "sample_size 31"),
         (scipy.sparse.eye(40), {}, "tree"),  # every item has its own user: all distances are equal

@@ -140,6 +140,7 @@ def test_a_candidates_file_is_read_by_tokens(tmp_path: Path) -> None:
         ),
         ("u1 i14 i15\nu2 i11\n", r"same number of candidates, not \[1, 2\]"),
         ("u1 i14\nu2 x99\n", "item 'x99' is not in the data"),
+        ("u1 i14\nu2 \udce9\n", "item '\ufffd' is not in the data"),
         ("u1 i4\nu2 i15\n", r"1 users have their target among the candidates \(first: u1\)"),
         ("u1 i14\nu2 i15\nu1 i16\n", "line 3 is a second line for user 'u1'"),
         ("u1 i14 i14\nu2 i15 i16\n", "line 1: a candidate of user 'u1' is listed twice"),
@@ -148,6 +149,6 @@ def test_a_candidates_file_is_read_by_tokens(tmp_path: Path) -> None:
 def test_candidates_files_that_do_not_fit(tmp_path: Path, text: str, match: str) -> None:
     store = store_of([[1, 2, 3, 4], [5, 6, 7, 8]])
     path = tmp_path / "negatives.txt"
-    path.write_text(text)
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(ValueError, match=match):
         read_candidates(path, Cases.build(store, [0, 1], [3, 3]))

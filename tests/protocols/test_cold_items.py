@@ -125,6 +125,7 @@ def test_the_split_passes_every_check_and_runs(random_data: Path, tmp_path: Path
     result = run("SASRecCE", "random", config_dict=keys)
     assert result["protocol"] == "cold items"
     counts = result["protocol_counts"]
+    assert counts["test users without an earlier item, left out"] + result["n_test_cases"] <= result["n_users"]
     assert counts["test targets that are not in the training part"] == result["n_test_cases"] > 20
 
 

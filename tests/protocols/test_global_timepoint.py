@@ -175,6 +175,7 @@ def test_a_gap_and_all_targets_by_hand() -> None:
     assert test == [("u", history, "a"), ("u", history, "b"), ("v", ("a", "c", "d", "b", "c"), "d"), ("w", ("a",), "a")]
     assert split.counts["interactions in the gaps before validation and test, left out"] == 5
     assert split.counts["test interactions with unknown items, left out"] == 1
+    assert split.counts["validation interactions without a history or repeated, left out"] == 1
     refit = make_split(store_of(gap_triples()), config_of({"GT": GAP}, refit=True))
     assert refit.refit_lengths is not None
     assert refit.refit_lengths.tolist() == [6, 5, 1]

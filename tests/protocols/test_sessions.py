@@ -45,6 +45,8 @@ def test_by_hand() -> None:
     assert split.train_lengths.sum() == 5
     assert split.counts["training sessions"] == 2
     assert split.refit_lengths is None
+    alone = make_split(store_of([*TRIPLES, ("e", "1", 9)]), config_of({"SE": {"test": "1970-01-01 00:00:05"}}))
+    assert alone.counts["held-out sessions of one item, left out"] == 1
 
 
 def test_a_refit_trains_on_validation_too(tmp_path: Path) -> None:
@@ -74,7 +76,7 @@ def test_what_is_wrong_is_named(argument: object, named: str) -> None:
 
 def test_an_unknown_session_is_refused(tmp_path: Path) -> None:
     listed = tmp_path / "sessions.txt"
-    listed.write_text("a\nnobody\n")
+    listed.write_bytes(b"\xef\xbb\xbfa\nnob\xe9dy\n")
     with pytest.raises(ProtocolError) as error:
         make_split(store_of(TRIPLES), config_of({"SE": {"test": str(listed)}}))
     assert "1 of 2 ids" in str(error.value)

@@ -46,6 +46,10 @@ _RECIPES = {
 }
 
 
+# kinds of files that name their columns
+_NAMED = ("csv", "parquet", "json")
+
+
 def format_of(file: SourceFile, timed: bool = True, layout: Layout | None = None) -> str:
     """Return the format, guessed by the file's name, else its first bytes; without times, two columns are enough."""
     layout = layout or Layout()
@@ -56,9 +60,10 @@ def format_of(file: SourceFile, timed: bool = True, layout: Layout | None = None
             continue
         # a published format with a header must have its columns
         columns = {*(form.columns or {}).values()}
-        if form.kind in ("csv", "parquet"):
+        if form.kind in _NAMED:
             columns -= {*named(first, replace(form, encoding=layout.encoding)).names}
-        if form.kind not in ("csv", "parquet") or not columns:
+        line = "".join(head(first, layout.encoding)[:1]) if form.header is False else ""
+        if not _names_both(_cells(line, str(form.separator))) and (form.kind not in _NAMED or not columns):
             return name
     if (file.parts and matches(first.name, "*.parquet")) or first.first_bytes(4) == b"PAR1":
         return "parquet"
@@ -107,7 +112,12 @@ def _blank_header(lines: Sequence[str]) -> bool:
     widths = [line.count(" ") for line in lines]
     if not widths or widths.count(widths[0]) * 2 <= len(widths):
         return False
-    return all(matching_names(field, lines[0].split(" ")) for field in ("user_id", "item_id"))
+    return _names_both(lines[0].split(" "))
+
+
+def _names_both(cells: Sequence[str]) -> bool:
+    """Return whether the cells of a first line name a user and an item."""
+    return all(matching_names(field, cells) for field in ("user_id", "item_id"))
 
 
 def named(file: SourceFile, form: Format) -> Format:

@@ -7,6 +7,7 @@ malformed lines. It does not check the values; :mod:`recbole_hyper.data.tables.t
 from __future__ import annotations
 
 import codecs
+import logging
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,6 +30,8 @@ from recbole_hyper.data.tables.formats import FIELDS, Format
 from recbole_hyper.data.tables.ids import as_mask, as_text, column_of_values, is_list, relisted, single
 from recbole_hyper.data.tables.malformed import Malformed
 from recbole_hyper.errors import DataError
+
+logger = logging.getLogger("recbole_hyper")
 
 Mask = npt.NDArray[np.bool_]
 Columns = dict[str, Any]  # by field; other columns by ``OTHER`` and their name
@@ -202,6 +205,11 @@ def _records(part: SourceFile, form: Format, bar: bool) -> Iterator[Rows]:
         raise DataError(
             f"{part}: a double quote opens a value with line ends, but none closes it; if quotes are plain text, set "
             "--quoting=none"
+        )
+    if form.quoted and text.line_ends > after:
+        logger.warning(
+            "%s: %d line ends are inside double quotes; if quotes are plain text, set --quoting=none",
+            *(part, text.line_ends - after),
         )
 
 

@@ -150,8 +150,8 @@ def open_table(
     first = guess.sample(source, replace(form, columns=chosen), [field for field in chosen if judged.get(field)])
     form = replace(form, columns={**chosen, **{guess.OTHER + other: other for other in others}})
     texts = {name: to_strings(first[name])[0] for name in ("user_id", "item_id") if of_text and name in chosen}
-    # pandas writes whole numbers beside gaps as 17850.0
-    form = replace(form, whole_ids=[name for name, some in texts.items() if whole_numbers(some) is not some])
+    # pandas writes whole numbers beside gaps as 17850.0, in some parts only
+    form = replace(form, whole_ids=[name for name, some in texts.items() if _are_whole(some)])
     if of_csv:
         form = replace(form, missing_ids=form.missing_ids or "drop")
         for name, some in texts.items():
@@ -161,6 +161,9 @@ def open_table(
         if "item_id" in chosen:
             _refuse_lists(str(source), chosen["item_id"], texts["item_id"])
     if timed:
+        kind = first["timestamp"].type
+        if pa.types.is_floating(kind) and kind.bit_width < 64 and (pc.max(first["timestamp"]).as_py() or 0) >= 2**24:
+            logger.warning("%s: times of %s lose seconds in %r; write float64", source, kind, chosen["timestamp"])
         unit = guess.time_format_of(source, first["timestamp"], chosen["timestamp"])
         form = replace(form, time_format=unit, guessed=True)
         if "timestamp" not in columns:
@@ -205,11 +208,11 @@ def _refuse_lists(where: str, column: str, texts: pa.Array) -> None:
 
 def whole_numbers(texts: pa.Array) -> pa.Array:
     """Return whole numbers beside gaps as pandas writes them, 17850.0, without the point; other texts unchanged."""
-    if not as_mask(pc.match_substring_regex(texts, _WHOLE)).any():
-        return texts
-    if not as_mask(pc.match_substring_regex(pc.fill_null(texts, ""), r"^(-?[0-9]+([.,]0)?)?$")).all():
-        return texts
-    return pc.replace_substring_regex(texts, _WHOLE, r"\1")
+    return pc.replace_substring_regex(texts, _WHOLE, r"\1") if _are_whole(texts) else texts
+
+
+def _are_whole(texts: pa.Array) -> bool:
+    return bool(as_mask(pc.match_substring_regex(pc.fill_null(texts, ""), r"^(-?[0-9]+([.,]0)?)?$")).all())
 
 
 def read_columns(source: SourceFile) -> pa.Table:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recbole_hyper.data.tables import engine
-from recbole_hyper.data.tables.ids import as_mask, as_text, is_text, single
+from recbole_hyper.data.tables.ids import as_mask, is_text, single, to_strings
 from recbole_hyper.data.tables.times import to_numbers
 from recbole_hyper.errors import DataError, did_you_mean
 
@@ -183,7 +183,7 @@ def _flat(column: Any) -> pa.Array:
         column = column.dictionary_decode()
     kind = column.type
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or isinstance(kind, pa.BaseExtensionType):
-        column = as_text(column)
+        column = to_strings(column)[0]
     if is_text(column.type):
         column = pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
     elif pa.types.is_floating(kind):

@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -311,3 +312,27 @@ def test_placeholders_and_conditions_on_missing_values_are_named(tmp_path: Path)
     rows = [f"u{n % 7},{n if n % 4 else '$it'},2024-01-01\n" for n in range(60)]
     _, said = prepared("user,Product Id,time\n" + "".join(rows), tmp_path)
     assert r"""--where="\"Product Id\" != '\$it'""" in said[2]
+
+
+@pytest.mark.parametrize("name", ["ratings_mine.csv", "reviews_shop.json"])
+def test_a_table_with_the_name_of_a_known_one(name: str, tmp_path: Path) -> None:
+    """Amazon's files of this name have no header: users were read as items."""
+    row = {"item_id": "i", "user_id": "u", "rating": 5, "timestamp": T}
+    table = f"{','.join(row)}\ni,u,5,{T}\n"
+    (tmp_path / name).write_text(table if name.endswith("csv") else json.dumps(row) + "\n")
+    assert guessed(tmp_path / name, tmp_path)[0] == [f"u\ti\t5\t{T}"]
+
+
+def test_whole_numbers_with_a_point_in_one_part_only(tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "1.csv").write_text(f"user,item,time\n17850,a,{T}\n")
+    (tmp_path / "parts" / "2.csv").write_text(f"user,item,time\n17850.0,c,{T + 1}\n,d,{T}\n")
+    found = lines_of(tmp_path / "parts", tmp_path, max_malformed=1.0)
+    assert found == [f"17850\ta\t{T}", f"17850\tc\t{T + 1}"]
+
+
+def test_times_that_lost_seconds_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    table = {"user": ["a", "a"], "item": ["x", "y"], "time": np.float32([T, T + 9])}
+    pq.write_table(pa.table(table), tmp_path / "x.parquet")
+    prepare("d", source=tmp_path / "x.parquet", output=tmp_path)
+    assert "times of float lose seconds in 'time'" in caplog.text

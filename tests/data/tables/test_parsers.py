@@ -15,7 +15,19 @@ from recbole_hyper.data.tables.inputs import read_history_file
 from recbole_hyper.data.tables.prepare.pipeline import prepare
 from recbole_hyper.data.tables.table import read_columns
 from recbole_hyper.errors import DataError
-from tests.data.tables.raw import CASES, CSV_LAYOUT, ROWS, T, date, expected, lines, lines_of, read_back, write_part
+from tests.data.tables.raw import (
+    CASES,
+    CSV_LAYOUT,
+    ROWS,
+    T,
+    date,
+    expected,
+    lines,
+    lines_of,
+    prepared,
+    read_back,
+    write_part,
+)
 from tests.raising import refused
 
 
@@ -213,3 +225,9 @@ def test_texts_that_are_lists_are_refused_with_the_recipe(lists: str, tmp_path: 
     (tmp_path / "x.csv").write_text(f"user,items,time\na,{lists},{T}\nb,{lists},{T}\n")
     with refused(DataError, "'items'", "examples/convert/lists.py"):
         lines_of(tmp_path / "x.csv", tmp_path)
+
+
+def test_line_ends_inside_quotes_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Two inches in two titles, and all lines between them were one value."""
+    prepared(f"user,item,time,title\na,x,{T},1\n" + f'b,y,{T},"\n' * 2, tmp_path)
+    assert "1 line ends are inside double quotes" in caplog.text

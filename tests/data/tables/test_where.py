@@ -3,6 +3,7 @@
 import datetime
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from recbole_hyper.data.tables import engine
 from recbole_hyper.data.tables.where import parse_where
 from recbole_hyper.errors import DataError
+from tests.data.tables.raw import T, prepared
 from tests.raising import refused
 
 MOMENTS = pa.timestamp("ms", "Asia/Tokyo")
@@ -218,3 +220,10 @@ def test_a_table_of_text_meets_a_condition_as_one_with_types_does(rows: list[tup
     texts = {name: pa.array(["" if one is None else str(one) for one in values]) for name, values in columns.items()}
     where = parse_where(condition)
     assert where.mask(texts).tolist() == where.mask(typed).tolist()
+
+
+def test_blanks_around_the_text_of_csv_are_left_out(tmp_path: Path) -> None:
+    rows, _ = prepared(
+        f"user, item, event, time\nann, lamp, view, {T}\nann, sofa, buy, {T}\n", tmp_path, where="event != 'view'"
+    )
+    assert rows == [["ann", "sofa", str(T)]]

@@ -120,6 +120,8 @@ def seconds(text: str, *, last: bool = False) -> float:
     try:
         if not re.match(r"\d{4}[-/]", text):
             raise ValueError(text)
+        if re.search(r":.*[+-]\d\d:?\d\d$", text):  # a zone, which a period passes over
+            return pd.Timestamp(text).timestamp()
         period = pd.Period(text.removesuffix("Z"))
     except ValueError as error:
         raise DataError(

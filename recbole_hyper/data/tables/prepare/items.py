@@ -147,7 +147,7 @@ def _floats(numbers: npt.NDArray[np.float64], good: Good) -> list[str]:
 def _sequence(entries: list[list[Any]]) -> tuple[str, list[str]]:
     lengths = {len(entry) for entry in entries if entry}
     flat = pd.to_numeric(pd.Series([part for entry in entries for part in entry], dtype=object), errors="coerce")
-    if len(lengths) == 1 and np.isfinite(flat.to_numpy(dtype=float)).all():
+    if flat.dtype != bool and len(lengths) == 1 and np.isfinite(flat.to_numpy(dtype=float)).all():
         return "float_seq", [" ".join(map(str, entry)) for entry in entries]
     parts = [[str(part) for part in entry if part is not None and str(part)] for entry in entries]
     return "token_seq", [" ".join(cleaned(entry, "_")) for entry in parts]

@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +26,10 @@ from recbole_hyper.data.tables.prepare.items import Items, read_items
 from recbole_hyper.data.tables.prepare.public import Candidate, Entry
 from recbole_hyper.data.tables.prepare.statistics import Statistics, describe
 from recbole_hyper.data.tables.table import Table, open_table
+from recbole_hyper.data.tables.times import UNITS, unit_of_times
 from recbole_hyper.data.tables.where import parse_where
 from recbole_hyper.errors import DataError, did_you_mean
-from recbole_hyper.files import file_digest, replaced, write_json
+from recbole_hyper.files import file_digest, read_json, replaced, write_json
 from recbole_hyper.processes import package_version
 from recbole_hyper.yaml_files import recbole_folder
 
@@ -93,7 +94,7 @@ def prepare(
     entry = _entry(name, has_source=source is not None)
     path = Path(output) / name / f"{name}.inter"
     for target in (path, path.with_suffix(".item")) if items is not None else (path,):
-        _check_target(target, overwrite)
+        _check_target(target, overwrite, [Path(read) for read in (source, items) if read is not None])
     condition = None if where is None else parse_where(where)
     if order not in ORDERS:
         raise DataError(f"order={order!r} is unknown; allowed: {', '.join(ORDERS)}")
@@ -126,6 +127,13 @@ def prepare(
         check_times(cleaning, clock)
         known_items = None if items is None else read_items(Path(items), table.columns["item_id"])
         data = joined(table.blocks(malformed, condition))
+        if clock == "dates" and layout.time_format is None and table.form.time_format == "unix":
+            if (unit := unit_of_times(data.times)) is None:  # numbers, where the format has seconds
+                clock = "steps"
+                check_times(cleaning, clock)
+            elif unit != "unix":
+                say(f"the times are read as {unit}")
+                data.times /= UNITS[unit]
         _report_unreadable(data, malformed, say)
         _report_ids(data, table, say)
         for column in UNUSED.keys() & set(table.form.names) - {*table.columns.values(), *others}:
@@ -139,6 +147,8 @@ def prepare(
         _report_ties(result, say)
         card = _card(result, origin, file, candidate, cleaning) | {"columns": table.columns, "where": where}
         _write(data, path, card, say, known_items)
+        if items is None and path.with_suffix(".item").exists():
+            say(f"{path.with_suffix('.item')} is from before; --items=FILE renews it")
     return result
 
 
@@ -258,14 +268,22 @@ def _entry(name: str, *, has_source: bool) -> Entry:
     return entry
 
 
-def _check_target(path: Path, overwrite: bool) -> None:
-    """Raise DataError, before any long work, for a folder without write access or a file that prepare did not write."""
+def _check_target(path: Path, overwrite: bool, read: Sequence[Path]) -> None:
+    """Raise DataError, before any long work, for a folder without write access or a file that is not to be replaced.
+
+    That is one that prepare did not write, or that is ``read``.
+    """
     if "\0" in str(path):
         raise DataError(f"--output={str(path.parent.parent)!r} has a NUL character; choose another folder")
     parent = next(folder for folder in path.absolute().parents if folder.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         raise DataError(f"{parent} is not a folder that you can write to; choose another one with --output")
-    if path.exists() and not path.with_name(CARD).exists() and not overwrite:
+    if not path.exists() or overwrite:
+        return
+    if any(one.exists() and one.samefile(path) for one in read):
+        raise DataError(f"{path} is read and would be replaced; choose another name or --output, or add --overwrite")
+    card = path.with_name(CARD)
+    if not card.exists() or (path.suffix == ".item" and "items" not in read_json(card)):
         raise DataError(f"{path} exists and was not written by prepare; add --overwrite to replace it")
 
 

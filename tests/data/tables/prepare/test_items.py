@@ -4,6 +4,8 @@ import datetime
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from recbole_hyper.data.tables.prepare.items import read_items
@@ -141,3 +143,8 @@ def test_ids_of_items_beside_gaps_are_those_of_the_interactions(tmp_path: Path) 
     raw = f"user,sku,time\na,1,{T}\na,2,{T}\n"
     prepared(tmp_path, raw, items=tmp_path / "items.csv", say=said.append)
     assert "mine.item has 2 of 2 items, and the columns year:float" in said
+
+
+def test_lists_of_booleans_are_words(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"item_id": ["x", "y"], "flags": [[True, False], [False, True]]}), tmp_path / "i.parquet")
+    assert read_items(tmp_path / "i.parquet").columns == {"flags:token_seq": ["True False", "False True"]}

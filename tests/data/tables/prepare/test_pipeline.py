@@ -261,3 +261,33 @@ def test_columns_of_candidates_and_histories_are_named(tmp_path: Path) -> None:
     (tmp_path / "x.inter").write_text("user_id:token\titem_id_list:token_seq\titem_id:token\na\tx y\tz\nb\tx\ty\n")
     prepare("mine", source=tmp_path / "x.inter", output=tmp_path / "out2", order="file", say=said.append)
     assert any(line.startswith("the column item_id_list is not read: it has the items before") for line in said)
+
+
+def test_times_of_a_known_format_in_another_unit(tmp_path: Path) -> None:
+    """The name of a format says seconds, its file may have milliseconds: --since kept all rows."""
+    source, said = tmp_path / "x.inter", list[str]()
+    rows = [f"a\t{item}\t{1577836800000 + 600_000 * n}\n" for n, item in enumerate("xyz")] + ["b\tx\t1483228800000\n"]
+    source.write_text("user_id:token\titem_id:token\ttimestamp:float\n" + "".join(rows))
+    options = {"since": "2019-01-01", "session_gap": "30min"}
+    result = prepare("d", source=source, output=tmp_path / "out", changes=options, say=said.append)
+    assert "the times are read as unix_ms" in said
+    assert result.path.read_text().splitlines()[1:] == [
+        f"a#1\t{i}\t{1577836800 + 600 * n}" for n, i in enumerate("xyz")
+    ]
+    source.write_text(source.read_text().replace("0000", ""))
+    with refused(DataError, "steps"):
+        prepare("e", source=source, output=tmp_path / "out", changes={"since": "2019-01-01"})
+
+
+def test_what_is_read_or_not_its_own_is_not_replaced(raw: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    path = prepared(raw, tmp_path)
+    with refused(DataError, "mine.inter is read"):
+        prepare("mine", source=path, output=tmp_path)
+    own = path.with_suffix(".item")
+    own.write_text("item_id:token\tprice:float\n10\t3\n")
+    (tmp_path / "items.csv").write_text("item_id,price\n10,4\n")
+    with refused(DataError, "mine.item exists"):
+        prepare("mine", source=raw, format="movielens-tab", output=tmp_path, items=tmp_path / "items.csv")
+    prepare("mine", source=raw, format="movielens-tab", output=tmp_path, say=said.append)
+    assert said[-1] == f"{own} is from before; --items=FILE renews it"
