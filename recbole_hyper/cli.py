@@ -63,7 +63,7 @@ class _Once(argparse._StoreAction):
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         earlier = vars(namespace).setdefault("typed", {})
-        if option_string and earlier.setdefault(self.dest, values) != values:
+        if option_string and str(earlier.setdefault(self.dest, values)) != str(values):
             parser.error(f"{option_string} is given twice, as {earlier[self.dest]!r} and as {values!r}")
         super().__call__(parser, namespace, values, option_string)
 

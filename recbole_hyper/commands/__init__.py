@@ -74,7 +74,7 @@ def duration(text: str) -> float:
     """Return the seconds of a time such as 90, 90s, 30m, 1.5h or 1h30m."""
     match = re.fullmatch(r"(?:([\d.]+)h)?(?:([\d.]+)m)?(?:([\d.]+)s?)?", text.strip())
     try:
-        if match is None or not text.strip():
+        if match is None or not text.strip() or re.search(r"[hm].*\d\s*$", text):
             raise ValueError(text)
         return sum(size * float(part or 0) for size, part in zip((3600, 60, 1), match.groups(), strict=True))
     except ValueError:

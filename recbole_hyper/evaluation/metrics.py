@@ -94,5 +94,6 @@ def _without_zeros(key: str, lists: Lists, settings: dict[str, Any]) -> dict[str
         # one long list: these metrics do not depend on whose list an item is in
         listed = lists.items[:, :k][lists.items[:, :k] > 0][None]
         keys = {**settings, "topk": [listed.shape[1]]}
-        result[f"{key}@{k}"] = next(iter(metric_of_recbole(key, replace(lists, items=listed), keys).values()))
+        found = metric_of_recbole(key, replace(lists, items=listed), keys) if listed.size else {key: 0.0}
+        result[f"{key}@{k}"] = next(iter(found.values()))
     return result

@@ -145,6 +145,11 @@ def learns_users(model_class: Any) -> bool:
     return model_class.type.name in ("GENERAL", "TRADITIONAL") and model_class.__name__ not in FOLD_IN
 
 
+def has_users(model: Any) -> bool:
+    """Return whether a model of RecBole has a parameter for each user, beside a history or instead of one."""
+    return learns_users(type(model)) or hasattr(model, "n_users") or hasattr(model, "n_user")
+
+
 def require_known_users(model_class: Any, split: Split) -> None:
     """Raise ValueError if a RecBole model with a vector per user would have to rank for users it was not trained on.
 

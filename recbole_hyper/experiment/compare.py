@@ -20,6 +20,7 @@ from recbole_hyper.files import read_json
 from recbole_hyper.host import user_files
 from recbole_hyper.options import SCORE, SPLIT
 from recbole_hyper.runs.claim import plan_runs, seed_folder
+from recbole_hyper.runs.folder import CONFIG
 from recbole_hyper.settings import deciding, typed
 from recbole_hyper.threads import processors
 from recbole_hyper.yaml_files import config_file, merge, merged
@@ -51,6 +52,9 @@ def compare(
     """
     keys, scores, tuned = keys or {}, scores or {}, tuned or {}
     _check_names(models, scores)
+    for name in scores:
+        if (folder / name / CONFIG).is_file():
+            raise ConfigError(f"--scores={name}: {folder / name} has a run of this name; choose another name")
     if package is not None:
         require_new(package, folder)
     numbers = [] if seeds is None else read_seeds(seeds, keys)

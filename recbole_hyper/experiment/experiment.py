@@ -162,8 +162,8 @@ def run_alone(
 
 
 def keys_file(run: Run, folder: Path) -> Path:
-    """Write the keys of ``run`` to a YAML file in ``folder`` and return its path."""
-    path = folder / f"{folder_name(run.name)}{'' if run.seed is None else f'-seed-{run.seed}'}.yaml"
+    """Write the keys of ``run`` to a hidden YAML file in ``folder`` and return its path."""
+    path = folder / f".{folder_name(run.name)}{'' if run.seed is None else f'-seed-{run.seed}'}.yaml"
     write_yaml(path, dict(run.keys or {}))
     return path
 

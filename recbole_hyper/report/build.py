@@ -14,13 +14,16 @@ from recbole_hyper.evaluation.tables import Table, is_metric
 from recbole_hyper.files import write_text
 from recbole_hyper.host.metrics import is_smaller_better
 from recbole_hyper.report import figures
-from recbole_hyper.report.collect import FINAL, RUN, TRIAL, Collection, Entry, collect
+from recbole_hyper.report.collect import FINAL, RUN, TRIAL, Collection, Entry, ReportError, collect
 from recbole_hyper.report.page import Page
 from recbole_hyper.report.tables import leaderboard, trial_table, warnings_of
 from recbole_hyper.sweep.trial import FINISHED
 
 _UNITS = {"train seconds": "training,\u00a0s", "peak MiB": "peak memory,\u00a0MiB"}
 _FORMS = {"p_value": "p", "train seconds": ",.1f", "peak MiB": ",.0f"}
+
+
+_TITLE = "Runs and sweeps"
 
 
 class _Report(Page):
@@ -48,7 +51,8 @@ def build_report(folders: Sequence[str | Path], output: str | Path) -> Path:
     collection = collect(folders)
     tested, sweeps, trials = collection.of(RUN, FINAL), collection.sweeps, collection.of(TRIAL)
     counts = f"{_count(tested, 'tested run')}, {_count(sweeps, 'sweep')} with {_count(trials, 'trial')}"
-    page = _Report("Runs and sweeps", counts, Path(output))
+    page = _Report(_TITLE, counts, Path(output))
+    _require_own(page.folder)
     for problem in collection.problems:
         print(f"warning: {problem}", file=sys.stderr)
     page.notes(warnings_of(collection))
@@ -57,6 +61,14 @@ def build_report(folders: Sequence[str | Path], output: str | Path) -> Path:
     _curves(page, collection)
     write_text(page.folder / "report.html", page.render())
     return page.folder / "report.html"
+
+
+def _require_own(folder: Path) -> None:
+    """Raise ReportError if a folder has files that a report would overwrite, and no report."""
+    page, names = folder / "report.html", ("report.html", "leaderboard.csv", "trials.csv")
+    others = [name for name in names if (folder / name).exists()]
+    if others and not (page.is_file() and _TITLE in page.read_text(encoding="utf-8", errors="replace")):
+        raise ReportError(f"{folder} has {', '.join(others)}, which a report would overwrite; choose another --output")
 
 
 def _count(things: Sequence[object], name: str) -> str:

@@ -57,8 +57,7 @@ def claimed_folder(config: Config) -> Iterator[Path]:
         _require_no_seeds(folder)
         if _holds_run(folder):
             _require_resumable(config, folder)
-        # a run that was killed before its first epoch leaves its log
-        elif not (folder / LOG).is_file() and (others := [name for name in _WRITTEN if (folder / name).exists()]):
+        elif not _has_begun(folder) and (others := [name for name in _WRITTEN if (folder / name).exists()]):
             raise ConfigError(
                 f"{folder} has no run, but {', '.join(others)}, which a run would overwrite; choose another output_dir"
             )
@@ -115,9 +114,14 @@ def seed_folder(folder: Path, seed: int | None) -> Path:
 
 def _holds_run(folder: Path) -> bool:
     """Return whether ``folder`` has a run; a run that failed before its first epoch does not count."""
-    started = (folder / CONFIG).is_file() and (folder / LOG).is_file()
+    started = (folder / CONFIG).is_file() and _has_begun(folder)
     trained = (RESULT, "train.csv", STATE, WEIGHTS)
     return any((folder / name).is_file() for name in (trained if started else (CONFIG, RESULT)))
+
+
+def _has_begun(folder: Path) -> bool:
+    """Return whether a run began here: a shell may have made a log, but not the format."""
+    return (folder / LOG).is_file() and (folder / ABOUT_RUN).is_file()
 
 
 def _require_no_seeds(folder: Path) -> None:
@@ -193,9 +197,11 @@ def is_finished(config: Config, folder: Path) -> bool:
         return False
     now = config.plain()
     before = {**now, **result.get("config", {})}
-    # the same data may have moved
-    moved = Path(now["data_path"]).resolve() != Path(before["data_path"]).resolve()
-    if moved and read_data(config)[1].store.fingerprint() != result.get("data_fingerprint"):
+    # the same data may have moved, and others may be in their place
+    written = (folder / RESULT).stat().st_mtime
+    changed = Path(now["data_path"]).resolve() != Path(before["data_path"]).resolve()
+    changed |= any(file.stat().st_mtime > written for file in Path(config["data_path"]).glob("*.inter"))
+    if changed and read_data(config)[1].store.fingerprint() != result.get("data_fingerprint"):
         raise ConfigError(f"{folder} has a finished run on other data than those in data_path={now['data_path']!r}")
     return not any(not config.ignores(key) and now[key] > before[key] for key in (*UPWARDS, "save_cases"))
 

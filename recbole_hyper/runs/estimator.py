@@ -80,6 +80,8 @@ class Estimator(Asked):
         target, source = Path(folder).expanduser(), self.folder
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
             raise ConfigError(f"{target} is not empty; choose another folder")
+        if target.absolute().is_relative_to(source.absolute()):
+            raise ConfigError(f"{target} is inside the run's folder; choose another one")
         with replaced_folder(target) as part:
             shutil.copytree(source, part, ignore=shutil.ignore_patterns(LOCK), dirs_exist_ok=True)
         return target

@@ -26,7 +26,7 @@ from recbole_hyper.data.tables.inputs import (
 )
 from recbole_hyper.data.tables.times import unit_of_times
 from recbole_hyper.evaluation.results import cases_frame, metrics_table, not_new_text
-from recbole_hyper.evaluation.scorers import learns_users
+from recbole_hyper.evaluation.scorers import has_users
 from recbole_hyper.evaluation.segments import check_segments, segment_table, segments_text
 from recbole_hyper.files import digest, file_digest, write_json
 from recbole_hyper.models.contract import OwnModel, make_scorer
@@ -94,12 +94,14 @@ def evaluate(
     training = dataset.restrict(split.store, split.train_lengths)
     mode = config["eval_args"]["mode"]
     modes = dict.fromkeys(map(str, mode.values() if isinstance(mode, Mapping) else [mode]))
-    settings: list[Any] = [since, changes]
+    settings: list[Any] = [since, changes, *([[*segments]] if segments else [])]
     name = "_".join(Path(one).stem for one in modes)
     if data is not None:
-        cases, counts = new_cases(config, split, data, since)
+        cases, counts = new_cases(
+            config, split, data, since, by_user=not isinstance(model, OwnModel) and has_users(model)
+        )
         split = replace(split, test=cases, valid=split.valid[:0], counts=counts)
-        settings.append(file_digest(file) if file else int(pd.util.hash_pandas_object(data).sum()))
+        settings.append(file_digest(file) if file else cases.store.fingerprint())
         name = "new_data"
     learned = learned_by(folder, split, dataset.store, refitted=refitted)
     timed = bool(split.points) or data is not None
@@ -159,14 +161,14 @@ def _with_changes(content: dict[str, Any], changes: Mapping[str, Any]) -> dict[s
 
 
 def new_cases(
-    config: Any, split: Split, source: str | Path | pd.DataFrame, since: str | float | None = None
+    config: Any, split: Split, source: str | Path | pd.DataFrame, since: str | float | None, *, by_user: bool
 ) -> tuple[Cases, dict[str, Any]]:
     """Return a case for each interaction of ``source`` after ``since``, with its whole history, and counts.
 
     ``source`` is a file or a frame with users, items and times; ``since`` is a number as in the data, or a date; None
     means the newest time of the run's data. For equal times, the run's interactions come first, then the rows of the
     source. Interactions of the run's data (same user, item and time) are not new. Interactions are skipped and counted
-    if the model does not know the item, if nothing came before, or if the user is new and the model learns users.
+    if the model does not know the item, if nothing came before, or if the user is new and the model is ``by_user``.
     ConfigError if the table has no such columns, or no new interaction.
     """
     store, unit = split.store, unit_of_times(split.store.times)
@@ -187,7 +189,6 @@ def new_cases(
     rows = np.searchsorted(merged.offsets, positions, side="right") - 1
     ends = positions - merged.offsets[rows]
     is_new_user = merged.users[rows] >= len(store.user_tokens)
-    by_user = not issubclass(config.model_class, OwnModel) and learns_users(config.model_class)
     refused = is_new_user if by_user else np.zeros(len(positions), dtype=bool)
     usable = (ends > 0) & ~refused
     cases = Cases.build(merged, rows[usable], ends[usable])

@@ -139,6 +139,7 @@ def run_claimed(
     """Run in a folder that the caller has locked; see :func:`run`."""
     start, watch, compiled = perf_counter(), Stopwatch(), COMPILING.seconds
     with logging_to(output_dir, config["state"]):
+        write_json(output_dir / ABOUT_RUN, {"format": FORMAT, "version": package_version()})
         use_threads(config["n_threads"])
         seed_process(config["seed"], config["reproducibility"])
         logger.info("device: %s", devices.in_words(devices.describe(config["device"])))
@@ -165,7 +166,6 @@ def run_claimed(
             earlier = among(learned, data.store, data.store.row_of, data.store.positions) if learned else None
             save_data(output_dir, config, data, split, earlier)
         keep_digests(output_dir, config["plugins"])
-        write_json(output_dir / ABOUT_RUN, {"format": FORMAT, "version": package_version()})
         write_yaml(output_dir / CONFIG, config.plain())
         with nullcontext() if config["device"].type == "cpu" else gpu_precision(config["matmul_precision"]):
             outcome = _train_and_test(config, data, split, output_dir, on_validation)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recbole_hyper.data.tables.ids import Ids, as_text
+from recbole_hyper.data.tables.ids import Ids, as_text, is_text
 from recbole_hyper.data.tables.inputs import read_ids
 from recbole_hyper.errors import ConfigError, did_you_mean, positive_int
 from recbole_hyper.serving.query import first_of, require_all
@@ -79,7 +79,9 @@ class Catalogue:
             logger.info("%d of %d items are not in the catalogue and meet no condition", rows.null_count, len(rows))
         rows = pa.concat_arrays([pa.nulls(1, rows.type), rows])
         result = copy.copy(self)
-        columns = {name: table[name].combine_chunks().take(rows) for name in table.column_names if name != column}
+        columns = {
+            name: _plain(table[name].combine_chunks()).take(rows) for name in table.column_names if name != column
+        }
         result.columns = self.columns | columns
         return result
 
@@ -183,7 +185,7 @@ class Catalogue:
             raise ConfigError(f"{rule}: {name!r} contains lists; it needs one value per item")
         codes = pc.fill_null(column.dictionary_encode().indices, -1) if len(column) else column
         result = np.asarray(codes, dtype=np.int32)
-        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):  # an empty string is no value
+        if pa.types.is_string(column.type):  # an empty one is no value
             result = np.where(np.asarray(pc.fill_null(pc.equal(column, ""), True)), np.int32(-1), result)
         return result
 
@@ -219,6 +221,12 @@ class Catalogue:
         numbers = self.numbers("exclude", [item for one in lists.values() for item in one.tolist()], unknown)
         ends = np.cumsum([len(one) for one in lists.values()], dtype=np.int64)[:-1]
         return dict(zip(lists, np.split(numbers, ends), strict=False))
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    """Return a column without a dictionary; texts have one type."""
+    column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    return column.cast(pa.string()) if is_text(column.type) else column
 
 
 def unit_vectors(vectors: Scores) -> Scores:

@@ -71,7 +71,9 @@ def joined(queries: Sequence[Query]) -> Query:
     """Concatenate queries; the names are the numbers from 0."""
     owners, items, warm = (np.concatenate([getattr(q, name) for q in queries]) for name in ("owners", "items", "warm"))
     offsets = np.cumsum([0, *np.concatenate([np.diff(one.offsets) for one in queries])])
-    times = None if any(one.times is None for one in queries) else np.concatenate([one.times for one in queries])
+    # a history without times has equal ones
+    given = [np.zeros(len(one.items)) if one.times is None else one.times for one in queries]
+    times = None if all(one.times is None for one in queries) else np.concatenate(given)
     return Query(np.arange(len(owners)), owners, offsets, items, warm, times)
 
 

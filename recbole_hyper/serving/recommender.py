@@ -71,7 +71,9 @@ class Recommender:
         self.store, self._counts = store, counts
         self.popularity = (counts / max(1, int(counts.sum()))).astype(np.float32)
         exclude_seen = bool(self.config["exclude_seen"])
-        self.catalogue = Catalogue(store.item_tokens, counts, allowed, self.scorer.vectors, exclude_seen)
+        self._own_catalogue = self.catalogue = Catalogue(
+            store.item_tokens, counts, allowed, self.scorer.vectors, exclude_seen
+        )
         self._may_be_read = np.arange(store.n_items) > 0 if allowed is None else np.array(allowed)
         self._may_be_read[0] = False
 
@@ -158,7 +160,7 @@ class Recommender:
         earlier one; the first row of an item counts. ``item_column`` names its column of original ids; None looks for
         the name in the run's data, then for a usual name. ConfigError if the table has no ids, or no item of the model.
         """
-        self.catalogue = self.catalogue.with_columns(_arrow(table), item_column, self.names["item_id"])
+        self.catalogue = self._own_catalogue.with_columns(_arrow(table), item_column, self.names["item_id"])
 
     def add_items(self, table: Any, item_column: str | None = None) -> Recommender:
         """Add items that are not in the run's data, and return this object. Nothing is trained or written.

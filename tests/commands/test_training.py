@@ -16,7 +16,7 @@ def test_durations(text: str, seconds: float) -> None:
     assert duration(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "h", "soon", "1d", "1.2.3m", "-5"])
+@pytest.mark.parametrize("text", ["", "h", "soon", "1d", "1.2.3m", "-5", "1h30"])
 def test_other_words_are_no_durations(text: str) -> None:
     with refused(argparse.ArgumentTypeError, "90s", "30m", "1h30m"):
         duration(text)

@@ -61,6 +61,9 @@ def test_lists_shorter_than_the_cut_off_hold_no_item_0() -> None:
     rank_of = np.arange(5 - len(share) + 1, 6)
     assert found["giniindex@5"] == pytest.approx(((2 * rank_of - 6) * np.sort(share)).sum() / 5, abs=1e-6)
     assert "tailpercentage@5" in found
+    nothing = Ranks(np.array([4, 5]), np.array([4, 5]), np.zeros((2, 5), dtype=np.int64), tied=0.0)
+    empty = compute_metrics(nothing, names[1:3], [5], 6, n_items=5, n_users=2, item_counts=counts, tail_ratio=0.5)
+    assert set(empty.values()) == {0.0}
 
 
 def test_no_case_has_no_metrics() -> None:

@@ -88,6 +88,9 @@ def test_a_model_and_its_own_scores_have_the_same_figures(keys, tmp_path, capsys
     assert table.loc["Theirs", "note"].startswith("scores of easer.csv")
     assert np.isnan(table.loc["Theirs", "train_seconds"])
     assert "scores of easer.csv" in capsys.readouterr().out
+    assert not (tmp_path / "table" / "Pop.yaml").exists(), "a visible file may be a user's"
+    assert main([*asked[:1], "--models=Pop", *asked[2:-1], f"--scores=EASER={tmp_path / 'easer.csv'}"]) == 1
+    assert "has a run of this name" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 
 from recbole_hyper.report.build import build_report
-from recbole_hyper.report.collect import collect
+from recbole_hyper.report.collect import ReportError, collect
 from recbole_hyper.report.tables import leaderboard
+from tests.raising import refused
 from tests.report.conftest import TRIALS, write_run, write_sweep
 
 
@@ -79,6 +80,10 @@ def test_an_unfinished_sweep_is_shown_as_such(tmp_path: Path) -> None:
     text = build_report([tmp_path / "cut"], tmp_path / "report").read_text()
     assert "The sweep cut is not finished." in text
     assert "trials use validation only" in text
+    build_report([tmp_path / "cut"], tmp_path / "report")
+    (tmp_path / "cut" / "trials.csv").touch()
+    with refused(ReportError, "trials.csv", "would overwrite"):
+        build_report([tmp_path / "cut"], tmp_path / "cut")
 
 
 def test_names_are_text_in_markdown_and_html(tmp_path: Path) -> None:

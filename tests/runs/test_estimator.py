@@ -70,6 +70,8 @@ def test_a_fit_is_a_run(frame: pd.DataFrame, tmp_path: Path) -> None:
     given = tmp_path / "given"
     assert Estimator("Pop").fit(frame, output_dir=given).folder == given
     assert (given / "result.json").is_file()
+    with refused(ConfigError, "inside the run's folder"):
+        model.save(model.folder / "copy")
 
 
 def test_ids_that_pandas_made_floats_are_found(frame: pd.DataFrame) -> None:

@@ -1,6 +1,8 @@
 """The folder of a run: one process at a time, nothing finished is lost, what is damaged is named."""
 
 import json
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -183,6 +185,8 @@ def test_files_of_others_are_not_overwritten(name: str, random_data: Path, tmp_p
     out = tmp_path / "out"
     (out / name).parent.mkdir(parents=True)
     (out / name).write_text("mine")
+    if name != "format.json":
+        (out / "run.log").touch()  # of a shell
     before = contents(out)
     with refused(ConfigError, name.split("/")[0], "choose another output_dir"):
         run("SASRecCE", "random", config_dict=small(random_data, out))
@@ -203,3 +207,19 @@ def test_a_run_that_failed_before_training_leaves_the_folder_free(random_data: P
     (tmp_path / "theirs" / "config.yaml").write_text("model: Pop\ndataset: random\n")
     with refused(ConfigError, "already"):
         run("Pop", "random", config_dict={**keys, "output_dir": str(tmp_path / "theirs")})
+
+
+def test_a_run_on_data_that_changed_is_not_finished(random_data: Path, tmp_path: Path) -> None:
+    """Old figures passed for those of new data."""
+    file = Path(shutil.copytree(random_data, tmp_path / "copy")) / "random" / "random.inter"
+    keys = small(tmp_path / "copy", tmp_path / "run")
+    run("Pop", "random", config_dict=keys)
+    lines = file.read_text().splitlines(keepends=True)
+    for rows in (lines, lines[:-1]):
+        file.write_text("".join(rows))
+        os.utime(file, (2**32, 2**32))
+        config = Config("Pop", "random", config_dict=keys)
+        if rows is lines:
+            assert is_finished(config, tmp_path / "run")
+    with refused(ConfigError, "finished run on other data"):
+        is_finished(config, tmp_path / "run")

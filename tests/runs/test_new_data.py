@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from recbole_hyper import load, run
@@ -143,10 +144,11 @@ def test_segments_of_new_data_on_the_command_line(trained, tmp_path, capsys) -> 
     assert {row["segment"]: row["cases"] for row in rows if row["by"] == "user.new"} == {"known": 4, "new": 2}
 
 
-def test_a_model_that_learns_users_ranks_known_ones(data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("model", ["BPR", "HGN"])
+def test_a_model_that_learns_users_ranks_known_ones(model: str, data: Path, tmp_path: Path) -> None:
     keys = {"data_path": str(data), "use_gpu": False, "topk": [3], "valid_metric": "NDCG@3", "epochs": 1}
     keys |= {"eval_args": {"split": {"LS": "valid_and_test"}}, "output_dir": str(tmp_path / "bpr")}
-    run("BPR", "shop", config_dict=keys)
-    counts = evaluate(tmp_path / "bpr", data=NEW)["protocol_counts"]
+    run(model, "shop", config_dict=keys)
+    counts = evaluate(tmp_path / "bpr", data=pa.Table.from_pandas(NEW))["protocol_counts"]
     assert counts["test cases"] == 4
     assert counts["new interactions of users that the model did not learn, not ranked"] == 3

@@ -134,7 +134,12 @@ def test_a_full_disk_leaves_no_half_of_the_data(random_data, tmp_path, monkeypat
         patch.setattr(SequenceStore, "save", full)
         with refused(NoSpaceError, "space", "disk"):
             run("SASRecCE", "random", config_dict=keys)
-    assert {path.name for path in (tmp_path / "run").iterdir()} <= {".run.lock", "run.log", "chosen.json"}
+    assert {path.name for path in (tmp_path / "run").iterdir()} <= {
+        ".run.lock",
+        "run.log",
+        "format.json",
+        "chosen.json",
+    }
     run("SASRecCE", "random", config_dict=keys)
     assert len(answers(tmp_path / "run"))
 

@@ -1,8 +1,10 @@
 """A catalogue: exclusions by user, and ids that are not items of the model."""
 
+import pandas as pd
 import pytest
 
 from recbole_hyper.data.tables.engine import TooSlowError
+from recbole_hyper.serving.page.routes import find
 from recbole_hyper.serving.recommender import Recommender
 from tests.raising import refused
 
@@ -37,3 +39,14 @@ def test_unknown_ids_of_lists_are_counted(model: Recommender, caplog: pytest.Log
         model.recommend(users=["u1"], k=3, exclude={"u1": ["shoes", "hats"], "u2": ["i1", "coats"]})
     with refused(ValueError, "exclude", "recommend"):
         model.recommend(users=["u1"], k=3, items=["i1", "i2"], exclude=["i2", "i1"])
+
+
+def test_a_catalogue_replaces_the_one_before(model: Recommender) -> None:
+    ids = model.item_ids
+    model.use_catalogue({"item_id": ids, "stock": [1] * len(ids)})
+    brands = pd.Categorical(["Acme", "acme", *[""] * (len(ids) - 2)])
+    model.use_catalogue(pd.DataFrame({"item_id": ids, "brand": brands}))
+    assert list(model.catalogue.columns) == ["interactions", "brand"]
+    assert [found["item"] for found in find(model, "acme", 9)] == [found["item"] for found in find(model, "ACME", 9)]
+    assert len(find(model, "acme", 9)) == 2
+    assert len(model.recommend(histories=[ids[:1]], k=5, rules={"at_most": {"brand": 1}})) == 5

@@ -83,7 +83,8 @@ def test_joined_queries_are_one_after_another() -> None:
     query = joined([plain_query(HISTORIES), plain_query(HISTORIES[:1], [[1.0, 2.0]])])
     assert items_of(query) == [*HISTORIES, HISTORIES[0]]
     assert query.names.tolist() == [0, 1, 2, 3, 4]
-    assert query.times is None  # some have none
+    assert query.times is not None
+    assert query.times.tolist() == [0.0] * (len(query.items) - 2) + [1.0, 2.0]  # the others' are equal
 
 
 def test_a_digest_changes_with_every_field() -> None:

@@ -52,5 +52,10 @@ def test_resume_without_a_sweep(keys: dict, tmp_path: Path) -> None:
 
 def test_another_sweep_in_the_same_folder(keys: dict, tmp_path: Path) -> None:
     (tmp_path / "s").mkdir()
+    for name, named in (("sweep.yaml", "damaged"), ("trials.csv", "would overwrite")):
+        (tmp_path / "s" / name).write_text("learning_rate: [0.1, 0.01]\n")
+        with refused(ConfigError, named):
+            local(keys, tmp_path / "s")
+        (tmp_path / "s" / name).unlink()
     with locked(tmp_path / "s" / ".lock"), refused(ConfigError, "another", "running"):
         local(keys, tmp_path / "s")

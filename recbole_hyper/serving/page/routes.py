@@ -39,7 +39,7 @@ def with_page(service: Service) -> FastAPI:
 
     @app.get("/search", include_in_schema=False)
     async def search(text: str = "", most: int = 20) -> list[dict[str, Any]]:
-        return await service.in_thread(find, service.served.recommender, text[:200], min(most, 100))
+        return await service.in_thread(find, service.served.recommender, text[:200], max(0, min(most, 100)))
 
     @app.get("/near", include_in_schema=False)
     async def near(item: Identifier) -> list[dict[str, Any]]:
