@@ -21,8 +21,8 @@ ROOMS = {
         ("config", "settings.py", "options.py", "values.py", "registry.py", "yaml_files.py", "plugin_files.py"),
     ),
     "host": (1950, ("host", "hosted")),
-    # 8 more: what a comparison or a sweep would overwrite
-    "experiment": (1908, ("sweep", "experiment")),
+    # 23 more: what a comparison or a sweep would overwrite, and finished runs on another frame
+    "experiment": (1923, ("sweep", "experiment")),
     # 18 more: what a report would overwrite, models with users beside histories
     "report": (2879, ("report", "evaluation")),
     # 6 more: editors and mypy see what an estimator asks its run; 25 more: what is fitted once, with the best weights;
@@ -45,8 +45,8 @@ ROOMS = {
     # 7 more: what is left out is counted
     "protocols": (1424, ("protocols", "types.py")),
 }
-ALL = 34771
-TESTS = 36670
+ALL = 34786
+TESTS = 36690
 RESULTS = 60
 # texts of errors that tests match by a regular expression
 MATCHED = 41

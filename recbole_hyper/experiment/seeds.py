@@ -6,10 +6,15 @@ from typing import Any
 
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.config.binding import Exact, parse_keys, parse_value
+from recbole_hyper.data.reading import given_store
+from recbole_hyper.data.source import Source
 from recbole_hyper.data.tables.download import with_data
 from recbole_hyper.evaluation.compare import seeds_table
 from recbole_hyper.experiment.experiment import Experiment, Run
+from recbole_hyper.files import read_json
+from recbole_hyper.runs.build import reader_of_store
 from recbole_hyper.runs.claim import folder_of, plan_runs, seed_folder
+from recbole_hyper.runs.folder import RESULT
 from recbole_hyper.runs.run import run
 from recbole_hyper.settings import SETTINGS
 
@@ -48,6 +53,8 @@ def run_seeds(
     config = with_data(lambda: Config(model, dataset, files, settings))
     folder = folder_of(config)
     plans = plan_runs(model, dataset, seeds, folder, settings, files)
+    if interactions is not None and (finished := [seed for seed in plans if plans[seed] is None]):
+        _require_same_data(config, interactions, [seed_folder(folder, seed) for seed in finished])
     runs = [Run(model, dataset, seed, keys, seed_folder(folder, seed)) for seed, keys in plans.items()]
 
     def start(one: Run) -> None:
@@ -63,6 +70,14 @@ def run_seeds(
         rows = table.rows if first[part] else []
         summary[part] = {row["metric"]: {"mean": row[part], "std": row[f"{part} std"]} for row in rows}
     return {**summary, "results": results}
+
+
+def _require_same_data(config: Config, interactions: Any, finished: Sequence[Path]) -> None:
+    """Raise ConfigError if a finished run is on other data than ``interactions``."""
+    split = reader_of_store(given_store(Source.of(config), interactions))(config)[1]
+    for folder in finished:
+        if read_json(folder / RESULT).get("data_fingerprint") != split.store.fingerprint():
+            raise ConfigError(f"{folder} has a finished run on other data than these interactions")
 
 
 def read_seeds(seeds: str | Sequence[int], keys: Mapping[str, Any]) -> list[int]:

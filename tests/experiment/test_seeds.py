@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from recbole_hyper import run
@@ -139,3 +140,14 @@ def test_the_split_does_not_depend_on_the_seed(random_data: Path, given: dict[st
     for one, other in zip(first, arrays(2), strict=True):
         np.testing.assert_array_equal(one, other)
     assert any(not np.array_equal(one, other) for one, other in zip(first, arrays(1, 7), strict=True))
+
+
+def test_a_finished_run_on_another_frame_is_refused(tmp_path: Path) -> None:
+    """Its figures passed for those of the new frame."""
+    rows = [(f"u{n % 9}", f"i{n * n % 7}", n) for n in range(90)]
+    frame = pd.DataFrame(rows, columns=["user_id", "item_id", "timestamp"])
+    keys = {"output_dir": str(tmp_path / "s"), "use_gpu": False}
+    first = run_seeds("Pop", interactions=frame, seeds=[1], config_dict=keys)
+    assert run_seeds("Pop", interactions=frame, seeds=[1], config_dict=keys)["test"] == first["test"]
+    with refused(ConfigError, "other data than these interactions"):
+        run_seeds("Pop", interactions=frame[:60], seeds=[1, 2], config_dict=keys)
