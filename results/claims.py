@@ -65,7 +65,7 @@ def of_default(dataset: str) -> list[Run]:
 
 def without_reranker(dataset: str) -> list[Run]:
     """Return the runs of the default model without its reranker."""
-    return group_of(f"{dataset}_{DEFAULT}_no_rerank")
+    return group_of(f"{dataset}_{DEFAULT}_without_reranker")
 
 
 @functools.cache

@@ -58,6 +58,8 @@ def keys_of(result: Mapping[str, Any]) -> dict[str, str]:
     }
     if "curvature_interval" in result:
         differing["curvature"] = "auto"
+    if "init_from" in differing:  # the name of the earlier run, without its place
+        differing["init_from"] = f"saved/{Path(differing['init_from']).name}"
     measured = {key: asked[key] for key in ("seed", "metrics", "topk", "valid_metric") if asked[key] != default[key]}
     found = ({"config_files": protocol} if protocol else {}) | measured | differing
     return {

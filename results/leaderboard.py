@@ -93,7 +93,8 @@ def chosen(settings: dict[str, list[str]], rows: dict[str, Run]) -> list[list[st
         first = rows[names[0]]
         kind = first["model"], first["refit"], reranks(first)
         valid = [-1.0 if rows[name][f"valid {METRIC}"] is None else rows[name][f"valid {METRIC}"] for name in names]
-        unchanged = kind[0] == DEFAULT and setting.endswith((f"_{DEFAULT}", "_default", "_default_refit", "_no_rerank"))
+        ends = (f"_{DEFAULT}", "_default", "_default_refit", "_without_reranker")
+        unchanged = kind[0] == DEFAULT and setting.endswith(ends)
         entry = (unchanged, statistics.fmean(valid), names)
         if kind not in best or entry[:2] > best[kind][:2]:
             best[kind] = entry
@@ -112,12 +113,13 @@ def row_of(group: list[Run]) -> dict[str, Any]:
     notes = ["refit"] if first["refit"] else []
     notes += [{"last": "newest"}.get(first["windows"], first["windows"])] if first["windows"] not in "-all" else []
     notes += [] if first["exclude_seen"] else ["seen ranked"]
+    notes += ["the default's weights"] if "init_from" in first["keys"] else []
     return {
         "model": first["model"] + (" *" if reranks(first) else ""),
         "NDCG@10": figure_text(group, METRIC),
         "HR@10": figure_text(group, "hit@10"),
         "seeds": str(len(group)),
-        "min": f"{minutes:.0f}" if minutes >= 1 else "< 1",
+        "min": "-" if "init_from" in first["keys"] else f"{minutes:.0f}" if minutes >= 1 else "< 1",
         "note": ", ".join(notes),
         "run": first["run"],
         "order": -mean(group, METRIC),
