@@ -26,8 +26,8 @@ ROOMS = {
     # 18 more: what a report would overwrite, models with users beside histories
     "report": (2879, ("report", "evaluation")),
     # 6 more: editors and mypy see what an estimator asks its run; 25 more: what is fitted once, with the best weights;
-    # 10 more: whether a run began in a folder, and whether its data are the same
-    "runs": (4010, ("runs", "training")),
+    # 11 more: whether a run began in a folder, whether its data are the same, cases of a fit
+    "runs": (4011, ("runs", "training")),
     # 2 more: points that coincide up to rounding
     "curvature": (499, ("curvature",)),
     # 17 more: conditions are evaluated beside the other requests, with a bound; 21 more: examples and completion
@@ -45,7 +45,7 @@ ROOMS = {
     # 7 more: what is left out is counted
     "protocols": (1424, ("protocols", "types.py")),
 }
-ALL = 34786
+ALL = 34787
 TESTS = 36700
 RESULTS = 60
 # texts of errors that tests match by a regular expression

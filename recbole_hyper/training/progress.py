@@ -190,9 +190,10 @@ class Training:
             if not isinstance(self.model, OwnModel) or not self.model.choose(valid.cases):
                 return
             result = self.measure(valid, show_progress)
-        score, before = result[self.valid_metric], (self.best_valid_score, len(self.model.epoch_cases(valid.cases)))
-        text = "fitted to validation in %s: %s %.4f over %d cases; %.4f over %d cases chose the epoch"
-        logger.info(text, in_time(watch.seconds()), self.valid_metric, score, len(valid), *before)
+        score, before = result[self.valid_metric], len(self.model.epoch_cases(valid.cases))
+        chosen = f"; {self.best_valid_score:.4f} over {before} cases chose the epoch" if self.best_epoch >= 0 else ""
+        texts = in_time(watch.seconds()), self.valid_metric, score, len(valid), chosen
+        logger.info("fitted to validation in %s: %s %.4f over %d cases%s", *texts)
         self.best_valid_score, self.best_valid_result, self.best_ranks = score, result, self._ranks
         self._note("valid", watch.seconds(), memory.bytes, {"epoch": self.best_epoch, **result})
         self._save_best()

@@ -86,7 +86,7 @@ def test_the_mixture_chooses_the_epoch_and_the_ranker_is_fitted_once(
     pd.testing.assert_frame_equal(found, expected)
     assert result["best_epoch"] == without["best_epoch"]
     cases = result["n_valid_cases"]
-    assert f" over {cases} cases; " in (tmp_path / "run" / "run.log").read_text()
+    assert f" over {cases} cases chose the epoch" in (tmp_path / "run" / "run.log").read_text()
     model = load(tmp_path / "run").model
     again = model._read(memory.drawn(read_data(load(tmp_path / "run").config)[1].valid, memory.RANKED_CASES))
     torch.testing.assert_close(again.values, fits[0].values)
