@@ -113,13 +113,13 @@ def row_of(group: list[Run]) -> dict[str, Any]:
     notes = ["refit"] if first["refit"] else []
     notes += [{"last": "newest"}.get(first["windows"], first["windows"])] if first["windows"] not in "-all" else []
     notes += [] if first["exclude_seen"] else ["seen ranked"]
-    notes += ["the default's weights"] if "init_from" in first["keys"] else []
+    notes += ["the default's weights"] if (warm := "init_from" in first["keys"]) else []
     return {
         "model": first["model"] + (" *" if reranks(first) else ""),
         "NDCG@10": figure_text(group, METRIC),
         "HR@10": figure_text(group, "hit@10"),
         "seeds": str(len(group)),
-        "min": "-" if "init_from" in first["keys"] else f"{minutes:.0f}" if minutes >= 1 else "< 1",
+        "min": "-" if warm else f"{minutes:.0f}" if minutes >= 1 else "< 1",
         "note": ", ".join(notes),
         "run": first["run"],
         "order": -mean(group, METRIC),

@@ -72,11 +72,11 @@ def words(text: str) -> list[str]:
 
 def duration(text: str) -> float:
     """Return the seconds of a time such as 90, 90s, 30m, 1.5h or 1h30m."""
-    match = re.fullmatch(r"(?:([\d.]+)h)?(?:([\d.]+)m)?(?:([\d.]+)s?)?", text.strip())
+    match = re.fullmatch(r"(?:([\d.]+)h)?(?:([\d.]+)m)?(?:([\d.]+)s)?|([\d.]+)", text.strip())
     try:
-        if match is None or not text.strip() or re.search(r"[hm].*\d\s*$", text):
+        if match is None or not text.strip():
             raise ValueError(text)
-        return sum(size * float(part or 0) for size, part in zip((3600, 60, 1), match.groups(), strict=True))
+        return sum(size * float(part or 0) for size, part in zip((3600, 60, 1, 1), match.groups(), strict=True))
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r}: a time such as 90s, 30m or 1h30m is expected") from None
 

@@ -187,8 +187,7 @@ def check_dataset(config: dict[str, Any], root: str, dataset: str, *, of_recbole
     if config["interactions"] == "given":
         return
     folder = Path(config["data_path"])
-    names = config["benchmark_filename"]
-    middles = [f".{part}" for part in (names if isinstance(names, list) else ())] or [""]
+    middles = [f".{part}" for part in config["benchmark_filename"] or ()] or [""]
     files = [folder / f"{dataset}{middle}.inter" for middle in middles]
     missing = next((file for file in files if not file.is_file()), None)
     if missing is None:

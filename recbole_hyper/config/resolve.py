@@ -402,7 +402,8 @@ def _set_values(found: Resolution) -> None:
 def _find_data(found: Resolution, *, with_files: bool) -> None:
     """Set ``data_path`` to the folder of the data set, and find its files unless they may be missing."""
     values = found.values
-    if not isinstance(values["data_path"], str) or not isinstance(values["load_col"], dict):
+    kinds = (("data_path", str), ("load_col", dict), ("benchmark_filename", list | None))
+    if not all(isinstance(values[key], kind) for key, kind in kinds):
         return  # a mistake
     root = os.path.join(values["data_path"], RECBOLE_DATA if found.of_recbole else "").rstrip("/") or "/"
     values["data_path"] = os.path.join(root, found.dataset)

@@ -20,7 +20,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from recbole_hyper.curvature.disk import EPS_DEFAULT, curvature_of
-from recbole_hyper.curvature.gromov import EUCLIDEAN_BOUND, Workspace, euclidean_distances, search_base
+from recbole_hyper.curvature.gromov import EUCLIDEAN_BOUND, Floats, Workspace, euclidean_distances, search_base
 from recbole_hyper.data.sequences import matrix_fingerprint
 from recbole_hyper.files import read_json, write_json
 from recbole_hyper.svd import check_rank, largest_rank, scaled_columns, top_eigenpairs
@@ -31,8 +31,7 @@ logger = logging.getLogger("recbole_hyper")
 AUTO_RANKS = (64, 128, 256, 384)
 AUTO_SIZE, AUTO_REPEATS = 4000, 16
 _WHOLE_BYTES = 2 << 30  # distances of all points are kept at once up to this size
-# differences of item vectors below this share of their length are rounding
-_ROUNDING = 1e-7
+_ROUNDING = 1e-7  # differences of item vectors below this share of their length are rounding
 _VERSION = 2  # of the cache file; raise it when the meaning of an estimate changes
 
 
@@ -125,11 +124,11 @@ def sample_deltas(
     # compute the distances of all points once if that costs no more than once per repeat, and if they fit
     whole = total * total <= repeats * size**2 and 8 * total * total <= _WHOLE_BYTES
 
-    def measure(points: NDArray[np.float64], matrix: NDArray[np.float64] | None, order: NDArray[np.intp]) -> float:
+    def measure(points: Floats, matrix: Floats | None, least: float, order: NDArray[np.intp]) -> float:
         if matrix is None:
             matrix, order = euclidean_distances(points[order]), np.arange(size)
         diameter = float(matrix[np.ix_(order, order)].max())
-        if diameter <= _ROUNDING * float(np.abs(points).max()):
+        if diameter <= least:
             raise ValueError(f"all {size} points of a sample coincide (diameter 0): delta_rel is undefined")
         delta = search_base(matrix, int(order[0]), order[1:], diameter, threads=1, workspace=space)
         return 2.0 * min(delta, EUCLIDEAN_BOUND * diameter) / diameter
@@ -138,7 +137,8 @@ def sample_deltas(
     with ThreadPoolExecutor(default_threads()) as pool:
         for rank in ranks:
             points = vectors[:, :rank]
-            measured = partial(measure, points, euclidean_distances(points) if whole else None)
+            least = _ROUNDING * float(np.abs(points).max())
+            measured = partial(measure, points, euclidean_distances(points) if whole else None, least)
             values.append(list(pool.map(measured, orders)))
     return np.array(values)
 

@@ -51,10 +51,7 @@ def compare(
         ValueError: no model has a result.
     """
     keys, scores, tuned = keys or {}, scores or {}, tuned or {}
-    _check_names(models, scores)
-    for name in scores:
-        if (folder / name / CONFIG).is_file():
-            raise ConfigError(f"--scores={name}: {folder / name} has a run of this name; choose another name")
+    _check_names(models, scores, folder)
     if package is not None:
         require_new(package, folder)
     numbers = [] if seeds is None else read_seeds(seeds, keys)
@@ -118,14 +115,16 @@ def train(
     return Comparison(results, folder, metric, first["topk"], list(seeds), failed, {}, items)
 
 
-def _check_names(models: Sequence[str], scores: Mapping[str, Path]) -> None:
+def _check_names(models: Sequence[str], scores: Mapping[str, Path], folder: Path) -> None:
     """Check what needs no configuration."""
     if not models:
         raise ConfigError("--models='' names no model; write --models=SASRecCE,Pop, for example")
     names = [*models, *scores]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigError(f"--models and --scores name {twice[0]} more than once, but a name is one row of the table")
-    for file in scores.values():
+    for name, file in scores.items():
+        if (folder / name / CONFIG).is_file():
+            raise ConfigError(f"--scores={name}: {folder / name} has a run of this name; choose another name")
         read_scores(file)
 
 

@@ -1,5 +1,6 @@
 """Run a configuration with several seeds, one folder each, and report mean and standard deviation."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,8 @@ from recbole_hyper.data.source import Source
 from recbole_hyper.data.tables.download import with_data
 from recbole_hyper.evaluation.compare import seeds_table
 from recbole_hyper.experiment.experiment import Experiment, Run
-from recbole_hyper.files import read_json
 from recbole_hyper.runs.build import reader_of_store
 from recbole_hyper.runs.claim import folder_of, plan_runs, seed_folder
-from recbole_hyper.runs.folder import RESULT
 from recbole_hyper.runs.run import run
 from recbole_hyper.settings import SETTINGS
 
@@ -52,9 +51,9 @@ def run_seeds(
     files = list(config_files or [])
     config = with_data(lambda: Config(model, dataset, files, settings))
     folder = folder_of(config)
-    plans = plan_runs(model, dataset, seeds, folder, settings, files)
-    if interactions is not None and (finished := [seed for seed in plans if plans[seed] is None]):
-        _require_same_data(config, interactions, [seed_folder(folder, seed) for seed in finished])
+    store = functools.cache(lambda: given_store(Source.of(config), interactions))  # read if a run is finished
+    given = None if interactions is None else lambda one: reader_of_store(store())(one)
+    plans = plan_runs(model, dataset, seeds, folder, settings, files, given)
     runs = [Run(model, dataset, seed, keys, seed_folder(folder, seed)) for seed, keys in plans.items()]
 
     def start(one: Run) -> None:
@@ -70,14 +69,6 @@ def run_seeds(
         rows = table.rows if first[part] else []
         summary[part] = {row["metric"]: {"mean": row[part], "std": row[f"{part} std"]} for row in rows}
     return {**summary, "results": results}
-
-
-def _require_same_data(config: Config, interactions: Any, finished: Sequence[Path]) -> None:
-    """Raise ConfigError if a finished run is on other data than ``interactions``."""
-    split = reader_of_store(given_store(Source.of(config), interactions))(config)[1]
-    for folder in finished:
-        if read_json(folder / RESULT).get("data_fingerprint") != split.store.fingerprint():
-            raise ConfigError(f"{folder} has a finished run on other data than these interactions")
 
 
 def read_seeds(seeds: str | Sequence[int], keys: Mapping[str, Any]) -> list[int]:

@@ -68,16 +68,12 @@ class GlobalTimepoint(Protocol):
         train_lengths, refit_lengths = (count_by_row(store, store.times < point - gap) for point in (first, second))
         valid_known = known_items(store, train_lengths)
         test_known = known_items(store, refit_lengths) if self.refit else valid_known
-        valid, lost_valid = self._cases(store, valid_known, first, second - gap, gap)
-        test, lost_test = self._cases(store, test_known, second, np.inf, gap)
-        alone = {}
-        parts = ("validation", valid, first, second - gap, lost_valid), ("test", test, second, np.inf, lost_test)
-        for name, cases, start, end, lost in parts:
+        valid, lost_valid, others_valid = self._cases(store, valid_known, first, second - gap, gap)
+        test, lost_test, others_test = self._cases(store, test_known, second, np.inf, gap)
+        others = {"validation": others_valid, "test": others_test} if settings["target"] == "all" else {}
+        for name, cases in (("validation", valid), ("test", test)):
             if not len(cases):
                 raise self.error(f"the {name} part has no case; move the points apart")
-            if settings["target"] == "all":
-                inside = int(((store.times >= start) & (store.times < end)).sum())
-                alone[f"{name} interactions without a history or repeated, left out"] = inside - lost - len(cases)
         in_gap = sum(int(((store.times >= p - gap) & (store.times < p)).sum()) for p in (first, second)) if gap else 0
         new_users = np.setdiff1d(test.rows, np.flatnonzero(refit_lengths)).size
         return Split(
@@ -97,7 +93,7 @@ class GlobalTimepoint(Protocol):
                 "validation users": int(np.unique(valid.rows).size),
                 "test users": int(np.unique(test.rows).size),
                 "test users without earlier interactions": int(new_users),
-                **alone,
+                **{f"{part} interactions without a history or repeated, left out": n for part, n in others.items()},
                 **({"interactions in the gaps before validation and test, left out": in_gap} if gap else {}),
             },
         )
@@ -110,22 +106,24 @@ class GlobalTimepoint(Protocol):
 
     def _cases(
         self, store: SequenceStore, known: np.ndarray, start: float, end: float, gap: float
-    ) -> tuple[Cases, int]:
-        """Return the cases of the interactions in [start, end), and how many of these are left out."""
+    ) -> tuple[Cases, int, int]:
+        """Return the cases of the interactions in [start, end), how many have an unknown item, and how many no case."""
         inside = (store.times >= start) & (store.times < end)
         kept, all_targets = known[store.items], self.argument.get("target") == "all"
         if self.argument.get("unknown"):
             kept[inside if all_targets else self._targets(store.row_of, inside)] = True
-        lost = int((inside & ~kept).sum())
+        lost, known_inside = int((inside & ~kept).sum()), int((inside & kept).sum())
         known_store = store.select(kept & ~((store.times >= start - gap) & (store.times < start)))
         in_period = (known_store.times >= start) & (known_store.times < end) & (known_store.positions > 0)
         if all_targets:
             before = count_by_row(known_store, known_store.times < start)
             chosen = np.flatnonzero(in_period & (before > 0)[known_store.row_of])
             rows, places = known_store.row_of[chosen], known_store.positions[chosen]
-            return distinct(Cases(known_store, rows, before[rows], np.zeros_like(rows), places=places))[0], lost
-        chosen = np.flatnonzero(in_period) if self.successive else self._targets(known_store.row_of, in_period)
-        return Cases.build(known_store, known_store.row_of[chosen], known_store.positions[chosen]), lost
+            cases = distinct(Cases(known_store, rows, before[rows], np.zeros_like(rows), places=places))[0]
+        else:
+            chosen = np.flatnonzero(in_period) if self.successive else self._targets(known_store.row_of, in_period)
+            cases = Cases.build(known_store, known_store.row_of[chosen], known_store.positions[chosen])
+        return cases, lost, known_inside - len(cases)
 
     def _targets(self, rows: np.ndarray, inside: np.ndarray) -> np.ndarray:
         """Return the index of the first interaction ``inside`` of each row, or of the last one (target: last)."""

@@ -21,8 +21,6 @@ from recbole_hyper.sweep.trial import FINISHED
 
 _UNITS = {"train seconds": "training,\u00a0s", "peak MiB": "peak memory,\u00a0MiB"}
 _FORMS = {"p_value": "p", "train seconds": ",.1f", "peak MiB": ",.0f"}
-
-
 _TITLE = "Runs and sweeps"
 
 

@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -186,11 +186,11 @@ def require_continued(config: Config, folder: Path) -> dict[str, Any]:
     return read_result(folder)
 
 
-def is_finished(config: Config, folder: Path) -> bool:
+def is_finished(config: Config, folder: Path, given: Callable[[Config], Any] | None = None) -> bool:
     """Return whether ``folder``, an output_dir, already has the result of ``config``.
 
     False if there is no result yet, or if a resume would add to it: more of ``UPWARDS``, or saved cases. Raises as
-    :func:`require_continued`; ConfigError for a run on other data.
+    :func:`require_continued`; ConfigError for a run on other data than ``given`` reads, by default those in data_path.
     """
     result = require_continued(config, folder) if _holds_run(folder) else {}
     if not result:
@@ -198,11 +198,13 @@ def is_finished(config: Config, folder: Path) -> bool:
     now = config.plain()
     before = {**now, **result.get("config", {})}
     # the same data may have moved, and others may be in their place
+    moved = Path(now["data_path"]).resolve() != Path(before["data_path"]).resolve()
     written = (folder / RESULT).stat().st_mtime
-    changed = Path(now["data_path"]).resolve() != Path(before["data_path"]).resolve()
-    changed |= any(file.stat().st_mtime > written for file in Path(config["data_path"]).glob("*.inter"))
-    if changed and read_data(config)[1].store.fingerprint() != result.get("data_fingerprint"):
-        raise ConfigError(f"{folder} has a finished run on other data than those in data_path={now['data_path']!r}")
+    newer = any(file.stat().st_mtime > written for file in Path(config["data_path"]).glob("*.inter"))
+    read = given or (read_data if moved or newer else None)
+    if read and read(config)[1].store.fingerprint() != result.get("data_fingerprint"):
+        where = "these interactions" if given else f"those in data_path={now['data_path']!r}"
+        raise ConfigError(f"{folder} has a finished run on other data than {where}")
     return not any(not config.ignores(key) and now[key] > before[key] for key in (*UPWARDS, "save_cases"))
 
 
@@ -213,6 +215,7 @@ def plan_runs(
     folder: Path,
     settings: Mapping[str, Any],
     config_files: Sequence[str | Path] = (),
+    given: Callable[[Config], Any] | None = None,
 ) -> dict[int | None, dict[str, Any] | None]:
     """Return, by seed, the keys of each run that remains to be done in ``folder``, and None for finished runs.
 
@@ -223,13 +226,12 @@ def plan_runs(
         _require_no_seeds(folder)
     elif _holds_run(folder):
         raise ConfigError(f"{folder} has a single run; choose another output_dir for several seeds")
-    plans: dict[int | None, dict[str, Any] | None] = {}
+    plans: dict[int | None, dict[str, Any] | None] = dict.fromkeys(seeds)
     settings = parse_keys(settings)
     for seed in seeds:
         keys, run_folder = Exact(settings, **({} if seed is None else {"seed": seed})), seed_folder(folder, seed)
         config = Config(model, dataset, list(config_files), keys)
-        plans[seed] = None
-        if not is_finished(config, run_folder):
+        if not is_finished(config, run_folder, given):
             content = config.plain()
             # a resumed run keeps the earlier values of missing keys, so pass all keys that may change
             keys |= {key: content[key] for key in (*UPWARDS, "save_cases", "data_path") if key in content}

@@ -97,9 +97,8 @@ def evaluate(
     settings: list[Any] = [since, changes, *([[*segments]] if segments else [])]
     name = "_".join(Path(one).stem for one in modes)
     if data is not None:
-        cases, counts = new_cases(
-            config, split, data, since, by_user=not isinstance(model, OwnModel) and has_users(model)
-        )
+        by_user = not isinstance(model, OwnModel) and has_users(model)
+        cases, counts = new_cases(config, split, data, since, by_user=by_user)
         split = replace(split, test=cases, valid=split.valid[:0], counts=counts)
         settings.append(file_digest(file) if file else cases.store.fingerprint())
         name = "new_data"
@@ -111,8 +110,7 @@ def evaluate(
     outcome, ranking = dict[str, Any](), RankSettings.of(config)
     for evaluation in evaluations(split, training)[refitted:]:
         if len(evaluation):
-            scorer = make_scorer(model.eval(), config, part=evaluation.name)
-            ranks = rank(scorer, ranking, evaluation)
+            ranks = rank(make_scorer(model.eval(), config, part=evaluation.name), ranking, evaluation)
             outcome |= report_part(config, ranking, evaluation, ranks, folder)
             if segments:
                 frame = cases_frame(evaluation.cases, ranks, evaluation.item_counts, evaluation.user_counts)

@@ -48,13 +48,8 @@ def opened(folder: Path, request: Mapping[str, Any], before: Mapping[str, Any]) 
     """
     try:
         with alone_in(folder, ".lock", f"another sweep is running in {folder}"):
-            # a sweep that ended before its first trial, such as without a cluster, leaves the folder free
-            if (folder / REQUEST).is_file() and not before:
-                if (folder / "trials").is_dir():
-                    raise ConfigError(f"{folder} already has a sweep; choose another output_dir, or add --resume=True")
-                read_request(folder)
-            elif not before and (folder / "trials.csv").exists():
-                raise ConfigError(f"{folder} has trials.csv, which a sweep would overwrite; choose another output_dir")
+            if not before:
+                _require_free(folder)
             if changed := [key for key in SAME if before and before[key] != request[key]]:
                 values = f"{before[changed[0]]!r} before, {request[changed[0]]!r} now"
                 raise ConfigError(f"a resume cannot change {changed[0]}: {values}; choose another output_dir")
@@ -68,6 +63,16 @@ def opened(folder: Path, request: Mapping[str, Any], before: Mapping[str, Any]) 
         if not is_full_disk(error):
             raise
         raise NoSpaceError(errno.ENOSPC, f"the disk is full; make room, then {how_to_continue(folder)}") from error
+
+
+def _require_free(folder: Path) -> None:
+    """Raise ConfigError for a sweep, or for files of others that a sweep would overwrite."""
+    if (folder / "trials").is_dir() and (folder / REQUEST).is_file():
+        raise ConfigError(f"{folder} already has a sweep; choose another output_dir, or add --resume=True")
+    if (folder / REQUEST).is_file():
+        read_request(folder)  # of a sweep that ended before its first trial, such as without a cluster
+    elif (folder / "trials.csv").exists():
+        raise ConfigError(f"{folder} has trials.csv, which a sweep would overwrite; choose another output_dir")
 
 
 def how_to_continue(folder: Path) -> str:

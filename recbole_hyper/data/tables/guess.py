@@ -44,8 +44,6 @@ _RECIPES = {
     r"\w+/\w+: ": ("records", "lines 'key: value'"),
     r'\s*\{\s*"': ("rows_in_object", "the rows in an object of JSON"),
 }
-
-
 # kinds of files that name their columns
 _NAMED = ("csv", "parquet", "json")
 

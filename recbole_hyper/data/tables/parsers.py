@@ -201,16 +201,11 @@ def _records(part: SourceFile, form: Format, bar: bool) -> Iterator[Rows]:
     if wrong:
         after = wrong[-1][0]
         yield Rows({field: pa.array([], pa.binary()) for field in columns}, np.zeros(0, np.int64), wrong=[*wrong])
-    if form.quoted and text.quotes % 2 and text.line_ends > after:
-        raise DataError(
-            f"{part}: a double quote opens a value with line ends, but none closes it; if quotes are plain text, set "
-            "--quoting=none"
-        )
-    if form.quoted and text.line_ends > after:
-        logger.warning(
-            "%s: %d line ends are inside double quotes; if quotes are plain text, set --quoting=none",
-            *(part, text.line_ends - after),
-        )
+    if form.quoted and (inside := text.line_ends - after) > 0:
+        advice = "if quotes are plain text, set --quoting=none"
+        if text.quotes % 2:
+            raise DataError(f"{part}: a double quote opens a value with line ends, but none closes it; {advice}")
+        logger.warning("%s: %d line ends are inside double quotes; %s", part, inside, advice)
 
 
 def _batches(part: SourceFile, form: Format, bar: bool) -> Iterator[Rows]:
