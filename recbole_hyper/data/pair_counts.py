@@ -108,13 +108,13 @@ def _counts_of(
 
 
 def strongest(counts: scipy.sparse.csr_matrix, neighbours: int) -> scipy.sparse.csr_matrix:
-    """Return the matrix with the largest ``neighbours`` entries of each row, ties in column order."""
+    """Return the matrix with the ``neighbours`` entries of each row that are largest in size, ties in column order."""
     counts.sort_indices()
     sizes = np.diff(counts.indptr)
     rows = np.repeat(np.arange(counts.shape[0]), sizes)
     kept = sizes[rows] <= neighbours
     cut = np.flatnonzero(~kept)  # of a huge catalogue few rows are longer, and only these are sorted
-    order = cut[np.lexsort((-counts.data[cut], rows[cut]))]  # stable: columns stay in order
+    order = cut[np.lexsort((-np.abs(counts.data[cut]), rows[cut]))]  # stable: columns stay in order
     kept[order[cut - counts.indptr[rows[cut]] < neighbours]] = True
     entries = counts.data[kept].astype(np.float32), (rows[kept], counts.indices[kept])
     return scipy.sparse.csr_matrix(entries, shape=counts.shape)

@@ -11,23 +11,21 @@ import scipy.sparse
 import torch
 from torch import Tensor, nn
 
-from recbole_hyper.data.pair_counts import Side, pair_counts
-from recbole_hyper.models.easer import gram_matrix, item_weights
+from recbole_hyper.data.pair_counts import Side, pair_counts, strongest
+from recbole_hyper.models.nearest_ease import nearest_weights
 
 # a table has at most so many weights, however many items there are
 _WEIGHTS = 1 << 26
-# EASE^R is fitted up to this number of items, whose matrix takes 5 GB while it is fitted
-MOST_ITEMS = 20_000
-# and where items x items / interactions is at most this. A fit costs items^3, and training items x interactions: at 560
-# (10,000 items) the fit takes 20 s of a CPU, a tenth of the training, and at 950 (Amazon Beauty) a fifth
-MOST_WORK = 600
-# ridge, and the largest weights of an item that are kept; chosen on the validation of ml-100k
-_RIDGE, _NEIGHBOURS = 100.0, 200
+#: EASE^R is fitted where at most so many pairs of items can have counts, which then take a gigabyte
+MOST_PAIRS = 1 << 27
+# ridge, and the largest weights of an item that are kept, chosen on the validation of ml-100k; the items that an item
+# is regressed on: of 50, 100 and 200, the first with which no validation is behind that of all items
+_RIDGE, _NEIGHBOURS, _NEAREST = 100.0, 200, 100
 
 
-def is_offered(n_items: int, n_interactions: int) -> bool:
-    """Return whether EASE^R is fitted to such data in about a tenth of the network's training, or less."""
-    return n_items <= min(MOST_ITEMS, MOST_WORK * n_interactions / max(1, n_items))
+def is_offered(n_items: int, lengths: npt.NDArray[np.int64]) -> bool:
+    """Return whether EASE^R can be fitted to training sequences of these ``lengths`` (n,)."""
+    return min(n_items**2, float(np.square(lengths, dtype=np.float64).sum())) <= MOST_PAIRS
 
 
 class ItemWeights(nn.Module):
@@ -72,13 +70,11 @@ class PairRates(ItemWeights):
     """How often item j comes near item h, C[h, j] / n[h], by ``data.pair_counts``; an item counts n^0.5."""
 
     def __init__(self, store: Any, lengths: npt.NDArray[np.int64], *, window: int, neighbours: int, side: Side) -> None:
-        kept = max(1, min(neighbours, _WEIGHTS // store.n_items))
-        counts, totals = pair_counts(store, lengths, window=window, neighbours=kept, side=side)
-        sizes = np.diff(counts.indptr)
-        filled = np.arange(max(1, int(sizes.max(initial=0)))) < sizes[:, None]
-        places, rates = np.zeros(filled.shape, np.int32), np.zeros(filled.shape, np.float32)
-        places[filled], rates[filled] = counts.indices, counts.data / np.repeat(totals, sizes)
-        super().__init__(places, rates, np.sqrt(totals))
+        counts, totals = pair_counts(
+            store, lengths, window=window, neighbours=_kept(store.n_items, neighbours), side=side
+        )
+        counts.data /= np.repeat(totals, np.diff(counts.indptr))
+        super().__init__(*_table(counts), np.sqrt(totals))
 
     def ages(self, newest: Tensor, decays: Sequence[float]) -> Tensor:
         counted = super().ages(newest, decays)
@@ -86,7 +82,7 @@ class PairRates(ItemWeights):
 
 
 class EaseWeights(ItemWeights):
-    """EASE^R's weights (Steck, 2019) of the training matrix, of which each item keeps the 200 largest.
+    """Weights of EASE^R for the training matrix, each item regressed on the 100 nearest; it keeps its 200 largest.
 
     A model fits them itself, so the weights file of a run contains them. An average of the model's weights leaves them
     alone, as they are no buffers of the state.
@@ -102,9 +98,9 @@ class EaseWeights(ItemWeights):
 
     def fit(self, matrix: scipy.sparse.csr_matrix) -> None:
         """Fit to the binary training matrix (n_users, n_items)."""
-        weights = torch.from_numpy(item_weights(gram_matrix(matrix), _RIDGE))
-        neighbours = weights.abs().topk(min(_NEIGHBOURS, len(weights)), dim=1).indices
-        self.set_extra_state(torch.stack((neighbours.int(), weights.gather(1, neighbours).view(torch.int32))))
+        learned = nearest_weights(matrix, _NEAREST, _RIDGE)
+        neighbours, weights = _table(strongest(learned, _kept(matrix.shape[1], _NEIGHBOURS)))
+        self.set_extra_state(torch.from_numpy(np.stack((neighbours, weights.view(np.int32)))))
 
     def get_extra_state(self) -> Tensor:
         return torch.stack((self.neighbours, self.weights.view(torch.int32)))
@@ -113,3 +109,17 @@ class EaseWeights(ItemWeights):
         neighbours, bits = state.to(self.weights.device)
         # two storages: torch.export.save takes tensors that share one for parts of a third
         self.neighbours, self.weights = neighbours.clone(), bits.clone().view(torch.float32)
+
+
+def _kept(n_items: int, neighbours: int) -> int:
+    """Return how many ``neighbours`` of an item are kept."""
+    return max(1, min(neighbours, _WEIGHTS // n_items))
+
+
+def _table(matrix: scipy.sparse.csr_matrix) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+    """Return the columns and values of each row of ``matrix``, each (n, k), filled up with 0."""
+    sizes = np.diff(matrix.indptr)
+    filled = np.arange(max(1, int(sizes.max(initial=0)))) < sizes[:, None]
+    columns, values = np.zeros(filled.shape, np.int32), np.zeros(filled.shape, np.float32)
+    columns[filled], values[filled] = matrix.indices, matrix.data
+    return columns, values

@@ -19,6 +19,7 @@ from recbole_hyper.models.item_votes import EaseWeights, PairRates, is_offered
 from recbole_hyper.models.propose import Proposer
 from recbole_hyper.models.rank import N_FOLDS, Ranker
 from recbole_hyper.options import AUTO, Option, keyed
+from recbole_hyper.protocols.base import repeated_targets
 from recbole_hyper.types import Cases, Prefixes, gather
 from recbole_hyper.values import Auto, PositiveInt
 
@@ -82,7 +83,7 @@ class MemoryRecommender(HyperRecommender):
         ),
         memory_neighbours=Option("strongest neighbours to keep for each item", kind=PositiveInt, default=200),
         memory_ease=Option(
-            "read the scores of EASE^R; auto: where it is fitted in a tenth of the network's training",
+            "read the scores of EASE^R; auto: where the counts of all pairs of items take at most a gigabyte",
             kind=bool | Auto,
             default=AUTO,
         ),
@@ -112,11 +113,13 @@ class MemoryRecommender(HyperRecommender):
         # EASE^R is fitted to the training part before the ranker
         self._training, self._reads_ease = dataset, bool(offered)
         if offered == AUTO:
-            self._reads_ease = is_offered(self.n_items, int(lengths.sum()))
+            self._reads_ease = is_offered(self.n_items, lengths)
 
     @torch.no_grad()
     def choose(self, cases: Cases) -> bool:
         """Fit EASE^R, where it is offered, and the ranker to at most 20,000 of the ``cases``; return whether."""
+        if self.ranking.reader is not None and self.ranking.proposer.exclude_seen:
+            cases = cases[np.flatnonzero(~repeated_targets(cases))]  # of the others no target is ranked
         if self.ranking.reader is None or not len(cases):
             return False
         self.eval()

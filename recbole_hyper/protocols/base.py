@@ -210,10 +210,10 @@ def tied_targets(cases: Cases) -> int:
     return int((cases.times == before).sum())
 
 
-def repeated_targets(cases: Cases) -> int:
-    """Return how many targets occur in their history; with ``exclude_seen`` no model can hit them."""
+def repeated_targets(cases: Cases) -> npt.NDArray[np.bool_]:
+    """Return which targets (n,) occur in their history; with ``exclude_seen`` no model can hit them."""
     store, order = cases.store, np.argsort(cases.rows, kind="stable")
-    rows, total = cases.rows[order], 0
+    rows, repeated = cases.rows[order], np.zeros(len(cases), dtype=bool)
     for part in store.stretches():
         inside = order[np.searchsorted(rows, part.start) : np.searchsorted(rows, part.stop)]
         if not len(inside):
@@ -227,8 +227,8 @@ def repeated_targets(cases: Cases) -> int:
         targets = (cases.rows[inside] - part.start) * store.n_items + cases.targets[inside]
         origin = np.searchsorted(pairs, targets) * size + store.offsets[cases.rows[inside]] - first
         next_key = keys[np.searchsorted(keys, origin + cases.starts[inside])]
-        total += int((next_key < origin + cases.ends[inside]).sum())
-    return total
+        repeated[inside] = next_key < origin + cases.ends[inside]
+    return repeated
 
 
 def known_items(store: SequenceStore, lengths: Int64) -> np.ndarray:

@@ -141,7 +141,7 @@ def log_split(split: Split) -> None:
     for name, cases in (("validation", split.valid), ("test", split.test)):
         split.counts[f"{name} cases"] = len(cases)
         if len(cases):
-            split.counts[f"{name} targets that repeat an item of their history"] = repeated_targets(cases)
+            split.counts[f"{name} targets that repeat an item of their history"] = int(repeated_targets(cases).sum())
     split.counts["training interactions"] = int(split.train_lengths.sum())
     for name, value in split.counts.items():
         if value != 0:

@@ -16,6 +16,7 @@ from recbole_hyper.models import memory, propose, rank
 from recbole_hyper.models.evidence import Evidence, EvidenceReader
 from recbole_hyper.models.memory import MemoryRecommender, folds_of
 from recbole_hyper.models.rank import Ranker
+from recbole_hyper.protocols.base import repeated_targets
 from recbole_hyper.runs.build import build_model, read_data
 from recbole_hyper.training.checkpoint import CheckpointError, read_weights, save_weights
 from tests.conftest import LEARN, SMALL, write_inter
@@ -38,9 +39,9 @@ def test_settings_that_make_no_sense_are_refused(key: str, walk: Path, tmp_path:
         run("FMLPRecMemory", "walk", config_dict={**SMALL, "data_path": str(walk), "output_dir": str(tmp_path), key: 0})
 
 
-def made_of(data: Path, **keys: Any) -> tuple[Any, Any, Any, Any]:
+def made_of(data: Path, name: str = "random", **keys: Any) -> tuple[Any, Any, Any, Any]:
     """Return model, configuration, data and split."""
-    config = Config("FMLPRecMemory", "random", config_dict={**SMALL, "data_path": str(data), **keys})
+    config = Config("FMLPRecMemory", name, config_dict={**SMALL, "data_path": str(data), **keys})
     dataset, split = read_data(config)
     return build_model(config, dataset, split.store, split.train_lengths).eval(), config, dataset, split
 
@@ -88,8 +89,22 @@ def test_the_mixture_chooses_the_epoch_and_the_ranker_is_fitted_once(
     cases = result["n_valid_cases"]
     assert f" over {cases} cases chose the epoch" in (tmp_path / "run" / "run.log").read_text()
     model = load(tmp_path / "run").model
-    again = model._read(memory.drawn(read_data(load(tmp_path / "run").config)[1].valid, memory.RANKED_CASES))
+    valid = read_data(load(tmp_path / "run").config)[1].valid
+    again = model._read(valid[np.flatnonzero(~repeated_targets(valid))])
     torch.testing.assert_close(again.values, fits[0].values)
+
+
+@pytest.mark.parametrize("exclude_seen", [True, False])
+def test_no_target_that_is_left_out_fits_the_ranker(
+    exclude_seen: bool, walk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, _, _, split = made_of(walk, "walk", exclude_seen=exclude_seen)
+    repeated, fits = repeated_targets(split.valid), list[Any]()
+    assert 0 < repeated.sum() < len(repeated)
+    monkeypatch.setattr(Ranker, "fit", lambda self, evidence, targets, folds: fits.append(targets.numpy()))
+    assert model.choose(split.valid)
+    np.testing.assert_array_equal(fits[0], split.valid.targets[~repeated | (not exclude_seen)])
+    assert model.choose(split.valid[np.flatnonzero(repeated)]) is not exclude_seen
 
 
 def test_a_draw_of_the_cases_chooses_the_epoch(random_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:

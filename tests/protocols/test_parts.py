@@ -35,8 +35,8 @@ def test_targets_of_the_history_are_counted(triples: list[Triple], seed: int, su
         assert not any(len(items) >= 2 for items in expected[0].values()) or not (expected[1] or expected[2])
         return
     _, valid, test = unpack(split)
-    assert repeated_targets(split.valid) == sum(target in history for _, history, target in valid)
-    assert repeated_targets(split.test) == sum(target in history for _, history, target in test)
+    assert repeated_targets(split.valid).sum() == sum(target in history for _, history, target in valid)
+    assert repeated_targets(split.test).sum() == sum(target in history for _, history, target in test)
 
 
 RANDOM = [
