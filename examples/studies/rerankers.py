@@ -1,26 +1,30 @@
-"""Rerankers with less evidence, and rerankers of other data sets, on validation: rerankers.csv.
+"""Rerankers with less evidence, with other numbers, and of other data sets, on validation: rerankers.csv.
 
     python examples/studies/rerankers.py RUN...       folders of FMLPRecMemory runs, one of each data set
 
 Each row ranks at most 20,000 validation cases of a run, with its network and its mixture: without a reranker; with one
 that is fitted again, to all evidence or to a part of it, each user by the network that was fitted to the other users;
-and with the reranker of another run, which has seen none of these data.
+so too with one number of the reranker changed; and with the reranker of another run, which has seen none of these data.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
 import torch
 
-from recbole_hyper.models.evidence import Evidence
+from recbole_hyper.models import propose, rank
+from recbole_hyper.models.evidence import N_EVIDENCE, Evidence
 from recbole_hyper.models.memory import RANKED_CASES, drawn, folds_of
 from recbole_hyper.models.rank import Ranker, sum_of_ndcg
+from recbole_hyper.protocols.base import repeated_targets
 from recbole_hyper.runs.load import load_model, read_finished, read_run
 
 FILE = Path(__file__).parents[2] / "results" / "rerankers.csv"
@@ -34,20 +38,48 @@ WITHOUT = {
     "votes of EASE^R": [10, 11, 12],
     "all but the two log-probabilities": list(range(2, 13)),
 }
+ITEMS, MOST_ITEMS = 50, 100  # that the reranker ranks, and at most in a row of this table
+
+
+def of_width(width: int) -> dict[str, Any]:
+    """Return the constants of ``rank`` with so many hidden units."""
+    shapes = *rank._SHAPES[:3], (N_EVIDENCE, width), (width,), (width,)
+    return {"_WIDTH": width, "_SHAPES": shapes, "_SIZES": [math.prod(shape) for shape in shapes]}
+
+
+# constants of ``rank`` in a row of the table
+NUMBERS: dict[str, dict[str, Any]] = {
+    "8 hidden units": of_width(8), "32 hidden units": of_width(32),
+    "220 steps": {"_STEPS": 220, "_PASSES": 5}, "880 steps": {"_STEPS": 880, "_PASSES": 20},
+    "rate .003": {"_RATE": 0.003}, "rate .03": {"_RATE": 0.03},
+    "weight decay .0001": {"_DECAY": 1e-4}, "weight decay .01": {"_DECAY": 1e-2},
+}  # fmt: skip
+CASES = 5_000  # that the reranker is fitted to, instead of 20,000
 
 
 class Data(NamedTuple):
     """A data set: the evidence for its cases, their targets (n,) and the folds (n,) of their users, and its ranker."""
 
     name: str
-    evidence: Evidence
+    more_evidence: Evidence  # for more items than the reranker ranks
     targets: torch.Tensor
     folds: torch.Tensor
     ranker: Ranker
 
-    def ndcg(self, scores: torch.Tensor) -> float:
-        """Return NDCG@10 for the ``scores`` (n, k) of the proposed items."""
-        return float(sum_of_ndcg(self.evidence, scores, self.targets)) / len(self.targets)
+    def of_best(self, count: int) -> Evidence:
+        """Return the evidence for the ``count`` best items."""
+        return Evidence(*(part[:, :count] for part in self.more_evidence))
+
+    def ndcg(self, evidence: Evidence, scores: torch.Tensor) -> float:
+        """Return NDCG@10 for the ``scores`` (n, k) of the items."""
+        return float(sum_of_ndcg(evidence, scores, self.targets)) / len(self.targets)
+
+    def fitted(self, evidence: Evidence, cases: int = RANKED_CASES) -> float:
+        """Return NDCG@10 with a reranker that is fitted to the first of the ``cases``."""
+        model, first = Ranker(), slice(0, cases)
+        part = Evidence(*(values[first] for values in evidence))
+        model.fit(part, self.targets[first], self.folds[first])
+        return self.ndcg(evidence, model(evidence, self.folds))
 
 
 @torch.no_grad()
@@ -55,15 +87,20 @@ def read(folder: str) -> Data:
     """Return the data set of a run."""
     config, data, split = read_finished(folder, read_run(folder), data_set=False)
     model, _ = load_model(config, data, split)
-    cases = drawn(split.valid, RANKED_CASES)
+    cases = split.valid
+    if config["exclude_seen"]:
+        cases = cases[np.flatnonzero(~repeated_targets(cases))]
+    cases = drawn(cases, RANKED_CASES)
     targets = torch.from_numpy(cases.targets.astype(np.int64))
     folds, ranker = torch.from_numpy(folds_of(cases)), model.ranking.ranker
-    return Data(config["dataset"], model.eval()._read(cases), targets, folds, ranker)
+    with patch.object(propose, "BEST", MOST_ITEMS):
+        return Data(config["dataset"], model.eval()._read(cases), targets, folds, ranker)
 
 
 def rows(data: Data, others: Sequence[Data]) -> Iterator[dict[str, Any]]:
     """Yield the rows of a data set."""
-    before = data.ndcg(data.evidence.scores)
+    evidence = data.of_best(ITEMS)
+    before = data.ndcg(evidence, evidence.scores)
 
     def row(reranker: str, value: float) -> dict[str, Any]:
         found = {"data": data.name, "cases": len(data.folds), "reranker": reranker, "valid ndcg@10": value}
@@ -71,16 +108,21 @@ def rows(data: Data, others: Sequence[Data]) -> Iterator[dict[str, Any]]:
 
     yield row("none", before)
     for text, columns in {"": [], **WITHOUT}.items():
-        values = data.evidence.values.clone()
+        values = evidence.values.clone()
         values[:, :, columns] = 0
-        if text and torch.equal(values, data.evidence.values):
+        if text and torch.equal(values, evidence.values):
             continue  # EASE^R was not offered
-        model, evidence = Ranker(), data.evidence._replace(values=values)
-        model.fit(evidence, data.targets, data.folds)
-        yield row(f"without {text}" if text else "all evidence", data.ndcg(model(evidence, data.folds)))
+        yield row(f"without {text}" if text else "all evidence", data.fitted(evidence._replace(values=values)))
+    for count in (ITEMS // 2, MOST_ITEMS):
+        yield row(f"{count} items", data.fitted(data.of_best(count)))
+    for text, constants in NUMBERS.items():
+        with patch.multiple(rank, **constants):
+            yield row(text, data.fitted(evidence))
+    if len(data.folds) > CASES:
+        yield row(f"fitted to {CASES:,} cases", data.fitted(evidence, CASES))
     for other in others:
         if other is not data:
-            yield row(f"of {other.name}", data.ndcg(other.ranker(data.evidence)))
+            yield row(f"of {other.name}", data.ndcg(evidence, other.ranker(evidence)))
 
 
 def main(folders: Sequence[str]) -> pd.DataFrame:

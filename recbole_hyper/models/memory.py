@@ -144,28 +144,38 @@ class MemoryRecommender(HyperRecommender):
     def _on(self, values: npt.NDArray) -> Tensor:
         return torch.from_numpy(values).to(self.device)
 
-    def _parts(self, cases: Prefixes, states: Tensor, head: FrozenHead) -> Iterator[tuple[Prefixes, Tensor, Tensor]]:
-        """Yield some of the ``cases`` after others, the network's logits for these and their newest items (n, L)."""
+    def _parts(
+        self, cases: Prefixes, states: Tensor, head: FrozenHead
+    ) -> Iterator[tuple[Tensor, Prefixes, Tensor, Tensor]]:
+        """Yield rows (n,) of the ``cases``, those cases, the network's logits for them and their newest items (n, L).
+
+        Cases with histories of like lengths come together, as what is read takes time for each place up to the longest.
+        """
         size = rows_of_a_block(self.n_items, self._ranking_budget, self.device)
         size = min(size, _ROWS if self.device.type == "cpu" else _ROWS_ON_DEVICE)
+        starts = np.maximum(cases.ends - self._length, cases.starts)
+        order = np.argsort(cases.ends - starts, kind="stable") if len(cases) > size else np.arange(len(cases))
         for start in range(0, len(cases), size):
-            rows = slice(start, start + size)
-            part = cases[rows]
-            starts = np.maximum(part.ends - self._length, part.starts)
-            items = gather(part.store, part.rows, starts, part.ends, self._length)
-            newest = newest_first(self._on(items), self._on(part.ends - starts))
-            yield part, head.scores(states[rows], 0, head.n_items), newest
+            rows = order[start : start + size]
+            part, first = cases[rows], starts[rows]
+            lengths = part.ends - first
+            longest = max(self.ranking.proposer.window, int(lengths.max()))
+            newest = newest_first(self._on(gather(part.store, part.rows, first, part.ends, longest)), self._on(lengths))
+            place = self._on(rows)
+            yield place, part, head.scores(states[place], 0, head.n_items), newest
 
     def _read(self, cases: Prefixes) -> Evidence:
         """Return the evidence for the items that are proposed for each of the ``cases``."""
         states, vectors = encode_cases(self, cases, self._length, self.device), self.item_vectors()
         proposer, reader = self.ranking.proposer, self.ranking.reader
         assert reader is not None
-        parts = [
-            reader(proposer(logits, newest), newest, vectors)
-            for _, logits, newest in self._parts(cases, states, self.head.frozen())
+        found = [
+            (place, reader(proposer(logits, newest), newest, vectors))
+            for place, _, logits, newest in self._parts(cases, states, self.head.frozen())
         ]
-        return Evidence(*map(torch.cat, zip(*parts, strict=True)))
+        order = torch.cat([place for place, _ in found]).argsort()
+        parts = zip(*(evidence for _, evidence in found), strict=True)
+        return Evidence(*(torch.cat(part)[order] for part in parts))
 
     def case_scorer(self, config: Any, part: str = "test") -> Scorer:
         """Return the scorer of a part.
@@ -184,8 +194,15 @@ class MemoryRecommender(HyperRecommender):
         @torch.no_grad()
         def score(cases: Prefixes) -> Tensor:
             states = encode_cases(self, cases, self._length, self.device)
-            parts = [ranked(*found) for found in self._parts(cases, states, head)]
-            return torch.cat(parts) if len(parts) > 1 else parts[0]  # a single one is not copied
+            scores = None
+            for place, some, logits, newest in self._parts(cases, states, head):
+                found = ranked(some, logits, newest)
+                if len(found) == len(cases):
+                    return found  # a single block is not copied
+                scores = found.new_empty(len(cases), found.shape[1]) if scores is None else scores
+                scores[place] = found
+            assert scores is not None
+            return scores
 
         return score
 

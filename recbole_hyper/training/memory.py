@@ -105,7 +105,8 @@ def try_step(settings: TrainSettings, model: HyperRecommender, batches: Any) -> 
         start = Stopwatch()
         for rows in sizes:
             (peak, seconds), before, earlier = _measured(settings, model, batches, rows), taken, last
-            if 0 < 3 * last < seconds:  # not twice as long: kernels for larger batches were loaded
+            if 0 < 3 * last < seconds:  # not twice as long: kernels for larger batches were loaded, and stay in memory
+                before = lasting + _measured(settings, model, batches, tried)[0] - idle.bytes
                 seconds = _measured(settings, model, batches, rows)[1]
             taken, last = max(taken, lasting + peak - idle.bytes), seconds
             # beyond a constant part, memory and time grow in proportion to the rows

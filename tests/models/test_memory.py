@@ -46,15 +46,21 @@ def made_of(data: Path, name: str = "random", **keys: Any) -> tuple[Any, Any, An
     return build_model(config, dataset, split.store, split.train_lengths).eval(), config, dataset, split
 
 
-@pytest.mark.parametrize("rerank", [True, False])
-def test_a_case_is_scored_by_the_newest_items_of_its_history(rerank: bool, random_data: Path) -> None:
+@pytest.mark.parametrize(("rerank", "rows"), [(True, 256), (True, 7), (False, 7)])
+def test_a_case_is_scored_by_the_newest_items_of_its_history(
+    rerank: bool, rows: int, random_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The scorer of the ranking, which reads whole histories, agrees with RecBole's interface, which reads batches."""
+    monkeypatch.setattr(memory, "_ROWS", rows)
     model, config, dataset, split = made_of(random_data, memory_rerank=rerank)
     model.ranking.ranker.numbers.copy_(filled().numbers)
     batch = dataset.build()[1].inter_feat
     found = model.case_scorer(config)(split.valid)
     torch.testing.assert_close(found[:, 1:], model.full_sort_predict(batch)[:, 1:], rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(found[:, 1:].exp().sum(1), torch.ones(len(found)))
+    if rerank:
+        lists, mixture = model._read(split.valid), model.case_scorer(config, "epoch")(split.valid)
+        torch.testing.assert_close(lists.scores, mixture.gather(1, lists.items), rtol=1e-4, atol=1e-4)
 
 
 def test_the_mixture_chooses_the_epoch_and_the_ranker_is_fitted_once(

@@ -91,17 +91,22 @@ def test_a_larger_step_takes_more(cycle: Path) -> None:
 
 
 def test_what_happens_once_is_not_a_time_of_every_step(cycle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels that were loaded for larger batches made a training seem eight times as long."""
+    """Kernels that were loaded for larger batches made a training seem eight times as long, and as large."""
     config, model, batches = parts(cycle)
-    batches.batch_size, loading = 64, [1.0]
+    batches.batch_size, loading, idle = 64, [1.0], psutil.Process().memory_info().rss
     largest = min(batches.batch_size, batches.count)
 
     def measured(*given: object) -> tuple[float, float]:
         rows = int(str(given[-1]))
-        return 1e6, 0.1 * rows + (loading.pop() if rows >= 8 and loading else 0.0)
+        seconds = 0.1 * rows + (loading.pop() if rows >= 8 and loading else 0.0)
+        return idle + 1e9 + 1e6 * rows + (0 if loading else 1e9), seconds
 
     monkeypatch.setattr("recbole_hyper.training.memory._measured", measured)
-    assert try_step(TrainSettings.of(config), model, batches).seconds == pytest.approx(0.1 * largest, abs=0.05)
+    monkeypatch.setattr("recbole_hyper.training.memory._SECONDS", 0.0)  # it ends where the kernels are loaded
+    monkeypatch.setattr("recbole_hyper.training.memory._HALVINGS", 3)
+    trial = try_step(TrainSettings.of(config), model, batches)
+    assert trial.seconds == pytest.approx(0.1 * largest, abs=0.05)
+    assert trial.bytes == pytest.approx(2e9, rel=0.1)
     assert not loading
 
 
