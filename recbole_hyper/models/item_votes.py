@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,11 +17,12 @@ from recbole_hyper.models.nearest_ease import nearest_weights
 
 # a table has at most so many weights, however many items there are
 _WEIGHTS = 1 << 26
-#: EASE^R is fitted where at most so many pairs of items can have counts, which then take a gigabyte
+#: EASE^R is fitted where at most so many pairs of items can have counts, which then take a gibibyte
 MOST_PAIRS = 1 << 27
-# ridge, and the largest weights of an item that are kept, chosen on the validation of ml-100k; the items that an item
-# is regressed on: of 50, 100 and 200, the first with which no validation is behind that of all items
-_RIDGE, _NEIGHBOURS, _NEAREST = 100.0, 200, 100
+# ridge, and the largest weights of an item that are kept; chosen on the validation of ml-100k
+_RIDGE, _NEIGHBOURS = 100.0, 200
+# an item is regressed on at most so many, fewer in a large catalogue: between these items are as many pairs in all
+_NEAREST = 200
 
 
 def is_offered(n_items: int, lengths: npt.NDArray[np.int64]) -> bool:
@@ -82,7 +84,7 @@ class PairRates(ItemWeights):
 
 
 class EaseWeights(ItemWeights):
-    """Weights of EASE^R for the training matrix, each item regressed on the 100 nearest; it keeps its 200 largest.
+    """Weights of EASE^R for the training matrix, each item regressed on its nearest; it keeps its 200 largest.
 
     A model fits them itself, so the weights file of a run contains them. An average of the model's weights leaves them
     alone, as they are no buffers of the state.
@@ -98,8 +100,9 @@ class EaseWeights(ItemWeights):
 
     def fit(self, matrix: scipy.sparse.csr_matrix) -> None:
         """Fit to the binary training matrix (n_users, n_items)."""
-        learned = nearest_weights(matrix, _NEAREST, _RIDGE)
-        neighbours, weights = _table(strongest(learned, _kept(matrix.shape[1], _NEIGHBOURS)))
+        n_items = matrix.shape[1]
+        nearest = max(1, min(_NEAREST, math.isqrt(MOST_PAIRS // n_items)))
+        neighbours, weights = _table(strongest(nearest_weights(matrix, nearest, _RIDGE), _kept(n_items, _NEIGHBOURS)))
         self.set_extra_state(torch.from_numpy(np.stack((neighbours, weights.view(np.int32)))))
 
     def get_extra_state(self) -> Tensor:
