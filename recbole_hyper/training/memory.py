@@ -98,19 +98,19 @@ def try_step(settings: TrainSettings, model: HyperRecommender, batches: Any) -> 
     give_back_freed()
     with PeakMemory(settings.device) as idle:
         pass
-    tried, taken, last = 0, float(lasting), 0.0
+    tried, taken, last, growth = 0, float(lasting), 0.0, 0.0
     sizes = sorted({max(1, largest >> halvings) for halvings in range(_HALVINGS)})
     with seeded(0):
         _measured(settings, model, batches, sizes[0])  # a first step may compile and allocate
         start = Stopwatch()
         for rows in sizes:
             (peak, seconds), before, earlier = _measured(settings, model, batches, rows), taken, last
-            if 0 < 3 * last < seconds:  # not twice as long: kernels for larger batches were loaded, and stay in memory
-                before = lasting + _measured(settings, model, batches, tried)[0] - idle.bytes
+            if loaded := 0 < 3 * last < seconds:  # not twice as long: kernels for larger batches, which stay in memory
                 seconds = _measured(settings, model, batches, rows)[1]
             taken, last = max(taken, lasting + peak - idle.bytes), seconds
             # beyond a constant part, memory and time grow in proportion to the rows
-            growth, slope = (taken - before) / (rows - tried), max(0.0, (last - earlier) / (rows - tried))
+            growth = growth if loaded else (taken - before) / (rows - tried)
+            slope = max(0.0, (last - earlier) / (rows - tried))
             left = largest - rows
             ends = tried > 0 and start.seconds() + 2 * last > _SECONDS
             following = taken + growth * (left if ends else min(rows, left)) * (tried > 0)

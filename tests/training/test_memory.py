@@ -102,8 +102,8 @@ def test_what_happens_once_is_not_a_time_of_every_step(cycle: Path, monkeypatch:
         return idle + 1e9 + 1e6 * rows + (0 if loading else 1e9), seconds
 
     monkeypatch.setattr("recbole_hyper.training.memory._measured", measured)
-    monkeypatch.setattr("recbole_hyper.training.memory._SECONDS", 0.0)  # it ends where the kernels are loaded
-    monkeypatch.setattr("recbole_hyper.training.memory._HALVINGS", 3)
+    monkeypatch.setattr("recbole_hyper.training.memory._SECONDS", 2.0)  # it ends where the kernels are loaded
+    monkeypatch.setattr("recbole_hyper.training.memory._HALVINGS", 4)
     trial = try_step(TrainSettings.of(config), model, batches)
     assert trial.seconds == pytest.approx(0.1 * largest, abs=0.05)
     assert trial.bytes == pytest.approx(2e9, rel=0.1)
