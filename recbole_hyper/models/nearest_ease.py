@@ -9,6 +9,7 @@ import torch
 
 #: with fewer items, an array of all counts is read before the kernel is compiled or loaded
 KERNEL_FROM = 4096
+_MOST_ERROR = 0.01  # relative, of weights in float32
 _BLOCK = 512  # items whose regressions are solved at once: 20 MB with 100 nearest items each
 
 
@@ -31,14 +32,17 @@ def nearest_weights(matrix: scipy.sparse.csr_matrix, nearest: int, ridge: float)
         counts = gram.indptr, gram.indices, gram.data
     else:
         regressions, counts = _regressions, (gram.toarray(),)
+    # errors grow with the largest eigenvalue over the ridge
+    worst = float(gram.data.max(initial=0.0)) * nearest / ridge
+    dtype = torch.float64 if worst * torch.finfo(torch.float32).eps > _MOST_ERROR else torch.float32
     near, weights = [], []
     for first in range(0, n_items, _BLOCK):
         stop = min(n_items, first + _BLOCK)
-        items, matrices, together = regressions(*counts, scale, first, stop, min(nearest, n_items), ridge)
-        factors = torch.linalg.cholesky(torch.from_numpy(matrices))
+        items, *found = regressions(*counts, scale, first, stop, min(nearest, n_items), ridge)
+        matrices, together = (torch.from_numpy(part).to(dtype) for part in found)
         near.append(items)
-        weights.append(torch.cholesky_solve(torch.from_numpy(together)[:, :, None], factors)[:, :, 0].numpy())
-    rows, values = np.concatenate(near), np.concatenate(weights)
+        weights.append(torch.cholesky_solve(together[:, :, None], torch.linalg.cholesky(matrices))[:, :, 0].numpy())
+    rows, values = np.concatenate(near), np.concatenate(weights).astype(np.float32)
     columns = np.broadcast_to(np.arange(n_items)[:, None], rows.shape)
     return scipy.sparse.csr_matrix((values[rows > 0], (rows[rows > 0], columns[rows > 0])), shape=gram.shape)
 

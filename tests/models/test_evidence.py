@@ -20,15 +20,15 @@ for row, items in enumerate(ROWS):
     MATRIX[row, items] = 1.0
 
 
-def regressed(matrix: np.ndarray, nearest: int) -> np.ndarray:
+def regressed(matrix: np.ndarray, nearest: int, ridge: float = 100.0) -> np.ndarray:
     """Return the weights (n_items, n_items): each item regressed on those nearest to it, one after another."""
     gram = matrix.T.astype(np.float64) @ matrix
-    weights, scale = np.zeros_like(gram), (1 / np.sqrt(gram.diagonal() + 100)).astype(np.float32)
+    weights, scale = np.zeros_like(gram), (1 / np.sqrt(gram.diagonal() + ridge)).astype(np.float32)
     for item in range(len(gram)):
         others = np.flatnonzero((gram[item] > 0) & (np.arange(len(gram)) != item))
         order = np.argsort(-gram[item, others].astype(np.float32) * scale[others], kind="stable")
         near = others[order[:nearest]]
-        weights[near, item] = np.linalg.solve(gram[np.ix_(near, near)] + 100 * np.eye(len(near)), gram[near, item])
+        weights[near, item] = np.linalg.solve(gram[np.ix_(near, near)] + ridge * np.eye(len(near)), gram[near, item])
     return weights
 
 
@@ -135,6 +135,15 @@ def test_each_item_is_regressed_on_its_nearest(
     found.fit(scipy.sparse.csr_matrix(matrix))
     expected = regressed(matrix, nearest)
     np.testing.assert_allclose(dense(found, n_items), expected, atol=1e-5)
+
+
+def test_many_users_lose_no_digits() -> None:
+    """A small ridge stands for large counts: float32 has no Cholesky factor here."""
+    draws = np.random.default_rng(3)
+    matrix = np.repeat((draws.random((12, 40)) < 0.5).astype(np.float32), 500, axis=0)
+    matrix[:, 0] = 0
+    found = nearest_ease.nearest_weights(scipy.sparse.csr_matrix(matrix), 20, 1e-3).toarray()
+    np.testing.assert_allclose(found, regressed(matrix, 20, 1e-3), rtol=1e-3, atol=1e-4)
 
 
 def test_items_that_all_occur_together_have_the_weights_of_ease() -> None:
