@@ -180,7 +180,7 @@ def gain_numbers() -> dict[str, str]:
         checked(column["without all but the two log-probabilities"] < 0.2 * own, f"evidence is needed on {dataset}")
         order, ease = column["without votes of both sides"], column.get("without votes of EASE^R")
         amazon, linear = dataset.startswith("amazon"), dataset in ("ml-1m", "lastfm-sequences")
-        checked(0.35 * own < order < 0.6 * own or not amazon, f"two to three fifths of the gain need order on {dataset}")
+        checked(0.35 * own < order < 0.6 * own or not amazon, f"about half of the gain needs order on {dataset}")
         checked(ease < 0.5 * own or not linear, f"the reranker needs EASE^R on {dataset}")
         for end, value in {"Own": own, "Worst": foreign.min(), "Best": foreign.max()}.items():
             numbers[NAMES[dataset] + end] = f"${value:+.1f}$"
