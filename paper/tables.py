@@ -174,9 +174,9 @@ def gain_numbers() -> dict[str, str]:
     numbers = {}
     for dataset, column in gains().items():
         foreign, own = column[column.index.str.startswith("of ")], column["all evidence"]
-        near = bool(foreign[foreign.index.str.startswith("of amazon")].min() > 0.7 * own)
+        near = foreign[foreign.index.str.startswith("of amazon")].min() > 0.7 * own
         far = dataset in ("ml-1m", "yelp-sequences")
-        checked(near is not far, f"rerankers of Amazon data nearly suffice on {dataset}: {near}")
+        checked(near != far, f"rerankers of Amazon data nearly suffice on {dataset}: {near}")
         checked(column["without all but the two log-probabilities"] < 0.2 * own, f"evidence is needed on {dataset}")
         order, ease = column["without votes of both sides"], column.get("without votes of EASE^R")
         amazon, linear = dataset.startswith("amazon"), dataset in ("ml-1m", "lastfm-sequences")

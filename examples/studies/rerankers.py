@@ -22,9 +22,8 @@ import torch
 
 from recbole_hyper.models import propose, rank
 from recbole_hyper.models.evidence import N_EVIDENCE, Evidence
-from recbole_hyper.models.memory import RANKED_CASES, drawn, folds_of
+from recbole_hyper.models.memory import RANKED_CASES, folds_of, ranker_cases
 from recbole_hyper.models.rank import Ranker, sum_of_ndcg
-from recbole_hyper.protocols.base import repeated_targets
 from recbole_hyper.runs.load import load_model, read_finished, read_run
 
 FILE = Path(__file__).parents[2] / "results" / "rerankers.csv"
@@ -38,7 +37,7 @@ WITHOUT = {
     "votes of EASE^R": [10, 11, 12],
     "all but the two log-probabilities": list(range(2, 13)),
 }
-ITEMS, MOST_ITEMS = 50, 100  # that the reranker ranks, and at most in a row of this table
+ITEMS, MOST_ITEMS = propose.BEST, 100  # that the reranker ranks, and at most in a row of this table
 
 
 def of_width(width: int) -> dict[str, Any]:
@@ -87,10 +86,7 @@ def read(folder: str) -> Data:
     """Return the data set of a run."""
     config, data, split = read_finished(folder, read_run(folder), data_set=False)
     model, _ = load_model(config, data, split)
-    cases = split.valid
-    if config["exclude_seen"]:
-        cases = cases[np.flatnonzero(~repeated_targets(cases))]
-    cases = drawn(cases, RANKED_CASES)
+    cases = ranker_cases(split.valid, exclude_seen=bool(config["exclude_seen"]))
     targets = torch.from_numpy(cases.targets.astype(np.int64))
     folds, ranker = torch.from_numpy(folds_of(cases)), model.ranking.ranker
     with patch.object(propose, "BEST", MOST_ITEMS):

@@ -72,9 +72,8 @@ class PairRates(ItemWeights):
     """How often item j comes near item h, C[h, j] / n[h], by ``data.pair_counts``; an item counts n^0.5."""
 
     def __init__(self, store: Any, lengths: npt.NDArray[np.int64], *, window: int, neighbours: int, side: Side) -> None:
-        counts, totals = pair_counts(
-            store, lengths, window=window, neighbours=_kept(store.n_items, neighbours), side=side
-        )
+        kept = _kept(store.n_items, neighbours)
+        counts, totals = pair_counts(store, lengths, window=window, neighbours=kept, side=side)
         counts.data /= np.repeat(totals, np.diff(counts.indptr))
         super().__init__(*_table(counts), np.sqrt(totals))
 

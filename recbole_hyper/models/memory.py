@@ -118,13 +118,11 @@ class MemoryRecommender(HyperRecommender):
     @torch.no_grad()
     def choose(self, cases: Cases) -> bool:
         """Fit EASE^R, where it is offered, and the ranker to at most 20,000 of the ``cases``; return whether."""
-        if self.ranking.reader is not None and self.ranking.proposer.exclude_seen:
-            cases = cases[np.flatnonzero(~repeated_targets(cases))]  # of the others no target is ranked
-        if self.ranking.reader is None or not len(cases):
+        exclude_seen = self.ranking.proposer.exclude_seen
+        if self.ranking.reader is None or not len(few := ranker_cases(cases, exclude_seen=exclude_seen)):
             return False
         self.eval()
         self._fit_ease()
-        few = drawn(cases, RANKED_CASES)
         targets, folds = self._on(few.targets.astype(np.int64)), self._on(folds_of(few))
         self.ranking.ranker.fit(self._read(few), targets, folds)
         return True
@@ -174,8 +172,7 @@ class MemoryRecommender(HyperRecommender):
             for place, _, logits, newest in self._parts(cases, states, self.head.frozen())
         ]
         order = torch.cat([place for place, _ in found]).argsort()
-        parts = zip(*(evidence for _, evidence in found), strict=True)
-        return Evidence(*(torch.cat(part)[order] for part in parts))
+        return Evidence(*(torch.cat(part)[order] for part in zip(*(evidence for _, evidence in found), strict=True)))
 
     def case_scorer(self, config: Any, part: str = "test") -> Scorer:
         """Return the scorer of a part.
@@ -230,6 +227,11 @@ def drawn(cases: Cases, count: int) -> Cases:
     if len(cases) <= count:
         return cases
     return cases[np.sort(np.random.default_rng(0).choice(len(cases), count, replace=False))]
+
+
+def ranker_cases(cases: Cases, *, exclude_seen: bool) -> Cases:
+    """Return the cases that fit the ranker: at most 20,000, and with ``exclude_seen`` none whose target is left out."""
+    return drawn(cases[np.flatnonzero(~repeated_targets(cases))] if exclude_seen else cases, RANKED_CASES)
 
 
 def folds_of(cases: Prefixes) -> npt.NDArray[np.int64]:

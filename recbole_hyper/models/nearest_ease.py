@@ -1,7 +1,5 @@
 """EASE^R where each item is regressed on the items nearest to it: its time grows with the items, not their cube."""
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
@@ -25,13 +23,12 @@ def nearest_weights(matrix: scipy.sparse.csr_matrix, nearest: int, ridge: float)
     gram = (matrix.T @ matrix).tocsr()
     gram.sort_indices()
     scale = (1 / np.sqrt(gram.diagonal() + ridge)).astype(np.float32)
-    counts: tuple[Any, ...]
     if n_items >= KERNEL_FROM:
         from recbole_hyper.kernels.ridge import regressions  # imports numba, so only when it is needed
 
-        counts = gram.indptr, gram.indices, gram.data
+        counts = [gram.indptr, gram.indices, gram.data]
     else:
-        regressions, counts = _regressions, (gram.toarray(),)
+        regressions, counts = _regressions, [gram.toarray()]
     # errors grow with the largest eigenvalue over the ridge
     worst = float(gram.data.max(initial=0.0)) * nearest / ridge
     dtype = torch.float64 if worst * torch.finfo(torch.float32).eps > _MOST_ERROR else torch.float32
