@@ -23,7 +23,7 @@ import torch
 from recbole_hyper.models import propose, rank
 from recbole_hyper.models.evidence import N_EVIDENCE, Evidence
 from recbole_hyper.models.memory import RANKED_CASES, folds_of, ranker_cases
-from recbole_hyper.models.rank import Ranker, sum_of_ndcg
+from recbole_hyper.models.rank import Ranker
 from recbole_hyper.runs.load import load_model, read_finished, read_run
 
 FILE = Path(__file__).parents[2] / "results" / "rerankers.csv"
@@ -71,7 +71,9 @@ class Data(NamedTuple):
 
     def ndcg(self, evidence: Evidence, scores: torch.Tensor) -> float:
         """Return NDCG@10 for the ``scores`` (n, k) of the items."""
-        return float(sum_of_ndcg(evidence, scores, self.targets)) / len(self.targets)
+        hits = (evidence.items == self.targets[:, None]) & (evidence.items > 0)
+        ranks = 1 + (scores > scores.masked_fill(~hits, -math.inf).amax(dim=1, keepdim=True)).sum(dim=1)
+        return float((hits.any(dim=1) & (ranks <= 10)).div(torch.log2(ranks + 1.0)).mean())
 
     def fitted(self, evidence: Evidence, cases: int = RANKED_CASES) -> float:
         """Return NDCG@10 with a reranker that is fitted to the first of the ``cases``."""

@@ -78,20 +78,14 @@ class MemoryRecommender(HyperRecommender):
     """
 
     own_options = keyed(
-        memory_window=Option(
-            "largest distance of neighbours, and number of newest items that vote", kind=PositiveInt, default=10
-        ),
+        memory_window=Option("largest distance of neighbours; as many newest items vote", kind=PositiveInt, default=10),
         memory_neighbours=Option("strongest neighbours to keep for each item", kind=PositiveInt, default=200),
         memory_ease=Option(
             "read the scores of EASE^R; auto: where the counts of all pairs of items take at most a gigabyte",
             kind=bool | Auto,
             default=AUTO,
         ),
-        memory_rerank=Option(
-            "rank the best items by two small networks, each fitted to the validation of half the users",
-            kind=bool,
-            default=True,
-        ),
+        memory_rerank=Option("rank the best items by small networks fitted to validation", kind=bool, default=True),
     )
     scores_by_head = False
     fits_itself = ("ranking.",)

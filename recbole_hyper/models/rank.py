@@ -15,10 +15,9 @@ N_FOLDS = 2
 _WIDTH = 16
 _SHAPES = (N_EVIDENCE,), (N_EVIDENCE,), (N_EVIDENCE,), (N_EVIDENCE, _WIDTH), (_WIDTH,), (_WIDTH,)
 _SIZES = [math.prod(shape) for shape in _SHAPES]
-# a fit: at most so many steps, and passes over the cases; cases a step, rate and weight decay of Adam, fewest cases
-_STEPS, _PASSES, _BATCH, _RATE, _DECAY, _FEWEST = 440, 10, 128, 0.01, 1e-3, 50
-# of the NDCG that has to gain
-_DEPTH = 10
+# a fit: at most so many steps, and passes over the cases; cases a step, rate and weight decay of Adam
+_STEPS, _PASSES, _BATCH, _RATE, _DECAY = 440, 10, 128, 0.01, 1e-3
+_PRECISION = 3.0  # of the prior, around 0, of what the networks are worth
 
 
 class Ranker(nn.Module):
@@ -31,9 +30,9 @@ class Ranker(nn.Module):
     and the probability of the proposed items together is distributed among them in proportion to :math:`e^{s'_j}`. All
     other items keep theirs. Zeros, as before :meth:`fit`, change nothing.
 
-    There are two, and :math:`s'` is the mean of theirs. Each is fitted to half of the users, so that the other half
-    tells what it gains. The weights file has the numbers, but they are no buffers of the state, so that an average of
-    the model's weights leaves them alone.
+    There are two, and :math:`s'` is the mean of theirs. Each is fitted to half of the users, and the other half tells
+    what it is worth. The weights file has the numbers, but they are no buffers of the state, so that an average of the
+    model's weights leaves them alone.
     """
 
     numbers: Tensor
@@ -53,41 +52,48 @@ class Ranker(nn.Module):
 
         With the ``folds`` (n,) of the users, by the networks that were not fitted to them.
         """
+        new = (evidence.scores + self._change(evidence, folds)).log_softmax(dim=1)
+        new = new + evidence.scores.logsumexp(dim=1, keepdim=True)
+        return new.masked_fill(evidence.items == 0, -math.inf)
+
+    def _change(self, evidence: Evidence, folds: Tensor | None) -> Tensor:
         mean, scale, *learned = _parts(self.numbers)
         changes = _added((evidence.values - mean[:, None, None]) * scale[:, None, None], *learned)
         if folds is None:
-            change = changes.mean(dim=0)
-        else:
-            others = folds != torch.arange(N_FOLDS, device=folds.device)[:, None]
-            change = (changes * others[:, :, None]).sum(dim=0) / (N_FOLDS - 1)
-        new = (evidence.scores + change).log_softmax(dim=1) + evidence.scores.logsumexp(dim=1, keepdim=True)
-        return new.masked_fill(evidence.items == 0, -math.inf)
+            return changes.mean(dim=0)
+        return changes[1 - folds, torch.arange(len(folds), device=folds.device)]
 
     def fit(self, evidence: Evidence, targets: Tensor, folds: Tensor) -> None:
         """Fit each network to the cases of its users.
 
         By cross-entropy over the proposed items, for the cases whose ``targets`` (n,) are among these: a few hundred
-        steps of Adam, on the device where the evidence is; nothing returns to the host. If a fold has fewer than 50
-        such cases, or if NDCG@10 does not gain in cross-validation, nothing is changed.
+        steps of Adam, on the device where the evidence is; nothing returns to the host. What they add is then scaled by
+        what it is worth for the users that they were not fitted to.
         """
-        hits = _hits(evidence, targets)
-        own = hits.any(dim=1) & (folds == torch.arange(N_FOLDS, device=folds.device)[:, None])
-        self.numbers.copy_(_fit(evidence, hits.int().argmax(dim=1), own))
-        scores = self(evidence, folds)
-        gains = sum_of_ndcg(evidence, scores, targets) > sum_of_ndcg(evidence, evidence.scores, targets)
-        kept = (own.sum(dim=1).min() >= _FEWEST) & gains
-        self.numbers.copy_(torch.where(kept, self.numbers, 0.0))
+        hits = (evidence.items == targets[:, None]) & (evidence.items > 0)
+        hit, places = hits.any(dim=1), hits.int().argmax(dim=1)
+        self.numbers.copy_(_fit(evidence, places, hit & (folds == torch.arange(N_FOLDS, device=folds.device)[:, None])))
+        worth = _worth(evidence.scores, self._change(evidence, folds), places, hit)
+        _, _, linear, _, _, out = _parts(self.numbers)
+        for part in (linear, out):
+            part.mul_(2 * worth / (1 + worth))  # errors of one network count half in the mean of two
 
 
-def _hits(evidence: Evidence, targets: Tensor) -> Tensor:
-    return (evidence.items == targets[:, None]) & (evidence.items > 0)
+def _worth(scores: Tensor, change: Tensor, places: Tensor, hit: Tensor) -> Tensor:
+    r"""Return the factor :math:`\beta`, from 0 to 1, by which ``change`` (n, k) predicts best what was chosen.
 
+    .. math:: \min_\beta \; \tfrac{3}{2} \beta^2 - \sum_i \log \mathrm{softmax}(s_i + \beta c_i)_{y_i}
 
-def sum_of_ndcg(evidence: Evidence, scores: Tensor, targets: Tensor) -> Tensor:
-    """Return the sum of NDCG@10 for the ``scores`` (n, k) of the proposed items, given the ``targets`` (n,)."""
-    hits = _hits(evidence, targets)
-    ranks = 1 + (scores > scores.masked_fill(~hits, -math.inf).amax(dim=1, keepdim=True)).sum(dim=1)
-    return torch.where((ranks <= _DEPTH) & hits.any(dim=1), 1 / torch.log2(ranks + 1.0), 0.0).sum()
+    With the log-probabilities s (n, k), for the cases that are a ``hit`` (n,) of their ``places`` y (n,).
+    """
+    chosen = change.gather(1, places[:, None])[:, 0]
+    low, high = scores.new_zeros(()), scores.new_ones(())
+    for _ in range(10):  # halvings
+        middle = (low + high) / 2
+        expected = ((scores + middle * change).softmax(dim=1) * change).sum(dim=1)
+        rises = torch.where(hit, expected - chosen, 0.0).sum() + _PRECISION * middle > 0
+        low, high = torch.where(rises, low, middle), torch.where(rises, middle, high)
+    return low
 
 
 def _parts(numbers: Tensor, first: int = 0) -> list[Tensor]:

@@ -104,10 +104,9 @@ def test_other_memories_are_compared_on_the_cases_of_a_run(random_data: Path, tm
     assert (table["cases"] == len(runs[0].cases)).all()
 
 
-def test_rerankers_are_compared_on_the_cases_of_runs(random_data, tmp_path, monkeypatch) -> None:
+def test_rerankers_are_compared_on_the_cases_of_runs(random_data, tmp_path) -> None:
     writer = study("rerankers")
     writer.FILE, folders = tmp_path / "rerankers.csv", []
-    monkeypatch.setattr("recbole_hyper.models.rank._FEWEST", 1)
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         shutil.copy(random_data / "random" / "random.inter", tmp_path / name / f"{name}.inter")

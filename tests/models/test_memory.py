@@ -12,9 +12,9 @@ from recbole_hyper import load, run
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.evaluation.ranking import rank_cases
 from recbole_hyper.evaluation.statistics import case_values
-from recbole_hyper.models import memory, propose, rank
+from recbole_hyper.models import memory, propose
 from recbole_hyper.models.evidence import Evidence, EvidenceReader
-from recbole_hyper.models.memory import MemoryRecommender, folds_of
+from recbole_hyper.models.memory import folds_of
 from recbole_hyper.models.rank import Ranker
 from recbole_hyper.protocols.base import repeated_targets
 from recbole_hyper.runs.build import build_model, read_data
@@ -230,15 +230,3 @@ def test_a_case_of_one_user_is_in_one_fold(random_data: Path) -> None:
     assert set(folds_of(split.valid).tolist()) == {0, 1}
     split.store.users[:] = split.store.users[0]
     assert len(set(folds_of(split.valid).tolist())) == 1
-
-
-def test_too_few_cases_leave_the_mixture(random_data: Path) -> None:
-    model, config, _, split = made_of(random_data)
-    assert isinstance(model, MemoryRecommender)
-    assert len(split.valid) < 2 * rank._FEWEST
-    model.choose(split.valid)
-    assert not model.ranking.ranker.numbers.any()
-    mixture, _, _, _ = made_of(random_data, memory_rerank=False)
-    mixture.load_state_dict(model.state_dict(), strict=False)
-    expected = mixture.case_scorer(config)(split.valid)
-    torch.testing.assert_close(model.case_scorer(config, "valid")(split.valid), expected)

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import minimize_scalar
 
 from recbole_hyper.models import rank
 from recbole_hyper.models.evidence import N_EVIDENCE, Evidence
@@ -61,18 +62,19 @@ def cases(count: int, seed: int = 0) -> tuple[Evidence, torch.Tensor, torch.Tens
     values = torch.randn(count, K, N_EVIDENCE, generator=draws)
     targets = 1 + values[:, :, 2].argmax(1)
     targets[::5] = K + 1  # was not proposed
-    return Evidence(torch.arange(1, K + 1).expand(count, K), values[:, :, 1] * 0.1, values), targets, folds_of(count)
+    items = torch.arange(1, K + 1).expand(count, K)
+    return Evidence(items, values[:, :, 1] * 0.1, values), targets, torch.arange(count) % 2
 
 
-def folds_of(count: int) -> torch.Tensor:
-    return torch.arange(count) % 2
+def ndcg(evidence: Evidence, scores: torch.Tensor, targets: torch.Tensor) -> float:
+    order = evidence.items.gather(1, scores.argsort(dim=1, descending=True)).tolist()
+    places = [items.index(target) for items, target in zip(order, targets.tolist(), strict=True) if target in items]
+    return sum(1 / math.log2(place + 2) for place in places) / len(targets)
 
 
 def gain(model: Ranker, evidence: Evidence, targets: torch.Tensor, folds: torch.Tensor | None) -> float:
-    """Return what NDCG@10 gains, by the networks that were not fitted to a user if there are folds."""
-    both = (model(evidence, folds), evidence.scores)
-    after, before = (rank.sum_of_ndcg(evidence, scores, targets) for scores in both)
-    return float(after - before) / len(targets)
+    """Return what NDCG gains, by the networks that were not fitted to a user if there are folds."""
+    return ndcg(evidence, model(evidence, folds), targets) - ndcg(evidence, evidence.scores, targets)
 
 
 def test_a_fit_finds_what_tells_the_target() -> None:
@@ -88,26 +90,44 @@ def test_a_fit_finds_what_tells_the_target() -> None:
     assert torch.equal(again.numbers, model.numbers)
 
 
-def test_what_does_not_gain_for_users_that_the_network_has_not_seen_is_not_kept(monkeypatch) -> None:
+def test_what_tells_nothing_of_users_that_the_network_has_not_seen_is_worth_nothing() -> None:
     """Targets that nothing tells: a network that learns them by heart gains on its own users alone."""
     evidence, _, folds = cases(300)
     random = torch.randint(1, K + 1, (300,), generator=torch.Generator().manual_seed(2))
     model = Ranker()
-    numbers = rank._fit(evidence, random - 1, folds == torch.arange(2)[:, None])
-    model.numbers.copy_(numbers)
+    model.numbers.copy_(rank._fit(evidence, random - 1, folds == torch.arange(2)[:, None]))
     assert gain(model, evidence, random, 1 - folds) > 0.03
     assert gain(model, evidence, random, folds) < 0.01
-    model.fit(evidence, random, folds)
-    assert gain(model, evidence, random, folds) >= 0
-    monkeypatch.setattr(rank, "sum_of_ndcg", lambda evidence, scores, _: -scores.std())
-    model.fit(*cases(300))
-    assert not model.numbers.any()
+    before, _ = model._change(evidence, None).std(), model.fit(evidence, random, folds)
+    assert model._change(evidence, None).std() < 0.3 * before
 
 
-def test_too_few_cases_change_nothing() -> None:
-    model = filled()
-    model.fit(*cases(90))
-    assert not model.numbers.any()
+@pytest.mark.parametrize(("signal", "noise"), [(0.0, 1.0), (0.0, 0.0), (-1.0, 0.3), (0.5, 1.0), (1.0, 0.3), (9.0, 0.0)])
+def test_what_a_change_is_worth_is_the_best_factor(signal: float, noise: float) -> None:
+    draws = torch.Generator().manual_seed(1)
+    scores, noises = torch.randn(2, 400, K, generator=draws).double()
+    places, hit = torch.randint(K, (400,), generator=draws), torch.rand(400, generator=draws) < 0.7
+    scores[:, 5] = scores[:, 5].masked_fill(places != 5, -math.inf)  # an empty place
+    scores[~hit] = -math.inf
+    change = noise * noises + signal * torch.nn.functional.one_hot(places, K)
+
+    def cost(factor: float) -> float:
+        likely = (scores + factor * change)[hit].log_softmax(dim=1)
+        return float(1.5 * factor**2 - likely[torch.arange(len(likely)), places[hit]].sum())
+
+    best = minimize_scalar(cost, bounds=(0, 1), method="bounded").x
+    assert float(rank._worth(scores, change, places, hit)) == pytest.approx(best, abs=2e-3)
+
+
+def test_the_mean_of_two_networks_is_worth_more_than_one(monkeypatch) -> None:
+    changes = []
+    for worth in (1.0, 0.5, 0.0):
+        monkeypatch.setattr(rank, "_worth", lambda scores, *_, worth=worth: scores.new_tensor(worth))
+        model, given = Ranker(), cases(300)
+        model.fit(*given)
+        changes.append(model._change(given[0], None))
+    assert changes[0].abs().mean() > 0.1
+    torch.testing.assert_close(torch.stack(changes), changes[0] * torch.tensor([1, 2 / 3, 0])[:, None, None])
 
 
 def test_empty_places_take_no_part_in_the_fit() -> None:
