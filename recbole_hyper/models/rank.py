@@ -122,8 +122,7 @@ def _fit(evidence: Evidence, places: Tensor, own: Tensor) -> Tensor:
         mean[fold] = weights @ values / total
         scale[fold] = (weights @ (values - mean[fold]).square() / total).clamp(min=1e-6).rsqrt()
     learned[1].copy_(torch.empty(N_EVIDENCE, _WIDTH).normal_(0, N_EVIDENCE**-0.5, generator=draws))
-    fixed, trained = numbers.split([sum(_SIZES[:2]), sum(_SIZES[2:])], dim=1)
-    trained = trained.clone().requires_grad_()
+    trained = numbers[:, sum(_SIZES[:2]) :].clone().requires_grad_()
     batches = _batches(own, draws)
     optimizer = torch.optim.Adam([trained], lr=_RATE, weight_decay=_DECAY)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, len(batches))
@@ -139,7 +138,7 @@ def _fit(evidence: Evidence, places: Tensor, own: Tensor) -> Tensor:
         loss.backward()
         optimizer.step()
         schedule.step()
-    return torch.cat((fixed, trained.detach()), dim=1)
+    return torch.cat((numbers[:, : sum(_SIZES[:2])], trained.detach()), dim=1)
 
 
 def _batches(own: Tensor, draws: torch.Generator) -> Tensor:
@@ -152,5 +151,4 @@ def _batches(own: Tensor, draws: torch.Generator) -> Tensor:
     passes = (keys + ~own).argsort(dim=2)  # in each pass, the fold's own cases come first
     number, draw = own.sum(dim=1).clamp(min=1)[:, None], torch.arange(steps * _BATCH, device=own.device)
     folds = torch.arange(N_FOLDS, device=own.device)[:, None]
-    found = passes[(draw // number) % _PASSES, folds, draw % number]
-    return found.view(N_FOLDS, steps, _BATCH).transpose(0, 1)
+    return passes[(draw // number) % _PASSES, folds, draw % number].view(N_FOLDS, steps, _BATCH).transpose(0, 1)
