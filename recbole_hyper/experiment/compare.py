@@ -12,7 +12,7 @@ from recbole_hyper.config.recbole_keys import TRANSLATED
 from recbole_hyper.data.tables.download import with_data
 from recbole_hyper.evaluation.segments import check_segments
 from recbole_hyper.experiment.comparison import Comparison
-from recbole_hyper.experiment.experiment import Experiment, Run, folder_name, keys_file, run_alone
+from recbole_hyper.experiment.experiment import Experiment, Run, folder_name, keys_file, require_own_table, run_alone
 from recbole_hyper.experiment.package import require_new
 from recbole_hyper.experiment.scores import missing_text, rank_scores, read_scores
 from recbole_hyper.experiment.seeds import read_seeds
@@ -76,6 +76,7 @@ def planned(
     rows: Mapping[str, str], dataset: str, folder: Path, settings: Mapping[str, Mapping[str, Any]], seeds: Sequence[int]
 ) -> list[Run]:
     """Return the runs of the ``rows`` (models by name) in ``folder``; without ``seeds`` each row is one run."""
+    require_own_table(folder, "compare")
     return [
         Run(model, dataset, seed, keys, seed_folder(folder / folder_name(name), seed), name)
         for name, model in rows.items()

@@ -17,16 +17,17 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from recbole_hyper.errors import positive_int
+from recbole_hyper.errors import ConfigError, positive_int
 from recbole_hyper.experiment.executor import Executor
 from recbole_hyper.files import read_json, write_yaml
 from recbole_hyper.processes import python_command
-from recbole_hyper.runs.folder import RESULT
+from recbole_hyper.runs.folder import CONFIG, RESULT
 from recbole_hyper.threads import processors
 from recbole_hyper.training.progress import in_time
 
 # trains a run and returns its error, None for success
 Start = Callable[["Run"], str | None]
+Connect = Callable[[], AbstractContextManager[Any]]
 # the line that a run logs for an epoch
 _EPOCH = re.compile(r"epoch \d+ of 0 to \d+\b.*")
 
@@ -62,12 +63,7 @@ class Experiment:
     folders of the runs; None trains here.
     """
 
-    def __init__(
-        self,
-        runs: Sequence[Run],
-        processes: int = 1,
-        connect: Callable[[], AbstractContextManager[Any]] | None = None,
-    ) -> None:
+    def __init__(self, runs: Sequence[Run], processes: int = 1, connect: Connect | None = None) -> None:
         self.runs = runs
         self.executor = Executor(positive_int("max_concurrent", processes), connect, {"num_cpus": 1})
         self.threads = max(1, processors() // processes)  # of each run: they share the cores
@@ -112,17 +108,19 @@ class Experiment:
         print(f"{self.labels[run.folder]}{text}", flush=True)
 
 
+def require_own_table(folder: Path, name: str) -> None:
+    """Raise ConfigError if ``folder`` has ``name``.csv but no run that this table can be of."""
+    if (folder / f"{name}.csv").exists() and not any((*folder.glob(f"*/{CONFIG}"), *folder.glob(f"*/*/{CONFIG}"))):
+        raise ConfigError(f"{folder} has {name}.csv, which the table would replace, and no run; choose another folder")
+
+
 def folder_name(name: str) -> str:
     """Return the name of the folder for a row of a table: "w/o BIT" is "w-o BIT"."""
     return name.replace("/", "-")
 
 
 def run_alone(
-    model: str,
-    dataset: str | None,
-    keys: Path,
-    threads: int | None = None,
-    note: Callable[[str], None] | None = None,
+    model: str, dataset: str | None, keys: Path, threads: int | None = None, note: Callable[[str], None] | None = None
 ) -> str | None:
     """Train and test one model with the keys of a YAML file in its own process; return its error, None for success.
 

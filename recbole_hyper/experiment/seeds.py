@@ -11,7 +11,7 @@ from recbole_hyper.data.reading import given_store
 from recbole_hyper.data.source import Source
 from recbole_hyper.data.tables.download import with_data
 from recbole_hyper.evaluation.compare import seeds_table
-from recbole_hyper.experiment.experiment import Experiment, Run
+from recbole_hyper.experiment.experiment import Experiment, Run, require_own_table
 from recbole_hyper.runs.build import reader_of_store
 from recbole_hyper.runs.claim import folder_of, plan_runs, seed_folder
 from recbole_hyper.runs.run import run
@@ -51,6 +51,7 @@ def run_seeds(
     files = list(config_files or [])
     config = with_data(lambda: Config(model, dataset, files, settings))
     folder = folder_of(config)
+    require_own_table(folder, "seeds")
     store = functools.cache(lambda: given_store(Source.of(config), interactions))  # read if a run is finished
     given = None if interactions is None else lambda one: reader_of_store(store())(one)
     plans = plan_runs(model, dataset, seeds, folder, settings, files, given)

@@ -208,24 +208,32 @@ def test_a_killed_run_with_more_epochs_is_refused(random_data, tmp_path, monkeyp
         command.compare(arguments("SASRecCE", tmp_path, **{**keys, "epochs": 1}))
 
 
-@pytest.mark.parametrize(
-    ("models", "keys", "named"),
-    [
-        ("Pop,SASRecCE", {"hiden_size": 3}, ("Pop", "'hiden_size'", "hidden_size")),
-        ("Pop,Nobody", {}, ("'Nobody'",)),
-        ("Pop,EASER", {"EASER.reg_weight": -1}, ("EASER: reg_weight=-1",)),
-        ("Pop,EASER", {"Pop.exclude_seen": False}, ("share exclude_seen",)),
-        ("Pop,EASER", {"Pop.eval_args": {"mode": "uni9"}}, ("share eval_args",)),
-        ("Pop,EASER", {"segments": "item.class"}, ("random/random",)),
-        ("Pop EASER Pop", {}, ("Pop more than once",)),
-    ],
-)
+@pytest.mark.parametrize(("models", "keys", "named"), [
+    ("Pop,SASRecCE", {"hiden_size": 3}, ("Pop", "'hiden_size'", "hidden_size")),
+    ("Pop,Nobody", {}, ("'Nobody'",)),
+    ("Pop,EASER", {"EASER.reg_weight": -1}, ("EASER: reg_weight=-1",)),
+    ("Pop,EASER", {"Pop.exclude_seen": False}, ("share exclude_seen",)),
+    ("Pop,EASER", {"Pop.eval_args": {"mode": "uni9"}}, ("share eval_args",)),
+    ("Pop,EASER", {"segments": "item.class"}, ("random/random",)),
+    ("Pop EASER Pop", {}, ("Pop more than once",)),
+])  # fmt: skip
 def test_mistakes_show_before_anything_runs(random_data, tmp_path, models, keys, named, monkeypatch) -> None:
     calls: list[str] = []
     monkeypatch.setattr(compare, "run_alone", run_here(calls))
     with refused(ConfigError, *named):
         command.compare(arguments(models, tmp_path, data_path=str(random_data), use_gpu=False, **keys))
     assert calls == []
+
+
+@pytest.mark.parametrize(
+    ("name", "typed"), [("compare", "compare --models=Pop"), ("seeds", "run --model=Pop --seeds=1")]
+)
+def test_a_table_of_others_is_not_replaced(name, typed, random_data, tmp_path, capsys) -> None:
+    (table := tmp_path / "out" / f"{name}.csv").parent.mkdir()
+    table.write_text("mine")
+    assert main([*typed.split(), "--dataset=random", f"--data_path={random_data}", f"--output_dir={table.parent}"]) == 1
+    assert f"{table.parent} has {name}.csv" in capsys.readouterr().err
+    assert ([*table.parent.iterdir()], table.read_text()) == ([table], "mine")
 
 
 def bound(random_data: Path, models: str, **keys: Any) -> tuple[dict[str, Any], dict[str, Any]]:

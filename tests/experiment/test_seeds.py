@@ -110,16 +110,13 @@ def test_the_command(random_data: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert str(tmp_path / "out" / "seeds.csv") in printed
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"split": {"LS": "valid_and_test"}},
-        {"split": {"RS": [0.6, 0.2, 0.2]}},
-        {"split": {"RS": [0.6, 0.2, 0.2]}, "order": "RO"},
-        {"split": {"GT": {"valid": 0.7, "test": 0.85}}},
-        {"split": {"TU": {"point": 0.7, "history": "after", "min_item_users": 1, "min_user_items": 2}}},
-    ],
-)
+@pytest.mark.parametrize("given", [
+    {"split": {"LS": "valid_and_test"}},
+    {"split": {"RS": [0.6, 0.2, 0.2]}},
+    {"split": {"RS": [0.6, 0.2, 0.2]}, "order": "RO"},
+    {"split": {"GT": {"valid": 0.7, "test": 0.85}}},
+    {"split": {"TU": {"point": 0.7, "history": "after", "min_item_users": 1, "min_user_items": 2}}},
+])  # fmt: skip
 @pytest.mark.parametrize("mode", ["full", "uni5", "pop5"])
 def test_the_split_does_not_depend_on_the_seed(random_data: Path, given: dict[str, Any], mode: str) -> None:
     def arrays(seed: int, candidate_seed: int = 2020) -> list[np.ndarray]:

@@ -126,27 +126,24 @@ def test_parquet_and_atomic_files_are_known_by_their_first_bytes(tmp_path: Path)
     assert guessed(tmp_path / "atomic", tmp_path) == (LINES, ["guessed: --format=atomic"])
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("user_id,uid,item,time\n", None),  # the field's own name comes first
-        ("user,uid,item,time\na,b,c,1\n", ": user and uid may both be user_id; .*=user_id=user"),
-        ("user,name,time\na,b,1\n", "no column item_id; its columns: user, name, time"),
-        ("user,item,time\na,b,noon\nc,d,night\n", "times in 'time', such as noon, are neither dates .*--time_format"),
-        ('[["a", "b"], ["b"]]', "has no column user_id"),
-        ("[1, 2]\n", "cannot guess the format from its name or its first line.*--format=NAME"),
-        ("", "raw is empty"),
-        ('{"user": "a", "item": "b", "time": {"$date": 1}}', "'time' has no times; .*is written as time.date"),
-        ('{"user": {"x": "a"}, "item": "b", "time": 1700000000}', "no user in 'user': .*is written as user.id"),
-        (f"user,item,time\na,8.71E+12,{T}\n", "'8.71E.12' in 'item' has lost digits"),
-        ('[{"user": "a", "item": "b", "time": 1}, {"user": 2}, {"user": 3, "item": 4, "time": 5}]', "1 of 3 lines"),
-        ("a,b,c\n1,2,3\n", "no column user_id, .*its columns: a, b, c; .*without a header: --no_header"),
-        ("user,item,time\n".encode("utf-16-le"), "raw, line 1: a NUL .* not UTF-8 text"),
-        # without the time in its header: pytest names the case by these bytes, the same in every worker
-        (gzip.compress(b"user,item,time\na,b,1\n", mtime=0), "raw, line 1: a NUL .* not UTF-8 text"),
-        ("user,item,time\nZoë,b,1\n".encode() + b"ren\xe9,b,1\n", r"line 3: .*not UTF-8.*'ren\\\\xe9\\tb\\t1'"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), [
+    ("user_id,uid,item,time\n", None),  # the field's own name comes first
+    ("user,uid,item,time\na,b,c,1\n", ": user and uid may both be user_id; .*=user_id=user"),
+    ("user,name,time\na,b,1\n", "no column item_id; its columns: user, name, time"),
+    ("user,item,time\na,b,noon\nc,d,night\n", "times in 'time', such as noon, are neither dates .*--time_format"),
+    ('[["a", "b"], ["b"]]', "has no column user_id"),
+    ("[1, 2]\n", "cannot guess the format from its name or its first line.*--format=NAME"),
+    ("", "raw is empty"),
+    ('{"user": "a", "item": "b", "time": {"$date": 1}}', "'time' has no times; .*is written as time.date"),
+    ('{"user": {"x": "a"}, "item": "b", "time": 1700000000}', "no user in 'user': .*is written as user.id"),
+    (f"user,item,time\na,8.71E+12,{T}\n", "'8.71E.12' in 'item' has lost digits"),
+    ('[{"user": "a", "item": "b", "time": 1}, {"user": 2}, {"user": 3, "item": 4, "time": 5}]', "1 of 3 lines"),
+    ("a,b,c\n1,2,3\n", "no column user_id, .*its columns: a, b, c; .*without a header: --no_header"),
+    ("user,item,time\n".encode("utf-16-le"), "raw, line 1: a NUL .* not UTF-8 text"),
+    # without the time in its header: pytest names the case by these bytes, the same in every worker
+    (gzip.compress(b"user,item,time\na,b,1\n", mtime=0), "raw, line 1: a NUL .* not UTF-8 text"),
+    ("user,item,time\nZoë,b,1\n".encode() + b"ren\xe9,b,1\n", r"line 3: .*not UTF-8.*'ren\\\\xe9\\tb\\t1'"),
+])  # fmt: skip
 def test_what_cannot_be_guessed_is_one_error(text: str | bytes, message: str | None, tmp_path: Path) -> None:
     raw = tmp_path / "raw"
     raw.write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -232,17 +229,14 @@ def test_the_guessed_encoding_is_printed(encoding: str, guess: str | None, tmp_p
     assert prepared(text, tmp_path, format="csv", layout=Layout(encoding=encoding))[0] == rows
 
 
-@pytest.mark.parametrize(
-    ("header", "columns"),
-    [
-        ("Customer Email,Lineitem sku,Created at", "user_id=Customer Email,item_id=Lineitem sku,timestamp=Created at"),
-        ("Name,Email,Lineitem sku,Created at", "user_id=Email,item_id=Lineitem sku,timestamp=Created at"),
-        ("InvoiceNo,StockCode,InvoiceDate,CustomerID", "user_id=CustomerID,item_id=StockCode,timestamp=InvoiceDate"),
-        ("user_id,product_id,order_number", "user_id=user_id,item_id=product_id,timestamp=order_number"),
-        ("session,email,sku,ts", "user_id=session,item_id=sku,timestamp=ts"),
-        ("id_customer,product_id,date_add", "user_id=id_customer,item_id=product_id,timestamp=date_add"),
-    ],
-)
+@pytest.mark.parametrize(("header", "columns"), [
+    ("Customer Email,Lineitem sku,Created at", "user_id=Customer Email,item_id=Lineitem sku,timestamp=Created at"),
+    ("Name,Email,Lineitem sku,Created at", "user_id=Email,item_id=Lineitem sku,timestamp=Created at"),
+    ("InvoiceNo,StockCode,InvoiceDate,CustomerID", "user_id=CustomerID,item_id=StockCode,timestamp=InvoiceDate"),
+    ("user_id,product_id,order_number", "user_id=user_id,item_id=product_id,timestamp=order_number"),
+    ("session,email,sku,ts", "user_id=session,item_id=sku,timestamp=ts"),
+    ("id_customer,product_id,date_add", "user_id=id_customer,item_id=product_id,timestamp=date_add"),
+])  # fmt: skip
 def test_columns_of_shops_are_guessed(header: str, columns: str, tmp_path: Path) -> None:
     row = ",".join("2020-01-01" if one in columns.rpartition("=")[2] else one for one in header.split(","))
     (tmp_path / "raw.csv").write_text(f"{header}\n{row}\n")
