@@ -1,9 +1,10 @@
-"""Write finished runs as a row of RecBoard: one json file with the figures of each seed.
+"""Write finished runs as rows of RecBoard: one json file of a model, with the figures of each data set and seed.
 
     python examples/recboard.py Amazon2014Beauty_550_LOU FMLPRecMemory.json saved/beauty/seed-*
 
-The runs are ranked again, as RecBoard has cut-offs that a run seldom has. Its "best" is the best epoch by test; these
-runs chose by validation and were tested once, so it has the figures of "test".
+Other data sets that the file has stay in it. The runs are ranked again, as RecBoard has cut-offs that a run seldom has.
+Its "best" is the best epoch by test; these runs chose by validation and were tested once, so it has the figures of
+"test".
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ def of_part(values: Mapping[str, float]) -> dict[str, float]:
     return {f"{NAMES[name]}@{k}": values[f"{name.lower()}@{k}"] for name, cuts in CUTOFFS.items() for k in cuts}
 
 
-def row(dataset: str, folders: Sequence[Path]) -> list[dict[str, Any]]:
-    """Return the row of a model: its runs on RecBoard's ``dataset`` in one entry."""
+def row(dataset: str, folders: Sequence[Path]) -> dict[str, Any]:
+    """Return the row of a model: its runs on RecBoard's ``dataset``."""
     runs, result = [], dict[str, Any]()
     for folder in folders:
         changes = {"topk": list(CUTOFFS["Hit"]), "metrics": list(CUTOFFS), "metric_decimal_place": 12}
@@ -35,9 +36,15 @@ def row(dataset: str, folders: Sequence[Path]) -> list[dict[str, Any]]:
         params = {"seed": result["seed"], "commit": result["commit"]}
         runs.append({"id": folder.name, "params": params, "metrics": {**parts, "best": parts["test"]}})
     tags = ["Sequential", "CE", str(result["config"]["hidden_size"])]
-    return [{"description": result["model"], "dataset": dataset, "tags": tags, "runs": runs}]
+    return {"description": result["model"], "dataset": dataset, "tags": tags, "runs": runs}
+
+
+def write(dataset: str, file: Path, folders: Sequence[Path]) -> None:
+    """Write the row of ``dataset`` into ``file``, where it replaces an earlier one."""
+    rows = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+    rows = [one for one in rows if one["dataset"] != dataset] + [row(dataset, folders)]
+    file.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    content = row(sys.argv[1], [Path(folder) for folder in sys.argv[3:]])
-    Path(sys.argv[2]).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    write(sys.argv[1], Path(sys.argv[2]), [Path(folder) for folder in sys.argv[3:]])
