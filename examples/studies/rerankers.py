@@ -9,6 +9,7 @@ so too with one number of the reranker changed; and with the reranker of another
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 from collections.abc import Iterator, Sequence
@@ -46,14 +47,17 @@ def of_width(width: int) -> dict[str, Any]:
     return {"_WIDTH": width, "_SHAPES": shapes, "_SIZES": [math.prod(shape) for shape in shapes]}
 
 
+# what the networks are found to be worth: as it is, and always all
+WORTHS = {"": rank._worth, ", not scaled": lambda scores, *_: scores.new_ones(())}
 # constants of ``rank`` in a row of the table
 NUMBERS: dict[str, dict[str, Any]] = {
     "8 hidden units": of_width(8), "32 hidden units": of_width(32),
     "220 steps": {"_STEPS": 220, "_PASSES": 5}, "880 steps": {"_STEPS": 880, "_PASSES": 20},
     "rate .003": {"_RATE": 0.003}, "rate .03": {"_RATE": 0.03},
     "weight decay .0001": {"_DECAY": 1e-4}, "weight decay .01": {"_DECAY": 1e-2},
+    "not scaled": {"_worth": WORTHS[", not scaled"]},
 }  # fmt: skip
-CASES = 5_000  # that the reranker is fitted to, instead of 20,000
+CASES = 5_000, 1_000  # that the reranker is fitted to, instead of 20,000
 
 
 class Data(NamedTuple):
@@ -116,8 +120,10 @@ def rows(data: Data, others: Sequence[Data]) -> Iterator[dict[str, Any]]:
     for text, constants in NUMBERS.items():
         with patch.multiple(rank, **constants):
             yield row(text, data.fitted(evidence))
-    if len(data.folds) > CASES:
-        yield row(f"fitted to {CASES:,} cases", data.fitted(evidence, CASES))
+    for cases, (text, worth) in itertools.product(CASES, WORTHS.items()):
+        if len(data.folds) > cases:
+            with patch.object(rank, "_worth", worth):
+                yield row(f"fitted to {cases:,} cases{text}", data.fitted(evidence, cases))
     for other in others:
         if other is not data:
             yield row(f"of {other.name}", data.ndcg(evidence, other.ranker(evidence)))
