@@ -136,16 +136,13 @@ def test_the_sentences_about_rerankers_of_other_data_are_true() -> None:
     amazon = [f"amazon-{name}-sequences" for name in ("beauty", "sports", "toys")]
     for data in (*amazon, "lastfm-sequences"):
         gains = [table[data, f"of {other}"] for other in amazon if other != data]
-        assert min(gains) > 0.7 * table[data, "all evidence"]
-    others = {
-        data: [gain for (of, name), gain in table.items() if of == data and name.startswith("of ")]
-        for data in ("ml-1m", "yelp-sequences")
-    }
+        assert min(gains) > (0.8 if data in amazon else 2 / 3) * table[data, "all evidence"]
+    movielens, yelp = (table[data].filter(regex="^of ") for data in ("ml-1m", "yelp-sequences"))
     page = words("docs/models/memory.md")
-    assert (table["ml-1m", "all evidence"], max(others["ml-1m"]), min(others["ml-1m"])) == (4.4, -0.9, -12.3)
-    assert "MovieLens-1M gains 4.4 % with its own numbers and loses .9 to 12.3 % with those of others" in page
-    assert (table["yelp-sequences", "all evidence"], max(others["yelp-sequences"])) == (6.6, 3.3)
-    assert "Yelp gains 6.6 % with its own and at most 3.3 % with those of others" in page
+    assert (table["ml-1m", "all evidence"], movielens.max(), movielens.min()) == (4.3, -0.7, -11.4)
+    assert "MovieLens-1M gains 4.3 % with its own numbers and loses .7 to 11.4 % with those of others" in page
+    assert (table["yelp-sequences", "all evidence"], yelp.max()) == (7.4, 3.2)
+    assert "Yelp gains 7.4 % with its own and at most 3.2 % with those of others" in page
 
 
 def test_the_sentences_about_numbers_of_the_reranker_are_true() -> None:
@@ -153,11 +150,14 @@ def test_the_sentences_about_numbers_of_the_reranker_are_true() -> None:
     table = pd.read_csv(RESULTS / "rerankers.csv").set_index(["data", "reranker"])["valid ndcg@10"].unstack()
     changed = table[[name for name in table if re.search("items|units|steps|rate|decay", name)]]
     changes = 100 * (changed.div(table["all evidence"], axis=0) - 1).T
-    bounds = {"lastfm-sequences": 6.0, "yelp-sequences": 3.0}
+    bounds = {"lastfm-sequences": 8.0, "yelp-sequences": 3.0}
     assert all(changes[data].abs().max() < bounds.get(data, 1.3) for data in changes)
     assert (changes.min(axis=1) < 0).all()
     fewer = table["fitted to 5,000 cases"] / table["all evidence"] - 1
-    assert -0.055 < fewer.min() < -0.045
+    assert -0.045 < fewer.min() < -0.035
+    for cases in ("5,000", "1,000"):
+        scaled, not_scaled = (table[f"fitted to {cases} cases{text}"].dropna() for text in ("", ", not scaled"))
+        assert set(scaled.index[scaled <= not_scaled]) <= {"ml-1m"}
 
 
 def test_the_sentences_about_the_hyperbolic_head_are_true() -> None:
