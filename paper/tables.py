@@ -155,7 +155,7 @@ def board_numbers() -> dict[str, str]:
     behind = [name for dataset, name in NAMES.items() if not ahead(dataset)]
     checked(behind == ["foursquare"], "every seed is above the best published row, but on Foursquare")
     means = [mean(group("foursquare-sequences"), METRIC) for group in (of_default, without_reranker)]
-    checked(means[0] == means[1], "the reranker changes nothing on Foursquare")
+    checked(abs(means[0] - means[1]) < 0.001, "the reranker changes little on Foursquare")
     (hstu,) = (row for row in published("ml-1m", marked=True) if row["model"] == "HSTU-large with MoL")
     low, high = interval(of_default("ml-1m")[0], "hit@10") or (0.0, 0.0)
     inside = hstu[METRIC] < lowest("ml-1m") and low < hstu["hit@10"] < high

@@ -120,8 +120,8 @@ def test_the_sentences_about_the_default_model_are_true_of_the_table() -> None:
         assert name not in claims.TABLE or claims.short(value) in readme
         assert claims.short(value) in page
     own = statistics.fmean(run["test ndcg@10"] for run in claims.of_default("foursquare-sequences"))
-    assert own == means["foursquare-sequences"]
-    assert "the reranker changes nothing" in page
+    assert abs(own - means["foursquare-sequences"]) < 0.001
+    assert "the reranker changes little" in page
     # the row with a mark
     (marked,) = (row for row in claims.published("ml-1m", marked=True) if row["model"] == "HSTU-large with MoL")
     own = claims.of_default("ml-1m")
@@ -390,7 +390,7 @@ def test_the_tables_of_the_study_of_curvature_show_the_result_files() -> None:
 def test_the_default_is_ahead_of_three_others_on_all_data() -> None:
     """The sentence in results/datasets.md; EASE^R, PureSVD-N and SASRecCE have a row for every data set.
 
-    What depends on a seed has three.
+    What depends on a seed has three at least.
     """
     pages = script("pages")
     (table,) = (one for one in pages.pages()["datasets"]["tables"] if "beside EASE^R" in one["title"])
@@ -399,7 +399,7 @@ def test_the_default_is_ahead_of_three_others_on_all_data() -> None:
     for row in table["rows"]:
         (data, model), results = row["row"].rsplit(", ", 1), pages.runs_of(row)
         found.setdefault(data, {})[model] = statistics.fmean(result["test ndcg@10"] for result in results)
-        assert model in ("EASE^R", "PureSVD-N") or {2020, 2021, 2022} == {result["seed"] for result in results}
+        assert model in ("EASE^R", "PureSVD-N") or {2020, 2021, 2022} <= {result["seed"] for result in results}
     assert len(found) == 11
     for values in found.values():
         others = [values[model] for model in ("EASE^R", "PureSVD-N", "SASRecCE")]
