@@ -13,7 +13,7 @@ import torch
 from recbole_hyper.batches.histories import whole_histories
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.errors import ConfigError
-from recbole_hyper.evaluation.scorers import learns_users, rows_of_a_block, scores_of
+from recbole_hyper.evaluation.scorers import has_users, rows_of_a_block, scores_of
 from recbole_hyper.models.contract import OwnModel, item_vectors, make_scorer
 from recbole_hyper.models.contract import similarity as model_similarity
 from recbole_hyper.registry import reads_times
@@ -37,7 +37,7 @@ class ModelScorer(Scorer):
         self.model, self.config, self.store, self.item_features = model.eval(), config, store, item_features
         self.features = () if item_features is None else tuple(column.name for column in item_features.columns)
         self.reads_times = reads_times(config)
-        self.learns_users = not isinstance(model, OwnModel) and learns_users(type(model))
+        self.learns_users = not isinstance(model, OwnModel) and has_users(model)
         self.score = make_scorer(model, config)
 
     def __getstate__(self) -> dict[str, Any]:

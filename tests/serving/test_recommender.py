@@ -241,13 +241,14 @@ def test_the_measure_of_the_ball_is_its_geodesic_distance() -> None:
     torch.testing.assert_close(-found, ball.dist(where[:2, None], where[None]), atol=1e-6, rtol=1e-9)
 
 
-def test_a_model_with_user_vectors_needs_the_users_of_histories(folder: Path, tmp_path: Path) -> None:
-    run("BPR", "small", config_dict=keys(folder.parent / "data", tmp_path / "bpr"))
-    model = load(tmp_path / "bpr")
+@pytest.mark.parametrize("name", ["BPR", "HGN"])
+def test_a_model_with_user_vectors_needs_the_users_of_histories(name: str, folder: Path, tmp_path: Path) -> None:
+    run(name, "small", config_dict=keys(folder.parent / "data", tmp_path / "run"))
+    model = load(tmp_path / "run")
     found = model.recommend(histories={"u1": ["i2"], "nobody": ["i2"]}, k=2)
     assert found["popular"].tolist() == [False, False, True, True]
     assert "i2" not in found["item_id"].tolist()
-    with refused(ValueError, "BPR"):
+    with refused(ValueError, name):
         model.recommend(histories=[["i2"]])
     assert len(model.similar_items(["i2"], 3)) == 3
 

@@ -61,8 +61,8 @@ def test_a_worker_waits_for_the_bundle_of_another_run(bundle, tmp_path, monkeypa
         first = client.get("/health").json()["run"]
         link.unlink()
         link.symlink_to(next_run)
-        late = threading.Timer(0.3, shutil.copytree, (bundle / "serving", next_run / "serving"))
-        late.start()
+        copy = Path(shutil.copytree(bundle / "serving", tmp_path / "copy"))
+        threading.Timer(0.3, copy.rename, [next_run / "serving"]).start()
         assert serve._opener(settings)().about["run"] == first
         until(lambda: "now serving" in caplog.text, 60)
     assert "still serving the earlier model" not in caplog.text
