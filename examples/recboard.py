@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from recbole_hyper.files import read_json
 from recbole_hyper.runs.evaluate import evaluate
 
 CUTOFFS = {"Hit": (1, 5, 10, 20, 50), "NDCG": (5, 10, 20, 50)}
@@ -33,7 +34,7 @@ def row(dataset: str, folders: Sequence[Path]) -> dict[str, Any]:
         changes = {"topk": list(CUTOFFS["Hit"]), "metrics": list(CUTOFFS), "metric_decimal_place": 12}
         result = evaluate(folder, config_dict=changes)
         parts = {part: of_part(result[part]) for part in ("valid", "test")}
-        params = {"seed": result["seed"], "commit": result["commit"]}
+        params = {key: read_json(folder / "result.json")[key] for key in ("seed", "commit")}
         runs.append({"id": folder.name, "params": params, "metrics": {**parts, "best": parts["test"]}})
     tags = ["Sequential", "CE", str(result["config"]["hidden_size"])]
     return {"description": result["model"], "dataset": dataset, "tags": tags, "runs": runs}
