@@ -184,7 +184,7 @@ def test_the_sentences_about_the_hyperbolic_head_are_true() -> None:
 
 
 def test_the_figures_that_pages_state_by_hand_are_those_of_the_table() -> None:
-    for one in (run for data in json.loads((RESULTS / "recboard.json").read_text()) for run in data["runs"]):
+    for one in (seed for data in json.loads((RESULTS / "recboard.json").read_text()) for seed in data["runs"]):
         assert one["metrics"]["test"]["NDCG@10"] == pytest.approx(runs()[one["id"]]["test ndcg@10"], abs=1e-6)
     text = script("table").figure_text
     hstu = words("docs/models/hstu.md")
