@@ -72,10 +72,10 @@ class Ranker(nn.Module):
         """
         hits = (evidence.items == targets[:, None]) & (evidence.items > 0)
         hit, places = hits.any(dim=1), hits.int().argmax(dim=1)
-        self.numbers.copy_(_fit(evidence, places, hit & (folds == torch.arange(N_FOLDS, device=folds.device)[:, None])))
+        own = hit & (folds == torch.arange(N_FOLDS, device=folds.device)[:, None])
+        self.numbers.copy_(torch.where(own.any(dim=1, keepdim=True), _fit(evidence, places, own), 0.0))
         worth = _worth(evidence.scores, self._change(evidence, folds), places, hit)
-        _, _, linear, _, _, out = _parts(self.numbers)
-        for part in (linear, out):
+        for part in _parts(self.numbers)[2::3]:  # what a network adds is linear in these two
             part.mul_(2 * worth / (1 + worth))  # errors of one network count half in the mean of two
 
 

@@ -130,6 +130,15 @@ def test_the_mean_of_two_networks_is_worth_more_than_one(monkeypatch) -> None:
     torch.testing.assert_close(torch.stack(changes), changes[0] * torch.tensor([1, 2 / 3, 0])[:, None, None])
 
 
+def test_a_half_of_the_users_without_targets_changes_nothing() -> None:
+    evidence, targets, folds = cases(200)
+    items, scores = evidence.items.clone(), evidence.scores.clone()
+    items[0], scores[0] = 0, -math.inf  # a user who has seen every item
+    model = Ranker()
+    model.fit(evidence._replace(items=items, scores=scores), targets.where(folds == 1, torch.tensor(K + 1)), folds)
+    torch.testing.assert_close(model(evidence), evidence.scores)
+
+
 def test_empty_places_take_no_part_in_the_fit() -> None:
     evidence, targets, folds = cases(600)
     items, scores, values = evidence.items.clone(), evidence.scores.clone(), evidence.values.clone()

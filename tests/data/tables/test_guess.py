@@ -188,18 +188,15 @@ def test_the_command_prints_guesses_as_options(tmp_path: Path, capsys: pytest.Ca
     assert written[0] == written[1]
 
 
-@pytest.mark.parametrize(
-    ("header", "message"),
-    [
-        ("user_id\titem_id\ttimestamp", "header entry 'user_id' is not 'name:type'"),
-        ("user_id:token\titem_id:token\twhen:float", "no column timestamp; its columns: user_id, item_id, when"),
-        (
-            "user_id:token\titem_id:token\titem_id:token\ttimestamp:float",
-            "line 1: two columns have the same name, 'item_id'",
-        ),
-        ("user_id:token\titem_id:token\ttimestamp:token", "'timestamp' is of type 'token'; expected 'float'"),
-    ],
-)
+@pytest.mark.parametrize(("header", "message"), [
+    ("user_id\titem_id\ttimestamp", "header entry 'user_id' is not 'name:type'"),
+    ("user_id:token\titem_id:token\twhen:float", "no column timestamp; its columns: user_id, item_id, when"),
+    (
+        "user_id:token\titem_id:token\titem_id:token\ttimestamp:float",
+        "line 1: two columns have the same name, 'item_id'",
+    ),
+    ("user_id:token\titem_id:token\ttimestamp:token", "'timestamp' is of type 'token'; expected 'float'"),
+])  # fmt: skip
 def test_a_wrong_atomic_header_is_refused(header: str, message: str, tmp_path: Path) -> None:
     raw = tmp_path / "x.inter"
     raw.write_text(f"{header}\n1\t2\t3\n")

@@ -30,14 +30,11 @@ def test_dates_come_in_the_unit_of_the_run() -> None:
     assert read_histories(table, {}, unit="unix_ms").times.tolist() == [1_599_955_200_000.0, 1_600_041_600_000.0]
 
 
-@pytest.mark.parametrize(
-    ("times", "seconds"),
-    [
-        (["20200920.0", "20200921.0"], 1_600_560_000),
-        (["202009202357", "202009210000"], 1_600_646_220),
-        (["20200920", "20200921"], 1_600_560_000),
-    ],
-)
+@pytest.mark.parametrize(("times", "seconds"), [
+    (["20200920.0", "20200921.0"], 1_600_560_000),
+    (["202009202357", "202009210000"], 1_600_646_220),
+    (["20200920", "20200921"], 1_600_560_000),
+])  # fmt: skip
 @pytest.mark.parametrize("as_text", [True, False])
 def test_dates_written_as_numbers(times: list[str], seconds: int, as_text: bool) -> None:
     values: Any = times if as_text else [float(time) for time in times]
@@ -45,19 +42,16 @@ def test_dates_written_as_numbers(times: list[str], seconds: int, as_text: bool)
     assert table["timestamp"][0].as_py() == seconds
 
 
-@pytest.mark.parametrize(
-    ("times", "named"),
-    [
-        ([200920, 200921], ("1970-01-03", "--time_format=unix")),
-        ([202009, 202010], ("1970-01-03", "--time_format=unix")),
-        ([500_000_000, 500_000_001], ("1985-11-05", "--time_format=unix")),
-        ([4_000_000_000, 4_000_000_001], ("2096-10-02", "--time_format=unix")),
-        ([T, T + 1, (T + 2) * 1000], ("row 2", "--time_format=unix")),
-        ([T * 1000, T * 1000, T], ("row 2", "--time_format=unix_ms")),
-        ([True, False], ("bool",)),
-        ([0, 0, T], ("such as 0", "1970-01-01", "--time_format=unix")),
-    ],
-)
+@pytest.mark.parametrize(("times", "named"), [
+    ([200920, 200921], ("1970-01-03", "--time_format=unix")),
+    ([202009, 202010], ("1970-01-03", "--time_format=unix")),
+    ([500_000_000, 500_000_001], ("1985-11-05", "--time_format=unix")),
+    ([4_000_000_000, 4_000_000_001], ("2096-10-02", "--time_format=unix")),
+    ([T, T + 1, (T + 2) * 1000], ("row 2", "--time_format=unix")),
+    ([T * 1000, T * 1000, T], ("row 2", "--time_format=unix_ms")),
+    ([True, False], ("bool",)),
+    ([0, 0, T], ("such as 0", "1970-01-01", "--time_format=unix")),
+])  # fmt: skip
 def test_unlikely_times_are_an_error_with_their_reading(times: list[Any], named: tuple[str, ...]) -> None:
     frame = pd.DataFrame({"user_id": "u", "item_id": [f"i{n}" for n in range(len(times))], "timestamp": times})
     with refused(DataError, *named):
