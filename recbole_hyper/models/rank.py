@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from recbole_hyper.models.evidence import N_EVIDENCE, Evidence
 
-#: networks, each fitted to the users of the others
+#: halves of the users; a network is fitted to each, and tells of the other what it is worth
 N_FOLDS = 2
 _WIDTH = 16
 _SHAPES = (N_EVIDENCE,), (N_EVIDENCE,), (N_EVIDENCE,), (N_EVIDENCE, _WIDTH), (_WIDTH,), (_WIDTH,)

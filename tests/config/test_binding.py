@@ -141,16 +141,13 @@ def test_a_bad_file_is_one_error_that_names_it(cycle: Path, tmp_path: Path, cont
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("typed", "keys"),
-    [
-        (["--output_dir=x", "--resume"], {"output_dir": "x", "resume": "True"}),
-        (["--resume", "--output_dir=x"], {"output_dir": "x", "resume": "True"}),
-        (["--refit", "--show_progress", "--epochs=3"], {"refit": "True", "show_progress": "True", "epochs": "3"}),
-        (["--refit", "False", "--epochs", "3"], {"refit": "False", "epochs": "3"}),
-        (["--exclude_seen=False", "--gru_bias"], {"exclude_seen": "False", "gru_bias": "True"}),
-    ],
-)
+@pytest.mark.parametrize(("typed", "keys"), [
+    (["--output_dir=x", "--resume"], {"output_dir": "x", "resume": "True"}),
+    (["--resume", "--output_dir=x"], {"output_dir": "x", "resume": "True"}),
+    (["--refit", "--show_progress", "--epochs=3"], {"refit": "True", "show_progress": "True", "epochs": "3"}),
+    (["--refit", "False", "--epochs", "3"], {"refit": "False", "epochs": "3"}),
+    (["--exclude_seen=False", "--gru_bias"], {"exclude_seen": "False", "gru_bias": "True"}),
+])  # fmt: skip
 def test_a_flag_that_stands_alone_is_true(typed: list[str], keys: dict[str, str]) -> None:
     assert _parse(["run", "--model=SASRecCE", *typed]).keys == keys
     own = [word.replace("--", "--EASER.") if word.startswith("--") else word for word in typed]

@@ -23,18 +23,15 @@ def test_missing_dataset_says_where_and_how(cycle: Path) -> None:
     assert "recbole-hyper prepare cicle" in message
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("gowalla", "'recbole-hyper prepare gowalla' prepares it"),
-        ("lastfm", "A run downloads it if its folder is empty"),
-        ("recbole/lastfm", "A run downloads it if its folder is empty"),
-        ("recbole/gowalla", "Known are --dataset=recbole/gowalla-merged, which is downloaded"),
-        ("yelp2018", "Known are --dataset=recbole/yelp-2018, which is downloaded"),
-        ("Amazon_Beauty", "Known are recbole-hyper prepare amazon-beauty; --dataset=recbole/amazon-beauty"),
-        ("mine", "For your table write 'recbole-hyper prepare mine --source=FILE'"),
-    ],
-)
+@pytest.mark.parametrize(("name", "says"), [
+    ("gowalla", "'recbole-hyper prepare gowalla' prepares it"),
+    ("lastfm", "A run downloads it if its folder is empty"),
+    ("recbole/lastfm", "A run downloads it if its folder is empty"),
+    ("recbole/gowalla", "Known are --dataset=recbole/gowalla-merged, which is downloaded"),
+    ("yelp2018", "Known are --dataset=recbole/yelp-2018, which is downloaded"),
+    ("Amazon_Beauty", "Known are recbole-hyper prepare amazon-beauty; --dataset=recbole/amazon-beauty"),
+    ("mine", "For your table write 'recbole-hyper prepare mine --source=FILE'"),
+])  # fmt: skip
 def test_hints_for_data_that_is_not_there(name: str, says: str, tmp_path: Path) -> None:
     with refused(MissingDataError, "was not found") as caught:
         make(tmp_path, dataset=name)
