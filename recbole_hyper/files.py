@@ -220,8 +220,7 @@ def plain(value: Any, nan_to_null: bool = True) -> Any:
 
 def digest(content: Any, length: int = 8) -> str:
     """Return a hash of plain values with ``length`` hexadecimal digits; the order of keys does not matter."""
-    text = json.dumps(content, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:length]
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:length]
 
 
 def file_digest(path: Path) -> str:
@@ -280,6 +279,18 @@ def require_own(
         raise ConfigError(
             f"{output} does not contain {what}, so it is not overwritten; remove it, or choose another --output"
         )
+
+
+def require_free(folder: Path, names: Iterable[str], what: str, option: str = "output_dir") -> None:
+    """Raise ConfigError if ``folder`` has files of these ``names``, which ``what`` ("a report") would overwrite."""
+    if others := [name for name in names if (folder / name).exists()]:
+        raise ConfigError(f"{folder} has {', '.join(others)}, which {what} would overwrite; choose another {option}")
+
+
+def require_empty(folder: Path, option: str = "folder") -> None:
+    """Raise ConfigError if there is something in ``folder``, or it is a file."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(f"{folder} is not empty; choose another {option}")
 
 
 def is_written_by(command: str, file: Path) -> bool:

@@ -17,9 +17,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from recbole_hyper.errors import ConfigError, positive_int
+from recbole_hyper.errors import positive_int
 from recbole_hyper.experiment.executor import Executor
-from recbole_hyper.files import read_json, write_yaml
+from recbole_hyper.files import read_json, require_free, write_yaml
 from recbole_hyper.processes import python_command
 from recbole_hyper.runs.folder import CONFIG, RESULT
 from recbole_hyper.threads import processors
@@ -110,8 +110,8 @@ class Experiment:
 
 def require_own_table(folder: Path, name: str) -> None:
     """Raise ConfigError if ``folder`` has ``name``.csv but no run that this table can be of."""
-    if (folder / f"{name}.csv").exists() and not any((*folder.glob(f"*/{CONFIG}"), *folder.glob(f"*/*/{CONFIG}"))):
-        raise ConfigError(f"{folder} has {name}.csv, which the table would replace, and no run; choose another folder")
+    if not any((*folder.glob(f"*/{CONFIG}"), *folder.glob(f"*/*/{CONFIG}"))):
+        require_free(folder, [f"{name}.csv"], "the table")
 
 
 def folder_name(name: str) -> str:

@@ -18,7 +18,7 @@ import yaml
 from recbole_hyper.data.source import CARD
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.experiment.comparison import Comparison
-from recbole_hyper.files import file_digest, plain, replaced_folder, write_text, write_yaml
+from recbole_hyper.files import file_digest, plain, replaced_folder, require_empty, write_text, write_yaml
 from recbole_hyper.host import models
 from recbole_hyper.options import PLACE
 from recbole_hyper.runs.claim import seed_folder
@@ -83,11 +83,10 @@ def _plugins(comparison: Comparison, trained: Sequence[str]) -> dict[str, Path]:
 
 
 def require_new(folder: Path, runs: Path) -> None:
-    """Raise ConfigError if ``folder`` has something, or will have the ``runs``."""
+    """Raise ConfigError if ``folder`` is not empty, or will have the ``runs``."""
     if runs.absolute().is_relative_to(folder.absolute()):
         raise ConfigError(f"--package={folder} has --output_dir={runs} in it; name another folder")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError(f"--package={folder} exists; name a new folder")
+    require_empty(folder, "--package")
 
 
 def _settings(by_seed: Mapping[int | None, Mapping[str, Any]]) -> dict[str, Any]:

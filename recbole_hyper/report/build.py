@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 from recbole_hyper.evaluation.compare import p_value_text
 from recbole_hyper.evaluation.pairs import count_users
 from recbole_hyper.evaluation.tables import Table, is_metric
-from recbole_hyper.files import write_text
+from recbole_hyper.files import require_free, write_text
 from recbole_hyper.host.metrics import is_smaller_better
 from recbole_hyper.report import figures
-from recbole_hyper.report.collect import FINAL, RUN, TRIAL, Collection, Entry, ReportError, collect
+from recbole_hyper.report.collect import FINAL, RUN, TRIAL, Collection, Entry, collect
 from recbole_hyper.report.page import Page
 from recbole_hyper.report.tables import leaderboard, trial_table, warnings_of
 from recbole_hyper.sweep.trial import FINISHED
@@ -44,29 +44,22 @@ def _file_name(*words: object) -> str:
 def build_report(folders: Sequence[str | Path], output: str | Path) -> Path:
     """Write a report on the runs and sweeps in and below ``folders`` to ``output``; return the path of report.html.
 
-    ReportError if there are no runs.
+    ReportError if there are no runs; ConfigError if other files there would be overwritten.
     """
     collection = collect(folders)
     tested, sweeps, trials = collection.of(RUN, FINAL), collection.sweeps, collection.of(TRIAL)
     counts = f"{_count(tested, 'tested run')}, {_count(sweeps, 'sweep')} with {_count(trials, 'trial')}"
-    page = _Report(_TITLE, counts, Path(output))
-    _require_own(page.folder)
+    page, file = _Report(_TITLE, counts, Path(output)), Path(output) / "report.html"
+    if not (file.is_file() and _TITLE in file.read_text(encoding="utf-8", errors="replace")):
+        require_free(page.folder, ("report.html", "leaderboard.csv", "trials.csv"), "a report", "--output")
     for problem in collection.problems:
         print(f"warning: {problem}", file=sys.stderr)
     page.notes(warnings_of(collection))
     _leaderboard(page, leaderboard(collection))
     _parameters(page, collection)
     _curves(page, collection)
-    write_text(page.folder / "report.html", page.render())
-    return page.folder / "report.html"
-
-
-def _require_own(folder: Path) -> None:
-    """Raise ReportError if a folder has files that a report would overwrite, and no report."""
-    page, names = folder / "report.html", ("report.html", "leaderboard.csv", "trials.csv")
-    others = [name for name in names if (folder / name).exists()]
-    if others and not (page.is_file() and _TITLE in page.read_text(encoding="utf-8", errors="replace")):
-        raise ReportError(f"{folder} has {', '.join(others)}, which a report would overwrite; choose another --output")
+    write_text(file, page.render())
+    return file
 
 
 def _count(things: Sequence[object], name: str) -> str:

@@ -22,7 +22,7 @@ from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.config.binding import Exact, parse_keys
 from recbole_hyper.config.checks import schedule_keys
 from recbole_hyper.errors import LockedError
-from recbole_hyper.files import load_written, locked, require_no_link, yaml_text
+from recbole_hyper.files import load_written, locked, require_free, require_no_link, yaml_text
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.options import AUTO, GROWS, PLACE
 from recbole_hyper.runs.build import read_data
@@ -57,10 +57,8 @@ def claimed_folder(config: Config) -> Iterator[Path]:
         _require_no_seeds(folder)
         if _holds_run(folder):
             _require_resumable(config, folder)
-        elif not _has_begun(folder) and (others := [name for name in _WRITTEN if (folder / name).exists()]):
-            raise ConfigError(
-                f"{folder} has no run, but {', '.join(others)}, which a run would overwrite; choose another output_dir"
-            )
+        elif not _has_begun(folder):
+            require_free(folder, _WRITTEN, "a run")
         yield folder
 
 

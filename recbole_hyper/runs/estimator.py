@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recbole_hyper.config import Config, ConfigError
-from recbole_hyper.files import replaced_folder
+from recbole_hyper.files import replaced_folder, require_empty
 from recbole_hyper.registry import register
 from recbole_hyper.runs.claim import LOCK
 from recbole_hyper.runs.load import load
@@ -78,8 +78,7 @@ class Estimator(Asked):
         ConfigError if ``folder`` exists and is not empty; NoSpaceError for a full disk, with nothing left behind.
         """
         target, source = Path(folder).expanduser(), self.folder
-        if target.exists() and (not target.is_dir() or any(target.iterdir())):
-            raise ConfigError(f"{target} is not empty; choose another folder")
+        require_empty(target)
         if target.absolute().is_relative_to(source.absolute()):
             raise ConfigError(f"{target} is inside the run's folder; choose another one")
         with replaced_folder(target) as part:

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from recbole_hyper.cluster import is_full_disk
 from recbole_hyper.config import ConfigError
 from recbole_hyper.errors import NoSpaceError
-from recbole_hyper.files import read_written_yaml, validated, write_yaml
+from recbole_hyper.files import read_written_yaml, require_free, validated, write_yaml
 from recbole_hyper.runs.claim import alone_in
 
 REQUEST, OUTCOME = "sweep.yaml", "sweep.json"
@@ -71,8 +71,8 @@ def _require_free(folder: Path) -> None:
         raise ConfigError(f"{folder} already has a sweep; choose another output_dir, or add --resume=True")
     if (folder / REQUEST).is_file():
         read_request(folder)  # of a sweep that ended before its first trial, such as without a cluster
-    elif (folder / "trials.csv").exists():
-        raise ConfigError(f"{folder} has trials.csv, which a sweep would overwrite; choose another output_dir")
+    else:
+        require_free(folder, ["trials.csv"], "a sweep")
 
 
 def how_to_continue(folder: Path) -> str:

@@ -125,7 +125,7 @@ def test_ids_with_quotes_are_repeated(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_an_existing_folder_is_refused(tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "file").touch()
     assert main(["compare", "--models=Pop", "--dataset=random", f"--package={tmp_path}"]) == 1
-    assert f"--package={tmp_path}" in capsys.readouterr().err
+    assert f"{tmp_path} is not empty; choose another --package" in capsys.readouterr().err
     assert os.listdir(tmp_path) == ["file"]
     asked = ["compare", "--models=Pop", "--dataset=random", f"--output_dir={tmp_path / 'o/runs'}"]
     assert main([*asked, f"--package={tmp_path / 'o'}"]) == 1

@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from recbole_hyper.errors import ConfigError
 from recbole_hyper.report.build import build_report
-from recbole_hyper.report.collect import ReportError, collect
+from recbole_hyper.report.collect import collect
 from recbole_hyper.report.tables import leaderboard
 from tests.raising import refused
 from tests.report.conftest import TRIALS, write_run, write_sweep
@@ -41,8 +42,7 @@ class Outside(HTMLParser):
 
 
 def test_page_is_complete_escaped_and_fetches_nothing(folders: Path, tmp_path: Path) -> None:
-    path = build_report([folders], tmp_path / "report")
-    text = path.read_text(encoding="utf-8")
+    text = build_report([folders], tmp_path / "report").read_text(encoding="utf-8")
     parser = Outside()
     parser.feed(text)
     assert parser.open == []
@@ -82,7 +82,7 @@ def test_an_unfinished_sweep_is_shown_as_such(tmp_path: Path) -> None:
     assert "trials use validation only" in text
     build_report([tmp_path / "cut"], tmp_path / "report")
     (tmp_path / "cut" / "trials.csv").touch()
-    with refused(ReportError, "trials.csv", "would overwrite"):
+    with refused(ConfigError, "trials.csv", "would overwrite"):
         build_report([tmp_path / "cut"], tmp_path / "cut")
 
 
