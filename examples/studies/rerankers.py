@@ -2,7 +2,7 @@
 
     python examples/studies/rerankers.py RUN...       folders of FMLPRecMemory runs, one of each data set
 
-Each row ranks at most 20,000 validation cases of a run, with its network and its mixture: without a reranker; with one
+Each row ranks at most 50,000 validation cases of a run, with its network and its mixture: without a reranker; with one
 that is fitted again, to all evidence or to a part of it, each user by the network that was fitted to the other users;
 so too with one number of the reranker changed; and with the reranker of another run, which has seen none of these data.
 """
@@ -57,7 +57,7 @@ NUMBERS: dict[str, dict[str, Any]] = {
     "weight decay .0001": {"_DECAY": 1e-4}, "weight decay .01": {"_DECAY": 1e-2},
     "not scaled": {"_worth": WORTHS[", not scaled"]},
 }  # fmt: skip
-CASES = 5_000, 1_000  # that the reranker is fitted to, instead of 20,000
+CASES = 20_000, 5_000, 1_000  # that the reranker is fitted to, instead of at most 50,000
 
 
 class Data(NamedTuple):
@@ -96,7 +96,7 @@ def read(folder: str) -> Data:
     targets = torch.from_numpy(cases.targets.astype(np.int64))
     folds, ranker = torch.from_numpy(folds_of(cases)), model.ranking.ranker
     with patch.object(propose, "BEST", MOST_ITEMS):
-        return Data(config["dataset"], model.eval()._read(cases), targets, folds, ranker)
+        return Data(config["dataset"], model.eval()._read(cases)[0], targets, folds, ranker)
 
 
 def rows(data: Data, others: Sequence[Data]) -> Iterator[dict[str, Any]]:

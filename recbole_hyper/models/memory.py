@@ -16,7 +16,7 @@ from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.models.evidence import Evidence, EvidenceReader
 from recbole_hyper.models.item_votes import EaseWeights, PairRates, is_offered
-from recbole_hyper.models.propose import Proposer
+from recbole_hyper.models.propose import Proposals, Proposer
 from recbole_hyper.models.rank import N_FOLDS, Ranker
 from recbole_hyper.options import AUTO, Option, keyed
 from recbole_hyper.protocols.base import repeated_targets
@@ -24,7 +24,7 @@ from recbole_hyper.types import Cases, Prefixes, gather
 from recbole_hyper.values import Auto, PositiveInt
 
 #: at most so many validation cases choose the epoch, and fit the ranker
-EPOCH_CASES, RANKED_CASES = 5_000, 20_000
+EPOCH_CASES, RANKED_CASES = 5_000, 50_000
 # histories that are ranked at once: on a CPU what is read of them stays in the cache
 _ROWS, _ROWS_ON_DEVICE = 256, 2048
 
@@ -111,15 +111,17 @@ class MemoryRecommender(HyperRecommender):
 
     @torch.no_grad()
     def choose(self, cases: Cases) -> bool:
-        """Fit EASE^R, where it is offered, and the ranker to at most 20,000 of the ``cases``; return whether."""
+        """Fit EASE^R, where it is offered, and the ranker to at most 50,000 of the ``cases``; return whether."""
         exclude_seen = self.ranking.proposer.exclude_seen
         if self.ranking.reader is None or not len(few := ranker_cases(cases, exclude_seen=exclude_seen)):
             return False
         self.eval()
         self._fit_ease()
         targets, folds = self._on(few.targets.astype(np.int64)), self._on(folds_of(few))
-        self.ranking.ranker.fit(self._read(few), targets, folds)
-        return True
+        evidence, rows = self._read(few, targets)
+        if len(rows):
+            self.ranking.ranker.fit(evidence, targets, folds, rows)
+        return len(rows) > 0
 
     def choose_as(self, other: OwnModel) -> None:
         assert isinstance(other, MemoryRecommender)
@@ -156,17 +158,23 @@ class MemoryRecommender(HyperRecommender):
             place = self._on(rows)
             yield place, part, head.scores(states[place], 0, head.n_items), newest
 
-    def _read(self, cases: Prefixes) -> Evidence:
-        """Return the evidence for the items that are proposed for each of the ``cases``."""
+    def _read(self, cases: Prefixes, targets: Tensor | None = None) -> tuple[Evidence, Tensor]:
+        """Return the evidence for the items that are proposed for some of the ``cases``, and the rows (m,) of these.
+
+        With ``targets`` (n,) they are those whose target is proposed, but on a device all, as it would wait for them.
+        """
         states, vectors = encode_cases(self, cases, self._length, self.device), self.item_vectors()
-        proposer, reader = self.ranking.proposer, self.ranking.reader
+        reader, found = self.ranking.reader, list[tuple[Tensor, ...]]()
         assert reader is not None
-        found = [
-            (place, reader(proposer(logits, newest), newest, vectors))
-            for place, _, logits, newest in self._parts(cases, states, self.head.frozen())
-        ]
-        order = torch.cat([place for place, _ in found]).argsort()
-        return Evidence(*(torch.cat(part)[order] for part in zip(*(evidence for _, evidence in found), strict=True)))
+        for place, _, logits, newest in self._parts(cases, states, self.head.frozen()):
+            proposals = self.ranking.proposer(logits, newest)
+            if targets is not None and self.device.type == "cpu":
+                hit = (proposals.items == targets[place, None]).any(dim=1)
+                proposals, place, newest = Proposals(*(part[hit] for part in proposals)), place[hit], newest[hit]
+            found.append((place, *reader(proposals, newest, vectors)))
+        rows, *parts = map(torch.cat, zip(*found, strict=True))
+        order = rows.argsort()
+        return Evidence(*(part[order] for part in parts)), rows[order]
 
     def case_scorer(self, config: Any, part: str = "test") -> Scorer:
         """Return the scorer of a part.
@@ -224,7 +232,7 @@ def drawn(cases: Cases, count: int) -> Cases:
 
 
 def ranker_cases(cases: Cases, *, exclude_seen: bool) -> Cases:
-    """Return the cases that fit the ranker: at most 20,000, and with ``exclude_seen`` none whose target is left out."""
+    """Return the cases that fit the ranker: at most 50,000, and with ``exclude_seen`` none whose target is left out."""
     return drawn(cases[np.flatnonzero(~repeated_targets(cases))] if exclude_seen else cases, RANKED_CASES)
 
 

@@ -63,17 +63,20 @@ class Ranker(nn.Module):
             return changes.mean(dim=0)
         return changes[1 - folds, torch.arange(len(folds), device=folds.device)]
 
-    def fit(self, evidence: Evidence, targets: Tensor, folds: Tensor) -> None:
+    def fit(self, evidence: Evidence, targets: Tensor, folds: Tensor, rows: Tensor | None = None) -> None:
         """Fit each network to the cases of its users.
 
         By cross-entropy over the proposed items, for the cases whose ``targets`` (n,) are among these: a few hundred
         steps of Adam, on the device where the evidence is; nothing returns to the host. What they add is then scaled by
-        what it is worth for the users that they were not fitted to.
+        what it is worth for the users that they were not fitted to. The evidence may be that for some ``rows`` (m,) of
+        the cases, if the others have no target among the items.
         """
-        hits = (evidence.items == targets[:, None]) & (evidence.items > 0)
+        rows = torch.arange(len(targets), device=targets.device) if rows is None else rows
+        hits, folds = (evidence.items == targets[rows, None]) & (evidence.items > 0), folds[rows]
         hit, places = hits.any(dim=1), hits.int().argmax(dim=1)
         own = hit & (folds == torch.arange(N_FOLDS, device=folds.device)[:, None])
-        self.numbers.copy_(torch.where(own.any(dim=1, keepdim=True), _fit(evidence, places, own), 0.0))
+        fitted = _fit(evidence, places, own, rows, len(targets))
+        self.numbers.copy_(torch.where(own.any(dim=1, keepdim=True), fitted, 0.0))
         worth = _worth(evidence.scores, self._change(evidence, folds), places, hit)
         for part in _parts(self.numbers)[2::3]:  # what a network adds is linear in these two
             part.mul_(2 * worth / (1 + worth))  # errors of one network count half in the mean of two
@@ -111,8 +114,8 @@ def _added(inputs: Tensor, linear: Tensor, weight: Tensor, bias: Tensor, out: Te
     return torch.baddbmm(added, hidden, 2 * out[:, :, None]).view(inputs.shape[:3])
 
 
-def _fit(evidence: Evidence, places: Tensor, own: Tensor) -> Tensor:
-    """Return the numbers (N_FOLDS, P) of the networks; ``own`` (N_FOLDS, n) are the cases of each."""
+def _fit(evidence: Evidence, places: Tensor, own: Tensor, rows: Tensor, n_cases: int) -> Tensor:
+    """Return the numbers (N_FOLDS, P) of the networks; ``own`` (N_FOLDS, m) are the cases of each, of the ``rows``."""
     draws, device = torch.Generator().manual_seed(0), places.device
     numbers = torch.zeros(N_FOLDS, sum(_SIZES), device=device)
     mean, scale, *learned = _parts(numbers)
@@ -123,7 +126,7 @@ def _fit(evidence: Evidence, places: Tensor, own: Tensor) -> Tensor:
         scale[fold] = (weights @ (values - mean[fold]).square() / total).clamp(min=1e-6).rsqrt()
     learned[1].copy_(torch.empty(N_EVIDENCE, _WIDTH).normal_(0, N_EVIDENCE**-0.5, generator=draws))
     trained = numbers[:, sum(_SIZES[:2]) :].clone().requires_grad_()
-    batches = _batches(own, draws)
+    batches = _batches(own, rows, n_cases, draws)
     optimizer = torch.optim.Adam([trained], lr=_RATE, weight_decay=_DECAY)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, len(batches))
     for batch in batches:
@@ -141,13 +144,13 @@ def _fit(evidence: Evidence, places: Tensor, own: Tensor) -> Tensor:
     return torch.cat((numbers[:, : sum(_SIZES[:2])], trained.detach()), dim=1)
 
 
-def _batches(own: Tensor, draws: torch.Generator) -> Tensor:
+def _batches(own: Tensor, rows: Tensor, n_cases: int, draws: torch.Generator) -> Tensor:
     """Return cases (steps, N_FOLDS, _BATCH) of each fold: all of them in another order, again and again.
 
-    How many cases a fold has is known on the device alone, so the number of steps follows from that of all cases.
+    How many cases a fold has is known on the device alone, so steps and draws follow from the number of all cases.
     """
-    steps = min(_STEPS, _PASSES * math.ceil(own.shape[1] / N_FOLDS / _BATCH))
-    keys = torch.rand(_PASSES, 1, own.shape[1], generator=draws).to(own.device)
+    steps = min(_STEPS, _PASSES * math.ceil(n_cases / N_FOLDS / _BATCH))
+    keys = torch.rand(_PASSES, 1, n_cases, generator=draws).to(own.device)[:, :, rows]
     passes = (keys + ~own).argsort(dim=2)  # in each pass, the fold's own cases come first
     number, draw = own.sum(dim=1).clamp(min=1)[:, None], torch.arange(steps * _BATCH, device=own.device)
     folds = torch.arange(N_FOLDS, device=own.device)[:, None]

@@ -38,7 +38,7 @@ def test_a_step_and_a_ranked_batch_wait_a_fixed_number_of_times(model, data, tmp
     assert ranking.waits <= RANKING_WAITS.get(model, 10), ranking.places
 
 
-@pytest.mark.parametrize("drawn", [20_000, 30])
+@pytest.mark.parametrize("drawn", [50_000, 30])
 def test_a_validation_of_the_default_waits_for_its_result_alone(drawn, data, tmp_path, foreign, monkeypatch) -> None:
     """The evidence is read, the networks fitted and the cases ranked on the device."""
     monkeypatch.setattr("recbole_hyper.models.memory.RANKED_CASES", drawn)

@@ -14,7 +14,7 @@ from recbole_hyper.evaluation.ranking import rank_cases
 from recbole_hyper.evaluation.statistics import case_values
 from recbole_hyper.models import memory, propose
 from recbole_hyper.models.evidence import Evidence, EvidenceReader
-from recbole_hyper.models.memory import folds_of
+from recbole_hyper.models.memory import folds_of, ranker_cases
 from recbole_hyper.models.rank import Ranker
 from recbole_hyper.protocols.base import repeated_targets
 from recbole_hyper.runs.build import build_model, read_data
@@ -59,14 +59,14 @@ def test_a_case_is_scored_by_the_newest_items_of_its_history(
     torch.testing.assert_close(found[:, 1:], model.full_sort_predict(batch)[:, 1:], rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(found[:, 1:].exp().sum(1), torch.ones(len(found)))
     if rerank:
-        lists, mixture = model._read(split.valid), model.case_scorer(config, "epoch")(split.valid)
+        lists, mixture = model._read(split.valid)[0], model.case_scorer(config, "epoch")(split.valid)
         torch.testing.assert_close(lists.scores, mixture.gather(1, lists.items), rtol=1e-4, atol=1e-4)
 
 
 def test_the_mixture_chooses_the_epoch_and_the_ranker_is_fitted_once(
     walk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No evidence is read before the best weights are known, and these are what the ranker is fitted with."""
+    """With the best weights, by evidence that is not read before, and only where the target is proposed."""
     fits: list[Any] = []
     fit, read = Ranker.fit, EvidenceReader.forward
     reads: list[int] = []
@@ -81,6 +81,7 @@ def test_the_mixture_chooses_the_epoch_and_the_ranker_is_fitted_once(
 
     monkeypatch.setattr(Ranker, "fit", noted)
     monkeypatch.setattr(EvidenceReader, "forward", counted)
+    monkeypatch.setattr(propose, "BEST", 2)  # so that some targets are not proposed
     keys = {**SMALL, "data_path": str(walk), "epochs": 3, "eval_step": 1, "learning_rate": 0.05}
     result = run("FMLPRecMemory", "walk", config_dict={**keys, "output_dir": str(tmp_path / "run")})
     assert len(fits) == 1
@@ -95,9 +96,14 @@ def test_the_mixture_chooses_the_epoch_and_the_ranker_is_fitted_once(
     cases = result["n_valid_cases"]
     assert f" over {cases} cases chose the epoch" in (tmp_path / "run" / "run.log").read_text()
     model = load(tmp_path / "run").model
-    valid = read_data(load(tmp_path / "run").config)[1].valid
-    again = model._read(valid[np.flatnonzero(~repeated_targets(valid))])
-    torch.testing.assert_close(again.values, fits[0].values)
+    few = ranker_cases(read_data(load(tmp_path / "run").config)[1].valid, exclude_seen=True)
+    targets, folds, whole = torch.from_numpy(few.targets).long(), torch.from_numpy(folds_of(few)), Ranker()
+    again, rows = model._read(few)
+    hit = (again.items == targets[rows, None]).any(1)
+    assert 0 < hit.sum() < len(few) == len(rows)
+    torch.testing.assert_close(again.values[hit], fits[0].values)
+    fit(whole, again, targets, folds)
+    torch.testing.assert_close(model.ranking.ranker.numbers, whole.numbers)
 
 
 @pytest.mark.parametrize("exclude_seen", [True, False])
@@ -107,7 +113,7 @@ def test_no_target_that_is_left_out_fits_the_ranker(
     model, _, _, split = made_of(walk, "walk", exclude_seen=exclude_seen)
     repeated, fits = repeated_targets(split.valid), list[Any]()
     assert 0 < repeated.sum() < len(repeated)
-    monkeypatch.setattr(Ranker, "fit", lambda self, evidence, targets, folds: fits.append(targets.numpy()))
+    monkeypatch.setattr(Ranker, "fit", lambda self, evidence, targets, *_: fits.append(targets.numpy()))
     assert model.choose(split.valid)
     np.testing.assert_array_equal(fits[0], split.valid.targets[~repeated | (not exclude_seen)])
     assert model.choose(split.valid[np.flatnonzero(repeated)]) is not exclude_seen

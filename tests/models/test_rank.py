@@ -95,7 +95,7 @@ def test_what_tells_nothing_of_users_that_the_network_has_not_seen_is_worth_noth
     evidence, _, folds = cases(300)
     random = torch.randint(1, K + 1, (300,), generator=torch.Generator().manual_seed(2))
     model = Ranker()
-    model.numbers.copy_(rank._fit(evidence, random - 1, folds == torch.arange(2)[:, None]))
+    model.numbers.copy_(rank._fit(evidence, random - 1, folds == torch.arange(2)[:, None], torch.arange(300), 300))
     assert gain(model, evidence, random, 1 - folds) > 0.03
     assert gain(model, evidence, random, folds) < 0.01
     before = model._change(evidence, None).std()
