@@ -56,7 +56,7 @@ class ItemWeights(nn.Module):
         """Return the neighbours of ``items`` (n, w) and the weights from these to them, each (n, w, k)."""
         # index_select copies whole rows, an index each number by itself
         neighbours, weights = (table.index_select(0, items.flatten()) for table in (self.neighbours, self.weights))
-        return neighbours.long().view(*items.shape, -1), weights.view(*items.shape, -1)
+        return neighbours.long().unflatten(0, items.shape), weights.unflatten(0, items.shape)
 
     def forward(self, newest: Tensor, places: Tensor, count: int) -> Tensor:
         """Return the weights (n, w, count) from each of the ``newest`` items (n, w) to ``count`` items.

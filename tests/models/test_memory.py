@@ -119,6 +119,15 @@ def test_no_target_that_is_left_out_fits_the_ranker(
     assert model.choose(split.valid[np.flatnonzero(repeated)]) is not exclude_seen
 
 
+def test_cases_without_a_proposed_target_fit_nothing(random_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(propose, "BEST", 1)
+    model, _, _, split = made_of(random_data, exclude_seen=False)
+    missed = (model._read(split.valid)[0].items[:, 0].numpy() != split.valid.targets).nonzero()[0]
+    assert len(missed) > 0
+    assert model.choose(split.valid[missed])  # all of validation is ranked then
+    assert not model.ranking.ranker.numbers.any()
+
+
 def test_a_draw_of_the_cases_chooses_the_epoch(random_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, _, _, split = made_of(random_data)
     assert model.epoch_cases(split.valid) is split.valid
