@@ -136,13 +136,13 @@ def test_the_sentences_about_rerankers_of_other_data_are_true() -> None:
     amazon = [f"amazon-{name}-sequences" for name in ("beauty", "sports", "toys")]
     for data in (*amazon, "lastfm-sequences"):
         gains = [table[data, f"of {other}"] for other in amazon if other != data]
-        assert min(gains) > (0.8 if data in amazon else 2 / 3) * table[data, "all evidence"]
+        assert min(gains) > (0.75 if data in amazon else 0.5) * table[data, "all evidence"]
     movielens, yelp = (table[data].filter(regex="^of ") for data in ("ml-1m", "yelp-sequences"))
     page = words("docs/models/memory.md")
-    assert (table["ml-1m", "all evidence"], movielens.max(), movielens.min()) == (4.3, -0.7, -11.4)
-    assert "MovieLens-1M gains 4.3 % with its own numbers and loses .7 to 11.4 % with those of others" in page
-    assert (table["yelp-sequences", "all evidence"], yelp.max()) == (7.4, 3.2)
-    assert "Yelp gains 7.4 % with its own and at most 3.2 % with those of others" in page
+    assert (table["ml-1m", "all evidence"], movielens.max(), movielens.min()) == (4.3, -1.1, -14.9)
+    assert "MovieLens-1M gains 4.3 % with its own numbers and loses 1.1 to 14.9 % with those of others" in page
+    assert (table["yelp-sequences", "all evidence"], yelp.max()) == (9.5, 3.4)
+    assert "Yelp gains 9.5 % with its own and at most 3.4 % with those of others" in page
 
 
 def test_the_sentences_about_numbers_of_the_reranker_are_true() -> None:
@@ -151,10 +151,10 @@ def test_the_sentences_about_numbers_of_the_reranker_are_true() -> None:
     changed = table[[name for name in table if re.search("items|units|steps|rate|decay", name)]]
     changes = 100 * (changed.div(table["all evidence"], axis=0) - 1).T
     bounds = {"lastfm-sequences": 8.0, "yelp-sequences": 3.0}
-    assert all(changes[data].abs().max() < bounds.get(data, 1.3) for data in changes)
+    assert all(changes[data].abs().max() < bounds.get(data, 1.4) for data in changes)
     assert (changes.min(axis=1) < 0).all()
-    fewer = table["fitted to 5,000 cases"] / table["all evidence"] - 1
-    assert -0.045 < fewer.min() < -0.035
+    for cases, loss in {"20,000": 0.01, "5,000": 0.05}.items():
+        assert (table[f"fitted to {cases} cases"] / table["all evidence"]).min() == pytest.approx(1 - loss, abs=0.002)
     for cases in ("5,000", "1,000"):
         scaled, not_scaled = (table[f"fitted to {cases} cases{text}"].dropna() for text in ("", ", not scaled"))
         assert set(scaled.index[scaled <= not_scaled]) <= {"ml-1m"}
