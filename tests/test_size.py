@@ -34,8 +34,8 @@ ROOMS = {
     # 12 more: a bound for batches, one type of text in catalogues
     "serving": (3336, ("serving", "commands")),
     # 94 more: EASE^R of the default for any catalogue, cases that are read by their lengths
-    # 12 more: evidence that fits nothing is not read, and nearest items are not sorted
-    "models": (2106, ("models",)),
+    # 11 more: evidence that fits nothing is not read, and nearest items are not sorted
+    "models": (2105, ("models",)),
     "encoders": (2635, ("encoders",)),
     # 48 more: Poincare logits of far parallel states, and candidates without padding; 12 more: geoopt is imported late
     "geometry": (1569, ("geometry", "hyperbolic")),
@@ -47,8 +47,8 @@ ROOMS = {
     # 5 more: what is left out is counted
     "protocols": (1422, ("protocols", "types.py")),
 }
-ALL = 34936
-TESTS = 36807
+ALL = 34935
+TESTS = 36808
 RESULTS = 61  # 1 more: the rows that RecBoard reads
 # texts of errors that tests match by a regular expression
 MATCHED = 41

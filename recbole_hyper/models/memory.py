@@ -119,8 +119,7 @@ class MemoryRecommender(HyperRecommender):
         self._fit_ease()
         targets, folds = self._on(few.targets.astype(np.int64)), self._on(folds_of(few))
         evidence, rows = self._read(few, targets)
-        if len(rows):
-            self.ranking.ranker.fit(evidence, targets, folds, rows)
+        self.ranking.ranker.fit(evidence, targets, folds, rows)
         return True
 
     def choose_as(self, other: OwnModel) -> None:

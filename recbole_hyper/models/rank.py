@@ -75,7 +75,7 @@ class Ranker(nn.Module):
         hits, folds = (evidence.items == targets[rows, None]) & (evidence.items > 0), folds[rows]
         hit, places = hits.any(dim=1), hits.int().argmax(dim=1)
         own = hit & (folds == torch.arange(N_FOLDS, device=folds.device)[:, None])
-        fitted = _fit(evidence, places, own, rows, len(targets))
+        fitted = _fit(evidence, places, own, rows, len(targets)) if len(rows) else self.numbers
         self.numbers.copy_(torch.where(own.any(dim=1, keepdim=True), fitted, 0.0))
         worth = _worth(evidence.scores, self._change(evidence, folds), places, hit)
         for part in _parts(self.numbers)[2::3]:  # what a network adds is linear in these two
