@@ -54,7 +54,7 @@ users, where the run computed it. Sources and cautions of the published rows are
 
 - **Setting**: {default} has no setting changed, where such runs exist. Of the settings of any other model, the one with
   the best validation is shown.
-- **\\***: fits 558 numbers of a reranker to validation targets; without it in another row. **\\*\\***: trains on them.
+- **\\***: fits 596 numbers of a reranker to validation targets; without it in another row. **\\*\\***: trains on them.
 - **note**: `refit`: trained again on training and validation before the test, so compare it with refits only. `newest`,
   `random`: the windows of a history that are trained, where these are not all. `seen ranked`: items of the history too.
 - **min**: minutes of training, mostly on one thread of a machine with other work: a rough guide.

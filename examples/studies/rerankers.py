@@ -30,13 +30,14 @@ from recbole_hyper.runs.load import load_model, read_finished, read_run
 FILE = Path(__file__).parents[2] / "results" / "rerankers.csv"
 # the columns of the evidence that a row is without
 WITHOUT = {
-    "popularity": [2],
-    "cosines": [3, 4, 5],
-    "votes of what comes after": [6, 7],
-    "votes of what comes before": [8, 9],
-    "votes of both sides": [6, 7, 8, 9],
-    "votes of EASE^R": [10, 11, 12],
-    "all but the two log-probabilities": list(range(2, 13)),
+    "popularity of late": [3],
+    "popularity of both kinds": [2, 3],
+    "cosines": [4, 5, 6],
+    "votes of what comes after": [7, 8],
+    "votes of what comes before": [9, 10],
+    "votes of both sides": [7, 8, 9, 10],
+    "votes of EASE^R": [11, 12, 13],
+    "all but the two log-probabilities": list(range(2, 14)),
 }
 ITEMS, MOST_ITEMS = propose.BEST, 100  # that the reranker ranks, and at most in a row of this table
 

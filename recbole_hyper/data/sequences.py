@@ -176,6 +176,13 @@ class SequenceStore:
             total += np.bincount(self.items[index], minlength=self.n_items)
         return total
 
+    def newest_counts(self, lengths: Int64, share: float) -> Int64:
+        """Return (n_items,) how often each item occurs in the newest ``share`` of these interactions, by time."""
+        blocks = [(self.offsets[:-1][rows], lengths[rows]) for rows in self.stretches()]
+        times, items = (np.concatenate([part[ranges(*block)] for block in blocks]) for part in (self.times, self.items))
+        newest = times >= np.quantile(times, 1 - share) if len(times) else slice(None)
+        return np.bincount(items[newest], minlength=self.n_items)
+
     def stretches(self) -> Iterator[slice]:
         """Yield slices of rows with a few million interactions each: an index of all takes twice their memory."""
         edges = np.searchsorted(self.offsets, np.arange(0, len(self.items), _STRETCH)[1:]).tolist()

@@ -20,8 +20,8 @@ _LEAST, _NO_VOTES = -30.0, math.exp(-9)
 _AGES = 0.9  # weight of an item in the mean cosine, relative to the next newer one
 # of EASE^R's votes, and the number of newest items that vote
 _EASE_DECAYS, _EASE_NEWEST = (0.8, 0.95, 0.99), 100
-#: log-probabilities and popularity, cosines, votes of what came after and before, EASE^R's votes
-N_EVIDENCE = 3 + 3 + 2 * len(_DECAYS) + len(_EASE_DECAYS)
+#: log-probabilities, popularity of two kinds, cosines, votes of what came after and before, EASE^R's votes
+N_EVIDENCE = 2 + 2 + 3 + 2 * len(_DECAYS) + len(_EASE_DECAYS)
 
 
 class Evidence(NamedTuple):
@@ -38,8 +38,8 @@ class Evidence(NamedTuple):
 class EvidenceReader(nn.Module):
     """Reads the evidence for proposed items.
 
-    ``counts`` (n_items,) says how often each item was chosen in training, ``window`` how many of the newest items vote
-    and are compared with the proposed ones.
+    ``counts`` (2, n_items) says how often each item was chosen in training and in its newest interactions, ``window``
+    how many of the newest items of a history vote and are compared with the proposed ones.
     """
 
     counts: Tensor
@@ -61,7 +61,7 @@ class EvidenceReader(nn.Module):
         places = torch.zeros_like(scores, dtype=torch.uint8).scatter_(1, items, numbers)
         after, before = (_votes(rates, recent, places, items, _DECAYS) for rates in (self.after, self.before))
         parts = [
-            network.gather(1, items).clamp(min=_LEAST), own.clamp(min=_LEAST), self.counts[items],
+            network.gather(1, items).clamp(min=_LEAST), own.clamp(min=_LEAST), *self.counts[:, items],
             cosines[:, :, 0], cosines.amax(dim=2), cosines @ weights,
             *((votes + _NO_VOTES).log() for votes in (*after, *before)),
             *_votes(self.ease, newest[:, :_EASE_NEWEST], places, items, _EASE_DECAYS),

@@ -25,6 +25,8 @@ from recbole_hyper.values import Auto, PositiveInt
 
 #: at most so many validation cases choose the epoch, and fit the ranker
 EPOCH_CASES, RANKED_CASES = 5_000, 50_000
+# share of the training interactions whose counts say what is chosen of late
+_NEWEST = 0.05
 # histories that are ranked at once: on a CPU what is read of them stays in the cache
 _ROWS, _ROWS_ON_DEVICE = 256, 2048
 
@@ -101,8 +103,9 @@ class MemoryRecommender(HyperRecommender):
 
         proposer, reader = Proposer(rates("both"), window=window, exclude_seen=bool(config["exclude_seen"])), None
         if config["memory_rerank"]:
-            counts, ease = torch.from_numpy(dataset.store.counts(lengths)), EaseWeights(self.n_items)
-            reader = EvidenceReader(rates("after"), rates("before"), ease, counts, window=window)
+            counts, newest = dataset.store.counts(lengths), dataset.store.newest_counts(lengths, _NEWEST)
+            chosen, ease = torch.from_numpy(np.stack((counts, newest))), EaseWeights(self.n_items)
+            reader = EvidenceReader(rates("after"), rates("before"), ease, chosen, window=window)
         self.ranking, offered = Ranking(proposer, reader), config["memory_ease"]
         # EASE^R is fitted to the training part before the ranker
         self._training, self._reads_ease = dataset, bool(offered)

