@@ -282,9 +282,10 @@ def require_own(
 
 
 def require_free(folder: Path, names: Iterable[str], what: str, option: str = "output_dir") -> None:
-    """Raise ConfigError if ``folder`` has files of these ``names``, which ``what`` ("a report") would overwrite."""
-    if others := [name for name in names if (folder / name).exists()]:
-        raise ConfigError(f"{folder} has {', '.join(others)}, which {what} would overwrite; choose another {option}")
+    """Raise ConfigError if ``folder`` is a file, or has files ``names`` that ``what`` ("a report") would overwrite."""
+    others = ", ".join(name for name in names if (folder / name).exists())
+    if found := f"has {others}, which {what} would overwrite" if others else folder.is_file() and "is a file":
+        raise ConfigError(f"{folder} {found}; choose another {option}")
 
 
 def require_empty(folder: Path, option: str = "folder") -> None:
@@ -295,7 +296,6 @@ def require_empty(folder: Path, option: str = "folder") -> None:
 
 def is_written_by(command: str, file: Path) -> bool:
     """Return whether ``file`` is a JSON file that ``command`` wrote."""
-    try:
+    with contextlib.suppress(OSError, ValueError):
         return read_json(file).get("written_by") == command
-    except (OSError, ValueError):
-        return False
+    return False

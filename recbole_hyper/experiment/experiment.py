@@ -109,9 +109,9 @@ class Experiment:
 
 
 def require_own_table(folder: Path, name: str) -> None:
-    """Raise ConfigError if ``folder`` has ``name``.csv but no run that this table can be of."""
-    if not any((*folder.glob(f"*/{CONFIG}"), *folder.glob(f"*/*/{CONFIG}"))):
-        require_free(folder, [f"{name}.csv"], "the table")
+    """Raise ConfigError if ``folder`` is a file, or has ``name``.csv but no run that this table can be of."""
+    has_run = any(next(folder.glob(f"{place}/{CONFIG}"), None) for place in ("*", "*/*"))
+    require_free(folder, [] if has_run else [f"{name}.csv"], "the table")
 
 
 def folder_name(name: str) -> str:

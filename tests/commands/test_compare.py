@@ -225,14 +225,14 @@ def test_mistakes_show_before_anything_runs(random_data, tmp_path, models, keys,
     assert calls == []
 
 
-@pytest.mark.parametrize(
-    ("name", "typed"), [("compare", "compare --models=Pop"), ("seeds", "run --model=Pop --seeds=1")]
-)
-def test_a_table_of_others_is_not_replaced(name, typed, random_data, tmp_path, capsys) -> None:
+@pytest.mark.parametrize("line", ["compare --models=Pop", "run --model=Pop --seeds=1"])
+def test_a_table_of_others_is_not_replaced(line, random_data, tmp_path, capsys) -> None:
+    name = "seeds" if "seeds" in line else "compare"
     (table := tmp_path / "out" / f"{name}.csv").parent.mkdir()
     table.write_text("mine")
-    assert main([*typed.split(), "--dataset=random", f"--data_path={random_data}", f"--output_dir={table.parent}"]) == 1
-    assert f"{table.parent} has {name}.csv" in capsys.readouterr().err
+    for folder, named in ((table.parent, f"has {name}.csv"), (table, "is a file")):
+        assert main([*line.split(), "--dataset=random", f"--data_path={random_data}", f"--output_dir={folder}"]) == 1
+        assert f"{folder} {named}" in capsys.readouterr().err
     assert ([*table.parent.iterdir()], table.read_text()) == ([table], "mine")
 
 

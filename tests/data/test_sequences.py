@@ -49,10 +49,9 @@ def test_select_equals_a_loop(interactions: list[tuple[int, int, float]], seed: 
 def test_newest_counts_equal_a_loop(interactions: list[tuple[int, int, float]], seed: int, share: float) -> None:
     store = store_of(interactions)
     lengths = np.random.default_rng(seed).integers(0, store.lengths + 1)
-    own = [slice(start, start + length) for start, length in zip(store.offsets, lengths, strict=False)]
-    taken = [one for part in own for one in zip(store.times[part], store.items[part], strict=True)]
-    first = np.quantile([time for time, _ in taken], 1 - share) if taken else 0.0
-    expected = [sum(item == other and time >= first for time, other in taken) for item in range(store.n_items)]
+    items, times = (part[store.prefix_index(lengths)] for part in (store.items, store.times))
+    newest = times >= np.quantile(times, 1 - share) if len(times) else []
+    expected = [items[newest].tolist().count(item) for item in range(store.n_items)]
     assert store.newest_counts(lengths, share).tolist() == expected
 
 

@@ -81,9 +81,10 @@ def test_an_unfinished_sweep_is_shown_as_such(tmp_path: Path) -> None:
     assert "The sweep cut is not finished." in text
     assert "trials use validation only" in text
     build_report([tmp_path / "cut"], tmp_path / "report")
-    (tmp_path / "cut" / "trials.csv").touch()
-    with refused(ConfigError, "trials.csv", "would overwrite"):
-        build_report([tmp_path / "cut"], tmp_path / "cut")
+    for name, named in (("trials.csv", "would overwrite"), ("file", "is a file")):
+        (tmp_path / "cut" / name).touch()
+        with refused(ConfigError, name, named, "--output"):
+            build_report([tmp_path / "cut"], tmp_path / "cut" / name.replace("trials.csv", ""))
 
 
 def test_names_are_text_in_markdown_and_html(tmp_path: Path) -> None:
