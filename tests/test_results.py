@@ -119,9 +119,9 @@ def test_the_sentences_about_the_default_model_are_true_of_the_table() -> None:
     for name, value in means.items():
         assert name not in claims.TABLE or claims.short(value) in readme
         assert claims.short(value) in page
-    own = statistics.fmean(run["test ndcg@10"] for run in claims.of_default("foursquare-sequences"))
-    assert abs(own - means["foursquare-sequences"]) < 0.001
-    assert "the reranker changes little" in page
+    own = [run["test ndcg@10"] for run in claims.of_default("foursquare-sequences")]
+    assert abs(statistics.fmean(own) - means["foursquare-sequences"]) < max(own) - min(own)
+    assert "the reranker changes less than the seeds differ" in page.replace("\n", " ")
     # the row with a mark
     (marked,) = (row for row in claims.published("ml-1m", marked=True) if row["model"] == "HSTU-large with MoL")
     own = claims.of_default("ml-1m")
@@ -136,13 +136,13 @@ def test_the_sentences_about_rerankers_of_other_data_are_true() -> None:
     amazon = [f"amazon-{name}-sequences" for name in ("beauty", "sports", "toys")]
     for data in (*amazon, "lastfm-sequences"):
         gains = [table[data, f"of {other}"] for other in amazon if other != data]
-        assert min(gains) > (0.75 if data in amazon else 0.5) * table[data, "all evidence"]
+        assert min(gains) > (0.7 if data in amazon else 0.5) * table[data, "all evidence"]
     movielens, yelp = (table[data].filter(regex="^of ") for data in ("ml-1m", "yelp-sequences"))
     page = words("docs/models/memory.md")
-    assert (table["ml-1m", "all evidence"], movielens.max(), movielens.min()) == (4.3, -1.1, -14.9)
-    assert "MovieLens-1M gains 4.3 % with its own numbers and loses 1.1 to 14.9 % with those of others" in page
-    assert (table["yelp-sequences", "all evidence"], yelp.max()) == (9.5, 3.4)
-    assert "Yelp gains 9.5 % with its own and at most 3.4 % with those of others" in page
+    assert (table["ml-1m", "all evidence"], movielens.max(), movielens.min()) == (4.5, -2.7, -12.8)
+    assert "MovieLens-1M gains 4.5 % with its own numbers and loses 2.7 to 12.8 % with those of others" in page
+    assert (table["yelp-sequences", "all evidence"], yelp.max()) == (10.5, 4.1)
+    assert "Yelp gains 10.5 % with its own and at most 4.1 % with those of others" in page
 
 
 def test_the_sentences_about_numbers_of_the_reranker_are_true() -> None:
@@ -150,10 +150,10 @@ def test_the_sentences_about_numbers_of_the_reranker_are_true() -> None:
     table = pd.read_csv(RESULTS / "rerankers.csv").set_index(["data", "reranker"])["valid ndcg@10"].unstack()
     changed = table[[name for name in table if re.search("items|units|steps|rate|decay", name)]]
     changes = 100 * (changed.div(table["all evidence"], axis=0) - 1).T
-    bounds = {"lastfm-sequences": 8.0, "yelp-sequences": 3.0}
+    bounds = {"lastfm-sequences": 8.0, "yelp-sequences": 3.1}
     assert all(changes[data].abs().max() < bounds.get(data, 1.4) for data in changes)
     assert (changes.min(axis=1) < 0).all()
-    for cases, loss in {"20,000": 0.01, "5,000": 0.05}.items():
+    for cases, loss in {"20,000": 0.02, "5,000": 0.055}.items():
         assert (table[f"fitted to {cases} cases"] / table["all evidence"]).min() == pytest.approx(1 - loss, abs=0.002)
     for cases in ("5,000", "1,000"):
         scaled, not_scaled = (table[f"fitted to {cases} cases{text}"].dropna() for text in ("", ", not scaled"))

@@ -95,7 +95,7 @@ def _digest(tensors: Mapping[str, Tensor], metadata: str) -> str:
 
 
 @contextlib.contextmanager
-def checkpoint_errors(path: Path, failed: str = "does not fit this model: {}") -> Iterator[None]:
+def checkpoint_errors(path: Path, failed: str = "does not fit this model: {}; train it again") -> Iterator[None]:
     """Turn any error while reading or using ``path`` into a CheckpointError with the text of ``failed``."""
     try:
         yield
