@@ -177,7 +177,7 @@ class SequenceStore:
         return total
 
     def newest_counts(self, lengths: Int64, share: float) -> Int64:
-        """Return (n_items,) how often each item occurs in the newest ``share`` of these interactions, by time."""
+        """Return the :meth:`counts` of the newest ``share`` of those interactions by time, equal times together."""
         blocks = [(self.offsets[:-1][rows], lengths[rows]) for rows in self.stretches()]
         times, items = (np.concatenate([part[ranges(*block)] for block in blocks]) for part in (self.times, self.items))
         newest = times >= np.quantile(times, 1 - share) if len(times) else slice(None)
