@@ -22,8 +22,8 @@ EASE, RANKER = "ranking.reader.ease._extra_state", "ranking.ranker._extra_state"
 Array = np.ndarray
 
 
-def histories(inter: Path) -> tuple[dict[str, list[int]], int]:
-    """Return the items of each user by time, ties in the order of the file, and the number of ids with the padding."""
+def histories(inter: Path) -> tuple[list[list[tuple[float, int]]], int]:
+    """Return times and items of each user by time, ties in the order of the file, and how many ids there are."""
     numbers: dict[str, int] = {}
     rows: dict[str, list[tuple[float, int]]] = defaultdict(list)
     with inter.open(newline="") as file:
@@ -33,8 +33,7 @@ def histories(inter: Path) -> tuple[dict[str, list[int]], int]:
         for line in lines:
             number = numbers.setdefault(line[item], len(numbers) + 1)
             rows[line[user]].append((float(line[time]), number))
-    by_user = {name: [one for _, one in sorted(events, key=lambda event: event[0])] for name, events in rows.items()}
-    return by_user, len(numbers) + 1
+    return [sorted(events, key=lambda event: event[0]) for events in rows.values()], len(numbers) + 1
 
 
 def norm(values: Array, weights: dict[str, Array], name: str) -> Array:
@@ -116,7 +115,7 @@ Memories = dict[str, tuple[Array, Array]]
 
 
 def probabilities(
-    items: list[int], weights: dict[str, Array], memories: Memories, popularity: Array, settings: dict[str, Any]
+    items: list[int], weights: dict[str, Array], memories: Memories, popularity: list[Array], settings: dict[str, Any]
 ) -> Array:
     """Return p (n_items,) after the history ``items``, 0 for padding."""
     state = last_state(items, weights, settings["MAX_ITEM_LIST_LENGTH"])
@@ -131,8 +130,8 @@ def probabilities(
     units = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     cosines = np.zeros((len(best), window))
     cosines[:, : len(items[-window:])] = units[best] @ units[items[::-1][:window]].T
-    evidence = [np.log(network[best]), np.log(mixed[best]), np.log1p(popularity[best]), cosines[:, 0]]
-    evidence += [cosines.max(axis=1), cosines @ 0.9 ** np.arange(window)]
+    evidence = [np.log(network[best]), np.log(mixed[best]), *(np.log1p(counts[best]) for counts in popularity)]
+    evidence += [cosines[:, 0], cosines.max(axis=1), cosines @ 0.9 ** np.arange(window)]
     for side in ("after", "before"):
         evidence += [np.log(votes_of(items, memories[side], window, one)[0][best] + math.exp(-9)) for one in (0.4, 0.9)]
     evidence += [ease_scores(recent, weights, one)[best] for one in (0.8, 0.95, 0.99)]
@@ -154,15 +153,15 @@ def audit(folder: Path, inter: Path) -> dict[str, float]:
     weights = {name: values.astype(np.float64) for name, values in load_file(folder / "model.safetensors").items()}
     by_user, n_items = histories(inter)
     # the last item is the test, the one before it validation; a user with two items has none of both
-    training = [one[:-2] if len(one) > 3 else one[:-1] if len(one) == 3 else one for one in by_user.values()]
+    known = [one[:-2] if len(one) > 3 else one[:-1] if len(one) == 3 else one for one in by_user]
+    times, chosen = (np.array(column) for column in zip(*(event for one in known for event in one), strict=True))
+    training = [[item for _, item in one] for one in known]
     sizes = n_items, settings["memory_window"], settings["memory_neighbours"]
     memories = {side: pair_counts(training, *sizes, side) for side in ("both", "after", "before")}
-    popularity = np.bincount([item for items in training for item in items], minlength=n_items)
+    popularity = [np.bincount(chosen[times >= np.quantile(times, q)], minlength=n_items) for q in (0, 0.95)]
     ranks = []
-    for items in by_user.values():
-        if len(items) < 3:
-            continue
-        history, target = items[:-1], items[-1]
+    for events in (one for one in by_user if len(one) > 2):
+        *history, target = (item for _, item in events)
         found = probabilities(history, weights, memories, popularity, settings)
         found[history] = -1
         found[0] = -1
