@@ -39,7 +39,7 @@ WITHOUT = {
     "votes of EASE^R": [11, 12, 13],
     "all but the two log-probabilities": list(range(2, 14)),
 }
-ITEMS, MOST_ITEMS = propose.BEST, 100  # that the reranker ranks, and at most in a row of this table
+ITEMS, MOST_ITEMS = propose.BEST, 200  # that the reranker ranks, and at most in a row of this table
 
 
 def of_width(width: int) -> dict[str, Any]:
@@ -53,7 +53,7 @@ WORTHS = {"": rank._worth, ", not scaled": lambda scores, *_: scores.new_ones(()
 # constants of ``rank`` in a row of the table
 NUMBERS: dict[str, dict[str, Any]] = {
     "8 hidden units": of_width(8), "32 hidden units": of_width(32),
-    "220 steps": {"_STEPS": 220, "_PASSES": 5}, "880 steps": {"_STEPS": 880, "_PASSES": 20},
+    "440 steps": {"_STEPS": 440, "_PASSES": 5}, "1,760 steps": {"_STEPS": 1760, "_PASSES": 20},
     "rate .003": {"_RATE": 0.003}, "rate .03": {"_RATE": 0.03},
     "weight decay .0001": {"_DECAY": 1e-4}, "weight decay .01": {"_DECAY": 1e-2},
     "not scaled": {"_worth": WORTHS[", not scaled"]},

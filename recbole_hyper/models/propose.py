@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from recbole_hyper.models.item_votes import PairRates
 
 #: as many of the best items of the mixture are proposed
-BEST = 50
+BEST = 100
 # share of the memory, and weight of an item relative to the next newer one; docs/models/memory.md has others
 SHARE, DECAY = 0.4, 0.9
 _LEAST = -87.0  # of mixed log-probabilities: below, probabilities are subnormal numbers, which are slow

@@ -16,7 +16,7 @@ _WIDTH = 16
 _SHAPES = (N_EVIDENCE,), (N_EVIDENCE,), (N_EVIDENCE,), (N_EVIDENCE, _WIDTH), (_WIDTH,), (_WIDTH,)
 _SIZES = [math.prod(shape) for shape in _SHAPES]
 # a fit: at most so many steps, and passes over the cases; cases a step, rate and weight decay of Adam
-_STEPS, _PASSES, _BATCH, _RATE, _DECAY = 440, 10, 128, 0.01, 1e-3
+_STEPS, _PASSES, _BATCH, _RATE, _DECAY = 880, 10, 128, 0.01, 1e-3
 _PRECISION = 3.0  # of the prior, around 0, of what the networks are worth
 
 
@@ -57,11 +57,10 @@ class Ranker(nn.Module):
         return new.masked_fill(evidence.items == 0, -math.inf)
 
     def _change(self, evidence: Evidence, folds: Tensor | None) -> Tensor:
-        mean, scale, *learned = _parts(self.numbers)
-        changes = _added((evidence.values - mean[:, None, None]) * scale[:, None, None], *learned)
+        parts, values = _parts(self.numbers), evidence.values
         if folds is None:
-            return changes.mean(dim=0)
-        return changes[1 - folds, torch.arange(len(folds), device=folds.device)]
+            return _added(values.flatten(0, 1), *parts).mean(dim=0).view_as(evidence.scores)
+        return _added(values, *(part[1 - folds] for part in parts))
 
     def fit(self, evidence: Evidence, targets: Tensor, folds: Tensor, rows: Tensor | None = None) -> None:
         """Fit each network to the cases of its users.
@@ -105,13 +104,14 @@ def _parts(numbers: Tensor, first: int = 0) -> list[Tensor]:
     return [part.view(N_FOLDS, *shape) for part, shape in zip(parts, _SHAPES[first:], strict=True)]
 
 
-def _added(inputs: Tensor, linear: Tensor, weight: Tensor, bias: Tensor, out: Tensor) -> Tensor:
-    """Return what the networks add (N_FOLDS, n, k) for ``inputs`` (N_FOLDS, n, k, N_EVIDENCE)."""
-    rows = inputs.flatten(1, 2)
+def _added(values: Tensor, *parts: Tensor) -> Tensor:
+    """Return what networks add (m, k) with their ``parts`` (m, ...), for ``values`` (k, N_EVIDENCE) or (m, k, ...)."""
+    mean, scale, linear, weight, bias, out = parts
+    rows = (values - mean[:, None]) * scale[:, None]
     # tanh x = 2 sigmoid 2x - 1, which torch computes several times as quickly on a CPU
     hidden = torch.baddbmm(2 * bias[:, None], rows, 2 * weight).sigmoid()
     added = torch.baddbmm(-out.sum(dim=1)[:, None, None], rows, linear[:, :, None])
-    return torch.baddbmm(added, hidden, 2 * out[:, :, None]).view(inputs.shape[:3])
+    return torch.baddbmm(added, hidden, 2 * out[:, :, None])[:, :, 0]
 
 
 def _fit(evidence: Evidence, places: Tensor, own: Tensor, rows: Tensor, n_cases: int) -> Tensor:
@@ -132,10 +132,10 @@ def _fit(evidence: Evidence, places: Tensor, own: Tensor, rows: Tensor, n_cases:
     for batch in batches:
         # index_select copies whole rows, an index each number by itself
         values, scores = (part.index_select(0, batch.flatten()) for part in (evidence.values, evidence.scores))
-        inputs = (values.unflatten(0, batch.shape) - mean[:, None, None]) * scale[:, None, None]
+        values = values.view(N_FOLDS, -1, N_EVIDENCE)
         optimizer.zero_grad()
         with torch.enable_grad():
-            changed = scores + _added(inputs, *_parts(trained, 2)).flatten(0, 1)
+            changed = scores + _added(values, mean, scale, *_parts(trained, 2)).view_as(scores)
             # a sum, as each network has its own cases
             loss = cross_entropy(changed, places[batch.flatten()], reduction="sum") / _BATCH
         loss.backward()

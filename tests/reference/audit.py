@@ -17,7 +17,7 @@ import yaml
 from safetensors.numpy import load_file
 from scipy.special import erf
 
-SHARE, DECAY, BEST, NEWEST_OF_EASE = 0.4, 0.9, 50, 100
+SHARE, DECAY, BEST, NEWEST_OF_EASE = 0.4, 0.9, 100, 100
 EASE, RANKER = "ranking.reader.ease._extra_state", "ranking.ranker._extra_state"
 Array = np.ndarray
 
