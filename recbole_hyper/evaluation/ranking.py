@@ -127,9 +127,9 @@ def _rank_with_torch(scores: Tensor, part: Cases, k: int, hidden: npt.NDArray[np
 def number_true(mask: Tensor) -> Tensor:
     """Return the number (n,) of true values in each row of a ``mask`` (n, k).
 
-    On a CPU, torch's sums of bool as 64-bit integers take five times as long.
+    On a CPU, torch's sums of bool take twice as long, and those as 64-bit integers ten times.
     """
-    return mask.sum(1, dtype=torch.int32).long()
+    return mask.view(torch.uint8).sum(1, dtype=torch.int32).long()
 
 
 def _behind_all(
@@ -162,8 +162,8 @@ def _require_items(name: str, items: npt.NDArray[np.int32], n_items: int) -> Non
 
 
 def _require_finite(scores: Tensor, cases: Prefixes) -> None:
-    # a sum is not finite if an element is not: one cheap pass, and a search for the element only if it fails
-    if bool(torch.isfinite(scores[:, 1:].sum(dtype=torch.float64 if scores.device.type == "cpu" else None))):
+    # a sum is not finite if an element is not: one cheap pass, and a search only if it fails, or the sum is too large
+    if bool(torch.isfinite(scores[:, 1:].sum())):
         return
     bad = ~torch.isfinite(scores[:, 1:])
     if not bool(bad.any()):

@@ -15,8 +15,8 @@ BEST = 100
 # share of the memory, and weight of an item relative to the next newer one; docs/models/memory.md has others
 SHARE, DECAY = 0.4, 0.9
 _LEAST = -87.0  # of mixed log-probabilities: below, probabilities are subnormal numbers, which are slow
-# scores whose maximum is taken first in rows that have many more such blocks than are looked for
-_BLOCK, _BLOCKS_PER_BEST = 128, 8
+# columns whose maximum is taken first, while that leaves more than so many for each that is looked for
+_BLOCK, _LEAST_PER_BEST = 8, 4
 
 
 class Proposals(NamedTuple):
@@ -76,16 +76,16 @@ class Proposer(nn.Module):
 def best_columns(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Return the k largest of each row of ``scores`` (n, m) in order, and their columns, each (n, k).
 
-    In a long row they lie in the k blocks with the largest maxima, which one quick pass finds.
+    In a long row they lie in the k blocks with the largest maxima, which are found in the same way. The columns of a
+    block are far from each other, so that its maximum is that of whole rows of numbers, which is quick.
     """
     n, m = scores.shape
-    whole = m - m % _BLOCK
-    if whole < _BLOCKS_PER_BEST * _BLOCK * k:
+    blocks, device = m // _BLOCK, scores.device
+    if blocks < _LEAST_PER_BEST * k:
         return scores.topk(k, dim=1)
-    blocks = scores[:, :whole].view(n, -1, _BLOCK)
-    chosen = blocks.amax(dim=2).topk(k, dim=1, sorted=False).indices[:, :, None]
-    columns = (chosen * _BLOCK + torch.arange(_BLOCK, device=scores.device)).flatten(1)
-    rest = torch.arange(whole, m, device=scores.device).expand(n, -1)
-    columns = torch.cat((columns, rest), dim=1)
+    whole = blocks * _BLOCK
+    first = best_columns(scores[:, :whole].view(n, _BLOCK, blocks).amax(dim=1), k)[1]
+    columns = (first[:, None] + torch.arange(0, whole, blocks, device=device)[:, None]).flatten(1)
+    columns = torch.cat((columns, torch.arange(whole, m, device=device).expand(n, -1)), dim=1)
     values, places = scores.gather(1, columns).topk(k, dim=1)
     return values, columns.gather(1, places)
