@@ -136,13 +136,13 @@ def test_the_sentences_about_rerankers_of_other_data_are_true() -> None:
     amazon = [f"amazon-{name}-sequences" for name in ("beauty", "sports", "toys")]
     for data in (*amazon, "lastfm-sequences"):
         gains = [table[data, f"of {other}"] for other in amazon if other != data]
-        assert min(gains) > (0.7 if data in amazon else 0.5) * table[data, "all evidence"]
+        assert min(gains) > (0.6 if data in amazon else 0.5) * table[data, "all evidence"]
     movielens, yelp = (table[data].filter(regex="^of ") for data in ("ml-1m", "yelp-sequences"))
     page = words("docs/models/memory.md")
-    assert (table["ml-1m", "all evidence"], movielens.max(), movielens.min()) == (4.5, -2.7, -12.8)
-    assert "MovieLens-1M gains 4.5 % with its own numbers and loses 2.7 to 12.8 % with those of others" in page
-    assert (table["yelp-sequences", "all evidence"], yelp.max()) == (10.5, 4.1)
-    assert "Yelp gains 10.5 % with its own and at most 4.1 % with those of others" in page
+    assert (table["ml-1m", "all evidence"], movielens.max(), movielens.min()) == (4.6, -4.1, -13.3)
+    assert "MovieLens-1M gains 4.6 % with its own numbers and loses 4.1 to 13.3 % with those of others" in page
+    assert (table["yelp-sequences", "all evidence"], yelp.max()) == (10.4, 4.1)
+    assert "Yelp gains 10.4 % with its own and at most 4.1 % with those of others" in page
 
 
 def test_the_sentences_about_numbers_of_the_reranker_are_true() -> None:
@@ -153,11 +153,10 @@ def test_the_sentences_about_numbers_of_the_reranker_are_true() -> None:
     bounds = {"lastfm-sequences": 8.0, "yelp-sequences": 3.1}
     assert all(changes[data].abs().max() < bounds.get(data, 1.4) for data in changes)
     assert (changes.min(axis=1) < 0).all()
-    for cases, loss in {"20,000": 0.02, "5,000": 0.055}.items():
+    for cases, loss in {"20,000": 0.024, "5,000": 0.063}.items():
         assert (table[f"fitted to {cases} cases"] / table["all evidence"]).min() == pytest.approx(1 - loss, abs=0.002)
-    for cases in ("5,000", "1,000"):
-        scaled, not_scaled = (table[f"fitted to {cases} cases{text}"].dropna() for text in ("", ", not scaled"))
-        assert set(scaled.index[scaled <= not_scaled]) <= {"ml-1m"}
+    scaled, not_scaled = (table[f"fitted to 1,000 cases{text}"].dropna() for text in ("", ", not scaled"))
+    assert set(scaled.index[scaled <= not_scaled]) <= {"ml-1m", "lastfm-sequences"}
 
 
 def test_the_sentences_about_the_hyperbolic_head_are_true() -> None:
