@@ -15,7 +15,7 @@ BEST = 100
 # share of the memory, and weight of an item relative to the next newer one; docs/models/memory.md has others
 SHARE, DECAY = 0.4, 0.9
 _LEAST = -87.0  # of mixed log-probabilities: below, probabilities are subnormal numbers, which are slow
-# columns whose maximum is taken first, while that leaves more than so many for each that is looked for
+# columns whose maximum is taken first, where at least so many such blocks remain for each that is looked for
 _BLOCK, _LEAST_PER_BEST = 8, 4
 
 
